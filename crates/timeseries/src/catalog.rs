@@ -9,19 +9,16 @@ use foldhash::quality::FixedState;
 use hashbrown::{HashMap, HashTable};
 
 use crate::config::StoreConfig;
-use crate::head::NO_SLOT;
+use crate::index::{EntityIndex, HeadSlot, KeyIndex, SeriesIndex};
 use crate::value::{PointValue, TelemetryEntityId, TimedValue, ValueRef};
-
-/// End of a list of series.
-const NONE: u32 = u32::MAX;
 
 #[derive(Debug)]
 pub(crate) struct SeriesEntry {
-    pub entity: u32,
-    pub key: u32,
+    pub entity: EntityIndex,
+    pub key: KeyIndex,
     /// Next series of the same entity.
-    next: u32,
-    pub slot: u32,
+    next: SeriesIndex,
+    pub slot: HeadSlot,
     latest_ts: i64,
     latest: Option<PointValue>,
 }
@@ -31,21 +28,21 @@ pub(crate) struct EntityEntry {
     pub id: TelemetryEntityId,
     pub class: u8,
     series_count: u16,
-    first_series: u32,
-    last_series: u32,
+    first_series: SeriesIndex,
+    last_series: SeriesIndex,
 }
 
 pub(crate) struct SeriesCatalog {
     pub entities: Vec<EntityEntry>,
     pub keys: Vec<Box<str>>,
     pub series: Vec<SeriesEntry>,
-    entity_table: HashTable<u32>,
-    key_table: HashTable<u32>,
-    series_table: HashTable<u32>,
+    entity_table: HashTable<EntityIndex>,
+    key_table: HashTable<KeyIndex>,
+    series_table: HashTable<SeriesIndex>,
     hasher: FixedState,
     text_bytes: usize,
     /// Classes of the few series that override the class of their entity.
-    own_classes: HashMap<u32, u8, FixedState>,
+    own_classes: HashMap<SeriesIndex, u8, FixedState>,
 }
 
 impl SeriesCatalog {
@@ -64,29 +61,29 @@ impl SeriesCatalog {
         }
     }
 
-    pub fn entity(&self, id: TelemetryEntityId) -> Option<u32> {
+    pub fn entity(&self, id: TelemetryEntityId) -> Option<EntityIndex> {
         let hash = self.hasher.hash_one(id);
         self.entity_table
-            .find(hash, |&index| self.entities[index as usize].id == id)
+            .find(hash, |&index| self.entities[index.index()].id == id)
             .copied()
     }
 
-    pub fn key(&self, key: &str) -> Option<u32> {
+    pub fn key(&self, key: &str) -> Option<KeyIndex> {
         let hash = self.hasher.hash_one(key);
         self.key_table
-            .find(hash, |&index| *self.keys[index as usize] == *key)
+            .find(hash, |&index| *self.keys[index.index()] == *key)
             .copied()
     }
 
-    pub fn find(&self, id: TelemetryEntityId, key: &str) -> Option<u32> {
+    pub fn find(&self, id: TelemetryEntityId, key: &str) -> Option<SeriesIndex> {
         self.series_of(self.entity(id)?, key)
     }
 
-    pub fn series_of(&self, entity: u32, key: &str) -> Option<u32> {
+    pub fn series_of(&self, entity: EntityIndex, key: &str) -> Option<SeriesIndex> {
         let key = self.key(key)?;
         let hash = self.hasher.hash_one((entity, key));
-        let is_it = |&index: &u32| {
-            let series = &self.series[index as usize];
+        let is_it = |&index: &SeriesIndex| {
+            let series = &self.series[index.index()];
             series.entity == entity && series.key == key
         };
         self.series_table.find(hash, is_it).copied()
@@ -95,41 +92,41 @@ impl SeriesCatalog {
     /// Returns the series after `series` in its entity, if it has this key. Fast, because devices usually send their
     /// keys in the same order.
     #[inline]
-    pub fn follows(&self, series: u32, key: &str) -> Option<u32> {
-        let entry = &self.series[series as usize];
+    pub fn follows(&self, series: SeriesIndex, key: &str) -> Option<SeriesIndex> {
+        let entry = &self.series[series.index()];
         let next = match entry.next {
-            NONE => self.entities[entry.entity as usize].first_series,
+            SeriesIndex::NONE => self.entities[entry.entity.index()].first_series,
             next => next,
         };
-        let is_it = *self.keys[self.series[next as usize].key as usize] == *key;
+        let is_it = *self.keys[self.series[next.index()].key.index()] == *key;
         is_it.then_some(next)
     }
 
     /// As [`SeriesCatalog::series_of`], with a fast path for the first key of an entity.
     #[inline]
-    pub fn first_or_series_of(&self, entity: u32, key: &str) -> Option<u32> {
-        let first = self.entities[entity as usize].first_series;
-        let is_first = |entry: &SeriesEntry| *self.keys[entry.key as usize] == *key;
-        if self.series.get(first as usize).is_some_and(is_first) {
+    pub fn first_or_series_of(&self, entity: EntityIndex, key: &str) -> Option<SeriesIndex> {
+        let first = self.entities[entity.index()].first_series;
+        let is_first = |entry: &SeriesEntry| *self.keys[entry.key.index()] == *key;
+        if self.series.get(first.index()).is_some_and(is_first) {
             return Some(first);
         }
         self.series_of(entity, key)
     }
 
-    pub fn has_capacity(&self, entity: Option<u32>, config: &StoreConfig) -> bool {
-        let of_entity = entity.map_or(0, |entity| self.entities[entity as usize].series_count);
+    pub fn has_capacity(&self, entity: Option<EntityIndex>, config: &StoreConfig) -> bool {
+        let of_entity = entity.map_or(0, |entity| self.entities[entity.index()].series_count);
         self.series.len() < config.series_max && of_entity < config.keys_max
     }
 
-    pub fn add_entity(&mut self, id: TelemetryEntityId, class: u8) -> u32 {
-        let index = self.entities.len() as u32;
+    pub fn add_entity(&mut self, id: TelemetryEntityId, class: u8) -> EntityIndex {
+        let index = EntityIndex(self.entities.len() as u32);
         reserve(&mut self.entities);
         self.entities.push(EntityEntry {
             id,
             class,
             series_count: 0,
-            first_series: NONE,
-            last_series: NONE,
+            first_series: SeriesIndex::NONE,
+            last_series: SeriesIndex::NONE,
         });
         let SeriesCatalog {
             entities,
@@ -137,13 +134,13 @@ impl SeriesCatalog {
             hasher,
             ..
         } = self;
-        let hash = |&index: &u32| hasher.hash_one(entities[index as usize].id);
+        let hash = |&index: &EntityIndex| hasher.hash_one(entities[index.index()].id);
         entity_table.insert_unique(hasher.hash_one(id), index, hash);
         index
     }
 
-    pub fn add_key(&mut self, key: &str) -> u32 {
-        let index = self.keys.len() as u32;
+    pub fn add_key(&mut self, key: &str) -> KeyIndex {
+        let index = KeyIndex(self.keys.len() as u32);
         self.text_bytes += key.len() + 32;
         self.keys.push(key.into());
         let SeriesCatalog {
@@ -152,28 +149,28 @@ impl SeriesCatalog {
             hasher,
             ..
         } = self;
-        let hash = |&index: &u32| hasher.hash_one(&*keys[index as usize]);
+        let hash = |&index: &KeyIndex| hasher.hash_one(&*keys[index.index()]);
         key_table.insert_unique(hasher.hash_one(key), index, hash);
         index
     }
 
     /// Adds a series. `entity` and `key` must exist, the pair must not.
-    pub fn add_series(&mut self, entity: u32, key: u32) -> u32 {
-        let index = self.series.len() as u32;
+    pub fn add_series(&mut self, entity: EntityIndex, key: KeyIndex) -> SeriesIndex {
+        let index = SeriesIndex(self.series.len() as u32);
         reserve(&mut self.series);
         self.series.push(SeriesEntry {
             entity,
             key,
-            next: NONE,
-            slot: NO_SLOT,
+            next: SeriesIndex::NONE,
+            slot: HeadSlot::NONE,
             latest_ts: i64::MIN,
             latest: None,
         });
-        let owner = &mut self.entities[entity as usize];
+        let owner = &mut self.entities[entity.index()];
         owner.series_count = owner.series_count.saturating_add(1);
         match std::mem::replace(&mut owner.last_series, index) {
-            NONE => owner.first_series = index,
-            last => self.series[last as usize].next = index,
+            SeriesIndex::NONE => owner.first_series = index,
+            last => self.series[last.index()].next = index,
         }
         let SeriesCatalog {
             series,
@@ -181,8 +178,8 @@ impl SeriesCatalog {
             hasher,
             ..
         } = self;
-        let hash = |&index: &u32| {
-            let series = &series[index as usize];
+        let hash = |&index: &SeriesIndex| {
+            let series = &series[index.index()];
             hasher.hash_one((series.entity, series.key))
         };
         series_table.insert_unique(hasher.hash_one((entity, key)), index, hash);
@@ -190,33 +187,33 @@ impl SeriesCatalog {
     }
 
     /// Returns the series of an entity in order of their creation.
-    pub fn series_of_entity(&self, entity: u32) -> impl Iterator<Item = u32> {
-        let mut next = self.entities[entity as usize].first_series;
+    pub fn series_of_entity(&self, entity: EntityIndex) -> impl Iterator<Item = SeriesIndex> {
+        let mut next = self.entities[entity.index()].first_series;
         std::iter::from_fn(move || {
             let current = next;
-            let entry = self.series.get(current as usize)?;
+            let entry = self.series.get(current.index())?;
             next = entry.next;
             Some(current)
         })
     }
 
-    pub fn class_of(&self, series: u32) -> u8 {
-        let of_entity = || self.entities[self.series[series as usize].entity as usize].class;
+    pub fn class_of(&self, series: SeriesIndex) -> u8 {
+        let of_entity = || self.entities[self.series[series.index()].entity.index()].class;
         self.own_class(series).unwrap_or_else(of_entity)
     }
 
-    pub fn own_class(&self, series: u32) -> Option<u8> {
+    pub fn own_class(&self, series: SeriesIndex) -> Option<u8> {
         self.own_classes.get(&series).copied()
     }
 
-    pub fn set_own_class(&mut self, series: u32, class: Option<u8>) {
+    pub fn set_own_class(&mut self, series: SeriesIndex, class: Option<u8>) {
         match class {
             Some(class) => self.own_classes.insert(series, class),
             None => self.own_classes.remove(&series),
         };
     }
 
-    pub fn series_with_own_class(&self) -> impl Iterator<Item = u32> {
+    pub fn series_with_own_class(&self) -> impl Iterator<Item = SeriesIndex> {
         self.own_classes.keys().copied()
     }
 
@@ -232,16 +229,16 @@ impl SeriesCatalog {
         (0..=u8::MAX).filter(|class| is_used[usize::from(*class)]).collect()
     }
 
-    pub fn key_of(&self, series: u32) -> &str {
-        &self.keys[self.series[series as usize].key as usize]
+    pub fn key_of(&self, series: SeriesIndex) -> &str {
+        &self.keys[self.series[series.index()].key.index()]
     }
 
-    pub fn latest(&self, series: u32) -> Option<(i64, &PointValue)> {
-        let entry = &self.series[series as usize];
+    pub fn latest(&self, series: SeriesIndex) -> Option<(i64, &PointValue)> {
+        let entry = &self.series[series.index()];
         entry.latest.as_ref().map(|value| (entry.latest_ts, value))
     }
 
-    pub fn latest_owned(&self, series: u32) -> Option<TimedValue> {
+    pub fn latest_owned(&self, series: SeriesIndex) -> Option<TimedValue> {
         let (ts_ms, value) = self.latest(series)?;
         Some(TimedValue {
             ts_ms,
@@ -251,8 +248,8 @@ impl SeriesCatalog {
 
     /// Sets the latest value, unless the current one is newer.
     #[inline]
-    pub fn offer_latest(&mut self, series: u32, ts_ms: i64, value: ValueRef<'_>) {
-        let entry = &mut self.series[series as usize];
+    pub fn offer_latest(&mut self, series: SeriesIndex, ts_ms: i64, value: ValueRef<'_>) {
+        let entry = &mut self.series[series.index()];
         if entry.latest.is_some() && ts_ms < entry.latest_ts {
             return;
         }
@@ -270,8 +267,8 @@ impl SeriesCatalog {
         }
     }
 
-    pub fn set_latest(&mut self, series: u32, latest: Option<TimedValue>) {
-        let entry = &mut self.series[series as usize];
+    pub fn set_latest(&mut self, series: SeriesIndex, latest: Option<TimedValue>) {
+        let entry = &mut self.series[series.index()];
         let freed = entry.latest.as_ref().map_or(0, PointValue::heap_bytes);
         let added = latest.as_ref().map_or(0, |latest| latest.value.heap_bytes());
         self.text_bytes = (self.text_bytes + added).saturating_sub(freed);

@@ -4,6 +4,7 @@
 use crate::column_store::{ColumnStore, lock};
 use crate::error::StoreError;
 use crate::files::{ManifestChange, StoreFiles};
+use crate::index::SeriesIndex;
 use crate::manifest::Tombstone;
 use crate::state::StoreState;
 use crate::store::{Delete, LatestAfterDelete, PointOrder, Series};
@@ -41,7 +42,7 @@ impl ColumnStore {
     }
 
     /// Hides the points from readers. The tombstones become durable with the commit.
-    fn add_tombstones(&self, files: &mut StoreFiles, delete: &Delete<'_>, series: &[u32]) -> Vec<Tombstone> {
+    fn add_tombstones(&self, files: &mut StoreFiles, delete: &Delete<'_>, series: &[SeriesIndex]) -> Vec<Tombstone> {
         let seq = files.allocate_seq();
         let mut state = self.change();
         let position = state.last_position.0;
@@ -56,7 +57,7 @@ impl ColumnStore {
                 has_latest: delete.latest != LatestAfterDelete::Keep,
             };
             tombstones.push(tombstone);
-            let slot = state.catalog.series[series as usize].slot;
+            let slot = state.catalog.series[series.index()].slot;
             state.active.delete(slot, |ts_ms| tombstone.overlaps(ts_ms, ts_ms));
         }
         state.tombstones = tombstones.clone().into();
@@ -64,7 +65,7 @@ impl ColumnStore {
         tombstones
     }
 
-    fn replace_latest(&self, delete: &Delete<'_>, series: &[u32]) -> Result<(), StoreError> {
+    fn replace_latest(&self, delete: &Delete<'_>, series: &[SeriesIndex]) -> Result<(), StoreError> {
         for &series in series {
             let (ts_ms, key) = {
                 let state = self.read();
@@ -107,7 +108,7 @@ impl ColumnStore {
 }
 
 impl StoreState {
-    fn series_to_delete(&self, delete: &Delete<'_>) -> Vec<u32> {
+    fn series_to_delete(&self, delete: &Delete<'_>) -> Vec<SeriesIndex> {
         let catalog = &self.catalog;
         let Some(entity) = catalog.entity(delete.entity) else {
             return Vec::new();

@@ -6,6 +6,7 @@ use crate::catalog::SeriesCatalog;
 use crate::column_store::{ColumnStore, lock};
 use crate::error::StoreError;
 use crate::file_name::{FileName, write_all};
+use crate::index::SeriesIndex;
 use crate::manifest::{Manifest, ManifestReplaceError, SegmentRecord, Tombstone};
 use crate::segment::StoreSegment;
 use crate::series_log::{self, SavedPart};
@@ -36,7 +37,7 @@ pub(crate) struct ManifestChange {
     pub position: LogPosition,
     /// Series whose latest values are saved, together with all new catalog entries. `None` saves nothing of the
     /// catalog.
-    pub latest_of: Option<Vec<u32>>,
+    pub latest_of: Option<Vec<SeriesIndex>>,
 }
 
 impl ManifestChange {
@@ -160,7 +161,7 @@ impl ColumnStore {
         }
     }
 
-    fn save_catalog(&self, files: &mut StoreFiles, latest_of: &[u32]) -> Result<SavedCatalog, StoreError> {
+    fn save_catalog(&self, files: &mut StoreFiles, latest_of: &[SeriesIndex]) -> Result<SavedCatalog, StoreError> {
         let (number, bytes) = files.series_log;
         let is_long = bytes > LOG_BYTES_MIN && bytes > files.series_log_began * LOG_GROWTH;
         let is_new = bytes == 0 || files.must_start_new_log || is_long;

@@ -19,6 +19,7 @@ use std::sync::Arc;
 
 use crate::block::{self, BlockEntry, ROWS_MAX};
 use crate::bytes::{BytesReader, ParseResult, put_signed, put_text, put_varint, unzigzag, zigzag};
+use crate::index::{HeadSlot, SeriesIndex};
 use crate::ints::EncodeEffort;
 use crate::rows::PointRows;
 use crate::value::ValueRef;
@@ -41,7 +42,7 @@ pub(crate) struct SealedBlock {
 
 #[derive(Debug)]
 pub(crate) struct SeriesHead {
-    pub series: u32,
+    pub series: SeriesIndex,
     count: u32,
     last_ts: i64,
     last_step: i64,
@@ -52,7 +53,7 @@ pub(crate) struct SeriesHead {
 }
 
 impl SeriesHead {
-    fn new(series: u32) -> SeriesHead {
+    fn new(series: SeriesIndex) -> SeriesHead {
         SeriesHead {
             series,
             count: 0,
@@ -191,19 +192,16 @@ pub(crate) struct Heads {
     pub points: u64,
 }
 
-/// The series has no slot in [`Heads`].
-pub(crate) const NO_SLOT: u32 = u32::MAX;
-
 impl Heads {
     /// Adds a point. `slot` is the index of the series' head, stored in the catalog.
-    pub fn push(&mut self, series: u32, slot: &mut u32, ts_ms: i64, value: ValueRef<'_>) {
-        if *slot == NO_SLOT {
-            *slot = self.slots.len() as u32;
+    pub fn push(&mut self, series: SeriesIndex, slot: &mut HeadSlot, ts_ms: i64, value: ValueRef<'_>) {
+        if *slot == HeadSlot::NONE {
+            *slot = HeadSlot(self.slots.len() as u32);
             self.slots.push(SeriesHead::new(series));
             self.bytes += SLOT_BYTES;
         }
         self.points += 1;
-        let head = &mut self.slots[*slot as usize];
+        let head = &mut self.slots[slot.index()];
         let before = head.stream.capacity();
         head.push(ts_ms, value);
         if head.count as usize >= ROWS_MAX || head.stream.len() > STREAM_BYTES_MAX {
@@ -224,12 +222,12 @@ impl Heads {
         self.slots.is_empty()
     }
 
-    pub fn slot(&self, slot: u32) -> Option<&SeriesHead> {
-        self.slots.get(slot as usize)
+    pub fn slot(&self, slot: HeadSlot) -> Option<&SeriesHead> {
+        self.slots.get(slot.index())
     }
 
-    pub fn delete(&mut self, slot: u32, is_deleted: impl Fn(i64) -> bool) {
-        if let Some(head) = self.slots.get_mut(slot as usize) {
+    pub fn delete(&mut self, slot: HeadSlot, is_deleted: impl Fn(i64) -> bool) {
+        if let Some(head) = self.slots.get_mut(slot.index()) {
             let before = head.bytes();
             head.delete(is_deleted);
             self.bytes = (self.bytes + head.bytes()).saturating_sub(before);
@@ -239,13 +237,14 @@ impl Heads {
 
 #[cfg(test)]
 mod tests {
-    use super::{Heads, NO_SLOT};
+    use super::Heads;
+    use crate::index::{HeadSlot, SeriesIndex};
     use crate::value::ValueRef;
 
     #[test]
     fn stream_returns_sorted_points_and_the_last_wins() {
         let mut heads = Heads::default();
-        let mut slot = NO_SLOT;
+        let mut slot = HeadSlot::NONE;
         let values = [
             (5, ValueRef::Long(i64::MIN)),
             (3, ValueRef::String("é")),
@@ -255,7 +254,7 @@ mod tests {
             (4, ValueRef::Double(1e300)),
         ];
         for (ts, value) in values {
-            heads.push(9, &mut slot, ts, value);
+            heads.push(SeriesIndex(9), &mut slot, ts, value);
         }
         let rows = heads.slot(slot).unwrap().open_rows();
         assert_eq!(rows.ts, [i64::MIN, 3, 4, 5, i64::MAX]);
@@ -269,9 +268,9 @@ mod tests {
     #[test]
     fn sealing_keeps_the_byte_count_exact() {
         let mut heads = Heads::default();
-        let mut slot = NO_SLOT;
+        let mut slot = HeadSlot::NONE;
         for n in 0..10_000 {
-            heads.push(1, &mut slot, n * 1000, ValueRef::Long(n % 50));
+            heads.push(SeriesIndex(1), &mut slot, n * 1000, ValueRef::Long(n % 50));
         }
         assert_eq!(heads.slot(slot).unwrap().sealed.len(), 19);
         let head = heads.slot(slot).unwrap();

@@ -46,6 +46,7 @@ mod file_name;
 mod files;
 mod flush;
 mod head;
+mod index;
 mod ints;
 mod manifest;
 mod merge;

@@ -20,6 +20,7 @@ use crate::FORMAT_VERSION;
 use crate::bytes::{BytesReader, InvalidBytes, ParseResult, put_signed, put_varint};
 use crate::error::StoreError;
 use crate::file_name::{FileName, read_exact, write_all};
+use crate::index::SeriesIndex;
 use crate::segment::SegmentGroup;
 
 /// Name of the manifest's file. A directory without it is no store.
@@ -55,7 +56,7 @@ pub(crate) struct SegmentRecord {
 /// replayed up to `position`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tombstone {
-    pub series: u32,
+    pub series: SeriesIndex,
     pub start: i64,
     pub end: i64,
     pub seq: u64,
@@ -218,7 +219,7 @@ impl SegmentRecord {
 
 impl Tombstone {
     fn encode(&self, out: &mut Vec<u8>) {
-        put_varint(out, u64::from(self.series));
+        put_varint(out, u64::from(self.series.0));
         put_signed(out, self.start);
         put_signed(out, self.end);
         put_varint(out, self.seq);
@@ -228,7 +229,7 @@ impl Tombstone {
 
     fn decode(from: &mut BytesReader<'_>) -> ParseResult<Tombstone> {
         Ok(Tombstone {
-            series: u32::try_from(from.varint()?).map_err(|_| InvalidBytes("a series number"))?,
+            series: SeriesIndex(u32::try_from(from.varint()?).map_err(|_| InvalidBytes("a series number"))?),
             start: from.signed()?,
             end: from.signed()?,
             seq: from.varint()?,

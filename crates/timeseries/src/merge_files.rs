@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::column_store::{ColumnStore, lock};
 use crate::error::StoreError;
+use crate::index::SeriesIndex;
 use crate::merge::{MergePlan, MergeSource, PointMask, SourceData, SourceRank};
 use crate::rewrite::{RewriteStyle, rewrite};
 use crate::segment::{
@@ -161,17 +162,17 @@ impl ColumnStore {
         Ok(())
     }
 
-    fn mask_of(&self, series: u32) -> (PointMask, u8) {
+    fn mask_of(&self, series: SeriesIndex) -> (PointMask, u8) {
         let state = self.read();
         (state.mask(series), state.catalog.class_of(series))
     }
 }
 
-fn next_series(cursors: &mut [SegmentCursor<'_>]) -> Result<Option<u32>, StoreError> {
+fn next_series(cursors: &mut [SegmentCursor<'_>]) -> Result<Option<SeriesIndex>, StoreError> {
     let mut next = None;
     for cursor in cursors {
         next = match (next, cursor.series()?) {
-            (Some(least), Some(series)) => Some(std::cmp::min::<u32>(least, series)),
+            (Some(least), Some(series)) => Some(std::cmp::min::<SeriesIndex>(least, series)),
             (next, series) => next.or(series),
         };
     }

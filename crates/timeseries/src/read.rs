@@ -8,6 +8,7 @@ use crate::calendar::{BucketBounds, BucketInterval};
 use crate::column_store::ColumnStore;
 use crate::error::{QueryError, StoreError};
 use crate::flush::sources;
+use crate::index::SeriesIndex;
 use crate::merge::{MergePlan, MergeSource, PointMask, SourceData, SourceRank};
 use crate::segment::{LocatedBlock, SegmentReader, StoreSegment};
 use crate::store::{Aggregation, PointOrder, PointVisitor, Query, Series};
@@ -38,7 +39,7 @@ impl AnswerBudget {
 
 /// State of one series in memory at the start of a query.
 struct SeriesSnapshot {
-    series: u32,
+    series: SeriesIndex,
     in_memory: Vec<MergeSource<'static>>,
     segments: Vec<Arc<StoreSegment>>,
     mask: PointMask,
@@ -80,7 +81,7 @@ impl ColumnStore {
         if let Some(head) = state.frozen.as_ref().and_then(|frozen| frozen.of(series)) {
             in_memory.extend(sources(head, u64::MAX - 1));
         }
-        if let Some(head) = state.active.slot(state.catalog.series[series as usize].slot) {
+        if let Some(head) = state.active.slot(state.catalog.series[series.index()].slot) {
             in_memory.extend(sources(head, u64::MAX));
         }
         let mask = state.mask(series);

@@ -2,6 +2,7 @@
 
 use crate::block::{self, ROWS_MAX};
 use crate::error::StoreError;
+use crate::index::SeriesIndex;
 use crate::ints::EncodeEffort;
 use crate::merge::MergePlan;
 use crate::rows::PointRows;
@@ -31,7 +32,7 @@ impl RewriteStyle {
 }
 
 pub(crate) fn rewrite(
-    series: u32,
+    series: SeriesIndex,
     plan: &MergePlan<'_>,
     style: RewriteStyle,
     writer: &mut SegmentWriter,
@@ -62,7 +63,7 @@ pub(crate) fn rewrite(
 }
 
 fn write_rows(
-    series: u32,
+    series: SeriesIndex,
     rows: &PointRows,
     style: RewriteStyle,
     writer: &mut SegmentWriter,

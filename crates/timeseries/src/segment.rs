@@ -24,6 +24,7 @@ use crate::block::{self, BlockEntry};
 use crate::bytes::{BytesReader, InvalidBytes, put_varint};
 use crate::error::StoreError;
 use crate::file_name::{FileName, read_exact, write_all};
+use crate::index::SeriesIndex;
 use crate::manifest::SegmentRecord;
 use crate::rows::PointRows;
 use crate::{FORMAT_VERSION, bytes};
@@ -54,8 +55,8 @@ pub(crate) struct SegmentTotals {
 
 #[derive(Clone, Copy, Debug)]
 struct IndexPage {
-    first: u32,
-    last: u32,
+    first: SeriesIndex,
+    last: SeriesIndex,
     offset: u64,
     bytes: u32,
     crc: u32,
@@ -127,7 +128,7 @@ impl StoreSegment {
     }
 
     /// Returns whether the segment may have points of the series, without disk access. `false` is exact.
-    pub fn may_have(&self, series: u32) -> bool {
+    pub fn may_have(&self, series: SeriesIndex) -> bool {
         self.pages_of(series).next().is_some()
     }
 
@@ -136,7 +137,7 @@ impl StoreSegment {
         Ok(SegmentReader { segment: self, file })
     }
 
-    fn pages_of(&self, series: u32) -> impl Iterator<Item = &IndexPage> {
+    fn pages_of(&self, series: SeriesIndex) -> impl Iterator<Item = &IndexPage> {
         let first = self.root.partition_point(|page| page.last < series);
         self.root[first..].iter().take_while(move |page| page.first <= series)
     }
@@ -197,8 +198,8 @@ fn read_root(
     let page = |bytes: &[u8]| -> bytes::ParseResult<IndexPage> {
         let mut from = BytesReader::new(bytes);
         Ok(IndexPage {
-            first: from.u32()?,
-            last: from.u32()?,
+            first: SeriesIndex(from.u32()?),
+            last: SeriesIndex(from.u32()?),
             offset: from.u64()?,
             bytes: from.u32()?,
             crc: from.u32()?,
@@ -219,7 +220,7 @@ pub(crate) struct SegmentReader<'a> {
 
 impl SegmentReader<'_> {
     /// Returns the blocks of a series that overlap `min_ts..=max_ts`.
-    pub fn find(&self, series: u32, min_ts: i64, max_ts: i64) -> Result<Vec<LocatedBlock>, StoreError> {
+    pub fn find(&self, series: SeriesIndex, min_ts: i64, max_ts: i64) -> Result<Vec<LocatedBlock>, StoreError> {
         let mut found = Vec::new();
         for page in self.segment.pages_of(series) {
             self.read_page(page, |of, located| {
@@ -231,7 +232,7 @@ impl SegmentReader<'_> {
         Ok(found)
     }
 
-    fn read_page(&self, page: &IndexPage, mut each: impl FnMut(u32, LocatedBlock)) -> Result<(), StoreError> {
+    fn read_page(&self, page: &IndexPage, mut each: impl FnMut(SeriesIndex, LocatedBlock)) -> Result<(), StoreError> {
         let name = &self.segment.name;
         let mut bytes = vec![0; page.bytes as usize];
         read_exact(&*self.file, name, page.offset, &mut bytes)?;
@@ -268,7 +269,7 @@ impl SegmentReader<'_> {
     }
 }
 
-fn decode_page(bytes: &[u8], each: &mut impl FnMut(u32, LocatedBlock)) -> bytes::ParseResult<()> {
+fn decode_page(bytes: &[u8], each: &mut impl FnMut(SeriesIndex, LocatedBlock)) -> bytes::ParseResult<()> {
     let mut from = BytesReader::new(bytes);
     let mut offset = from.varint()?;
     let mut series = 0u64;
@@ -278,7 +279,7 @@ fn decode_page(bytes: &[u8], each: &mut impl FnMut(u32, LocatedBlock)) -> bytes:
         for _ in 0..from.varint()? {
             let entry = BlockEntry::decode(&mut from)?;
             let bytes = u64::from(entry.payload_bytes);
-            each(number, LocatedBlock { entry, offset });
+            each(SeriesIndex(number), LocatedBlock { entry, offset });
             offset += bytes;
         }
     }
@@ -289,12 +290,12 @@ fn decode_page(bytes: &[u8], each: &mut impl FnMut(u32, LocatedBlock)) -> bytes:
 pub(crate) struct SegmentCursor<'a> {
     reader: &'a SegmentReader<'a>,
     next_page: usize,
-    pending: std::iter::Peekable<std::vec::IntoIter<(u32, LocatedBlock)>>,
+    pending: std::iter::Peekable<std::vec::IntoIter<(SeriesIndex, LocatedBlock)>>,
 }
 
 impl SegmentCursor<'_> {
     /// Returns the series of the next blocks.
-    pub fn series(&mut self) -> Result<Option<u32>, StoreError> {
+    pub fn series(&mut self) -> Result<Option<SeriesIndex>, StoreError> {
         while self.pending.peek().is_none() {
             let Some(page) = self.reader.segment.root.get(self.next_page) else {
                 return Ok(None);
@@ -309,7 +310,7 @@ impl SegmentCursor<'_> {
     }
 
     /// Takes all blocks of `series`.
-    pub fn take(&mut self, series: u32, into: &mut Vec<LocatedBlock>) -> Result<(), StoreError> {
+    pub fn take(&mut self, series: SeriesIndex, into: &mut Vec<LocatedBlock>) -> Result<(), StoreError> {
         while self.series()? == Some(series) {
             into.extend(self.pending.next().map(|(_, located)| located));
         }
@@ -334,10 +335,10 @@ pub(crate) struct SegmentWriter {
 #[derive(Default)]
 struct PageWriter {
     bytes: Vec<u8>,
-    first: u32,
+    first: SeriesIndex,
     /// Series, block count and entries of the series being written.
-    series: Option<(u32, u64, Vec<u8>)>,
-    last_written: u32,
+    series: Option<(SeriesIndex, u64, Vec<u8>)>,
+    last_written: SeriesIndex,
 }
 
 impl SegmentWriter {
@@ -366,7 +367,7 @@ impl SegmentWriter {
     }
 
     /// Adds a block. Series must be added in order of their numbers, the blocks of a series in order of time.
-    pub fn add(&mut self, series: u32, entry: &BlockEntry, payload: &[u8]) -> Result<(), StoreError> {
+    pub fn add(&mut self, series: SeriesIndex, entry: &BlockEntry, payload: &[u8]) -> Result<(), StoreError> {
         if self.page.series.as_ref().is_some_and(|(open, ..)| *open != series) {
             self.page.close_series();
         }
@@ -408,8 +409,8 @@ impl SegmentWriter {
             return;
         }
         let offset = self.offset();
-        self.root.extend_from_slice(&page.first.to_le_bytes());
-        self.root.extend_from_slice(&page.last_written.to_le_bytes());
+        self.root.extend_from_slice(&page.first.0.to_le_bytes());
+        self.root.extend_from_slice(&page.last_written.0.to_le_bytes());
         self.root.extend_from_slice(&offset.to_le_bytes());
         self.root.extend_from_slice(&(page.bytes.len() as u32).to_le_bytes());
         self.root.extend_from_slice(&crc32c::crc32c(&page.bytes).to_le_bytes());
@@ -463,10 +464,10 @@ impl SegmentWriter {
 }
 
 impl PageWriter {
-    fn begin(&mut self, offset: u64, series: u32) {
+    fn begin(&mut self, offset: u64, series: SeriesIndex) {
         put_varint(&mut self.bytes, offset);
         self.first = series;
-        self.last_written = 0;
+        self.last_written = SeriesIndex(0);
     }
 
     fn open_bytes(&self) -> usize {
@@ -477,7 +478,7 @@ impl PageWriter {
         let Some((series, count, entries)) = self.series.take() else {
             return;
         };
-        put_varint(&mut self.bytes, u64::from(series - self.last_written));
+        put_varint(&mut self.bytes, u64::from(series.0 - self.last_written.0));
         put_varint(&mut self.bytes, count);
         self.bytes.extend_from_slice(&entries);
         self.last_written = series;

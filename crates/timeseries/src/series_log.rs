@@ -19,6 +19,7 @@ use crate::bytes::{BytesReader, InvalidBytes, ParseResult, put_signed, put_text,
 use crate::catalog::SeriesCatalog;
 use crate::error::StoreError;
 use crate::file_name::{FileName, read_exact};
+use crate::index::{EntityIndex, KeyIndex, SeriesIndex};
 use crate::value::{PointValue, PointValueKind, TelemetryEntityId, TimedValue, ValueRef};
 
 const MAGIC: [u8; 8] = *b"TWSERLOG";
@@ -71,9 +72,9 @@ impl SavedPart {
 /// Changed latest values of series, classes of entities, and class overrides of series.
 #[derive(Default)]
 pub(crate) struct SeriesChanges<'a> {
-    pub latest: &'a [u32],
-    pub entities: &'a [u32],
-    pub series: &'a [u32],
+    pub latest: &'a [SeriesIndex],
+    pub entities: &'a [EntityIndex],
+    pub series: &'a [SeriesIndex],
 }
 
 /// Encodes a batch with its header: new entries since `saved`, and `changed` entries.
@@ -90,18 +91,18 @@ pub(crate) fn batch(catalog: &SeriesCatalog, saved: SavedPart, changed: &SeriesC
     }
     for series in &catalog.series[saved.series..] {
         out.push(SERIES);
-        put_varint(&mut out, u64::from(series.entity));
-        put_varint(&mut out, u64::from(series.key));
+        put_varint(&mut out, u64::from(series.entity.0));
+        put_varint(&mut out, u64::from(series.key.0));
     }
     for &entity in changed.entities {
         out.push(CLASS);
-        put_varint(&mut out, u64::from(entity));
-        put_varint(&mut out, u64::from(catalog.entities[entity as usize].class));
+        put_varint(&mut out, u64::from(entity.0));
+        put_varint(&mut out, u64::from(catalog.entities[entity.index()].class));
     }
     for &series in changed.series {
         let class = catalog.own_class(series);
         out.push(if class.is_some() { SERIES_CLASS } else { NO_SERIES_CLASS });
-        put_varint(&mut out, u64::from(series));
+        put_varint(&mut out, u64::from(series.0));
         if let Some(class) = class {
             put_varint(&mut out, u64::from(class));
         }
@@ -119,9 +120,10 @@ pub(crate) fn batch(catalog: &SeriesCatalog, saved: SavedPart, changed: &SeriesC
 
 /// Encodes the file header and the whole catalog.
 pub(crate) fn snapshot(catalog: &SeriesCatalog) -> Vec<u8> {
-    let with_latest = |series: &u32| catalog.latest(*series).is_some();
-    let all: Vec<u32> = (0..catalog.series.len() as u32).filter(with_latest).collect();
-    let with_class: Vec<u32> = catalog.series_with_own_class().collect();
+    let with_latest = |series: &SeriesIndex| catalog.latest(*series).is_some();
+    let all = (0..catalog.series.len() as u32).map(SeriesIndex);
+    let all: Vec<SeriesIndex> = all.filter(with_latest).collect();
+    let with_class: Vec<SeriesIndex> = catalog.series_with_own_class().collect();
     let changed = SeriesChanges {
         latest: &all,
         series: &with_class,
@@ -132,13 +134,13 @@ pub(crate) fn snapshot(catalog: &SeriesCatalog) -> Vec<u8> {
     out
 }
 
-fn put_latest(out: &mut Vec<u8>, catalog: &SeriesCatalog, series: u32) {
+fn put_latest(out: &mut Vec<u8>, catalog: &SeriesCatalog, series: SeriesIndex) {
     let Some((ts_ms, value)) = catalog.latest(series) else {
         out.push(NO_LATEST);
-        return put_varint(out, u64::from(series));
+        return put_varint(out, u64::from(series.0));
     };
     out.push(LATEST);
-    put_varint(out, u64::from(series));
+    put_varint(out, u64::from(series.0));
     put_signed(out, ts_ms);
     out.push(value.as_ref().kind() as u8);
     match value.as_ref() {
@@ -194,31 +196,31 @@ fn apply(from: &mut BytesReader<'_>, catalog: &mut SeriesCatalog) -> ParseResult
                 catalog.add_entity(id, class(from)?);
             }
             SERIES => {
-                let entity = index(from, catalog.entities.len())?;
-                let key = index(from, catalog.keys.len())?;
+                let entity = EntityIndex(index(from, catalog.entities.len())?);
+                let key = KeyIndex(index(from, catalog.keys.len())?);
                 catalog.add_series(entity, key);
             }
             CLASS => {
-                let entity = index(from, catalog.entities.len())?;
-                catalog.entities[entity as usize].class = class(from)?;
+                let entity = EntityIndex(index(from, catalog.entities.len())?);
+                catalog.entities[entity.index()].class = class(from)?;
             }
             SERIES_CLASS => {
-                let series = index(from, catalog.series.len())?;
+                let series = SeriesIndex(index(from, catalog.series.len())?);
                 let own = class(from)?;
                 catalog.set_own_class(series, Some(own));
             }
             NO_SERIES_CLASS => {
-                let series = index(from, catalog.series.len())?;
+                let series = SeriesIndex(index(from, catalog.series.len())?);
                 catalog.set_own_class(series, None);
             }
             LATEST => {
-                let series = index(from, catalog.series.len())?;
+                let series = SeriesIndex(index(from, catalog.series.len())?);
                 let ts_ms = from.signed()?;
                 let value = read_value(from)?;
                 catalog.set_latest(series, Some(TimedValue { ts_ms, value }));
             }
             NO_LATEST => {
-                let series = index(from, catalog.series.len())?;
+                let series = SeriesIndex(index(from, catalog.series.len())?);
                 catalog.set_latest(series, None);
             }
             _ => return Err(InvalidBytes("a known record")),

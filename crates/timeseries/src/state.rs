@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::catalog::SeriesCatalog;
-use crate::head::{Heads, NO_SLOT, SeriesHead};
+use crate::head::{Heads, SeriesHead};
+use crate::index::{EntityIndex, HeadSlot, SeriesIndex};
 use crate::manifest::Tombstone;
 use crate::merge::PointMask;
 use crate::segment::StoreSegment;
@@ -27,13 +28,13 @@ pub(crate) struct StoreState {
     pub last_position: LogPosition,
     pub durable_position: LogPosition,
     /// Series whose latest value changed without a point in a head, each with the value of `changes` at that time.
-    pub changed: BTreeMap<u32, u64>,
+    pub changed: BTreeMap<SeriesIndex, u64>,
     /// Number of such changes.
     pub changes: u64,
     /// Entities whose class is not saved to disk yet.
-    pub reclassified: Vec<u32>,
+    pub reclassified: Vec<EntityIndex>,
     /// Series whose class override is not saved to disk yet.
-    pub reclassified_series: Vec<u32>,
+    pub reclassified_series: Vec<SeriesIndex>,
     /// The part of the catalog that is on disk. Later series have no points in segments.
     pub saved: SavedPart,
     /// Increases when series with points in segments change their class.
@@ -52,7 +53,7 @@ pub(crate) struct FrozenHeads {
 }
 
 impl FrozenHeads {
-    pub fn of(&self, series: u32) -> Option<&SeriesHead> {
+    pub fn of(&self, series: SeriesIndex) -> Option<&SeriesHead> {
         let slots = &self.heads.slots;
         let at = slots.binary_search_by_key(&series, |head| head.series).ok()?;
         slots.get(at)
@@ -71,7 +72,7 @@ impl StoreState {
     }
 
     /// Marks the latest value of a series as unsaved. Needed for changes without a point in a head.
-    pub fn mark_changed(&mut self, series: u32) {
+    pub fn mark_changed(&mut self, series: SeriesIndex) {
         self.changes += 1;
         self.changed.insert(series, self.changes);
     }
@@ -79,7 +80,7 @@ impl StoreState {
     pub fn freeze(&mut self) -> Arc<FrozenHeads> {
         let mut heads = std::mem::take(&mut self.active);
         for head in &heads.slots {
-            self.catalog.series[head.series as usize].slot = NO_SLOT;
+            self.catalog.series[head.series.index()].slot = HeadSlot::NONE;
         }
         heads.slots.sort_unstable_by_key(|head| head.series);
         let frozen = Arc::new(FrozenHeads {
@@ -104,7 +105,7 @@ impl StoreState {
         cutoffs.max().unwrap_or(i64::MIN)
     }
 
-    pub fn mask(&self, series: u32) -> PointMask {
+    pub fn mask(&self, series: SeriesIndex) -> PointMask {
         let of_series = self.tombstones.iter().filter(|tombstone| tombstone.series == series);
         PointMask {
             tombstones: of_series.copied().collect(),

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use crate::column_store::{ColumnStore, lock};
 use crate::config::StoreConfig;
 use crate::error::WriteError;
+use crate::index::SeriesIndex;
 use crate::manifest::Tombstone;
 use crate::state::StoreState;
 use crate::store::{Series, TEXT_BYTES_MAX, WriteOutcome};
@@ -87,7 +88,7 @@ impl ColumnStore {
 
 impl StoreState {
     #[inline]
-    fn put(&mut self, series: u32, point: &Point<'_>, kept: PointDestination) {
+    fn put(&mut self, series: SeriesIndex, point: &Point<'_>, kept: PointDestination) {
         let Point { ts_ms, value, .. } = *point;
         if kept != PointDestination::HistoryOnly {
             self.catalog.offer_latest(series, ts_ms, value);
@@ -95,12 +96,12 @@ impl StoreState {
         if kept == PointDestination::LatestOnly {
             return self.mark_changed(series);
         }
-        let slot = &mut self.catalog.series[series as usize].slot;
+        let slot = &mut self.catalog.series[series.index()].slot;
         self.active.push(series, slot, ts_ms, value);
     }
 
     /// Applies a replayed point. A point that was deleted after it was first written must not reappear.
-    fn put_replayed(&mut self, series: u32, point: &Point<'_>, deletes: &[Tombstone]) {
+    fn put_replayed(&mut self, series: SeriesIndex, point: &Point<'_>, deletes: &[Tombstone]) {
         let hit = |delete: &&Tombstone| delete.series == series && delete.overlaps(point.ts_ms, point.ts_ms);
         match deletes.iter().filter(hit).map(|delete| delete.has_latest).max() {
             None => self.put(series, point, point.destination),
@@ -129,9 +130,9 @@ impl StoreState {
     fn find_or_add(
         &mut self,
         point: &Point<'_>,
-        last: Option<(TelemetryEntityId, u32)>,
+        last: Option<(TelemetryEntityId, SeriesIndex)>,
         config: &StoreConfig,
-    ) -> Option<u32> {
+    ) -> Option<SeriesIndex> {
         let is_long = match point.value {
             ValueRef::String(text) | ValueRef::Json(text) => text.len() > TEXT_BYTES_MAX,
             _ => false,
@@ -145,7 +146,7 @@ impl StoreState {
                 if let Some(next) = catalog.follows(series, point.key) {
                     return Some(next);
                 }
-                Some(catalog.series[series as usize].entity)
+                Some(catalog.series[series.index()].entity)
             }
             _ => catalog.entity(point.entity),
         };
@@ -162,42 +163,42 @@ impl StoreState {
         Some(catalog.add_series(entity, key))
     }
 
-    pub(crate) fn set_class(&mut self, entity: TelemetryEntityId, class: RetentionClass) {
-        let Some(index) = self.catalog.entity(entity) else {
-            let index = self.catalog.add_entity(entity, class.0);
-            return self.reclassified.push(index);
+    pub(crate) fn set_class(&mut self, id: TelemetryEntityId, class: RetentionClass) {
+        let Some(entity) = self.catalog.entity(id) else {
+            let entity = self.catalog.add_entity(id, class.0);
+            return self.reclassified.push(entity);
         };
-        let entry = &mut self.catalog.entities[index as usize];
+        let entry = &mut self.catalog.entities[entity.index()];
         if entry.class != class.0 {
             entry.class = class.0;
-            self.reclassified.push(index);
-            self.classes_version += u64::from((index as usize) < self.saved.entities);
+            self.reclassified.push(entity);
+            self.classes_version += u64::from(entity.index() < self.saved.entities);
         }
     }
 
     /// Sets the class override of a series, and creates the series if needed. Does nothing at the series limit, because
     /// the points of such a series are rejected as well.
-    pub(crate) fn set_series_class(&mut self, series: Series<'_>, class: Option<RetentionClass>, config: &StoreConfig) {
-        let known = self.catalog.find(series.entity, series.key);
-        let has_room = || self.catalog.has_capacity(self.catalog.entity(series.entity), config);
-        let index = match (known, class) {
-            (Some(index), _) => index,
+    pub(crate) fn set_series_class(&mut self, name: Series<'_>, class: Option<RetentionClass>, config: &StoreConfig) {
+        let known = self.catalog.find(name.entity, name.key);
+        let has_room = || self.catalog.has_capacity(self.catalog.entity(name.entity), config);
+        let series = match (known, class) {
+            (Some(series), _) => series,
             (None, None) => return,
             (None, Some(_)) if !has_room() => return,
             (None, Some(_)) => {
                 let catalog = &mut self.catalog;
-                let entity = catalog.entity(series.entity);
-                let entity = entity.unwrap_or_else(|| catalog.add_entity(series.entity, 0));
-                let key = catalog.key(series.key).unwrap_or_else(|| catalog.add_key(series.key));
+                let entity = catalog.entity(name.entity);
+                let entity = entity.unwrap_or_else(|| catalog.add_entity(name.entity, 0));
+                let key = catalog.key(name.key).unwrap_or_else(|| catalog.add_key(name.key));
                 catalog.add_series(entity, key)
             }
         };
         let class = class.map(|class| class.0);
-        if self.catalog.own_class(index) == class {
+        if self.catalog.own_class(series) == class {
             return;
         }
-        self.catalog.set_own_class(index, class);
-        self.reclassified_series.push(index);
-        self.classes_version += u64::from((index as usize) < self.saved.series);
+        self.catalog.set_own_class(series, class);
+        self.reclassified_series.push(series);
+        self.classes_version += u64::from(series.index() < self.saved.series);
     }
 }
