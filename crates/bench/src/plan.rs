@@ -8,7 +8,7 @@ use std::ops::Range;
 use mqtt::SharedFilter;
 
 use crate::driver::DriverJob;
-use crate::load::{PatternValues, SENDERS_MAX, TopicTemplate, TopicTree, expand};
+use crate::load::{PatternValues, SENDERS_MAX, SenderNumber, TopicTemplate, TopicTree, expand};
 use crate::scenario::{ClientGroup, GroupPresence, Scenario};
 use crate::target::LoadTarget;
 
@@ -67,7 +67,7 @@ fn tree(scenario: &Scenario) -> TopicTree {
         for index in 0..group.clients {
             tree.add(
                 &with_names(group, index, |names| TopicTemplate::new(pattern, names)),
-                sender,
+                SenderNumber(sender),
             );
             sender += 1;
         }

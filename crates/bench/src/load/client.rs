@@ -9,6 +9,27 @@ use super::outbound::{OutboundQueue, UnreleasedIds};
 use super::plan::GroupPlan;
 use super::sources::SenderRanges;
 use super::tcp_info::Segments;
+use super::truth::SenderNumber;
+
+/// Slot of a client in its worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ClientSlot(pub u32);
+
+impl ClientSlot {
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// Distinguishes a connection of a client from its earlier ones.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ConnectEpoch(u32);
+
+impl ConnectEpoch {
+    pub fn next(self) -> ConnectEpoch {
+        ConnectEpoch(self.0.wrapping_add(1))
+    }
+}
 
 pub struct LoadClient {
     pub group: u16,
@@ -19,7 +40,7 @@ pub struct LoadClient {
     pub state: LoadClientState,
     pub link: Option<LoadLink>,
     /// Counts connections, so that timers of earlier connections are recognized.
-    pub epoch: u32,
+    pub epoch: ConnectEpoch,
     /// The beginning of a packet that has not arrived completely.
     pub rest: Vec<u8>,
     /// Packets for the socket; the first `out_taken` bytes are sent.
@@ -68,7 +89,7 @@ pub enum LoadClientState {
 }
 
 pub struct LoadPublisher {
-    pub sender: u32,
+    pub sender: SenderNumber,
     pub client_id: Box<str>,
     /// Messages that were sent: the sequence number of the next one.
     pub sent: u32,
@@ -111,7 +132,7 @@ impl LoadClient {
             group_index: place,
             state: LoadClientState::Absent,
             link: None,
-            epoch: 0,
+            epoch: ConnectEpoch::default(),
             rest: Vec::new(),
             out: Vec::new(),
             out_taken: 0,

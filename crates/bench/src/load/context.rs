@@ -6,11 +6,12 @@ use std::sync::Arc;
 
 use mio::Registry;
 
-use super::client::LoadClient;
+use super::client::{ClientSlot, ConnectEpoch, LoadClient};
 use super::flow::{FlowGaps, ReceivedSet};
 use super::meter::Meter;
 use super::plan::{GroupPlan, LoadPlan};
 use super::schedule::SendSchedule;
+use super::truth::SenderNumber;
 
 pub struct LoadContext {
     pub plan: Arc<LoadPlan>,
@@ -23,10 +24,10 @@ pub struct LoadContext {
     pub groups: Vec<GroupRun>,
     pub timers: Timers,
     /// Clients that have data to write, and clients that may have more to read.
-    pub dirty: Vec<u32>,
-    pub readable: Vec<u32>,
+    pub dirty: Vec<ClientSlot>,
+    pub readable: Vec<ClientSlot>,
     /// Clients that wait for their turn to connect.
-    pub queue: std::collections::VecDeque<u32>,
+    pub queue: std::collections::VecDeque<ClientSlot>,
     /// Connections that have not received CONNACK.
     pub connecting: u32,
     pub connected: u64,
@@ -46,7 +47,7 @@ pub struct LoadContext {
     pub is_cycling: bool,
     /// Deliveries since the last turn by sender, and the senders that have any (QoS 0 with a window).
     pub deliveries: Vec<u32>,
-    pub delivered: Vec<u32>,
+    pub delivered: Vec<SenderNumber>,
     pub scratch: String,
     pub payload: Vec<u8>,
     /// Counts connections, so that each one uses the next host and source address.
@@ -65,13 +66,25 @@ pub enum SendPermission {
 
 /// The state of a group in this worker.
 pub struct GroupRun {
-    /// The slots of its clients are `first_slot..first_slot + clients`.
-    pub first_slot: u32,
+    /// The slots of its `clients` are consecutive and begin here.
+    pub first_slot: ClientSlot,
     pub clients: u32,
     /// The index in the group of the worker's first client.
     pub first_index: u32,
     pub schedule: Option<SendSchedule>,
     pub is_stalled: bool,
+}
+
+impl GroupRun {
+    /// Returns the slot of the group's client at `place` in this worker.
+    pub fn slot(&self, place: u32) -> ClientSlot {
+        ClientSlot(self.first_slot.0 + place)
+    }
+
+    pub fn slots(&self) -> impl Iterator<Item = ClientSlot> + use<> {
+        let first = self.first_slot.0;
+        (first..first + self.clients).map(ClientSlot)
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -83,40 +96,46 @@ pub enum TimerKind {
     /// A client that comes and goes disconnects.
     Leave,
     LeaveDeadline,
-    /// For these two the slot is the number of the group.
-    StallBegins,
-    StallEnds,
+}
+
+/// A timer of one connection of a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ClientTimer {
+    pub slot: ClientSlot,
+    pub epoch: ConnectEpoch,
+    pub kind: TimerKind,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct ClientTimer {
-    pub at_ns: u64,
-    pub slot: u32,
-    pub epoch: u32,
-    pub kind: TimerKind,
+pub enum LoadTimer {
+    Client(ClientTimer),
+    /// The clients of the group, by number, stop reading.
+    StallBegins(usize),
+    StallEnds(usize),
 }
 
 /// Timers by time. Each connection has a few; those of earlier connections are ignored when they expire.
 #[derive(Default)]
-pub struct Timers(BinaryHeap<Reverse<ClientTimer>>);
+pub struct Timers(BinaryHeap<Reverse<(u64, LoadTimer)>>);
 
 impl Timers {
-    pub fn add(&mut self, at_ns: u64, kind: TimerKind, slot: u32, epoch: u32) {
-        self.0.push(Reverse(ClientTimer {
-            at_ns,
-            slot,
-            epoch,
-            kind,
-        }));
+    pub fn add(&mut self, at_ns: u64, timer: LoadTimer) {
+        self.0.push(Reverse((at_ns, timer)));
+    }
+
+    /// Adds a timer of the client's current connection.
+    pub fn add_for_client(&mut self, at_ns: u64, kind: TimerKind, slot: ClientSlot, client: &LoadClient) {
+        let epoch = client.epoch;
+        self.add(at_ns, LoadTimer::Client(ClientTimer { slot, epoch, kind }));
     }
 
     pub fn next_ns(&self) -> Option<u64> {
-        self.0.peek().map(|timer| timer.0.at_ns)
+        self.0.peek().map(|Reverse((at_ns, _))| *at_ns)
     }
 
-    pub fn pop(&mut self, now_ns: u64) -> Option<ClientTimer> {
-        self.0.peek().filter(|timer| timer.0.at_ns <= now_ns)?;
-        self.0.pop().map(|timer| timer.0)
+    pub fn pop(&mut self, now_ns: u64) -> Option<LoadTimer> {
+        self.0.peek().filter(|Reverse((at_ns, _))| *at_ns <= now_ns)?;
+        self.0.pop().map(|Reverse((_, timer))| timer)
     }
 }
 
@@ -125,14 +144,14 @@ impl LoadContext {
         &self.plan.groups[usize::from(client.group)]
     }
 
-    pub fn mark_dirty(&mut self, slot: u32, client: &mut LoadClient) {
+    pub fn mark_dirty(&mut self, slot: ClientSlot, client: &mut LoadClient) {
         if !client.is_dirty {
             client.is_dirty = true;
             self.dirty.push(slot);
         }
     }
 
-    pub fn mark_readable(&mut self, slot: u32, client: &mut LoadClient) {
+    pub fn mark_readable(&mut self, slot: ClientSlot, client: &mut LoadClient) {
         if !client.is_readable {
             client.is_readable = true;
             self.readable.push(slot);

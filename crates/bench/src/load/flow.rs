@@ -4,6 +4,8 @@
 //! A flow whose messages arrive in order needs eight bytes and one comparison per message. Any other flow gets a list
 //! of gaps. The list is bounded: when it is full, its older half is counted as lost.
 
+use super::client::ClientSlot;
+use super::truth::SenderNumber;
 use std::ops::Range;
 
 /// Most gaps per flow.
@@ -48,8 +50,8 @@ pub enum Arrival {
 /// A fault, for the examples of the report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Finding {
-    pub slot: u32,
-    pub sender: u32,
+    pub slot: ClientSlot,
+    pub sender: SenderNumber,
     pub sequence: u32,
     pub kind: FindingKind,
 }

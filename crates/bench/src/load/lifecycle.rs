@@ -9,7 +9,7 @@ use mqtt::{
 };
 use rustls::HandshakeKind;
 
-use super::client::{LoadClient, LoadClientState, LoadPublisher, LoadSubscriber};
+use super::client::{ClientSlot, LoadClient, LoadClientState, LoadPublisher, LoadSubscriber};
 use super::context::{LoadContext, TimerKind};
 use super::link::{LinkSecurity, LoadLink};
 use super::outbound::SUBSCRIBE_ID;
@@ -30,13 +30,13 @@ const RETRY_MAX_NS: u64 = 2_000_000_000;
 const SECOND_NS: u64 = 1_000_000_000;
 
 /// Queues a client for its turn to connect.
-pub fn enqueue(slot: u32, client: &mut LoadClient, cx: &mut LoadContext) {
+pub fn enqueue(slot: ClientSlot, client: &mut LoadClient, cx: &mut LoadContext) {
     client.state = LoadClientState::Queued;
     cx.queue.push_back(slot);
 }
 
 /// Starts a connection.
-pub fn connect(slot: u32, client: &mut LoadClient, cx: &mut LoadContext) {
+pub fn connect(slot: ClientSlot, client: &mut LoadClient, cx: &mut LoadContext) {
     let target = &cx.plan.job.target;
     let turn = cx.connect_count as usize;
     cx.connect_count = cx.connect_count.wrapping_add(1);
@@ -45,7 +45,7 @@ pub fn connect(slot: u32, client: &mut LoadClient, cx: &mut LoadContext) {
         [] => None,
         sources => Some(sources[turn % sources.len()]),
     };
-    client.epoch = client.epoch.wrapping_add(1);
+    client.epoch = client.epoch.next();
     client.begun_ns = cx.plan.clock.now_ns();
     client.state = LoadClientState::Connecting;
     (client.segments, client.is_peer_closed) = (Segments::default(), false);
@@ -53,18 +53,15 @@ pub fn connect(slot: u32, client: &mut LoadClient, cx: &mut LoadContext) {
     cx.connecting += 1;
     let opened = LoadLink::connect(endpoint.address, from, target.receive_buffer_bytes).and_then(|mut link| {
         let interest = Interest::READABLE | Interest::WRITABLE;
-        cx.registry.register(&mut link.stream, Token(slot as usize), interest)?;
+        cx.registry.register(&mut link.stream, Token(slot.index()), interest)?;
         Ok(link)
     });
     match opened {
         Ok(link) => {
             client.link = Some(link);
-            cx.timers.add(
-                client.begun_ns + CONNECT_NS,
-                TimerKind::ConnectDeadline,
-                slot,
-                client.epoch,
-            );
+            let deadline_ns = client.begun_ns + CONNECT_NS;
+            cx.timers
+                .add_for_client(deadline_ns, TimerKind::ConnectDeadline, slot, client);
         }
         Err(error) => handle_disconnect(slot, client, cx, &error.to_string()),
     }
@@ -72,7 +69,7 @@ pub fn connect(slot: u32, client: &mut LoadClient, cx: &mut LoadContext) {
 
 /// Continues after the socket has become ready in one of the states before CONNACK. Returns whether the handshakes are
 /// complete.
-pub fn advance(slot: u32, client: &mut LoadClient, cx: &mut LoadContext) -> Result<bool, String> {
+pub fn advance(slot: ClientSlot, client: &mut LoadClient, cx: &mut LoadContext) -> Result<bool, String> {
     let Some(link) = &mut client.link else { return Ok(false) };
     if client.state == LoadClientState::Connecting {
         if !link.is_connected().map_err(|error| error.to_string())? {
@@ -85,7 +82,7 @@ pub fn advance(slot: u32, client: &mut LoadClient, cx: &mut LoadContext) -> Resu
             tls: plan.tls.as_ref(),
             path: is_web.then_some(target.path.as_str()),
             host: host_of(&plan.endpoints, link),
-            seed: client.begun_ns ^ u64::from(slot) << 40,
+            seed: client.begun_ns ^ u64::from(slot.0) << 40,
         })?;
         client.state = LoadClientState::Opening;
     }
@@ -145,7 +142,7 @@ fn write_connect(client: &mut LoadClient, cx: &LoadContext) {
 }
 
 pub fn on_connack(
-    slot: u32,
+    slot: ClientSlot,
     client: &mut LoadClient,
     cx: &mut LoadContext,
     connack: &ConnAck<'_>,
@@ -226,7 +223,7 @@ fn permit(publisher: &mut LoadPublisher, group: &GroupPlan, properties: Properti
 }
 
 /// Continues what an earlier connection left unfinished, or drops it if the session is lost.
-fn resume(slot: u32, client: &mut LoadClient, cx: &mut LoadContext, is_kept: bool) {
+fn resume(slot: ClientSlot, client: &mut LoadClient, cx: &mut LoadContext, is_kept: bool) {
     if is_kept {
         publish::send_again(slot, client, cx);
         return;
@@ -239,7 +236,7 @@ fn resume(slot: u32, client: &mut LoadClient, cx: &mut LoadContext, is_kept: boo
     }
 }
 
-fn subscribe(slot: u32, client: &mut LoadClient, cx: &mut LoadContext) {
+fn subscribe(slot: ClientSlot, client: &mut LoadClient, cx: &mut LoadContext) {
     let group = cx.group(client);
     let filters = group.filters(client.index, cx.plan.job.run);
     let mut bytes = Vec::new();
@@ -264,7 +261,12 @@ fn subscribe(slot: u32, client: &mut LoadClient, cx: &mut LoadContext) {
     cx.mark_dirty(slot, client);
 }
 
-pub fn on_suback(slot: u32, client: &mut LoadClient, cx: &mut LoadContext, suback: &SubAck<'_>) -> Result<(), String> {
+pub fn on_suback(
+    slot: ClientSlot,
+    client: &mut LoadClient,
+    cx: &mut LoadContext,
+    suback: &SubAck<'_>,
+) -> Result<(), String> {
     if client.state != LoadClientState::AwaitsSubAck || suback.packet_id != SUBSCRIBE_ID {
         return Err("the server sent an unexpected SUBACK".into());
     }
@@ -289,7 +291,7 @@ pub fn on_suback(slot: u32, client: &mut LoadClient, cx: &mut LoadContext, subac
     Ok(())
 }
 
-fn set_ready(slot: u32, client: &mut LoadClient, cx: &mut LoadContext) {
+fn set_ready(slot: ClientSlot, client: &mut LoadClient, cx: &mut LoadContext) {
     client.state = LoadClientState::Ready;
     client.attempts = 0;
     let plan = cx.plan.clone();
@@ -299,7 +301,8 @@ fn set_ready(slot: u32, client: &mut LoadClient, cx: &mut LoadContext) {
         if stay_ns == 0 {
             return leave(slot, client, cx, cycle.is_abrupt);
         }
-        cx.timers.add(cx.now_ns + stay_ns, TimerKind::Leave, slot, client.epoch);
+        cx.timers
+            .add_for_client(cx.now_ns + stay_ns, TimerKind::Leave, slot, client);
     } else if group.presence == GroupPresence::AwayWhilePublishing && !cx.has_returned {
         return leave(slot, client, cx, false);
     }
@@ -308,7 +311,7 @@ fn set_ready(slot: u32, client: &mut LoadClient, cx: &mut LoadContext) {
 }
 
 /// Sends DISCONNECT after the pending data. The server then closes first, so that the local port is free at once.
-pub fn leave(slot: u32, client: &mut LoadClient, cx: &mut LoadContext, is_abrupt: bool) {
+pub fn leave(slot: ClientSlot, client: &mut LoadClient, cx: &mut LoadContext, is_abrupt: bool) {
     if client.link.is_none() {
         client.state = LoadClientState::Absent;
         return;
@@ -324,17 +327,14 @@ pub fn leave(slot: u32, client: &mut LoadClient, cx: &mut LoadContext, is_abrupt
         properties: Properties::EMPTY,
     };
     Packet::Disconnect(disconnect).encode(version, &mut client.out);
-    cx.timers.add(
-        cx.plan.clock.now_ns() + LEAVE_NS,
-        TimerKind::LeaveDeadline,
-        slot,
-        client.epoch,
-    );
+    let deadline_ns = cx.plan.clock.now_ns() + LEAVE_NS;
+    cx.timers
+        .add_for_client(deadline_ns, TimerKind::LeaveDeadline, slot, client);
     cx.mark_dirty(slot, client);
 }
 
 /// Handles the end of a connection: reconnects or gives the client up.
-pub fn handle_disconnect(slot: u32, client: &mut LoadClient, cx: &mut LoadContext, reason: &str) {
+pub fn handle_disconnect(slot: ClientSlot, client: &mut LoadClient, cx: &mut LoadContext, reason: &str) {
     let state = client.state;
     if matches!(
         state,
@@ -383,7 +383,7 @@ fn close(client: &mut LoadClient, cx: &mut LoadContext) {
     client.rest = Vec::new();
     client.out.clear();
     client.out_taken = 0;
-    client.epoch = client.epoch.wrapping_add(1);
+    client.epoch = client.epoch.next();
 }
 
 fn client_cycles(client: &LoadClient, cx: &LoadContext) -> bool {
@@ -402,7 +402,7 @@ fn requeue_unsent(client: &mut LoadClient) {
     }
 }
 
-fn after_disconnect(slot: u32, client: &mut LoadClient, cx: &mut LoadContext) {
+fn after_disconnect(slot: ClientSlot, client: &mut LoadClient, cx: &mut LoadContext) {
     client.state = LoadClientState::Absent;
     cx.settle(client);
     if client_cycles(client, cx) {
@@ -418,18 +418,18 @@ fn give_up(client: &mut LoadClient, cx: &mut LoadContext) {
     }
 }
 
-fn retry(slot: u32, client: &mut LoadClient, cx: &mut LoadContext) {
+fn retry(slot: ClientSlot, client: &mut LoadClient, cx: &mut LoadContext) {
     if cx.is_ending {
         return give_up(client, cx);
     }
     client.attempts = client.attempts.saturating_add(1).min(ATTEMPTS_MAX);
     client.state = LoadClientState::Queued;
     let pause_ns = (RETRY_NS << (client.attempts - 1)).min(RETRY_MAX_NS);
-    cx.timers
-        .add(cx.plan.clock.now_ns() + pause_ns, TimerKind::Retry, slot, client.epoch);
+    let at_ns = cx.plan.clock.now_ns() + pause_ns;
+    cx.timers.add_for_client(at_ns, TimerKind::Retry, slot, client);
 }
 
-fn arm_keep_alive(slot: u32, client: &LoadClient, cx: &mut LoadContext) {
+fn arm_keep_alive(slot: ClientSlot, client: &LoadClient, cx: &mut LoadContext) {
     // A client that comes and goes disconnects earlier; timers for it would only accumulate.
     let comes_and_goes = cx
         .group(client)
@@ -440,12 +440,12 @@ fn arm_keep_alive(slot: u32, client: &LoadClient, cx: &mut LoadContext) {
     if client.keep_alive_s > 0 && !comes_and_goes {
         let pause_ns = u64::from(client.keep_alive_s) * SECOND_NS * 3 / 4;
         let at_ns = (client.last_out_ns + pause_ns).max(cx.now_ns + pause_ns / 3);
-        cx.timers.add(at_ns, TimerKind::KeepAlive, slot, client.epoch);
+        cx.timers.add_for_client(at_ns, TimerKind::KeepAlive, slot, client);
     }
 }
 
 /// Sends PINGREQ if nothing was sent for a while [MQTT-3.1.2-20]; a server that does not answer it counts as lost.
-pub fn keep_alive(slot: u32, client: &mut LoadClient, cx: &mut LoadContext) {
+pub fn keep_alive(slot: ClientSlot, client: &mut LoadClient, cx: &mut LoadContext) {
     if client.state != LoadClientState::Ready || client.keep_alive_s == 0 {
         return;
     }
@@ -470,7 +470,7 @@ pub fn create_parts(client: &mut LoadClient, cx: &LoadContext, subscriber: Optio
     client.subscriber = subscriber.map(Box::new);
     if let Some(publishing) = &group.publishing {
         client.publisher = Some(Box::new(LoadPublisher {
-            sender: publishing.first_sender + client.index,
+            sender: publishing.sender(client.index),
             client_id: group.client_id(client.index, plan.job.run).into(),
             sent: 0,
             due: 0,

@@ -62,7 +62,7 @@ pub use pattern::{PatternValues, expand};
 pub(crate) use payload::random_length;
 pub use shares::conclude_shares;
 pub(crate) use sources::TopicTree;
-pub(crate) use truth::SENDERS_MAX;
+pub(crate) use truth::{SENDERS_MAX, SenderNumber};
 
 /// Descriptors besides the connections: polls, timers, logs.
 const OTHER_DESCRIPTORS: u64 = 100;

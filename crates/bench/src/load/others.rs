@@ -16,7 +16,7 @@ use std::ops::Range;
 use mqtt::Publish;
 
 use super::flow::{Arrival, FlowGaps, MessageFlow};
-use super::truth::{HEADER_BYTES, VerificationHeader, find_hex};
+use super::truth::{HEADER_BYTES, SenderNumber, VerificationHeader, find_hex};
 
 /// Most flows of one worker; messages of further flows are counted as unverified.
 const FLOWS_MAX: usize = 4_000_000;
@@ -35,7 +35,7 @@ pub struct OtherRuns {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct ForeignPublisher {
     run: u16,
-    sender: u32,
+    sender: SenderNumber,
 }
 
 #[derive(Debug)]
@@ -135,7 +135,7 @@ impl OtherRuns {
             let (missing, given_up) = ledger.missing(&known.flow, known.first..known.flow.next);
             let missing_count: u64 = missing.iter().map(|range| range.len() as u64).sum();
             FlowResult {
-                publisher: format!("publisher {} of run {:04x}", publisher.sender, publisher.run),
+                publisher: format!("publisher {} of run {:04x}", publisher.sender.0, publisher.run),
                 expected: u64::from(known.flow.next - known.first),
                 lost: missing_count + given_up,
                 missing,
@@ -161,7 +161,7 @@ mod tests {
     fn payload(sender: u32, sequence: u32, due_ns: u64) -> Vec<u8> {
         let header = VerificationHeader {
             run: 0xABCD,
-            sender,
+            sender: SenderNumber(sender),
             sequence,
             due_ns,
         };

@@ -3,7 +3,7 @@
 //! Everything in a template is computed from the client, the sequence number and the time, so that a message that is
 //! sent again has the same payload, and nothing needs to be stored for it.
 
-use super::truth::{HEADER_BYTES, VerificationHeader, to_hex};
+use super::truth::{HEADER_BYTES, SenderNumber, VerificationHeader, to_hex};
 use crate::scenario::{PAYLOAD_BYTES_MAX, Payload};
 
 pub enum PayloadMaker {
@@ -158,7 +158,7 @@ impl PayloadPart {
     fn write(&self, place: u64, content: &PayloadValues<'_>, out: &mut Vec<u8>) {
         use std::io::Write;
         let VerificationHeader { sender, sequence, .. } = content.header;
-        let chance = || random(u64::from(sender), u64::from(sequence), place);
+        let chance = || random(u64::from(sender.0), u64::from(sequence), place);
         let unit = |word: u64| (word >> 11) as f64 / (1u64 << 53) as f64;
         let written = match self {
             PayloadPart::Literal(text) => out.write_all(text.as_bytes()),
@@ -172,7 +172,7 @@ impl PayloadPart {
             }
             PayloadPart::Random(length) => {
                 write_random(
-                    u64::from(sender) << 32 | u64::from(sequence),
+                    u64::from(sender.0) << 32 | u64::from(sequence),
                     place,
                     *length as usize,
                     out,
@@ -219,10 +219,10 @@ pub fn random(sender: u64, sequence: u64, place: u64) -> u64 {
 
 /// Returns a value between 0 and 100 that moves in small random-looking steps and can be computed for any place: noise
 /// on four scales.
-fn walk(sender: u32, sequence: u32, place: u64) -> f64 {
+fn walk(sender: SenderNumber, sequence: u32, place: u64) -> f64 {
     let noise = |scale: u32| {
         let at = |knot: u32| {
-            (random(u64::from(sender), u64::from(knot), place << 8 | u64::from(scale)) >> 11) as f64
+            (random(u64::from(sender.0), u64::from(knot), place << 8 | u64::from(scale)) >> 11) as f64
                 / (1u64 << 53) as f64
         };
         let (knot, rest) = (sequence / scale, f64::from(sequence % scale) / f64::from(scale));
@@ -239,7 +239,7 @@ mod tests {
     fn make(payload: Payload, sequence: u32) -> Vec<u8> {
         let header = VerificationHeader {
             run: 1,
-            sender: 2,
+            sender: SenderNumber(2),
             sequence,
             due_ns: 3_000_000,
         };
@@ -260,7 +260,7 @@ mod tests {
         let text = String::from_utf8(make(Payload::Template(template.into()), 41)).unwrap();
         assert!(text.starts_with(r#"{"n":41,"i":5,"t":1003,"c":"me","b":"#), "{text}");
         let found = find_hex(text.as_bytes(), |header| header.run == 1).unwrap();
-        assert_eq!((found.sender, found.sequence), (2, 41));
+        assert_eq!((found.sender, found.sequence), (SenderNumber(2), 41));
         let json: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert!(json["f"].is_f64() && json["b"].is_boolean());
     }
@@ -308,8 +308,9 @@ mod tests {
 
     #[test]
     fn walk_moves_in_small_steps() {
-        let steps = (0..1_000).map(|n| (walk(3, n + 1, 0) - walk(3, n, 0)).abs());
+        let sender = SenderNumber(3);
+        let steps = (0..1_000).map(|n| (walk(sender, n + 1, 0) - walk(sender, n, 0)).abs());
         assert!(steps.fold(0.0, f64::max) < 20.0);
-        assert_ne!(walk(3, 0, 0), walk(3, 400, 0));
+        assert_ne!(walk(sender, 0, 0), walk(sender, 400, 0));
     }
 }

@@ -16,7 +16,7 @@ use super::clock::RunClock;
 use super::pattern::{PatternValues, TopicTemplate, expand};
 use super::payload::PayloadMaker;
 use super::sources::{SenderRanges, TopicTree};
-use super::truth::SENDERS_MAX;
+use super::truth::{SENDERS_MAX, SenderNumber};
 use crate::driver::DriverJob;
 use crate::scenario::{ClientGroup, GroupPresence};
 use crate::target::TargetTransport;
@@ -48,7 +48,7 @@ pub struct GroupPlan {
 }
 
 pub struct Publishing {
-    pub first_sender: u32,
+    pub first_sender: SenderNumber,
     pub qos: QoS,
     pub payload: PayloadMaker,
     pub is_open: bool,
@@ -102,7 +102,7 @@ impl LoadPlan {
         for group in groups.iter().filter(|group| group.publishing.is_some()) {
             for index in 0..group.group.clients {
                 let topic = group.topic(index, job.run)?;
-                tree.add(&topic, topics.len() as u32);
+                tree.add(&topic, SenderNumber(topics.len() as u32));
                 topics.push(topic);
             }
         }
@@ -169,7 +169,7 @@ impl LoadPlan {
                     let sources = self.tree.senders_for([shared.filter].into_iter());
                     self.share_ids.insert(filter.clone(), self.shares.len() as u32);
                     for sender in sources.iter() {
-                        if let Some(count) = self.shared.receivers.get_mut(sender as usize) {
+                        if let Some(count) = self.shared.receivers.get_mut(sender.index()) {
                             *count.get_mut() += 1;
                         }
                     }
@@ -197,11 +197,18 @@ impl LoadPlan {
     }
 
     /// Returns the publishing group of a sender, and the sender's index in it.
-    pub fn publisher(&self, sender: u32) -> Option<(&GroupPlan, u32)> {
+    pub fn publisher(&self, sender: SenderNumber) -> Option<(&GroupPlan, u32)> {
         self.groups.iter().find_map(|group| {
-            let index = sender.checked_sub(group.publishing.as_ref()?.first_sender)?;
+            let index = sender.0.checked_sub(group.publishing.as_ref()?.first_sender.0)?;
             (index < group.group.clients).then_some((group, index))
         })
+    }
+}
+
+impl Publishing {
+    /// Returns the number of the group's client with this index.
+    pub fn sender(&self, index: u32) -> SenderNumber {
+        SenderNumber(self.first_sender.0 + index)
     }
 }
 
@@ -301,7 +308,7 @@ fn plan_groups(job: &DriverJob) -> Result<Vec<GroupPlan>, String> {
             None => None,
             Some(publish) => {
                 let qos = QoS::from_bits(publish.qos).ok_or_else(|| about("QoS must be 0, 1 or 2"))?;
-                let first_sender = next_sender as u32;
+                let first_sender = SenderNumber(next_sender as u32);
                 next_sender += u64::from(group.clients);
                 let rate = publish.rate.map(|rate| rate * f64::from(group.clients.max(1)));
                 if rate.is_some_and(|rate| !rate.is_finite() || rate <= 0.0) {

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use mqtt::{PacketType, Properties, Publish, PublishExtras, QoS, encode_bare_ack, encode_publish};
 
-use super::client::{LoadClient, LoadClientState, LoadPublisher};
+use super::client::{ClientSlot, LoadClient, LoadClientState, LoadPublisher};
 use super::context::{LoadContext, SendPermission};
 use super::outbound::PublishStage;
 use super::payload::PayloadValues;
@@ -16,7 +16,7 @@ use crate::scenario;
 pub const OUT_MAX: usize = 64 * 1024;
 
 /// Encodes as many messages as may be sent now.
-pub fn pump(slot: u32, client: &mut LoadClient, cx: &mut LoadContext) {
+pub fn pump(slot: ClientSlot, client: &mut LoadClient, cx: &mut LoadContext) {
     if client.state != LoadClientState::Ready || client.publisher.is_none() || cx.permission == SendPermission::Nothing
     {
         return;
@@ -83,19 +83,19 @@ fn can_send(
 /// Whether a QoS 0 message fits in the window. Outstanding messages are estimated from the deliveries in this process.
 fn is_window_open(publisher: &LoadPublisher, cx: &LoadContext, window: u32) -> bool {
     let shared = &cx.plan.shared;
-    let receivers = u64::from(shared.receivers[publisher.sender as usize].load(Relaxed));
-    let delivered = shared.delivered[publisher.sender as usize].load(Relaxed) + publisher.abandoned_deliveries;
+    let receivers = u64::from(shared.receivers[publisher.sender.index()].load(Relaxed));
+    let delivered = shared.delivered[publisher.sender.index()].load(Relaxed) + publisher.abandoned_deliveries;
     (u64::from(publisher.sent) * receivers).saturating_sub(delivered) < (u64::from(window) * receivers).max(1)
 }
 
 /// Writes off missing QoS 0 deliveries, so that lost messages do not close a window forever: if none has arrived since
 /// the last check, no more are expected.
-pub fn write_off(slot: u32, client: &mut LoadClient, cx: &mut LoadContext) {
+pub fn write_off(slot: ClientSlot, client: &mut LoadClient, cx: &mut LoadContext) {
     let Some(publisher) = &mut client.publisher else { return };
     let shared = &cx.plan.shared;
-    let delivered = shared.delivered[publisher.sender as usize].load(Relaxed);
+    let delivered = shared.delivered[publisher.sender.index()].load(Relaxed);
     if delivered == publisher.delivered_before && client.out_taken == client.out.len() {
-        let receivers = u64::from(shared.receivers[publisher.sender as usize].load(Relaxed));
+        let receivers = u64::from(shared.receivers[publisher.sender.index()].load(Relaxed));
         publisher.abandoned_deliveries = (u64::from(publisher.sent) * receivers).saturating_sub(delivered);
     }
     publisher.delivered_before = delivered;
@@ -134,7 +134,7 @@ fn write(
     let payload = &mut cx.payload;
     payload.clear();
     publishing.payload.make(&content, payload);
-    let topic = &cx.plan.topics[publisher.sender as usize];
+    let topic = &cx.plan.topics[publisher.sender.index()];
     topic.of(message.sequence, &mut cx.scratch, |topic| {
         let packet = Publish {
             dup: message.dup,
@@ -150,7 +150,7 @@ fn write(
 }
 
 /// Sends again on a resumed session: unacknowledged PUBLISH with DUP, and PUBREL, in the original order [MQTT-4.4.0-1].
-pub fn send_again(slot: u32, client: &mut LoadClient, cx: &mut LoadContext) {
+pub fn send_again(slot: ClientSlot, client: &mut LoadClient, cx: &mut LoadContext) {
     let plan = cx.plan.clone();
     let group = &plan.groups[usize::from(client.group)];
     let Some(publisher) = client.publisher.as_deref() else {

@@ -8,19 +8,19 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use mqtt::{Ack, Decoded, MAXIMUM_REMAINING_LENGTH, Packet, PacketType, Publish, QoS, encode_bare_ack};
 
-use super::client::{LoadClient, LoadClientState};
+use super::client::{ClientSlot, LoadClient, LoadClientState};
 use super::context::LoadContext;
 use super::flow::{Arrival, Finding, FindingKind};
 use super::lifecycle::{on_connack, on_suback};
 use super::others::VerifiedMessage;
 use super::outbound::OutboundQueue;
-use super::truth::{HEADER_BYTES, VerificationHeader, find_hex};
+use super::truth::{HEADER_BYTES, SenderNumber, VerificationHeader, find_hex};
 
 const PACKET_BYTES_MAX: usize = MAXIMUM_REMAINING_LENGTH + 5;
 
 /// Processes all complete packets. Returns how many bytes they had, and how many bytes the next packet needs.
 pub fn take_packets(
-    slot: u32,
+    slot: ClientSlot,
     client: &mut LoadClient,
     cx: &mut LoadContext,
     bytes: &[u8],
@@ -42,7 +42,12 @@ pub fn take_packets(
     }
 }
 
-fn on_other(slot: u32, client: &mut LoadClient, cx: &mut LoadContext, packet: &Packet<'_>) -> Result<(), String> {
+fn on_other(
+    slot: ClientSlot,
+    client: &mut LoadClient,
+    cx: &mut LoadContext,
+    packet: &Packet<'_>,
+) -> Result<(), String> {
     match packet {
         Packet::PubAck(ack) => on_last_ack(client, cx, ack),
         Packet::PubComp(ack) => on_last_ack(client, cx, ack),
@@ -87,7 +92,7 @@ fn on_last_ack(client: &mut LoadClient, cx: &mut LoadContext, ack: &Ack<'_>) {
         .record(cx.now_ns.saturating_sub(pending.due_ns));
 }
 
-fn on_pubrec(slot: u32, client: &mut LoadClient, cx: &mut LoadContext, ack: &Ack<'_>) {
+fn on_pubrec(slot: ClientSlot, client: &mut LoadClient, cx: &mut LoadContext, ack: &Ack<'_>) {
     if ack.reason.is_error() {
         return on_last_ack(client, cx, ack);
     }
@@ -100,7 +105,12 @@ fn on_pubrec(slot: u32, client: &mut LoadClient, cx: &mut LoadContext, ack: &Ack
 }
 
 #[inline]
-fn on_publish(slot: u32, client: &mut LoadClient, cx: &mut LoadContext, publish: &Publish<'_>) -> Result<(), String> {
+fn on_publish(
+    slot: ClientSlot,
+    client: &mut LoadClient,
+    cx: &mut LoadContext,
+    publish: &Publish<'_>,
+) -> Result<(), String> {
     if client.state == LoadClientState::AwaitsConnAck {
         return Err("PUBLISH before CONNACK".into());
     }
@@ -162,7 +172,7 @@ fn header_of(payload: &[u8]) -> Option<VerificationHeader> {
 
 #[inline]
 fn is_ours(cx: &LoadContext, header: &VerificationHeader) -> bool {
-    header.run == cx.plan.job.run && (header.sender as usize) < cx.plan.topics.len()
+    header.run == cx.plan.job.run && (header.sender.index()) < cx.plan.topics.len()
 }
 
 fn header_in_text(cx: &LoadContext, publish: &Publish<'_>) -> Option<VerificationHeader> {
@@ -172,7 +182,7 @@ fn header_in_text(cx: &LoadContext, publish: &Publish<'_>) -> Option<Verificatio
 /// Classifies a message without a valid header: of another run or program, made without a header, or damaged. The topic
 /// decides.
 #[cold]
-fn without_header(slot: u32, cx: &mut LoadContext, publish: &Publish<'_>) -> Result<(), String> {
+fn without_header(slot: ClientSlot, cx: &mut LoadContext, publish: &Publish<'_>) -> Result<(), String> {
     let is_of_other_run = header_of(publish.payload).is_some_and(|header| header.run != cx.plan.job.run);
     let sender = cx.plan.tree.first_publisher_of(publish.topic);
     let group = sender.and_then(|sender| cx.plan.publisher(sender));
@@ -191,11 +201,11 @@ fn without_header(slot: u32, cx: &mut LoadContext, publish: &Publish<'_>) -> Res
 }
 
 #[inline]
-fn count_delivery(cx: &mut LoadContext, sender: u32) {
+fn count_delivery(cx: &mut LoadContext, sender: SenderNumber) {
     if cx.deliveries.is_empty() {
         return;
     }
-    let count = &mut cx.deliveries[sender as usize];
+    let count = &mut cx.deliveries[sender.index()];
     if *count == 0 {
         cx.delivered.push(sender);
     }
@@ -203,7 +213,7 @@ fn count_delivery(cx: &mut LoadContext, sender: u32) {
 }
 
 #[cold]
-fn corrupt(slot: u32, cx: &mut LoadContext, kind: FindingKind, sender: u32, sequence: u32) {
+fn corrupt(slot: ClientSlot, cx: &mut LoadContext, kind: FindingKind, sender: SenderNumber, sequence: u32) {
     cx.ledger.corrupt += 1;
     cx.ledger.find(Finding {
         slot,
@@ -215,7 +225,7 @@ fn corrupt(slot: u32, cx: &mut LoadContext, kind: FindingKind, sender: u32, sequ
 
 #[inline(always)]
 fn verify(
-    slot: u32,
+    slot: ClientSlot,
     client: &mut LoadClient,
     cx: &mut LoadContext,
     publish: &Publish<'_>,
@@ -223,7 +233,7 @@ fn verify(
     is_text: bool,
 ) -> Result<(), String> {
     let VerificationHeader { sender, sequence, .. } = header;
-    if !cx.plan.topics[sender as usize].matches(publish.topic, sequence) {
+    if !cx.plan.topics[sender.index()].matches(publish.topic, sequence) {
         corrupt(slot, cx, FindingKind::WrongTopic, sender, sequence);
         return Ok(());
     }
@@ -243,7 +253,7 @@ fn verify(
         None => match arrive_shared(client, cx, sender, sequence) {
             Some(arrival) => arrival,
             // A filter without wildcards matches some topics of such a publisher and not others.
-            None if cx.plan.topics[sender as usize].changes() => {
+            None if cx.plan.topics[sender.index()].changes() => {
                 cx.ledger.unverified += 1;
                 return Ok(());
             }
@@ -274,7 +284,12 @@ fn verify(
 
 /// Records a message of a shared subscription; `None` if none of the client's shared subscriptions receives from the
 /// sender.
-fn arrive_shared(client: &mut LoadClient, cx: &mut LoadContext, sender: u32, sequence: u32) -> Option<Arrival> {
+fn arrive_shared(
+    client: &mut LoadClient,
+    cx: &mut LoadContext,
+    sender: SenderNumber,
+    sequence: u32,
+) -> Option<Arrival> {
     let plan = cx.plan.clone();
     let members = &mut client.subscriber.as_deref_mut()?.shares;
     let found = members

@@ -18,6 +18,7 @@ use super::context::LoadContext;
 use super::flow::{Finding, FindingKind, ReceivedSet, subtract};
 use super::plan::{GroupPlan, LoadPlan};
 use super::shares::describe_missing;
+use super::truth::SenderNumber;
 use crate::driver::{ReconciledCounts, SentCounts, ShareReceipt};
 use crate::scenario::GroupPresence;
 
@@ -27,7 +28,7 @@ pub const EXAMPLES_MAX: usize = 10;
 /// The messages that all publishers have sent, by sender number.
 pub struct SentTable {
     counts: Vec<u32>,
-    unaccepted: HashMap<u32, Vec<Range<u32>>>,
+    unaccepted: HashMap<SenderNumber, Vec<Range<u32>>>,
 }
 
 /// The result of one worker.
@@ -55,17 +56,14 @@ impl SentTable {
                 .and_then(|group| group.publishing.as_ref());
             let Some(publishing) = publishing else { continue };
             for (offset, &count) in part.counts.iter().enumerate() {
-                let sender = publishing.first_sender as usize + part.first as usize + offset;
+                let sender = publishing.first_sender.index() + part.first as usize + offset;
                 if let Some(known) = table.counts.get_mut(sender) {
                     *known = u32::try_from(count).unwrap_or(u32::MAX);
                 }
             }
             for range in &part.unaccepted {
                 let sequence = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
-                let ranges = table
-                    .unaccepted
-                    .entry(publishing.first_sender + range.client)
-                    .or_default();
+                let ranges = table.unaccepted.entry(publishing.sender(range.client)).or_default();
                 ranges.push(sequence(range.from)..sequence(range.to));
             }
         }
@@ -75,20 +73,20 @@ impl SentTable {
         table
     }
 
-    fn unaccepted(&self, sender: u32) -> &[Range<u32>] {
+    fn unaccepted(&self, sender: SenderNumber) -> &[Range<u32>] {
         self.unaccepted.get(&sender).map_or(&[], Vec::as_slice)
     }
 
     /// Returns how many messages of a range were accepted.
-    fn accepted(&self, sender: u32, range: &Range<u32>) -> u64 {
+    fn accepted(&self, sender: SenderNumber, range: &Range<u32>) -> u64 {
         let left = subtract(vec![range.clone()], self.unaccepted(sender));
         left.iter().map(|range| range.len() as u64).sum()
     }
 }
 
 /// Returns the messages of a sender that a subscriber must receive.
-fn expected(plan: &LoadPlan, client: &LoadClient, sender: u32, table: &SentTable) -> Range<u32> {
-    let count = table.counts[sender as usize];
+fn expected(plan: &LoadPlan, client: &LoadClient, sender: SenderNumber, table: &SentTable) -> Range<u32> {
+    let count = table.counts[sender.index()];
     let group = &plan.groups[usize::from(client.group)];
     let Some((publishers, _)) = plan.publisher(sender) else {
         return 0..0;
@@ -117,11 +115,11 @@ fn is_queued_for(group: &GroupPlan, publishers: &GroupPlan) -> bool {
 }
 
 /// Returns the retained messages: the last one of a topic with one publisher; all of them if each has its own topic.
-fn retained(plan: &LoadPlan, sender: u32, publishers: &GroupPlan, count: u32) -> Range<u32> {
+fn retained(plan: &LoadPlan, sender: SenderNumber, publishers: &GroupPlan, count: u32) -> Range<u32> {
     if !publishers.group.publish.as_ref().is_some_and(|publish| publish.retain) {
         return 0..0;
     }
-    let topic = &plan.topics[sender as usize];
+    let topic = &plan.topics[sender.index()];
     if topic.has_sequence() {
         return 0..count;
     }
@@ -151,7 +149,7 @@ pub fn is_complete(clients: &[LoadClient], cx: &LoadContext, table: &SentTable) 
         let expected: u64 = share
             .sources
             .iter()
-            .map(|sender| table.accepted(sender, &(0..table.counts[sender as usize])))
+            .map(|sender| table.accepted(sender, &(0..table.counts[sender.index()])))
             .sum();
         received.load(std::sync::atomic::Ordering::Relaxed) >= expected
     });
@@ -255,14 +253,14 @@ fn client_name(plan: &LoadPlan, client: &LoadClient) -> String {
     plan.groups[usize::from(client.group)].client_id(client.index, plan.job.run)
 }
 
-fn publisher_name(plan: &LoadPlan, sender: u32) -> String {
+fn publisher_name(plan: &LoadPlan, sender: SenderNumber) -> String {
     plan.publisher(sender)
         .map_or_else(String::new, |(group, index)| group.label(index))
 }
 
 fn describe(plan: &LoadPlan, clients: &[LoadClient], finding: &Finding) -> String {
     let who = clients
-        .get(finding.slot as usize)
+        .get(finding.slot.index())
         .map_or_else(String::new, |client| client_name(plan, client));
     let (of, number) = (publisher_name(plan, finding.sender), finding.sequence);
     match finding.kind {
@@ -309,7 +307,7 @@ pub fn conclude(plan: &LoadPlan, table: &SentTable, parts: Vec<Findings>) -> Fin
     whole
 }
 
-fn receipt(plan: &LoadPlan, key: &str, sender: u32, received: &ReceivedSet) -> Option<ShareReceipt> {
+fn receipt(plan: &LoadPlan, key: &str, sender: SenderNumber, received: &ReceivedSet) -> Option<ShareReceipt> {
     let (group, client) = plan.publisher(sender)?;
     let group = plan.groups.iter().position(|other| std::ptr::eq(other, group))?;
     Some(ShareReceipt {
@@ -328,11 +326,11 @@ fn compare_share(
     whole: &mut Findings,
     plan: &LoadPlan,
     key: &str,
-    sender: u32,
+    sender: SenderNumber,
     received: &ReceivedSet,
     table: &SentTable,
 ) {
-    let expected = 0..table.counts[sender as usize];
+    let expected = 0..table.counts[sender.index()];
     let count = table.accepted(sender, &expected);
     let missing = subtract(received.missing(expected), table.unaccepted(sender));
     let lost: u64 = missing.iter().map(|range| range.len() as u64).sum();

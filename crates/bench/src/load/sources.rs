@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 
 use super::pattern::TopicTemplate;
+use super::truth::SenderNumber;
 
 /// Ascending sender numbers as ranges: most subscriptions receive from one publisher or from a whole group.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -15,7 +16,7 @@ pub struct SenderRanges {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct SourceRange {
-    first: u32,
+    first: SenderNumber,
     length: u32,
     /// The position of `first` among all senders.
     position: u32,
@@ -23,11 +24,11 @@ struct SourceRange {
 
 impl SenderRanges {
     /// Creates a set from numbers that are sorted and distinct.
-    fn new(senders: &[u32]) -> SenderRanges {
+    fn new(senders: &[SenderNumber]) -> SenderRanges {
         let mut ranges: Vec<SourceRange> = Vec::new();
         for (position, &sender) in senders.iter().enumerate() {
             match ranges.last_mut() {
-                Some(last) if last.first + last.length == sender => last.length += 1,
+                Some(last) if last.first.0 + last.length == sender.0 => last.length += 1,
                 _ => ranges.push(SourceRange {
                     first: sender,
                     length: 1,
@@ -41,12 +42,12 @@ impl SenderRanges {
 
     /// Returns the position of a sender among all.
     #[inline]
-    pub fn position(&self, sender: u32) -> Option<usize> {
+    pub fn position(&self, sender: SenderNumber) -> Option<usize> {
         let range = match &*self.ranges {
             [only] => only,
             ranges => &ranges[ranges.partition_point(|range| range.first <= sender).checked_sub(1)?],
         };
-        let offset = sender.checked_sub(range.first)?;
+        let offset = sender.0.checked_sub(range.first.0)?;
         (offset < range.length).then_some((range.position + offset) as usize)
     }
 
@@ -56,10 +57,11 @@ impl SenderRanges {
             .map_or(0, |last| (last.position + last.length) as usize)
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = u32> {
+    pub fn iter(&self) -> impl Iterator<Item = SenderNumber> {
         self.ranges
             .iter()
-            .flat_map(|range| range.first..range.first + range.length)
+            .flat_map(|range| range.first.0..range.first.0 + range.length)
+            .map(SenderNumber)
     }
 }
 
@@ -72,7 +74,7 @@ pub struct TopicTree {
 
 #[derive(Default)]
 struct SourceTreeNode {
-    senders: Vec<u32>,
+    senders: Vec<SenderNumber>,
     /// The child for a level that depends on the message.
     changing: Option<u32>,
     /// All other children, for wildcards.
@@ -87,7 +89,7 @@ impl TopicTree {
         }
     }
 
-    pub fn add(&mut self, topic: &TopicTemplate, sender: u32) {
+    pub fn add(&mut self, topic: &TopicTemplate, sender: SenderNumber) {
         let mut node = 0;
         for level in topic.levels() {
             node = self.child_or_new(node, level);
@@ -126,7 +128,7 @@ impl TopicTree {
         SenderRanges::new(&senders)
     }
 
-    fn collect(&self, node: u32, filter: &[&str], is_first: bool, senders: &mut Vec<u32>) {
+    fn collect(&self, node: u32, filter: &[&str], is_first: bool, senders: &mut Vec<SenderNumber>) {
         let here = &self.nodes[node as usize];
         // [MQTT-4.7.2-1]
         let hides = |level: &str| is_first && level.starts_with('$');
@@ -158,7 +160,7 @@ impl TopicTree {
     }
 
     /// Returns a sender that publishes to exactly this topic; a changing level matches any text.
-    pub fn first_publisher_of(&self, topic: &str) -> Option<u32> {
+    pub fn first_publisher_of(&self, topic: &str) -> Option<SenderNumber> {
         let levels: Vec<&str> = topic.split('/').collect();
         self.find(0, &levels)
     }
@@ -175,7 +177,7 @@ impl TopicTree {
         self.nodes[node as usize].senders.len()
     }
 
-    fn find(&self, node: u32, levels: &[&str]) -> Option<u32> {
+    fn find(&self, node: u32, levels: &[&str]) -> Option<SenderNumber> {
         let here = &self.nodes[node as usize];
         let Some((&level, rest)) = levels.split_first() else {
             return here.senders.first().copied();
@@ -195,7 +197,8 @@ mod tests {
     fn tree(topics: &[&str]) -> TopicTree {
         let mut tree = TopicTree::new();
         for (sender, topic) in topics.iter().enumerate() {
-            tree.add(&TopicTemplate::new(topic, &PatternValues::default()), sender as u32);
+            let topic = TopicTemplate::new(topic, &PatternValues::default());
+            tree.add(&topic, SenderNumber(sender as u32));
         }
         tree
     }
@@ -216,13 +219,17 @@ mod tests {
             (&["a/c", "a/#"], &[0, 1, 2, 4, 6]),
         ] {
             let sources = tree.senders_for(filters.iter().copied());
+            let senders: Vec<SenderNumber> = senders.iter().copied().map(SenderNumber).collect();
             assert_eq!(sources.iter().collect::<Vec<_>>(), senders, "{filters:?}");
             for (position, &sender) in senders.iter().enumerate() {
                 assert_eq!(sources.position(sender), Some(position));
             }
-            assert_eq!((sources.len(), sources.position(99)), (senders.len(), None));
+            assert_eq!(
+                (sources.len(), sources.position(SenderNumber(99))),
+                (senders.len(), None)
+            );
         }
-        assert_eq!(tree.first_publisher_of("a/b/5"), Some(4));
+        assert_eq!(tree.first_publisher_of("a/b/5"), Some(SenderNumber(4)));
         assert_eq!(tree.first_publisher_of("nothing"), None);
     }
 }

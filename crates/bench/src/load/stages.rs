@@ -2,8 +2,8 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::client::{LoadClient, LoadClientState};
-use super::context::{SendPermission, TimerKind};
+use super::client::{ClientSlot, LoadClient, LoadClientState};
+use super::context::{LoadTimer, SendPermission};
 use super::reconcile::{self, Findings};
 use super::schedule::{ClientShare, MessagePace, SendSchedule};
 use super::worker::{LoadWorker, SECOND_NS, WorkerReport, WorkerStage};
@@ -25,13 +25,9 @@ impl LoadWorker {
         for (number, (group, run)) in plan.groups.iter().zip(&mut self.cx.groups).enumerate() {
             if let Some(stall) = &group.group.stall {
                 let begins_ns = start_ns + (stall.after_s * 1e9) as u64;
-                self.cx.timers.add(begins_ns, TimerKind::StallBegins, number as u32, 0);
-                self.cx.timers.add(
-                    begins_ns + (stall.for_s * 1e9) as u64,
-                    TimerKind::StallEnds,
-                    number as u32,
-                    0,
-                );
+                self.cx.timers.add(begins_ns, LoadTimer::StallBegins(number));
+                let ends_ns = begins_ns + (stall.for_s * 1e9) as u64;
+                self.cx.timers.add(ends_ns, LoadTimer::StallEnds(number));
             }
             let (Some(publishing), Some(publish)) = (&group.publishing, &group.group.publish) else {
                 continue;
@@ -71,10 +67,10 @@ impl LoadWorker {
         self.progress = (self.cx.now_ns, 0);
         for slot in 0..self.clients.len() {
             let client = &mut self.clients[slot];
-            publish::pump(slot as u32, client, &mut self.cx);
+            publish::pump(ClientSlot(slot as u32), client, &mut self.cx);
             let is_cycle = self.cx.plan.groups[usize::from(client.group)].group.cycle.is_some();
             if is_cycle && client.state == LoadClientState::Absent {
-                lifecycle::enqueue(slot as u32, client, &mut self.cx);
+                lifecycle::enqueue(ClientSlot(slot as u32), client, &mut self.cx);
             }
         }
     }
@@ -106,7 +102,7 @@ impl LoadWorker {
         let plan = self.cx.plan.clone();
         for (slot, client) in self.clients.iter_mut().enumerate() {
             if plan.groups[usize::from(client.group)].group.cycle.is_some() && client.state == LoadClientState::Ready {
-                lifecycle::leave(slot as u32, client, &mut self.cx, false);
+                lifecycle::leave(ClientSlot(slot as u32), client, &mut self.cx, false);
             }
         }
     }
@@ -339,7 +335,7 @@ impl LoadWorker {
             match client.state {
                 LoadClientState::Queued => client.state = LoadClientState::Absent,
                 LoadClientState::Absent | LoadClientState::GivenUp | LoadClientState::Disconnecting => {}
-                _ => lifecycle::leave(slot as u32, client, &mut self.cx, false),
+                _ => lifecycle::leave(ClientSlot(slot as u32), client, &mut self.cx, false),
             }
         }
     }

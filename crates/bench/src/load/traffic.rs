@@ -1,6 +1,6 @@
 //! Data transfer between sockets and packets: one large buffer for reading, one write per connection and turn.
 
-use super::client::{LoadClient, LoadClientState};
+use super::client::{ClientSlot, LoadClient, LoadClientState};
 use super::context::LoadContext;
 use super::link::LinkInput;
 use super::publish::{self, OUT_MAX};
@@ -14,7 +14,7 @@ const READS_MAX: u32 = 2;
 const UNREAD_MAX: usize = 16 * OUT_MAX;
 
 /// Handles the readiness of a socket.
-pub fn on_ready(slot: u32, client: &mut LoadClient, cx: &mut LoadContext, buffer: &mut Vec<u8>) {
+pub fn on_ready(slot: ClientSlot, client: &mut LoadClient, cx: &mut LoadContext, buffer: &mut Vec<u8>) {
     if matches!(client.state, LoadClientState::Connecting | LoadClientState::Opening) {
         match lifecycle::advance(slot, client, cx) {
             // The TLS and WebSocket handshakes need reads.
@@ -30,7 +30,7 @@ pub fn on_ready(slot: u32, client: &mut LoadClient, cx: &mut LoadContext, buffer
 }
 
 /// Reads the available data up to a limit; the rest is read in the next turn.
-pub fn read(slot: u32, client: &mut LoadClient, cx: &mut LoadContext, buffer: &mut Vec<u8>) {
+pub fn read(slot: ClientSlot, client: &mut LoadClient, cx: &mut LoadContext, buffer: &mut Vec<u8>) {
     if cx.groups[usize::from(client.group)].is_stalled && client.state == LoadClientState::Ready {
         return;
     }
@@ -48,7 +48,12 @@ pub fn read(slot: u32, client: &mut LoadClient, cx: &mut LoadContext, buffer: &m
 }
 
 /// Reads once; returns whether there may be more.
-fn read_once(slot: u32, client: &mut LoadClient, cx: &mut LoadContext, buffer: &mut Vec<u8>) -> Result<bool, String> {
+fn read_once(
+    slot: ClientSlot,
+    client: &mut LoadClient,
+    cx: &mut LoadContext,
+    buffer: &mut Vec<u8>,
+) -> Result<bool, String> {
     let kept = client.rest.len();
     if buffer.len() < kept + READ_BYTES / 2 {
         buffer.resize(kept + READ_BYTES, 0);
@@ -96,7 +101,7 @@ fn store_rest(rest: &mut Vec<u8>, bytes: &[u8]) {
 }
 
 /// Writes the pending data; the rest waits until the socket is writable.
-pub fn flush(slot: u32, client: &mut LoadClient, cx: &mut LoadContext) {
+pub fn flush(slot: ClientSlot, client: &mut LoadClient, cx: &mut LoadContext) {
     let Some(link) = &mut client.link else { return };
     if matches!(client.state, LoadClientState::Connecting | LoadClientState::Opening) {
         return;

@@ -13,10 +13,20 @@ pub const HEADER_BYTES: usize = 16;
 pub const SENDERS_MAX: u64 = 1 << 24;
 const DUE_MASK: u64 = (1 << 48) - 1;
 
+/// Number of a publishing client, over all groups and machines.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SenderNumber(pub u32);
+
+impl SenderNumber {
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VerificationHeader {
     pub run: u16,
-    pub sender: u32,
+    pub sender: SenderNumber,
     pub sequence: u32,
     pub due_ns: u64,
 }
@@ -25,7 +35,8 @@ impl VerificationHeader {
     /// Encodes the header of a payload of `length` bytes, which is part of the check; 0 in a text.
     #[inline]
     pub fn encode(self, length: usize) -> [u8; HEADER_BYTES] {
-        let high = u64::from(self.run) << 48 | u64::from(self.sender & 0xFF_FFFF) << 24 | u64::from(self.sequence >> 8);
+        let high =
+            u64::from(self.run) << 48 | u64::from(self.sender.0 & 0xFF_FFFF) << 24 | u64::from(self.sequence >> 8);
         let low = u64::from(self.sequence) << 56 | (self.due_ns & DUE_MASK) << 8;
         let low = low | u64::from(check(high, low, length));
         (u128::from(high) << 64 | u128::from(low)).to_be_bytes()
@@ -41,7 +52,7 @@ impl VerificationHeader {
         }
         Some(VerificationHeader {
             run: (high >> 48) as u16,
-            sender: (high >> 24) as u32 & 0xFF_FFFF,
+            sender: SenderNumber((high >> 24) as u32 & 0xFF_FFFF),
             sequence: (high as u32) << 8 | (low >> 56) as u32,
             due_ns: low >> 8 & DUE_MASK,
         })
@@ -55,7 +66,7 @@ impl VerificationHeader {
     }
 
     fn seed(self) -> u64 {
-        let identity = u64::from(self.run) << 56 ^ u64::from(self.sender) << 32 ^ u64::from(self.sequence);
+        let identity = u64::from(self.run) << 56 ^ u64::from(self.sender.0) << 32 ^ u64::from(self.sequence);
         (identity ^ 0x9E37_79B9_7F4A_7C15).wrapping_mul(0xD6E8_FEB8_6659_FD93)
     }
 
@@ -164,7 +175,7 @@ mod tests {
 
     const HEADER: VerificationHeader = VerificationHeader {
         run: 0xBEEF,
-        sender: 0xAB_CDEF,
+        sender: SenderNumber(0xAB_CDEF),
         sequence: 0x1234_5678,
         due_ns: 0x9ABC_DEF0_1234,
     };

@@ -11,15 +11,16 @@ use std::time::Duration;
 
 use mio::{Events, Poll, Token};
 
-use super::client::{LoadClient, LoadClientState, LoadSubscriber, ShareMember};
+use super::client::{ClientSlot, LoadClient, LoadClientState, LoadSubscriber, ShareMember};
 use super::clock::{EARLY_NS, EARLY_SHARE, SPIN_NS, WakeTimer};
-use super::context::{ClientTimer, GroupRun, LoadContext, SendPermission, TimerKind, Timers};
+use super::context::{ClientTimer, GroupRun, LoadContext, LoadTimer, SendPermission, TimerKind, Timers};
 use super::flow::{FlowGaps, MessageFlow, ReceivedSet};
 use super::meter::Meter;
 use super::others::OtherRuns;
 use super::plan::LoadPlan;
 use super::reconcile::{Findings, SentTable};
 use super::sources::SenderRanges;
+use super::truth::SenderNumber;
 use super::{lifecycle, publish, traffic};
 use crate::driver::{LoadInterval, Unaccepted};
 use crate::scenario::GroupPresence;
@@ -207,7 +208,7 @@ impl LoadWorker {
         let plan = self.cx.plan.clone();
         let mut known: HashMap<Vec<String>, Arc<SenderRanges>> = HashMap::new();
         for (number, group) in plan.groups.iter().enumerate() {
-            let first_slot = self.clients.len() as u32;
+            let first_slot = ClientSlot(self.clients.len() as u32);
             let first_index = group.local.start + self.cx.thread;
             let own = (first_index..group.local.end).step_by(plan.threads as usize);
             for (place, index) in own.enumerate() {
@@ -219,7 +220,7 @@ impl LoadWorker {
             }
             self.cx.groups.push(GroupRun {
                 first_slot,
-                clients: self.clients.len() as u32 - first_slot,
+                clients: self.clients.len() as u32 - first_slot.0,
                 first_index,
                 schedule: None,
                 is_stalled: false,
@@ -277,17 +278,17 @@ impl LoadWorker {
             {
                 client.is_awaited = true;
                 self.cx.awaited += 1;
-                lifecycle::enqueue(slot as u32, client, &mut self.cx);
+                lifecycle::enqueue(ClientSlot(slot as u32), client, &mut self.cx);
             }
         }
     }
 
     fn fire_timers(&mut self) {
         while let Some(timer) = self.cx.timers.pop(self.cx.now_ns) {
-            match timer.kind {
-                TimerKind::StallBegins => self.cx.groups[timer.slot as usize].is_stalled = true,
-                TimerKind::StallEnds => self.end_stall(timer.slot),
-                _ => self.fire(timer),
+            match timer {
+                LoadTimer::StallBegins(group) => self.cx.groups[group].is_stalled = true,
+                LoadTimer::StallEnds(group) => self.end_stall(group),
+                LoadTimer::Client(timer) => self.fire(timer),
             }
         }
     }
@@ -295,7 +296,7 @@ impl LoadWorker {
     fn fire(&mut self, timer: ClientTimer) {
         let Some(client) = self
             .clients
-            .get_mut(timer.slot as usize)
+            .get_mut(timer.slot.index())
             .filter(|client| client.epoch == timer.epoch)
         else {
             return;
@@ -321,11 +322,11 @@ impl LoadWorker {
         }
     }
 
-    fn end_stall(&mut self, group: u32) {
-        let group = &mut self.cx.groups[group as usize];
+    fn end_stall(&mut self, group: usize) {
+        let group = &mut self.cx.groups[group];
         group.is_stalled = false;
-        for slot in group.first_slot..group.first_slot + group.clients {
-            let client = &mut self.clients[slot as usize];
+        for slot in group.slots() {
+            let client = &mut self.clients[slot.index()];
             if client.link.is_some() {
                 self.cx.mark_readable(slot, client);
             }
@@ -348,7 +349,7 @@ impl LoadWorker {
                 return;
             }
             let Some(slot) = self.cx.queue.pop_front() else { return };
-            let client = &mut self.clients[slot as usize];
+            let client = &mut self.clients[slot.index()];
             if client.state == LoadClientState::Queued {
                 lifecycle::connect(slot, client, &mut self.cx);
                 self.next_connect_ns += pause_ns;
@@ -370,8 +371,8 @@ impl LoadWorker {
                 let Some((place, due_ns)) = schedule.pop(now_ns.min(end_ns - 1)) else {
                     break;
                 };
-                let slot = run.first_slot + place;
-                let client = &mut self.clients[slot as usize];
+                let slot = run.slot(place);
+                let client = &mut self.clients[slot.index()];
                 self.cx.meter.interval.counts.due += 1;
                 self.cx.meter.interval.lateness.record(now_ns - due_ns);
                 if let Some(publisher) = client.publisher.as_deref_mut() {
@@ -390,8 +391,8 @@ impl LoadWorker {
         }
         let mut delivered = std::mem::take(&mut self.cx.delivered);
         for &sender in &delivered {
-            let count = std::mem::take(&mut self.cx.deliveries[sender as usize]);
-            plan.shared.delivered[sender as usize].fetch_add(u64::from(count), Relaxed);
+            let count = std::mem::take(&mut self.cx.deliveries[sender.index()]);
+            plan.shared.delivered[sender.index()].fetch_add(u64::from(count), Relaxed);
         }
         for sender in delivered.drain(..) {
             self.open_window(&plan, sender);
@@ -405,7 +406,7 @@ impl LoadWorker {
         }
     }
 
-    fn open_window(&mut self, plan: &LoadPlan, sender: u32) {
+    fn open_window(&mut self, plan: &LoadPlan, sender: SenderNumber) {
         let Some((group, index)) = plan.publisher(sender) else {
             return;
         };
@@ -426,11 +427,11 @@ impl LoadWorker {
             .iter()
             .position(|other| std::ptr::eq(other, group))
             .unwrap_or(0);
-        let slot = self.cx.groups[number].first_slot + local / plan.threads;
-        publish::pump(slot, &mut self.clients[slot as usize], &mut self.cx);
+        let slot = self.cx.groups[number].slot(local / plan.threads);
+        publish::pump(slot, &mut self.clients[slot.index()], &mut self.cx);
     }
 
-    pub(super) fn pump_windows(&mut self, pump: fn(u32, &mut LoadClient, &mut LoadContext)) {
+    pub(super) fn pump_windows(&mut self, pump: fn(ClientSlot, &mut LoadClient, &mut LoadContext)) {
         let plan = self.cx.plan.clone();
         for (number, group) in plan.groups.iter().enumerate() {
             if !group
@@ -441,8 +442,8 @@ impl LoadWorker {
                 continue;
             }
             let run = &self.cx.groups[number];
-            for slot in run.first_slot..run.first_slot + run.clients {
-                pump(slot, &mut self.clients[slot as usize], &mut self.cx);
+            for slot in run.slots() {
+                pump(slot, &mut self.clients[slot.index()], &mut self.cx);
             }
         }
     }
@@ -450,7 +451,7 @@ impl LoadWorker {
     fn flush_dirty(&mut self) {
         let mut dirty = std::mem::take(&mut self.cx.dirty);
         for &slot in &dirty {
-            let client = &mut self.clients[slot as usize];
+            let client = &mut self.clients[slot.index()];
             client.is_dirty = false;
             traffic::flush(slot, client, &mut self.cx);
         }
@@ -462,7 +463,7 @@ impl LoadWorker {
 
     fn read_readable(&mut self) {
         for slot in std::mem::take(&mut self.cx.readable) {
-            let client = &mut self.clients[slot as usize];
+            let client = &mut self.clients[slot.index()];
             client.is_readable = false;
             if client.link.is_some() {
                 traffic::read(slot, client, &mut self.cx, &mut self.buffer);
@@ -477,7 +478,7 @@ impl LoadWorker {
             return;
         };
         client.is_peer_closed |= event.is_read_closed() || event.is_error();
-        traffic::on_ready(slot as u32, client, &mut self.cx, &mut self.buffer);
+        traffic::on_ready(ClientSlot(slot as u32), client, &mut self.cx, &mut self.buffer);
     }
 
     /// Sends due messages between reads: with all sockets full of input, one round of reading takes long.
@@ -582,7 +583,7 @@ fn make_subscriber(
         && group.group.presence == GroupPresence::Always
     {
         for sender in sources.iter() {
-            plan.shared.receivers[sender as usize].fetch_add(1, Relaxed);
+            plan.shared.receivers[sender.index()].fetch_add(1, Relaxed);
         }
     }
     let shares = shared
