@@ -7,12 +7,13 @@ mod incoming;
 mod outgoing;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
 
 use mqtt::{ConnAck, Decoded, Packet, PacketType, ProtocolVersion, QoS, ReasonCode};
 
 pub use outgoing::PublishOrder;
 
-use crate::network::Network;
+use crate::network::{LinkIndex, Network};
 use crate::oracle::{LeaveMode, Oracle};
 use crate::packets::{self, ConnectFields};
 use crate::trace::Trace;
@@ -20,6 +21,31 @@ use crate::trace::Trace;
 /// Maximum gap between two ticks of a worker. After a longer one the worker reads all input before it checks
 /// keep-alives.
 const ON_THE_WAY_MS: u64 = 500;
+
+/// Index of a client. The last two are the auditor and, in the oracle only, the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ClientIndex(pub usize);
+
+impl ClientIndex {
+    /// Returns the indexes of the first `count` clients.
+    pub fn first(count: usize) -> impl Iterator<Item = ClientIndex> {
+        (0..count).map(ClientIndex)
+    }
+
+    pub fn index(self) -> usize {
+        self.0
+    }
+
+    pub fn is_odd(self) -> bool {
+        self.0 % 2 == 1
+    }
+}
+
+impl fmt::Display for ClientIndex {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
 
 /// The parts of the world that a client uses.
 pub struct ClientContext<'a> {
@@ -39,13 +65,13 @@ pub enum ClientStage {
 }
 
 pub struct SimulatedClient {
-    pub index: usize,
+    pub index: ClientIndex,
     pub stage: ClientStage,
-    pub link: Option<usize>,
+    pub link: Option<LinkIndex>,
     /// The client does not read from its link.
     pub is_not_reading: bool,
     /// The connection whose DISCONNECT ended the session. The client does not reconnect before the node has closed it.
-    pub ending_link: Option<usize>,
+    pub ending_link: Option<LinkIndex>,
     /// The state of the session on the node is unknown, because the last CONNECT was not answered.
     pub has_unknown_session: bool,
     /// The client has discarded its session state, but the node may still have the session.
@@ -116,7 +142,7 @@ struct HeldPublish {
 }
 
 impl SimulatedClient {
-    pub fn new(index: usize) -> SimulatedClient {
+    pub fn new(index: ClientIndex) -> SimulatedClient {
         SimulatedClient {
             index,
             stage: ClientStage::Offline,
@@ -169,7 +195,7 @@ impl SimulatedClient {
 
     // --- connections ---
 
-    pub fn connect(&mut self, terms: ConnectFields, capacity: usize, context: &mut ClientContext<'_>) -> usize {
+    pub fn connect(&mut self, terms: ConnectFields, capacity: usize, context: &mut ClientContext<'_>) -> LinkIndex {
         let link = context.network.open(self.index, capacity);
         context
             .trace
@@ -216,9 +242,9 @@ impl SimulatedClient {
             .line(|| format!("c{} cuts link {link}, reset {with_reset}", self.index));
         // Before CONNACK the link is reset, so that the node cannot read the CONNECT later.
         if with_reset || self.stage == ClientStage::Connecting {
-            context.network.links[link].reset();
+            context.network.links[link.index()].reset();
         } else {
-            context.network.links[link].finish();
+            context.network.links[link.index()].finish();
         }
         self.connection_ended(context);
     }
@@ -246,7 +272,7 @@ impl SimulatedClient {
                 self.index
             )
         });
-        context.network.links[link].finish();
+        context.network.links[link.index()].finish();
         self.stage = ClientStage::Offline;
         context
             .oracle
@@ -258,7 +284,7 @@ impl SimulatedClient {
     /// Returns whether the node may not have read the DISCONNECT yet.
     pub fn is_ending_session(&self, network: &Network) -> bool {
         self.ending_link
-            .is_some_and(|link| !network.links[link].is_closed_by_node)
+            .is_some_and(|link| !network.links[link.index()].is_closed_by_node)
     }
 
     fn discard_ended_session(&mut self, expiry_s: u32) {
@@ -288,7 +314,7 @@ impl SimulatedClient {
         context.trace.bytes(bytes);
         self.record_sent(context);
         if let Some(link) = self.link {
-            context.network.links[link].to_node.extend(bytes);
+            context.network.links[link.index()].to_node.extend(bytes);
         }
     }
 
@@ -299,7 +325,7 @@ impl SimulatedClient {
         if self.sent_ms.saturating_add(ON_THE_WAY_MS) < self.silent_ms {
             self.silent_ms = self.alive_until(self.sent_ms);
         }
-        context.oracle.sessions[self.index].silent_ms = self.silent_ms;
+        context.oracle.sessions[self.index.index()].silent_ms = self.silent_ms;
     }
 
     /// Returns how long the node waits after a packet at this time.
@@ -315,7 +341,7 @@ impl SimulatedClient {
         let now_ms = context.oracle.now_ms;
         if had_any && now_ms >= self.alive_until(self.read_ms) {
             self.silent_ms = self.silent_ms.min(now_ms);
-            context.oracle.sessions[self.index].silent_ms = self.silent_ms;
+            context.oracle.sessions[self.index.index()].silent_ms = self.silent_ms;
         }
         if !has_left {
             self.read_ms = now_ms;
@@ -324,7 +350,8 @@ impl SimulatedClient {
 
     /// Returns whether the node is not reading the client's bytes.
     pub fn is_stuck(&self, network: &Network) -> bool {
-        self.link.is_some_and(|link| network.links[link].to_node.len() > 4_000)
+        self.link
+            .is_some_and(|link| network.links[link.index()].to_node.len() > 4_000)
     }
 
     // --- reading ---
@@ -332,7 +359,7 @@ impl SimulatedClient {
     /// Reads up to `limit` bytes from the link. Returns whether there were any.
     pub fn read(&mut self, limit: usize, context: &mut ClientContext<'_>) -> bool {
         let Some(link_index) = self.link else { return false };
-        let link = &mut context.network.links[link_index];
+        let link = &mut context.network.links[link_index.index()];
         let size = link.to_client.len().min(limit);
         let bytes: Vec<u8> = link.to_client.drain(..size).collect();
         let has_left = !link.to_client.is_empty();
@@ -403,7 +430,7 @@ impl SimulatedClient {
                     disconnect.reason == ReasonCode::KeepAliveTimeout && context.oracle.now_ms >= self.silent_ms;
                 let waits_in_vain =
                     disconnect.reason == ReasonCode::ImplementationSpecificError && context.oracle.has_journal_failed;
-                if context.oracle.sessions[self.index].is_sure && !is_late && !waits_in_vain {
+                if context.oracle.sessions[self.index.index()].is_sure && !is_late && !waits_in_vain {
                     let text = format!("client {} was disconnected: {disconnect:?}", self.index);
                     context.oracle.violated(|| text);
                 }

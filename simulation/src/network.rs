@@ -4,8 +4,11 @@
 //! loses bytes in transit; a FIN follows them.
 
 use std::collections::VecDeque;
+use std::fmt;
 
 use storage::model::Random;
+
+use crate::client::ClientIndex;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientEnd {
@@ -16,10 +19,25 @@ pub enum ClientEnd {
     Reset,
 }
 
+/// Index of a link in the network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LinkIndex(pub usize);
+
+impl LinkIndex {
+    pub fn index(self) -> usize {
+        self.0
+    }
+}
+
+impl fmt::Display for LinkIndex {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
 #[derive(Debug)]
 pub struct SimulatedLink {
-    /// Index of the client.
-    pub client: usize,
+    pub client: ClientIndex,
     pub to_node: VecDeque<u8>,
     pub to_client: VecDeque<u8>,
     /// Capacity of `to_client`. A slow reader makes the node wait.
@@ -34,7 +52,7 @@ pub struct Network {
 }
 
 impl Network {
-    pub fn open(&mut self, client: usize, capacity: usize) -> usize {
+    pub fn open(&mut self, client: ClientIndex, capacity: usize) -> LinkIndex {
         self.links.push(SimulatedLink {
             client,
             to_node: VecDeque::new(),
@@ -43,7 +61,7 @@ impl Network {
             client_end: ClientEnd::Open,
             is_closed_by_node: false,
         });
-        self.links.len() - 1
+        LinkIndex(self.links.len() - 1)
     }
 
     /// The node has ended. Unread bytes that it sent are lost. If they had been read before, that would be another run.

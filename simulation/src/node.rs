@@ -13,7 +13,7 @@ use journal::inspect::replay_all;
 use journal::{LogBatch, LogConfig, Lsn, RecordLog, ReplayError};
 use mqtt::Decoded;
 
-use crate::network::{ClientEnd, Network, take_chunk};
+use crate::network::{ClientEnd, LinkIndex, Network, take_chunk};
 use crate::node_journal::{JournalConditions, SimulatedJournal};
 use crate::tap::TapHandle;
 use crate::worker::{InboxItem, SimulatedWorker, TickContext};
@@ -24,7 +24,7 @@ pub struct SimulatedNode {
     pub workers: Vec<SimulatedWorker>,
     pub journal: Option<SimulatedJournal>,
     /// Connections that have no shard yet, with the bytes of their CONNECT read so far.
-    handshakes: Vec<(usize, Vec<u8>)>,
+    handshakes: Vec<(LinkIndex, Vec<u8>)>,
     /// World time at the start of this process. Its monotonic clock starts at another number.
     started_ms: u64,
     random: Random,
@@ -103,12 +103,12 @@ impl SimulatedNode {
     }
 
     /// A client has connected.
-    pub fn accept(&mut self, link: usize) {
+    pub fn accept(&mut self, link: LinkIndex) {
         self.handshakes.push((link, Vec::new()));
     }
 
     /// Runs one tick of one worker. Returns the links that it has closed.
-    pub fn tick(&mut self, worker: usize, clock: Clock, network: &mut Network) -> Vec<usize> {
+    pub fn tick(&mut self, worker: usize, clock: Clock, network: &mut Network) -> Vec<LinkIndex> {
         let mut closed = Vec::new();
         let now = self.now(clock);
         if worker == 0 {
@@ -166,21 +166,20 @@ impl SimulatedNode {
         sum
     }
 
-    fn read_handshakes(&mut self, network: &mut Network, closed: &mut Vec<usize>) {
-        for (link_index, mut bytes) in std::mem::take(&mut self.handshakes) {
-            let link = &mut network.links[link_index];
+    fn read_handshakes(&mut self, network: &mut Network, closed: &mut Vec<LinkIndex>) {
+        for (index, mut bytes) in std::mem::take(&mut self.handshakes) {
+            let link = &mut network.links[index.index()];
             if link.client_end == ClientEnd::Reset {
                 link.is_closed_by_node = true;
-                closed.push(link_index);
+                closed.push(index);
                 continue;
             }
             bytes.extend(take_chunk(&mut link.to_node, &mut self.random));
             match home(&bytes, self.workers.len() as u16) {
-                Some(home) => self.workers[usize::from(home.0)].inbox.push_back(InboxItem::Arrival {
-                    link: link_index,
-                    bytes,
-                }),
-                None => self.handshakes.push((link_index, bytes)),
+                Some(home) => self.workers[usize::from(home.0)]
+                    .inbox
+                    .push_back(InboxItem::Arrival { link: index, bytes }),
+                None => self.handshakes.push((index, bytes)),
             }
         }
     }

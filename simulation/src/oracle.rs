@@ -17,6 +17,7 @@ use std::collections::BTreeMap;
 
 use mqtt::QoS;
 
+use crate::client::ClientIndex;
 use crate::plan::{PlannedDurability, SimulationPlan};
 
 pub use delivery::ReceivedMessage;
@@ -72,7 +73,7 @@ impl Oracle {
             now_ms: 0,
             at: 0,
             durability: plan.durability,
-            sessions: (0..clients).map(OracleSession::new).collect(),
+            sessions: ClientIndex::first(clients).map(OracleSession::new).collect(),
             messages: Vec::new(),
             group_owed: Vec::new(),
             member_left: BTreeMap::new(),
@@ -127,7 +128,7 @@ impl Oracle {
             PlannedDurability::Fsync => true,
             PlannedDurability::Os => !is_power_cut,
         };
-        for client in 0..self.sessions.len() {
+        for client in ClientIndex::first(self.sessions.len()) {
             self.session_crashed(client, keeps_acknowledged);
         }
         if !keeps_acknowledged {
@@ -160,7 +161,7 @@ impl Oracle {
 
     /// All changes in the node so far are durable.
     pub fn all_durable(&mut self) {
-        for client in 0..self.sessions.len() {
+        for client in ClientIndex::first(self.sessions.len()) {
             self.disconnect_durable(client);
         }
     }
@@ -177,7 +178,7 @@ impl Oracle {
 
     /// Every worker has handled the timers due up to this time.
     pub fn ticked(&mut self, ticked_ms: u64) {
-        for client in 0..self.sessions.len() {
+        for client in ClientIndex::first(self.sessions.len()) {
             self.will_overdue(client, ticked_ms);
         }
     }

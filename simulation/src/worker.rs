@@ -13,7 +13,7 @@ use broker::{
 };
 use mqtt::QoS;
 
-use crate::network::{ClientEnd, Network, take_chunk};
+use crate::network::{ClientEnd, LinkIndex, Network, take_chunk};
 use crate::node_journal::{SimulatedJournal, WorkerJournal};
 use crate::stats_check::StatsCheck;
 use crate::tap::TapHandle;
@@ -29,7 +29,7 @@ pub enum InboxItem {
     Mail(Mail),
     /// A connection whose CONNECT another worker has read, with the unread bytes.
     Arrival {
-        link: usize,
+        link: LinkIndex,
         bytes: Vec<u8>,
     },
     /// A message published over the API.
@@ -71,7 +71,7 @@ pub struct SimulatedWorker {
 }
 
 struct SimulatedConnection {
-    link: usize,
+    link: LinkIndex,
     unread: Vec<u8>,
     is_paused: bool,
     closing: Option<ClosingConnection>,
@@ -85,8 +85,8 @@ struct ClosingConnection {
 
 /// Event that is reported to the shard in the next tick.
 enum ShardNotice {
-    Drained(usize),
-    Closed(usize, CloseCause),
+    Drained(ConnSlot),
+    Closed(ConnSlot, CloseCause),
 }
 
 /// The parts of the world that a tick uses.
@@ -95,7 +95,7 @@ pub struct TickContext<'a> {
     pub network: &'a mut Network,
     pub random: &'a mut Random,
     /// Links that the node has closed in this tick.
-    pub closed: &'a mut Vec<usize>,
+    pub closed: &'a mut Vec<LinkIndex>,
     pub journal: Option<&'a mut SimulatedJournal>,
 }
 
@@ -185,7 +185,7 @@ impl SimulatedWorker {
 
     /// Writes the queued output.
     pub fn finish_tick(&mut self, s: &mut TickContext<'_>) {
-        for slot in 0..self.slots.len() {
+        for slot in (0..self.slots.len() as u32).map(ConnSlot) {
             self.flush(slot, s);
         }
         self.shard.outbox().end_tick();
@@ -205,9 +205,9 @@ impl SimulatedWorker {
         for notice in std::mem::take(&mut self.notices) {
             match notice {
                 ShardNotice::Drained(slot) => {
-                    if let Some(connection) = &mut self.slots[slot] {
+                    if let Some(connection) = &mut self.slots[slot.index()] {
                         connection.is_paused = false;
-                        self.shard.drained(s.now, ConnSlot(slot as u32));
+                        self.shard.drained(s.now, slot);
                     }
                 }
                 ShardNotice::Closed(slot, cause) => self.close(slot, cause, s),
@@ -215,12 +215,12 @@ impl SimulatedWorker {
         }
     }
 
-    fn close(&mut self, slot: usize, cause: CloseCause, s: &mut TickContext<'_>) {
-        let Some(connection) = self.slots[slot].take() else {
+    fn close(&mut self, slot: ConnSlot, cause: CloseCause, s: &mut TickContext<'_>) {
+        let Some(connection) = self.slots[slot.index()].take() else {
             return;
         };
-        self.shard.closed(s.now, ConnSlot(slot as u32), cause);
-        s.network.links[connection.link].is_closed_by_node = true;
+        self.shard.closed(s.now, slot, cause);
+        s.network.links[connection.link.index()].is_closed_by_node = true;
         s.closed.push(connection.link);
     }
 
@@ -229,9 +229,9 @@ impl SimulatedWorker {
         self.shard.take_effects(&mut effects);
         for effect in effects {
             match effect {
-                Effect::Close { conn, .. } => self.begin_close(conn.0 as usize, CloseCause::Requested, s.now),
+                Effect::Close { conn, .. } => self.begin_close(conn, CloseCause::Requested, s.now),
                 Effect::Resume { conn } => {
-                    if let Some(connection) = &mut self.slots[conn.0 as usize] {
+                    if let Some(connection) = &mut self.slots[conn.index()] {
                         connection.is_paused = false;
                     }
                 }
@@ -247,8 +247,8 @@ impl SimulatedWorker {
         }
     }
 
-    fn begin_close(&mut self, slot: usize, cause: CloseCause, now: Now) {
-        if let Some(connection) = &mut self.slots[slot]
+    fn begin_close(&mut self, slot: ConnSlot, cause: CloseCause, now: Now) {
+        if let Some(connection) = &mut self.slots[slot.index()]
             && connection.closing.is_none()
         {
             connection.unread.clear();
@@ -316,21 +316,19 @@ impl SimulatedWorker {
         }
     }
 
-    pub fn arrived(&mut self, link: usize, bytes: Vec<u8>, s: &mut TickContext<'_>) {
-        let slot = match self.slots.iter().position(Option::is_none) {
-            Some(free) => free,
-            None => {
-                self.slots.push(None);
-                self.slots.len() - 1
-            }
-        };
-        self.slots[slot] = Some(SimulatedConnection {
+    pub fn arrived(&mut self, link: LinkIndex, bytes: Vec<u8>, s: &mut TickContext<'_>) {
+        let free = self.slots.iter().position(Option::is_none);
+        if free.is_none() {
+            self.slots.push(None);
+        }
+        let slot = ConnSlot(free.unwrap_or(self.slots.len() - 1) as u32);
+        self.slots[slot.index()] = Some(SimulatedConnection {
             link,
             unread: bytes,
             is_paused: false,
             closing: None,
         });
-        let port = 1024 + (link % 60_000) as u16;
+        let port = 1024 + (link.index() % 60_000) as u16;
         let peer = Peer {
             address: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port),
             transport: Transport::Tcp,
@@ -339,19 +337,19 @@ impl SimulatedWorker {
             certificate_common_name: None,
             certificate: None,
         };
-        self.shard.open(s.now, ConnSlot(slot as u32), peer);
+        self.shard.open(s.now, slot, peer);
         self.feed(slot, s);
     }
 
     fn read_links(&mut self, s: &mut TickContext<'_>) {
-        for slot in 0..self.slots.len() {
-            let Some(connection) = &mut self.slots[slot] else {
+        for slot in (0..self.slots.len() as u32).map(ConnSlot) {
+            let Some(connection) = &mut self.slots[slot.index()] else {
                 continue;
             };
             if connection.is_paused || connection.closing.is_some() {
                 continue;
             }
-            let link = &mut s.network.links[connection.link];
+            let link = &mut s.network.links[connection.link.index()];
             if link.client_end == ClientEnd::Reset {
                 self.notices.push(ShardNotice::Closed(slot, CloseCause::Network));
                 continue;
@@ -375,9 +373,9 @@ impl SimulatedWorker {
     }
 
     /// Returns whether the shard has handled all complete packets.
-    fn feed(&mut self, slot: usize, s: &mut TickContext<'_>) -> bool {
+    fn feed(&mut self, slot: ConnSlot, s: &mut TickContext<'_>) -> bool {
         loop {
-            let Some(connection) = &mut self.slots[slot] else {
+            let Some(connection) = &mut self.slots[slot.index()] else {
                 return false;
             };
             if connection.is_paused || connection.closing.is_some() {
@@ -386,7 +384,7 @@ impl SimulatedWorker {
             if connection.unread.is_empty() {
                 return true;
             }
-            let received = self.shard.receive(s.now, ConnSlot(slot as u32), &connection.unread);
+            let received = self.shard.receive(s.now, slot, &connection.unread);
             connection.unread.drain(..received.consumed);
             match received.next {
                 NextAction::Read { .. } => return true,
@@ -398,35 +396,38 @@ impl SimulatedWorker {
         }
     }
 
-    fn flush(&mut self, slot: usize, s: &mut TickContext<'_>) {
-        let Some(connection) = &self.slots[slot] else {
+    fn flush(&mut self, slot: ConnSlot, s: &mut TickContext<'_>) {
+        let Some(connection) = &self.slots[slot.index()] else {
             return;
         };
-        let conn = ConnSlot(slot as u32);
-        let link = &mut s.network.links[connection.link];
+
+        let link = &mut s.network.links[connection.link.index()];
         let outbox = self.shard.outbox();
-        if outbox.is_held(conn) {
+        if outbox.is_held(slot) {
             return self.linger(slot, s.now);
         }
-        let queued = outbox.queued_bytes(conn);
+        let queued = outbox.queued_bytes(slot);
         let was_held_back =
-            outbox.has_backlog(conn) || queued > self.output_buffer_bytes || (connection.is_paused && queued > 0);
+            outbox.has_backlog(slot) || queued > self.output_buffer_bytes || (connection.is_paused && queued > 0);
         let is_gone = link.client_end != ClientEnd::Open;
         let room = link.capacity.saturating_sub(link.to_client.len());
         let mut slices = Vec::new();
-        outbox.slices(conn, usize::MAX, &mut slices);
+        outbox.slices(slot, usize::MAX, &mut slices);
         let mut written = slices.concat();
         written.truncate(if is_gone { queued } else { room });
         if !is_gone {
             link.to_client.extend(&written);
         }
-        outbox.record_written(conn, written.len());
+        outbox.record_written(slot, written.len());
         let is_empty = written.len() == queued;
         self.after_flush(slot, is_empty, was_held_back, s.now);
     }
 
-    fn after_flush(&mut self, slot: usize, is_empty: bool, may_have_waited: bool, now: Now) {
-        match self.slots[slot].as_ref().and_then(|connection| connection.closing) {
+    fn after_flush(&mut self, slot: ConnSlot, is_empty: bool, may_have_waited: bool, now: Now) {
+        match self.slots[slot.index()]
+            .as_ref()
+            .and_then(|connection| connection.closing)
+        {
             Some(ClosingConnection { cause, .. }) if is_empty => self.notices.push(ShardNotice::Closed(slot, cause)),
             Some(_) => self.linger(slot, now),
             None if is_empty && may_have_waited => self.notices.push(ShardNotice::Drained(slot)),
@@ -435,8 +436,10 @@ impl SimulatedWorker {
     }
 
     /// Closes a connection that has not drained within the linger time.
-    fn linger(&mut self, slot: usize, now: Now) {
-        let closing = self.slots[slot].as_ref().and_then(|connection| connection.closing);
+    fn linger(&mut self, slot: ConnSlot, now: Now) {
+        let closing = self.slots[slot.index()]
+            .as_ref()
+            .and_then(|connection| connection.closing);
         if let Some(ClosingConnection { cause, since_ms }) = closing
             && now.monotonic_ms >= since_ms + LINGER_MS
         {

@@ -8,7 +8,7 @@ mod finish;
 
 use broker::{ClientFilter, DropReason, SessionSlot};
 
-use crate::client::{ClientContext, SimulatedClient};
+use crate::client::{ClientContext, ClientIndex, SimulatedClient};
 use crate::network::Network;
 use crate::node::{Clock, NodeSetup, SimulatedNode};
 use crate::node_journal::{JournalConditions, SimulatedJournal};
@@ -66,7 +66,7 @@ impl World {
             network: Network::default(),
             tap_store: TapStore::default(),
             node: None,
-            clients: (0..everybody).map(SimulatedClient::new).collect(),
+            clients: ClientIndex::first(everybody).map(SimulatedClient::new).collect(),
             trace,
             step: 0,
             unreadable: 0,
@@ -134,8 +134,8 @@ impl World {
         let worker = worker % node.workers.len();
         let closed = node.tick(worker, self.clock, &mut self.network);
         for link in closed {
-            let client = self.network.links[link].client;
-            let is_current = self.clients[client].link == Some(link);
+            let client = self.network.links[link.index()].client;
+            let is_current = self.clients[client.index()].link == Some(link);
             self.trace.line(|| format!("the node closes link {link} of c{client}"));
             self.oracle.link_closed(client, is_current);
         }
@@ -228,7 +228,7 @@ impl World {
         self.network.node_ended();
         self.oracle.crashed(is_power_cut);
         // Most clients notice at once.
-        for client in 0..self.clients.len() {
+        for client in ClientIndex::first(self.clients.len()) {
             if self.random.one_in(2) {
                 self.with(client, |client, context| client.read(usize::MAX, context));
             }
@@ -371,9 +371,9 @@ impl World {
     /// if not everything is durable.
     fn read_some(&mut self) {
         let has_read = if self.random.one_in(3) {
-            (0..self.clients.len()).fold(false, |has_read, client| self.read(client) | has_read)
+            ClientIndex::first(self.clients.len()).fold(false, |has_read, client| self.read(client) | has_read)
         } else {
-            let client = self.random.below(self.clients.len());
+            let client = ClientIndex(self.random.below(self.clients.len()));
             self.read(client)
         };
         let is_open = self
@@ -386,8 +386,8 @@ impl World {
         }
     }
 
-    fn read(&mut self, client: usize) -> bool {
-        if self.clients[client].is_not_reading {
+    fn read(&mut self, client: ClientIndex) -> bool {
+        if self.clients[client.index()].is_not_reading {
             return false;
         }
         let limit = match self.random.below(3) {
@@ -402,7 +402,11 @@ impl World {
     }
 
     /// Runs an action of a client with its context.
-    fn with<T>(&mut self, client: usize, act: impl FnOnce(&mut SimulatedClient, &mut ClientContext<'_>) -> T) -> T {
+    fn with<T>(
+        &mut self,
+        client: ClientIndex,
+        act: impl FnOnce(&mut SimulatedClient, &mut ClientContext<'_>) -> T,
+    ) -> T {
         let ticked_ms = self.ticked_ms();
         let mut context = ClientContext {
             network: &mut self.network,
@@ -410,6 +414,6 @@ impl World {
             trace: &mut self.trace,
             ticked_ms,
         };
-        act(&mut self.clients[client], &mut context)
+        act(&mut self.clients[client.index()], &mut context)
     }
 }

@@ -112,7 +112,7 @@ impl SimulatedClient {
 
     /// Returns a packet identifier that neither messages nor requests use.
     fn free_id(&mut self) -> u16 {
-        if self.index % 3 == 1 {
+        if self.index.index() % 3 == 1 {
             // Like some libraries: the lowest free identifier, reused immediately.
             self.next_id = 0;
         }

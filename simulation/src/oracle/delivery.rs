@@ -4,6 +4,7 @@ use mqtt::QoS;
 
 use super::subscription::OracleSubscription;
 use super::{Oracle, OracleMessage};
+use crate::client::ClientIndex;
 use crate::topics;
 
 /// A message as the client's application receives it, without repetitions that the client recognises.
@@ -25,9 +26,9 @@ pub struct ReceivedCounts {
 
 impl Oracle {
     /// A client's application received a message. Returns its serial number.
-    pub fn received(&mut self, client: usize, received: &ReceivedMessage) -> Option<u64> {
+    pub fn received(&mut self, client: ClientIndex, received: &ReceivedMessage) -> Option<u64> {
         let at = self.event();
-        let session = &mut self.sessions[client];
+        let session = &mut self.sessions[client.index()];
         session.retained_owed.retain(|(topic, _)| *topic != received.topic);
         session.last_received.insert(received.topic.clone(), at);
         if received.payload.is_empty() && !received.retain {
@@ -46,7 +47,7 @@ impl Oracle {
             self.violated(|| format!("client {client} received {received:?}, which was sent as {message:?}"));
         }
         if !self.may_be_delivered(client, &message, received) {
-            let session = &self.sessions[client];
+            let session = &self.sessions[client.index()];
             let text = format!("client {client} has no subscription for {received:?}, {message:?}; {session:?}");
             self.violated(|| text);
         }
@@ -66,8 +67,8 @@ impl Oracle {
         Some(message.serial)
     }
 
-    fn may_be_delivered(&self, client: usize, message: &OracleMessage, received: &ReceivedMessage) -> bool {
-        let session = &self.sessions[client];
+    fn may_be_delivered(&self, client: ClientIndex, message: &OracleMessage, received: &ReceivedMessage) -> bool {
+        let session = &self.sessions[client.index()];
         if !session.is_sure {
             return true;
         }
@@ -88,9 +89,9 @@ impl Oracle {
         subscriptions.any(fits)
     }
 
-    fn check_own_delivery(&mut self, client: usize, message: &OracleMessage, received: &ReceivedMessage) {
+    fn check_own_delivery(&mut self, client: ClientIndex, message: &OracleMessage, received: &ReceivedMessage) {
         let is_exact = self.is_exact(client, received.qos);
-        let session = &mut self.sessions[client];
+        let session = &mut self.sessions[client.index()];
         session.owed.retain(|owed| *owed != message.serial);
         let is_first = !session.has_seen(message.serial);
         let seen = session.seen.entry(message.serial).or_default();
@@ -108,15 +109,15 @@ impl Oracle {
         let was_open = message.is_will || had_waited || message.repeated.is_some();
         let is_forgotten = was_open && self.crashes > 0;
         let may_be_two = message.may_be_repeated() || is_forgotten;
-        if seen.at_most_once > 1 && !may_be_two && self.sessions[client].is_sure {
+        if seen.at_most_once > 1 && !may_be_two && self.sessions[client.index()].is_sure {
             self.violated(|| format!("client {client} received a QoS 0 message twice: {message:?}"));
         }
-        if is_first && self.sessions[client].is_sure {
+        if is_first && self.sessions[client.index()].is_sure {
             self.check_order(client, message, received);
         }
     }
 
-    fn check_order(&mut self, client: usize, message: &OracleMessage, received: &ReceivedMessage) {
+    fn check_order(&mut self, client: ClientIndex, message: &OracleMessage, received: &ReceivedMessage) {
         // Wills and delayed messages are not part of the publisher's stream. A QoS 1 message that was sent twice may be
         // two messages, the first of them before the subscription. The process may forget that a message was dropped
         // from a full queue (MQTT 5, section 4.9, leaves the handling to the server) or because it was unreadable; then
@@ -131,7 +132,7 @@ impl Oracle {
             return;
         }
         let key = (message.publisher, message.topic.clone(), message.qos, received.qos);
-        let last = self.sessions[client].order.entry(key).or_default();
+        let last = self.sessions[client.index()].order.entry(key).or_default();
         let before = *last;
         *last = before.max(message.serial);
         if before > message.serial {
@@ -139,7 +140,7 @@ impl Oracle {
         }
     }
 
-    fn check_shared_delivery(&mut self, client: usize, message: &OracleMessage, received: &ReceivedMessage) {
+    fn check_shared_delivery(&mut self, client: ClientIndex, message: &OracleMessage, received: &ReceivedMessage) {
         self.record_group_delivery(message.serial);
         if !self.is_exact(client, received.qos) {
             return;

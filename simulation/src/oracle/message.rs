@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use mqtt::QoS;
 
 use super::{Oracle, SLACK_MS};
+use crate::client::ClientIndex;
 use crate::plan::PlannedDurability;
 use crate::tap::TapStore;
 use crate::topics;
@@ -16,7 +17,7 @@ pub struct OracleMessage {
     pub bytes: usize,
     pub qos: QoS,
     pub retain: bool,
-    pub publisher: usize,
+    pub publisher: ClientIndex,
     pub is_will: bool,
     /// A will that must not be published.
     pub is_void: bool,
@@ -36,7 +37,7 @@ pub struct OracleMessage {
     /// Number of group members that received it at QoS 2.
     pub group_exactly: u32,
     /// The last of these members.
-    pub group_exactly_by: Option<usize>,
+    pub group_exactly_by: Option<ClientIndex>,
     pub has_group_got_it: bool,
     /// The publisher has received the acknowledgement, so the tap must have the message.
     pub is_due_in_tap: bool,
@@ -71,7 +72,7 @@ pub struct PublishDraft<'a> {
     pub topic: &'a str,
     pub qos: QoS,
     pub retain: bool,
-    pub publisher: usize,
+    pub publisher: ClientIndex,
     pub is_will: bool,
     pub is_empty: bool,
     pub expiry_s: Option<u32>,
@@ -104,7 +105,7 @@ impl Oracle {
             repeated: None,
             expiry_ms: draft.expiry_s.map(|s| u64::from(s) * 1000),
             delay_ms: draft.delay_s.map(|s| u64::from(s) * 1000),
-            connection: self.sessions[draft.publisher].connection,
+            connection: self.sessions[draft.publisher.index()].connection,
             group_exactly: 0,
             group_exactly_by: None,
             has_group_got_it: false,
@@ -145,7 +146,7 @@ impl Oracle {
             return;
         }
         message.acked = Some(at);
-        if !self.sessions[publisher].is_sure {
+        if !self.sessions[publisher.index()].is_sure {
             // The server may have taken it for another message with the same identifier.
             return;
         }
@@ -189,7 +190,7 @@ impl Oracle {
     }
 
     fn check_order_in_tap(&mut self, kept: &[u64]) {
-        let mut last: BTreeMap<(usize, &str, QoS), u64> = BTreeMap::new();
+        let mut last: BTreeMap<(ClientIndex, &str, QoS), u64> = BTreeMap::new();
         let mut problem = None;
         for message in kept.iter().filter_map(|serial| self.message(*serial)) {
             if message.repeated.is_some() || message.is_will || message.delay_ms.is_some() {

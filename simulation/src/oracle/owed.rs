@@ -4,6 +4,7 @@ use mqtt::QoS;
 
 use super::session::OracleSession;
 use super::{Oracle, OracleMessage, is_at_least_once};
+use crate::client::ClientIndex;
 use crate::topics::FILTERS;
 
 impl Oracle {
@@ -32,7 +33,7 @@ impl Oracle {
     }
 
     /// Returns whether the group, without `leaver`, certainly has a matching member.
-    fn group_must_receive(&self, message: &OracleMessage, group: &'static str, leaver: Option<usize>) -> bool {
+    fn group_must_receive(&self, message: &OracleMessage, group: &'static str, leaver: Option<ClientIndex>) -> bool {
         // Any member may be selected, also one that receives it at QoS 0 and loses it.
         let is_certain = self
             .sessions
@@ -48,13 +49,13 @@ impl Oracle {
     }
 
     /// The client has changed its subscriptions.
-    pub(super) fn update_expected(&mut self, client: usize) {
-        let mut owed = std::mem::take(&mut self.sessions[client].owed);
+    pub(super) fn update_expected(&mut self, client: ClientIndex) {
+        let mut owed = std::mem::take(&mut self.sessions[client.index()].owed);
         owed.retain(|serial| {
             self.message(*serial)
-                .is_some_and(|message| self.sessions[client].must_receive(message, None))
+                .is_some_and(|message| self.sessions[client.index()].must_receive(message, None))
         });
-        self.sessions[client].owed = owed;
+        self.sessions[client.index()].owed = owed;
         let mut owed = std::mem::take(&mut self.group_owed);
         owed.retain(|(serial, group)| {
             self.message(*serial)
@@ -64,8 +65,8 @@ impl Oracle {
     }
 
     /// A member leaves a group. A message in flight to it may go to no other member [MQTT-4.8.2-5].
-    pub(super) fn member_leaves(&mut self, client: usize, group: &'static str) {
-        let granted = self.sessions[client]
+    pub(super) fn member_leaves(&mut self, client: ClientIndex, group: &'static str) {
+        let granted = self.sessions[client.index()]
             .subscriptions
             .iter()
             .filter(|s| s.filter == group)
@@ -93,9 +94,13 @@ impl Oracle {
         (is_exact && self.member_left.get(group) > since) || self.qos0_member_left.get(group) > since
     }
 
-    pub(super) fn session_leaves_groups(&mut self, client: usize) {
+    pub(super) fn session_leaves_groups(&mut self, client: ClientIndex) {
         for group in groups() {
-            if self.sessions[client].subscriptions.iter().any(|s| s.filter == group) {
+            if self.sessions[client.index()]
+                .subscriptions
+                .iter()
+                .any(|s| s.filter == group)
+            {
                 self.member_leaves(client, group);
             }
         }
@@ -104,10 +109,10 @@ impl Oracle {
     /// After a crash: a member whose session ended may have been selected. At QoS 1 the message is owed to another
     /// member, if there is one [MQTT-4.8.2-5].
     pub(super) fn forget_groups_of_clean_members(&mut self) {
-        for client in 0..self.sessions.len() {
+        for client in ClientIndex::first(self.sessions.len()) {
             self.former_memberships_ended(client);
-            if !self.sessions[client].outlives_connection() {
-                let memberships: Vec<_> = self.sessions[client].memberships().collect();
+            if !self.sessions[client.index()].outlives_connection() {
+                let memberships: Vec<_> = self.sessions[client.index()].memberships().collect();
                 memberships
                     .into_iter()
                     .for_each(|membership| self.cancel_group_expectations(membership));
@@ -121,15 +126,15 @@ impl Oracle {
         for at in 0..self.messages.len() {
             let message = &self.messages[at];
             let by = message.group_exactly_by.filter(|_| message.acked.is_none());
-            if by.is_some_and(|client| !self.sessions[client].outlives_connection()) {
+            if by.is_some_and(|client| !self.sessions[client.index()].outlives_connection()) {
                 self.messages[at].group_exactly = 0;
             }
         }
     }
 
     /// A connection that the client left before it started a new session has been closed. Until then it was a member.
-    pub(super) fn former_memberships_ended(&mut self, client: usize) {
-        for (group, qos) in std::mem::take(&mut self.sessions[client].former_memberships) {
+    pub(super) fn former_memberships_ended(&mut self, client: ClientIndex) {
+        for (group, qos) in std::mem::take(&mut self.sessions[client.index()].former_memberships) {
             self.member_left.insert(group, self.at);
             if qos == QoS::AtMostOnce {
                 self.qos0_member_left.insert(group, self.at);
@@ -199,8 +204,8 @@ impl Oracle {
                 m.qos == QoS::AtMostOnce
                     && !m.is_will
                     && !m.is_empty
-                    && self.sessions[m.publisher].connection == m.connection
-                    && self.sessions[m.publisher].is_online
+                    && self.sessions[m.publisher.index()].connection == m.connection
+                    && self.sessions[m.publisher.index()].is_online
                     && m.sent > session.connected
                     && !m.may_be_expired(self.now_ms, self.has_jumps)
                     && !((m.retain || m.delay_ms.is_some()) && self.has_refused(|at| at > m.sent))

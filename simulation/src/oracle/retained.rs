@@ -4,6 +4,7 @@ use mqtt::{QoS, filter_matches};
 
 use super::subscription::OracleSubscription;
 use super::{Oracle, OracleMessage, is_at_least_once};
+use crate::client::ClientIndex;
 
 /// Every topic has one publisher, so the order of its messages is known.
 #[derive(Clone, Debug, Default)]
@@ -34,8 +35,8 @@ impl Oracle {
 
     /// A subscription has been accepted. Messages that were certainly retained when it was sent are owed to a durable
     /// session.
-    pub(super) fn expect_retained(&mut self, client: usize, sent: u64) {
-        let session = &self.sessions[client];
+    pub(super) fn expect_retained(&mut self, client: ClientIndex, sent: u64) {
+        let session = &self.sessions[client.index()];
         let subscription = session.subscriptions.iter().find(|s| s.sent == sent);
         let Some(subscription) = subscription.filter(|s| s.wants_retained && s.unsent.is_none()) else {
             return;
@@ -55,7 +56,7 @@ impl Oracle {
         };
         let owed = self.retained.iter().filter(|(topic, known)| is_owed(topic, known));
         let owed: Vec<_> = owed.map(|(topic, _)| (topic.clone(), subscription.filter)).collect();
-        self.sessions[client].retained_owed.extend(owed);
+        self.sessions[client.index()].retained_owed.extend(owed);
     }
 
     /// Returns whether the message accepted last is certainly retained since before `when`.
@@ -84,7 +85,7 @@ impl Oracle {
         }
     }
 
-    pub(super) fn check_retained_delivery(&mut self, client: usize, message: &OracleMessage) {
+    pub(super) fn check_retained_delivery(&mut self, client: ClientIndex, message: &OracleMessage) {
         if message.is_empty {
             self.violated(|| {
                 format!("client {client} received a retained message with an empty payload [MQTT-3.3.1-11]")

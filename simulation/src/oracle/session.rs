@@ -8,13 +8,14 @@ use super::delivery::ReceivedCounts;
 use super::subscription::OracleSubscription;
 use super::will::OracleWill;
 use super::{Oracle, OracleMessage, SLACK_MS};
+use crate::client::ClientIndex;
 use crate::packets::ConnectFields;
 use crate::plan::PlannedDurability;
 
 /// The oracle's knowledge of a client's session.
 #[derive(Clone, Debug)]
 pub struct OracleSession {
-    pub client: usize,
+    pub client: ClientIndex,
     pub exists: SessionExists,
     /// False if an unanswered CONNECT may have cleared the session, so that its content cannot be judged.
     pub is_sure: bool,
@@ -55,7 +56,7 @@ pub struct OracleSession {
     pub last_received: BTreeMap<String, u64>,
     pub seen: BTreeMap<u64, ReceivedCounts>,
     /// Last serial received first, by publisher, topic, published QoS and delivered QoS.
-    pub order: BTreeMap<(usize, String, QoS, QoS), u64>,
+    pub order: BTreeMap<(ClientIndex, String, QoS, QoS), u64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,7 +76,7 @@ pub enum LeaveMode {
 }
 
 impl OracleSession {
-    pub fn new(client: usize) -> OracleSession {
+    pub fn new(client: ClientIndex) -> OracleSession {
         OracleSession {
             client,
             exists: SessionExists::No,
@@ -209,18 +210,18 @@ fn lifetime_ms(expiry_s: u32) -> u64 {
 
 impl Oracle {
     /// A connection has been opened and CONNECT written. `ticked_ms` is the time up to which due timers were handled.
-    pub fn connecting(&mut self, client: usize, terms: &ConnectFields, ticked_ms: u64) {
+    pub fn connecting(&mut self, client: ClientIndex, terms: &ConnectFields, ticked_ms: u64) {
         self.event();
-        if self.sessions[client].exists == SessionExists::No {
+        if self.sessions[client.index()].exists == SessionExists::No {
             self.session_leaves_groups(client);
-            let session = &mut self.sessions[client];
+            let session = &mut self.sessions[client.index()];
             if session.links > 0 {
                 session.former_memberships = session.memberships().collect();
             }
             session.start_new();
         }
         let now_ms = self.now_ms;
-        let session = &mut self.sessions[client];
+        let session = &mut self.sessions[client.index()];
         session.connecting_ms = now_ms;
         session.links += 1;
         session.connection += 1;
@@ -234,10 +235,10 @@ impl Oracle {
     }
 
     /// CONNACK with success was received.
-    pub fn connected(&mut self, client: usize, is_present: bool) {
+    pub fn connected(&mut self, client: ClientIndex, is_present: bool) {
         let at = self.event();
         let (now_ms, slop_ms) = (self.now_ms, self.slop_ms);
-        let session = &mut self.sessions[client];
+        let session = &mut self.sessions[client.index()];
         let Some(terms) = session.pending.take() else {
             return self.violated(|| format!("client {client} received a second CONNACK"));
         };
@@ -253,9 +254,9 @@ impl Oracle {
         self.resolve_previous_will(client, &terms, is_present);
         if !is_present {
             self.session_leaves_groups(client);
-            self.sessions[client].start_new();
+            self.sessions[client.index()].start_new();
         }
-        let session = &mut self.sessions[client];
+        let session = &mut self.sessions[client.index()];
         session.exists = SessionExists::Yes;
         session.is_online = true;
         session.connected = at;
@@ -269,11 +270,11 @@ impl Oracle {
 
     /// The client gives up before CONNACK, so it is unknown whether the server received the CONNECT. Returns whether
     /// there may be a session of unknown content.
-    pub fn connect_abandoned(&mut self, client: usize) -> bool {
+    pub fn connect_abandoned(&mut self, client: ClientIndex) -> bool {
         self.event();
         let (now_ms, slop_ms) = (self.now_ms, self.slop_ms);
         self.loosen_will(client);
-        let session = &mut self.sessions[client];
+        let session = &mut self.sessions[client.index()];
         let Some(terms) = session.pending.take() else {
             return false;
         };
@@ -304,10 +305,10 @@ impl Oracle {
     }
 
     /// The client has left an accepted connection, or found it closed by the node.
-    pub fn left(&mut self, client: usize, how: LeaveMode) {
+    pub fn left(&mut self, client: ClientIndex, how: LeaveMode) {
         self.event();
         let now_ms = self.now_ms;
-        let session = &mut self.sessions[client];
+        let session = &mut self.sessions[client.index()];
         session.is_online = false;
         session.disconnected_ms = Some(session.disconnected_ms.unwrap_or(now_ms.min(session.silent_ms)));
         if session.links == 0 && session.surely_disconnected_ms.is_none() {
@@ -324,7 +325,7 @@ impl Oracle {
             session.disconnect_expiry_s = Some(expiry_s);
         }
         self.will_after_departure(client, how);
-        let session = &mut self.sessions[client];
+        let session = &mut self.sessions[client.index()];
         if session.expiry_s.0 == 0 {
             // The session ends with its connection.
             session.clear_expected();
@@ -338,10 +339,10 @@ impl Oracle {
     }
 
     /// The node has closed one of the client's connections.
-    pub fn link_closed(&mut self, client: usize, is_current: bool) {
+    pub fn link_closed(&mut self, client: ClientIndex, is_current: bool) {
         self.event();
         let now_ms = self.now_ms;
-        let session = &mut self.sessions[client];
+        let session = &mut self.sessions[client.index()];
         session.links = session.links.saturating_sub(1);
         if is_current && session.is_online {
             session.disconnected_ms = Some(session.disconnected_ms.unwrap_or(now_ms.min(session.silent_ms)));
@@ -355,10 +356,10 @@ impl Oracle {
         if self.durability == PlannedDurability::None {
             self.disconnect_durable(client);
         }
-        if !self.sessions[client].outlives_connection() {
+        if !self.sessions[client.index()].outlives_connection() {
             self.session_leaves_groups(client);
         }
-        let session = &self.sessions[client];
+        let session = &self.sessions[client.index()];
         // The membership may belong to an older connection that the client has abandoned, too.
         if !is_current && session.links <= usize::from(session.is_online || session.pending.is_some()) {
             self.former_memberships_ended(client);
@@ -366,14 +367,14 @@ impl Oracle {
     }
 
     /// The client does not know the content of its session.
-    pub fn mark_unsure(&mut self, client: usize) {
-        self.sessions[client].is_sure = false;
-        self.sessions[client].clear_expected();
+    pub fn mark_unsure(&mut self, client: ClientIndex) {
+        self.sessions[client.index()].is_sure = false;
+        self.sessions[client.index()].clear_expected();
     }
 
     /// The last packets of the client have been read, and their effects are durable.
-    pub(super) fn disconnect_durable(&mut self, client: usize) {
-        let session = &mut self.sessions[client];
+    pub(super) fn disconnect_durable(&mut self, client: ClientIndex) {
+        let session = &mut self.sessions[client.index()];
         session.is_disconnect_durable = session.surely_disconnected_ms.is_some() && session.links == 0;
         if !std::mem::take(&mut session.is_disconnect_read) {
             return;
@@ -384,10 +385,10 @@ impl Oracle {
         self.will_disconnect_durable(client);
     }
 
-    pub(super) fn session_crashed(&mut self, client: usize, keeps_acknowledged: bool) {
+    pub(super) fn session_crashed(&mut self, client: ClientIndex, keeps_acknowledged: bool) {
         let now_ms = self.now_ms;
         self.will_crashed(client, keeps_acknowledged);
-        let session = &mut self.sessions[client];
+        let session = &mut self.sessions[client.index()];
         if session.exists != SessionExists::No && session.disconnected_ms.is_none() {
             session.disconnected_ms = Some(now_ms.min(session.silent_ms));
         }
@@ -415,7 +416,7 @@ impl Oracle {
     }
 
     /// Returns whether QoS 2 guarantees can be checked.
-    pub(super) fn is_exact(&self, client: usize, qos: QoS) -> bool {
-        qos == QoS::ExactlyOnce && self.sessions[client].is_sure
+    pub(super) fn is_exact(&self, client: ClientIndex, qos: QoS) -> bool {
+        qos == QoS::ExactlyOnce && self.sessions[client.index()].is_sure
     }
 }

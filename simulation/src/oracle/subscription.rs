@@ -4,6 +4,7 @@ use mqtt::{QoS, RetainHandling, SubscriptionOptions, filter_matches};
 
 use super::session::OracleSession;
 use super::{Oracle, OracleMessage, is_at_least_once};
+use crate::client::ClientIndex;
 use crate::topics::parse_filter;
 
 /// A SUBSCRIBE. A later one for the same filter is a separate entry.
@@ -25,7 +26,7 @@ pub struct OracleSubscription {
 }
 
 impl OracleSubscription {
-    pub fn covers(&self, message: &OracleMessage, client: usize) -> bool {
+    pub fn covers(&self, message: &OracleMessage, client: ClientIndex) -> bool {
         self.matches_topic(message) && !(self.no_local && message.publisher == client)
     }
 
@@ -80,10 +81,10 @@ impl OracleSession {
 }
 
 impl Oracle {
-    pub fn subscribing(&mut self, client: usize, filter: &'static str, options: SubscriptionOptions) -> u64 {
+    pub fn subscribing(&mut self, client: ClientIndex, filter: &'static str, options: SubscriptionOptions) -> u64 {
         let sent = self.event();
         let (bare, share) = parse_filter(filter);
-        let session = &mut self.sessions[client];
+        let session = &mut self.sessions[client.index()];
         let is_new = session
             .subscriptions
             .iter()
@@ -94,7 +95,7 @@ impl Oracle {
             RetainHandling::DoNotSend => false,
         };
         session.retained_owed.retain(|(_, by)| *by != filter);
-        self.sessions[client].subscriptions.push(OracleSubscription {
+        self.sessions[client.index()].subscriptions.push(OracleSubscription {
             filter,
             topic_filter: bare,
             share,
@@ -111,9 +112,9 @@ impl Oracle {
         sent
     }
 
-    pub fn subscribed(&mut self, client: usize, sent: u64) {
+    pub fn subscribed(&mut self, client: ClientIndex, sent: u64) {
         let (at, now_ms) = (self.event(), self.now_ms);
-        let session = &mut self.sessions[client];
+        let session = &mut self.sessions[client.index()];
         if let Some(subscription) = session.subscriptions.iter_mut().find(|s| s.sent == sent) {
             subscription.acked = Some(at);
             subscription.acked_ms = now_ms;
@@ -121,23 +122,25 @@ impl Oracle {
         self.expect_retained(client, sent);
     }
 
-    pub fn unsubscribing(&mut self, client: usize, filter: &'static str) -> u64 {
+    pub fn unsubscribing(&mut self, client: ClientIndex, filter: &'static str) -> u64 {
         let sent = self.event();
-        for subscription in &mut self.sessions[client].subscriptions {
+        for subscription in &mut self.sessions[client.index()].subscriptions {
             if subscription.filter == filter && subscription.unsent.is_none() {
                 subscription.unsent = Some(sent);
             }
         }
-        self.sessions[client].retained_owed.retain(|(_, by)| *by != filter);
+        self.sessions[client.index()]
+            .retained_owed
+            .retain(|(_, by)| *by != filter);
         self.update_expected(client);
         self.member_leaves(client, filter);
         sent
     }
 
-    pub fn unsubscribed(&mut self, client: usize, filter: &'static str, sent: u64) {
+    pub fn unsubscribed(&mut self, client: ClientIndex, filter: &'static str, sent: u64) {
         let at = self.event();
         self.member_leaves(client, filter);
-        for subscription in &mut self.sessions[client].subscriptions {
+        for subscription in &mut self.sessions[client.index()].subscriptions {
             if subscription.filter == filter && subscription.sent < sent && subscription.unacked.is_none() {
                 subscription.unacked = Some(at);
             }

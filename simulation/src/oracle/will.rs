@@ -7,6 +7,7 @@ use mqtt::QoS;
 
 use super::session::{LeaveMode, OracleSession, SessionExists};
 use super::{Oracle, OracleMessage, SLACK_MS};
+use crate::client::ClientIndex;
 use crate::packets::{ConnectFields, WillTerms};
 use crate::plan::PlannedDurability;
 
@@ -64,10 +65,10 @@ impl OracleSession {
 }
 
 impl Oracle {
-    pub(super) fn will_after_departure(&mut self, client: usize, how: LeaveMode) {
+    pub(super) fn will_after_departure(&mut self, client: ClientIndex, how: LeaveMode) {
         let is_void = matches!(how, LeaveMode::Disconnect { with_will: false, .. });
         let now_ms = self.now_ms;
-        let session = &mut self.sessions[client];
+        let session = &mut self.sessions[client.index()];
         if let Some(will) = &mut session.will
             && will.state == OracleWillState::Armed
         {
@@ -82,8 +83,8 @@ impl Oracle {
     }
 
     /// The node has read everything that the client sent on its last connection.
-    pub(super) fn will_disconnect_durable(&mut self, client: usize) {
-        let session = &mut self.sessions[client];
+    pub(super) fn will_disconnect_durable(&mut self, client: ClientIndex) {
+        let session = &mut self.sessions[client.index()];
         if let Some(will) = session
             .will
             .take_if(|will| will.state == OracleWillState::Disconnecting)
@@ -101,14 +102,14 @@ impl Oracle {
         }
     }
 
-    pub(super) fn loosen_will(&mut self, client: usize) {
-        if let Some(will) = &mut self.sessions[client].will {
+    pub(super) fn loosen_will(&mut self, client: ClientIndex) {
+        if let Some(will) = &mut self.sessions[client.index()].will {
             will.state = OracleWillState::Loose;
         }
     }
 
-    pub(super) fn will_crashed(&mut self, client: usize, keeps_acknowledged: bool) {
-        let session = &mut self.sessions[client];
+    pub(super) fn will_crashed(&mut self, client: ClientIndex, keeps_acknowledged: bool) {
+        let session = &mut self.sessions[client.index()];
         let is_durable = keeps_acknowledged && session.outlives_connection();
         let Some(will) = &mut session.will else { return };
         if !is_durable || will.state == OracleWillState::Disconnecting {
@@ -129,9 +130,9 @@ impl Oracle {
 
     /// The client has reconnected. A delayed will is void if the session continues [MQTT-3.1.3-9], and due if it has
     /// ended.
-    pub(super) fn resolve_previous_will(&mut self, client: usize, terms: &ConnectFields, is_present: bool) {
+    pub(super) fn resolve_previous_will(&mut self, client: ClientIndex, terms: &ConnectFields, is_present: bool) {
         let (now_ms, slop_ms) = (self.now_ms, self.slop_ms);
-        let session = &mut self.sessions[client];
+        let session = &mut self.sessions[client.index()];
         let Some(will) = session.will.take() else { return };
         if !matches!(will.state, OracleWillState::Pending | OracleWillState::Disconnecting) {
             return;
@@ -168,9 +169,9 @@ impl Oracle {
     }
 
     /// Every worker has handled the timers due up to `ticked_ms`.
-    pub(super) fn will_overdue(&mut self, client: usize, ticked_ms: u64) {
+    pub(super) fn will_overdue(&mut self, client: ClientIndex, ticked_ms: u64) {
         let slop_ms = self.slop_ms;
-        let session = &mut self.sessions[client];
+        let session = &mut self.sessions[client.index()];
         if session.is_online || session.is_connecting() {
             return;
         }
@@ -203,7 +204,7 @@ impl Oracle {
         if message.is_void {
             return self.violated(|| format!("a void will was published: {message:?} [MQTT-3.14.4-3]"));
         }
-        let session = &self.sessions[message.publisher];
+        let session = &self.sessions[message.publisher.index()];
         let Some(will) = session.will.as_ref().filter(|will| will.serial == message.serial) else {
             return;
         };

@@ -5,7 +5,7 @@ use std::sync::PoisonError;
 use mqtt::{ProtocolVersion, QoS, RetainHandling, SubscriptionOptions};
 
 use super::World;
-use crate::client::{ClientStage, PublishOrder};
+use crate::client::{ClientIndex, ClientStage, PublishOrder};
 use crate::oracle::PublishDraft;
 use crate::packets::{ConnectFields, WillTerms};
 use crate::plan::{ACT_KINDS, ClientAction};
@@ -26,13 +26,13 @@ const QOS: [QoS; 5] = [
 impl World {
     /// One client performs one action.
     pub(super) fn act(&mut self) {
-        let client = self.random.below(self.plan.clients);
-        match self.clients[client].stage {
+        let client = ClientIndex(self.random.below(self.plan.clients));
+        match self.clients[client.index()].stage {
             ClientStage::Offline => {
-                let is_ending_session = self.clients[client].is_ending_session(&self.network);
+                let is_ending_session = self.clients[client.index()].is_ending_session(&self.network);
                 // Even-numbered clients are mostly connected and publish. Odd-numbered ones may stay offline once they
                 // have a subscription.
-                let may_stay_away = client % 2 == 1 && !self.oracle.sessions[client].subscriptions.is_empty();
+                let may_stay_away = client.is_odd() && !self.oracle.sessions[client.index()].subscriptions.is_empty();
                 let returning = if may_stay_away { self.plan.returning } else { 75 };
                 if self.random.percent(returning) && !is_ending_session {
                     self.connect(client);
@@ -45,7 +45,7 @@ impl World {
             }
             ClientStage::Online => {
                 let act = ACT_KINDS[self.random.weighted(&self.plan.acts)];
-                let has_no_subscription = self.oracle.sessions[client].subscriptions.is_empty();
+                let has_no_subscription = self.oracle.sessions[client.index()].subscriptions.is_empty();
                 let act = if has_no_subscription && self.random.one_in(2) {
                     ClientAction::Subscribe
                 } else {
@@ -57,8 +57,8 @@ impl World {
         }
     }
 
-    fn perform_act(&mut self, client: usize, act: ClientAction) {
-        let is_stuck = self.clients[client].is_stuck(&self.network);
+    fn perform_act(&mut self, client: ClientIndex, act: ClientAction) {
+        let is_stuck = self.clients[client.index()].is_stuck(&self.network);
         match act {
             ClientAction::Publish | ClientAction::Subscribe | ClientAction::Unsubscribe | ClientAction::Ping
                 if is_stuck => {}
@@ -86,17 +86,19 @@ impl World {
                 self.with(client, |client, context| client.abandon(context));
                 self.connect(client);
             }
-            ClientAction::PauseReading => self.clients[client].is_not_reading = !self.clients[client].is_not_reading,
+            ClientAction::PauseReading => {
+                self.clients[client.index()].is_not_reading = !self.clients[client.index()].is_not_reading
+            }
             ClientAction::Ping => self.with(client, |client, context| client.ping(context)),
         }
     }
 
-    pub(super) fn connect(&mut self, client: usize) {
+    pub(super) fn connect(&mut self, client: ClientIndex) {
         let terms = self.terms(client);
         self.connect_with(client, terms);
     }
 
-    pub(super) fn connect_with(&mut self, client: usize, terms: ConnectFields) {
+    pub(super) fn connect_with(&mut self, client: ClientIndex, terms: ConnectFields) {
         if self.node.is_none() {
             return;
         }
@@ -107,11 +109,11 @@ impl World {
         }
     }
 
-    fn terms(&mut self, client: usize) -> ConnectFields {
-        let has_unknown_session = self.clients[client].has_unknown_session;
+    fn terms(&mut self, client: ClientIndex) -> ConnectFields {
+        let has_unknown_session = self.clients[client.index()].has_unknown_session;
         let random = &mut self.random;
         // Mostly constant per client.
-        let is_v5 = client.is_multiple_of(2) != random.one_in(12);
+        let is_v5 = client.is_odd() == random.one_in(12);
         let clean_start = random.percent(if has_unknown_session { 60 } else { 8 });
         let expiry_s = match (is_v5, clean_start) {
             (false, false) => u32::MAX,
@@ -142,7 +144,7 @@ impl World {
         }
     }
 
-    fn will(&mut self, client: usize, is_v5: bool) -> WillTerms {
+    fn will(&mut self, client: ClientIndex, is_v5: bool) -> WillTerms {
         let qos = *self.random.pick(&QOS);
         let delay_s = *self.random.pick(&[0, 0, 1, 5, 60]);
         // Retained wills have topics of their own, to which no other client publishes, so the last one stays.
@@ -173,7 +175,7 @@ impl World {
         }
     }
 
-    fn publish(&mut self, client: usize) {
+    fn publish(&mut self, client: ClientIndex) {
         let random = &mut self.random;
         let qos = *random.pick(&QOS);
         let retain = random.one_in(5);
@@ -203,7 +205,7 @@ impl World {
     /// An operator or a source publishes. It uses the common topics, and its own retained topics. It always uses the
     /// same shard, so that the order is defined.
     pub(super) fn publish_as_server(&mut self) {
-        let server = self.plan.clients + 1;
+        let server = ClientIndex(self.plan.clients + 1);
         let Some(node) = &mut self.node else { return };
         let random = &mut self.random;
         let qos = *random.pick(&QOS);
@@ -255,8 +257,8 @@ impl World {
     }
 
     /// Mostly returns a filter to which the client has subscribed.
-    fn filter_to_leave(&mut self, client: usize) -> &'static str {
-        let subscriptions = &self.oracle.sessions[client].subscriptions;
+    fn filter_to_leave(&mut self, client: ClientIndex) -> &'static str {
+        let subscriptions = &self.oracle.sessions[client.index()].subscriptions;
         if subscriptions.is_empty() || self.random.one_in(5) {
             let filter: &&str = self.random.pick(&FILTERS);
             return filter;
@@ -264,13 +266,13 @@ impl World {
         self.random.pick(subscriptions).filter
     }
 
-    fn subscribe(&mut self, client: usize) {
+    fn subscribe(&mut self, client: ClientIndex) {
         let random = &mut self.random;
-        let filter = match self.plan.are_members_apart && client % 2 == 1 {
+        let filter = match self.plan.are_members_apart && client.is_odd() {
             true => GROUP_FILTER,
             false => *random.pick(&FILTERS[..self.plan.filters]),
         };
-        let is_v5 = self.clients[client].version() == ProtocolVersion::V5;
+        let is_v5 = self.clients[client.index()].version() == ProtocolVersion::V5;
         let qos: &[QoS] = if self.plan.is_surely_shared {
             &[QoS::AtLeastOnce]
         } else {

@@ -6,8 +6,8 @@ use mqtt::{ProtocolVersion, QoS, SubscriptionOptions};
 
 use super::World;
 use super::acts::DELAY_MAX_S;
-use crate::client::ClientStage;
-use crate::network::ClientEnd;
+use crate::client::{ClientIndex, ClientStage};
+use crate::network::{ClientEnd, LinkIndex};
 use crate::node::SimulatedNode;
 use crate::node_journal::SimulatedJournal;
 use crate::packets::ConnectFields;
@@ -55,8 +55,8 @@ impl World {
     }
 
     fn reconnect_all(&mut self) {
-        for client in 0..self.plan.clients {
-            self.clients[client].is_not_reading = false;
+        for client in ClientIndex::first(self.plan.clients) {
+            self.clients[client.index()].is_not_reading = false;
         }
         // Clients notice that their connection is closed. Some start a new session after CONNACK.
         for _ in 0..2 {
@@ -67,8 +67,8 @@ impl World {
         if self.plan.has_delays {
             self.wait_for_delays();
         }
-        for client in 0..self.plan.clients {
-            if self.clients[client].stage == ClientStage::Online {
+        for client in ClientIndex::first(self.plan.clients) {
+            if self.clients[client.index()].stage == ClientStage::Online {
                 self.with(client, |client, context| client.ping(context));
             }
         }
@@ -78,7 +78,7 @@ impl World {
     fn wait_for_delays(&mut self) {
         for _ in 0..=DELAY_MAX_S + 1 {
             self.wait(1_000);
-            for client in 0..self.clients.len() {
+            for client in ClientIndex::first(self.clients.len()) {
                 self.with(client, |client, context| client.stay_alive(context));
             }
             self.drain_transit();
@@ -86,11 +86,11 @@ impl World {
     }
 
     fn connect_all(&mut self) {
-        for client in 0..self.plan.clients {
-            if self.clients[client].stage == ClientStage::Offline {
+        for client in ClientIndex::first(self.plan.clients) {
+            if self.clients[client.index()].stage == ClientStage::Offline {
                 // A client that does not know the state of its session starts a new one, as a real client would have
                 // to.
-                let clean_start = self.clients[client].has_unknown_session;
+                let clean_start = self.clients[client.index()].has_unknown_session;
                 self.connect_with(
                     client,
                     ConnectFields {
@@ -122,7 +122,7 @@ impl World {
             self.tick(worker);
         }
         let mut has_moved = false;
-        for client in 0..self.clients.len() {
+        for client in ClientIndex::first(self.clients.len()) {
             has_moved |= self.with(client, |client, context| client.read(usize::MAX, context));
             has_moved |= self.with(client, |client, context| {
                 let mut has_answered = false;
@@ -134,24 +134,21 @@ impl World {
         }
         if round % 8 == 7 {
             self.wait(20);
-            for client in 0..self.clients.len() {
+            for client in ClientIndex::first(self.clients.len()) {
                 self.with(client, |client, context| client.stay_alive(context));
             }
         }
-        let is_read = self
-            .network
-            .links
-            .iter()
-            .enumerate()
-            .all(|(index, link)| link.is_closed_by_node || link.to_node.is_empty() || self.is_abandoned(index));
+        let is_read = self.network.links.iter().enumerate().all(|(index, link)| {
+            link.is_closed_by_node || link.to_node.is_empty() || self.is_abandoned(LinkIndex(index))
+        });
         let is_durable = self.node.as_ref().is_none_or(SimulatedNode::is_durable);
         has_moved || !is_read || !is_durable || self.node.as_ref().is_some_and(|node| node.is_busy(self.clock))
     }
 
     /// Returns whether the client will never read from this link. The node may wait for it indefinitely.
-    fn is_abandoned(&self, link: usize) -> bool {
-        let end = &self.network.links[link];
-        end.client_end == ClientEnd::Open && self.clients[end.client].link != Some(link)
+    fn is_abandoned(&self, link: LinkIndex) -> bool {
+        let end = &self.network.links[link.index()];
+        end.client_end == ClientEnd::Open && self.clients[end.client.index()].link != Some(link)
     }
 
     fn flush_and_report(&mut self) {
@@ -203,8 +200,8 @@ impl World {
     }
 
     fn check_sent_again(&mut self) {
-        for client in 0..self.plan.clients {
-            let Some(serial) = self.clients[client].lost_message(self.oracle.crashes) else {
+        for client in ClientIndex::first(self.plan.clients) {
+            let Some(serial) = self.clients[client.index()].lost_message(self.oracle.crashes) else {
                 continue;
             };
             if self.oracle.may_have_expired(serial) || self.plan.is_limited || self.plan.has_unreadable_records {
@@ -231,13 +228,13 @@ impl World {
         if self.oracle.violation.is_some() {
             return;
         }
-        let auditor = self.plan.clients;
+        let auditor = ClientIndex(self.plan.clients);
         let terms = ConnectFields {
             clean_start: true,
             expiry_s: 0,
             ..last_terms()
         };
-        self.clients[auditor].retained.clear();
+        self.clients[auditor.index()].retained.clear();
         self.connect_with(auditor, terms);
         self.drain_transit();
         let options = SubscriptionOptions {
@@ -250,7 +247,7 @@ impl World {
         });
         self.drain_transit();
         if self.oracle.violation.is_none() {
-            let got = std::mem::take(&mut self.clients[auditor].retained);
+            let got = std::mem::take(&mut self.clients[auditor.index()].retained);
             self.oracle.check_retained(&got);
         }
         self.with(auditor, |client, context| client.disconnect(None, false, context));
