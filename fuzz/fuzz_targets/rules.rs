@@ -5,8 +5,8 @@
 
 use libfuzzer_sys::fuzz_target;
 use rules::{
-    Column, Environment, Evaluator, EventKind, JsonForm, JsonLimits, Limits, Map, Missing, Rule, SampleEvent, Template,
-    UnknownColumns, Value, decode_json, encode_json,
+    Column, Environment, Evaluator, EventKind, JsonForm, JsonLimits, Map, MissingText, Rule, RuleLimits, SampleEvent,
+    Template, UnknownColumns, Value, decode_json, encode_json,
 };
 
 struct World(u64);
@@ -22,12 +22,12 @@ impl Environment for World {
     }
 }
 
-fn limits() -> Limits {
-    Limits {
+fn limits() -> RuleLimits {
+    RuleLimits {
         unknown_columns: UnknownColumns::Undefined,
         steps_max: 100_000,
         result_bytes_max: 1 << 20,
-        ..Limits::default()
+        ..RuleLimits::default()
     }
 }
 
@@ -68,7 +68,7 @@ fuzz_target!(|bytes: &[u8]| {
         };
         assert!(decode_json(&json, &deep).is_ok(), "an output is no JSON");
         if let Ok(template) = &template {
-            let _ = template.render(&output, Missing::Null, &mut Vec::new());
+            let _ = template.render(&output, MissingText::Null, &mut Vec::new());
         }
     }
 });

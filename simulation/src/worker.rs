@@ -400,7 +400,6 @@ impl SimulatedWorker {
         let Some(connection) = &self.slots[slot.index()] else {
             return;
         };
-
         let link = &mut s.network.links[connection.link.index()];
         let outbox = self.shard.outbox();
         if outbox.is_held(slot) {
