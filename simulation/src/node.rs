@@ -27,6 +27,8 @@ pub struct SimulatedNode {
     handshakes: Vec<(LinkIndex, Vec<u8>)>,
     /// World time at the start of this process. Its monotonic clock starts at another number.
     started_ms: u64,
+    /// Time of the journal at the start.
+    journal_start_ms: u64,
     random: Random,
 }
 
@@ -59,7 +61,7 @@ const MONOTONIC_BEGIN_MS: u64 = 1 << 42;
 impl SimulatedNode {
     /// Starts a process, restoring its state from the journal if there is one. The error says why it cannot start.
     pub fn start(setup: NodeSetup<'_>, random: &mut Random) -> Result<SimulatedNode, String> {
-        let now = now_at(setup.clock, setup.clock.ms);
+        let mut now = now_at(setup.clock, setup.clock.ms, unix_ms(setup.clock));
         let output_buffer_bytes = setup.config.output_buffer_bytes;
         let mut shards = new_shards(setup.shards, setup.config, now, random);
         let journal = match setup.journal {
@@ -74,7 +76,7 @@ impl SimulatedNode {
                     // A disk failure here occurs again in `recover`.
                     let _ = replay_all(&*disk.storage());
                 }
-                let (log, restored) = recover(disk, config, &mut shards, now)?;
+                let (log, restored) = recover(disk, config, &mut shards, &mut now)?;
                 // Messages whose unreadable records were moved are lost, as are expired ones.
                 if restored.damaged > 0 && !has_unreadable_records && !(replays_all && has_jumps) {
                     return Err(format!("the journal has lost messages that it refers to: {restored:?}"));
@@ -94,12 +96,13 @@ impl SimulatedNode {
             journal,
             handshakes: Vec::new(),
             started_ms: setup.clock.ms,
+            journal_start_ms: now.journal_ms,
             random: random.split(),
         })
     }
 
     pub fn now(&self, clock: Clock) -> Now {
-        now_at(clock, self.started_ms)
+        now_at(clock, self.started_ms, self.journal_start_ms)
     }
 
     /// A client has connected.
@@ -207,7 +210,7 @@ fn recover(
     disk: &ModelDisk,
     config: LogConfig,
     shards: &mut [Shard],
-    now: Now,
+    now: &mut Now,
 ) -> Result<(RecordLog, RestoreCounts), String> {
     let mut recovery = Recovery::new();
     let mut replay = |position: Lsn, bytes: &[u8]| {
@@ -219,7 +222,9 @@ fn recover(
     };
     let opened = RecordLog::open(disk.storage(), config, &mut replay, &mut |_, _| {});
     let (mut log, _) = opened.map_err(|error| format!("opening the journal failed: {error:?}"))?;
-    let restored = fill(&mut log, recovery.finish(), shards, now);
+    let recovered = recovery.finish();
+    now.journal_ms = now.journal_ms.max(recovered.latest_unix_ms);
+    let restored = fill(&mut log, recovered, shards, *now);
     Ok((log, restored))
 }
 
@@ -239,11 +244,17 @@ fn fill(log: &mut RecordLog, recovered: RecoveredState, shards: &mut [Shard], no
     restore(now, shards, recovered, &mut read, &mut append)
 }
 
-fn now_at(clock: Clock, started_ms: u64) -> Now {
+fn now_at(clock: Clock, started_ms: u64, journal_start_ms: u64) -> Now {
+    let since_start_ms = clock.ms - started_ms;
     Now {
-        monotonic_ms: clock.ms - started_ms + MONOTONIC_BEGIN_MS,
-        unix_ms: (UNIX_BEGIN_MS + clock.ms).saturating_add_signed(clock.unix_offset_ms),
+        monotonic_ms: since_start_ms + MONOTONIC_BEGIN_MS,
+        unix_ms: unix_ms(clock),
+        journal_ms: journal_start_ms + since_start_ms,
     }
+}
+
+fn unix_ms(clock: Clock) -> u64 {
+    (UNIX_BEGIN_MS + clock.ms).saturating_add_signed(clock.unix_offset_ms)
 }
 
 /// Returns the shard of a connection once its CONNECT is complete.

@@ -47,7 +47,10 @@ pub struct Oracle {
     retained: BTreeMap<String, RetainedTopic>,
     /// Tolerance for deadlines after jumps of the wall clock.
     slop_ms: u64,
-    has_jumps: bool,
+    /// The wall clock has jumped forward.
+    has_jumped_forward: bool,
+    /// A process has started after such a jump. Until then the jump has no effect.
+    may_expire_early: bool,
     is_qos0_queued: bool,
     /// Messages may be dropped because of short queues or unreadable records.
     may_drop: bool,
@@ -80,7 +83,8 @@ impl Oracle {
             qos0_member_left: BTreeMap::new(),
             retained: BTreeMap::new(),
             slop_ms: 0,
-            has_jumps: plan.has_jumps,
+            has_jumped_forward: false,
+            may_expire_early: false,
             is_qos0_queued: plan.config.is_qos0_queued,
             may_drop: plan.is_limited || plan.has_unreadable_records,
             crashed_at: 0,
@@ -115,6 +119,11 @@ impl Oracle {
 
     pub fn jumped(&mut self, by_ms: i64) {
         self.slop_ms += by_ms.unsigned_abs();
+        self.has_jumped_forward |= by_ms > 0;
+    }
+
+    pub fn started(&mut self) {
+        self.may_expire_early |= self.has_jumped_forward;
     }
 
     /// The process has ended. `is_power_cut` means that unsynced data is lost.

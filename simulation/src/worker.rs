@@ -135,7 +135,7 @@ impl SimulatedWorker {
         if let Some(journal) = &mut s.journal {
             journal.continue_checkpoint(&mut self.worker_journal, &mut self.shard, s.now);
         }
-        self.shard.begin_tap_tick(s.now);
+        self.shard.begin_tick(s.now);
         self.deliver_notices(s);
         self.receive_journal_events(s);
         self.do_effects(s);

@@ -252,6 +252,7 @@ impl World {
     fn start(&mut self) {
         let shards = self.plan.shards;
         self.trace.line(|| format!("start with {shards} shards"));
+        self.oracle.started();
         let has_journal = self.plan.durability != PlannedDurability::None;
         let setup = NodeSetup {
             shards,

@@ -93,6 +93,7 @@ impl Node {
         let now = Now {
             monotonic_ms: 1_000_000,
             unix_ms: 1_700_000_000_000,
+            journal_ms: 1_700_000_000_000,
         };
         let config = Arc::new(ShardConfig {
             queued_messages_max: usize::MAX,

@@ -113,7 +113,7 @@ impl Shard {
         let slot = resumed.unwrap_or_else(|| self.create_session(now, conn, client.client_id));
         self.attach_connection(now, conn, slot, connect);
         self.attach_session(now, conn, slot, connect, client);
-        self.record_session(slot);
+        self.record_session(now, slot);
         let has_published_will = self.core.stats.wills_published > wills;
         let must_wait =
             self.core.link(slot).is_durable || self.core.is_end_pending(client.client_id) || has_published_will;

@@ -10,13 +10,17 @@ use crate::access::ConnectCredentials;
 use crate::durable::record::RecordPosition;
 use crate::slots::{AuthAttempt, ConnSlot, ConnectNumber, GroupIndex, SessionSlot};
 
-/// The current time: milliseconds of a monotonic clock, and since the Unix epoch. Passed in with every input. The
+/// The current time in milliseconds. Passed in with every input. The
 /// monotonic clock starts at a large number, so that times before the start of the process can be expressed and
 /// restored sessions can expire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Now {
     pub monotonic_ms: u64,
+    /// Unix time of the system's clock, for display. It can jump.
     pub unix_ms: u64,
+    /// Unix time of the journal, for deadlines. It advances with the monotonic clock, and a start continues it behind
+    /// all times in the journal. So no expiry, delay or session becomes longer when the system's clock goes back.
+    pub journal_ms: u64,
 }
 
 /// Number of a shard of the node, from 0.

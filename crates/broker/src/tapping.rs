@@ -381,7 +381,15 @@ impl Shard {
         self.core.tap.restored_epochs = SessionEpoch(self.numbers.last());
     }
 
-    pub fn begin_tap_tick(&mut self, now: Now) {
+    /// Begins a tick. Called before anything else of it.
+    pub fn begin_tick(&mut self, now: Now) {
+        if let Some(ledger) = &mut self.core.ledger {
+            ledger.begin_tick(now);
+        }
+        self.begin_tap_tick(now);
+    }
+
+    fn begin_tap_tick(&mut self, now: Now) {
         let Some(tap) = &mut self.core.tap.tap else { return };
         self.core.tap.server_receipt = None;
         self.core.tap.is_server_recorded = false;

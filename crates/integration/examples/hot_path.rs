@@ -103,6 +103,7 @@ fn one_tick(tap: &mut dyn Tap, tick: u64) {
     let now = Now {
         monotonic_ms: tick,
         unix_ms: 1_708_671_600_500 + tick,
+        journal_ms: 1_708_671_600_500 + tick,
     };
     tap.begin_tick(now);
     for n in 0..PER_TICK {

@@ -23,7 +23,7 @@ use crate::mailbox_item::MailboxItem;
 use crate::reply::CallError;
 use crate::server::{ServerCommon, ServerHandle};
 use crate::websocket::WebSocketState;
-use crate::worker::{NetWorker, ServerClock};
+use crate::worker::NetWorker;
 
 /// An upgraded connection. The next byte is the first of a WebSocket frame.
 pub struct UpgradedConnection {
@@ -75,7 +75,7 @@ impl ServerHandle {
     pub fn reserve_connection(&self) -> Option<Result<ConnectionReservation, EarlyCloseReason>> {
         let common = self.common();
         let listener = common.listeners.last().filter(|last| last.is_handed_over)?;
-        let now_ms = ServerClock { origin: common.origin }.now().monotonic_ms;
+        let now_ms = common.clock.now().monotonic_ms;
         let admitted = listener
             .admit(now_ms)
             .and_then(|()| common.admit().inspect_err(|_| listener.connection_closed()));

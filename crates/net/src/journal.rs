@@ -22,7 +22,7 @@ use crate::compaction::{Compaction, FreeSpace, RewritePart, is_long};
 use crate::mailbox::MailboxSender;
 use crate::mailbox_item::MailboxItem;
 use crate::server::{ConnectionObserver, ServerCommon};
-use crate::worker::{NetWorker, ServerClock};
+use crate::worker::NetWorker;
 
 /// Maximum size of records appended by all workers and not yet committed. Beyond it no socket is read.
 const BACKLOG_BYTES_MAX: usize = 32 * 1024 * 1024;
@@ -48,7 +48,8 @@ impl RestartState {
         shards: &mut [Shard],
     ) -> Result<(RecordLog, RestoreCounts), ReadError> {
         let RestartState { mut log, recovered, .. } = self;
-        let now = ServerClock { origin: common.origin }.now();
+        common.clock.continue_journal_time(recovered.latest_unix_ms);
+        let now = common.clock.now();
         for shard in &mut *shards {
             shard.start_journaling(recovered.last_key);
         }

@@ -109,8 +109,7 @@ pub(crate) struct ServerCommon {
     pub(crate) shard_config: Arc<ShardConfig>,
     pub(crate) access: Arc<dyn AccessControl>,
     pub(crate) node: Arc<NodeState>,
-    /// Origin of the monotonic clock.
-    pub(crate) origin: Instant,
+    pub(crate) clock: ServerClock,
     pub(crate) observer: Arc<dyn ConnectionObserver>,
     pub(crate) node_journal: Arc<NodeJournal>,
 }
@@ -196,7 +195,7 @@ impl Server {
             shard_config,
             access,
             node: Arc::new(NodeState::new(shards, config.seed)),
-            origin: Instant::now(),
+            clock: ServerClock::start(),
             observer,
             node_journal: Arc::new(NodeJournal::new(shards)),
             config,
@@ -269,7 +268,7 @@ fn cores() -> NonZeroU16 {
 }
 
 fn new_shards(common: &ServerCommon) -> Vec<Shard> {
-    let now = ServerClock { origin: common.origin }.now();
+    let now = common.clock.now();
     let new = |id| {
         Shard::new(
             now,

@@ -134,7 +134,7 @@ impl EventLoop {
         self.wait(host);
         self.now_ms = self
             .now_ms
-            .max(MONOTONIC_START_MS + millis(self.busy_timer.now - host.common.origin));
+            .max(MONOTONIC_START_MS + millis(self.busy_timer.now - host.common.clock.origin));
         let mut is_host_due = self.shared_workers.is_empty() || host.is_due(self.now_ms);
         for event in &self.events {
             match event.token() {
@@ -174,7 +174,7 @@ impl EventLoop {
             let busy = self.busy_timer.sleep();
             let common = &host.common;
             common.busy_times[usize::from(host.id.0)].publish(busy);
-            let now_ms = MONOTONIC_START_MS + millis(self.busy_timer.now - common.origin);
+            let now_ms = MONOTONIC_START_MS + millis(self.busy_timer.now - common.clock.origin);
             let timeout = due_ms.map(|due_ms| Duration::from_millis(due_ms.saturating_sub(now_ms)));
             host.poll(&mut self.events, timeout);
             self.busy_timer.wake();

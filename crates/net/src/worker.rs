@@ -12,6 +12,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::net::TcpListener;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use broker::{CloseCause, ConnSlot, Effect, FinishedCheckpoint, Mail, Now, Shard, ShardId};
@@ -139,7 +140,6 @@ pub(crate) struct NetWorker {
     pub(crate) checkpoints: u64,
     /// Result of this worker's part of a checkpoint, and the end of its records, until they are committed.
     pub(crate) checkpointed: Option<(FinishedCheckpoint, Lsn)>,
-    clock: ServerClock,
     stopping: Option<ShutdownProgress>,
 }
 
@@ -158,9 +158,8 @@ impl NetWorker {
         auth: AuthQueue,
         mailboxes: Vec<MailboxSender<MailboxItem>>,
     ) -> NetWorker {
-        let clock = ServerClock { origin: common.origin };
         let config = &common.config;
-        let now = clock.now();
+        let now = common.clock.now();
         NetWorker {
             id: resources.id,
             shard,
@@ -209,7 +208,6 @@ impl NetWorker {
             journal_health: LogHealth::Ok,
             checkpoints: 0,
             checkpointed: None,
-            clock,
             stopping: None,
             common,
         }
@@ -231,7 +229,7 @@ impl NetWorker {
     }
 
     pub(crate) fn tick(&mut self, events: &Events) {
-        let (began, now) = self.clock.read();
+        let (began, now) = self.common.clock.read();
         let appended_before = self.appended;
         let is_after_stall = now.monotonic_ms - self.now.monotonic_ms > STALL_MS;
         if is_after_stall {
@@ -244,7 +242,7 @@ impl NetWorker {
         self.counters.ticks += 1;
         // Before anything is recorded, so that everything recorded earlier has been appended.
         self.continue_checkpoint();
-        self.shard.begin_tap_tick(self.now);
+        self.shard.begin_tick(self.now);
         // First, while each slot still has the connection that the event belongs to.
         let has_all_events = self.record_events(events) < EVENTS;
         self.deliver_notices();
@@ -478,9 +476,23 @@ pub(crate) const MONOTONIC_START_MS: u64 = 1 << 42;
 /// Clock with the same origin for all workers of a server, so that deadlines are comparable.
 pub(crate) struct ServerClock {
     pub(crate) origin: Instant,
+    /// `Now::journal_ms` at the origin.
+    journal_start_ms: AtomicU64,
 }
 
 impl ServerClock {
+    pub(crate) fn start() -> ServerClock {
+        ServerClock {
+            origin: Instant::now(),
+            journal_start_ms: AtomicU64::new(unix_ms()),
+        }
+    }
+
+    /// Sets the journal's time to at least this one. Called before the workers start.
+    pub(crate) fn continue_journal_time(&self, latest_unix_ms: u64) {
+        self.journal_start_ms.fetch_max(latest_unix_ms, Ordering::Relaxed);
+    }
+
     pub(crate) fn now(&self) -> Now {
         self.read().1
     }
@@ -488,13 +500,35 @@ impl ServerClock {
     /// Returns the current time as `Instant` and as `Now`.
     pub(crate) fn read(&self) -> (Instant, Now) {
         let instant = Instant::now();
-        let unix = SystemTime::now()
-            .duration_since(SystemTime::UNIX_EPOCH)
-            .unwrap_or_default();
+        let since_start_ms = millis(instant.saturating_duration_since(self.origin));
         let now = Now {
-            monotonic_ms: MONOTONIC_START_MS + millis(instant.saturating_duration_since(self.origin)),
-            unix_ms: millis(unix),
+            monotonic_ms: MONOTONIC_START_MS + since_start_ms,
+            unix_ms: unix_ms(),
+            journal_ms: self.journal_start_ms.load(Ordering::Relaxed) + since_start_ms,
         };
         (instant, now)
+    }
+}
+
+fn unix_ms() -> u64 {
+    let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    millis(unix.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn journal_time_continues_when_the_system_clock_is_behind() {
+        let clock = ServerClock::start();
+        let start_ms = clock.now().journal_ms;
+        clock.continue_journal_time(start_ms - 3_600_000);
+        let now = clock.now();
+        assert!((start_ms..start_ms + 60_000).contains(&now.journal_ms), "{now:?}");
+        clock.continue_journal_time(start_ms + 3_600_000);
+        let now = clock.now();
+        assert!(now.journal_ms >= start_ms + 3_600_000, "{now:?}");
+        assert!(now.unix_ms < start_ms + 3_600_000, "{now:?}");
     }
 }

@@ -123,7 +123,7 @@ impl Oracle {
         // from a full queue (MQTT 5, section 4.9, leaves the handling to the server) or because it was unreadable; then
         // it is delivered after newer ones. An expired message may be sent if its delivery began before [MQTT-3.3.2-5],
         // which is unknown after a crash.
-        let was_dropped = self.may_drop || message.may_be_expired(self.now_ms, self.has_jumps);
+        let was_dropped = self.may_drop || message.may_be_expired(self.now_ms, self.may_expire_early);
         let may_be_back = was_dropped && message.sent < self.crashed_at;
         // If the message was rejected at first, which its publisher did not learn, the order of its second receipt
         // counts [MQTT-4.6.0-5].

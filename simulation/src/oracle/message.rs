@@ -61,9 +61,9 @@ impl OracleMessage {
     }
 
     /// Returns whether the message may have expired. An expired message is not owed.
-    pub fn may_be_expired(&self, now_ms: u64, has_jumps: bool) -> bool {
+    pub fn may_be_expired(&self, now_ms: u64, may_expire_early: bool) -> bool {
         self.expiry_ms
-            .is_some_and(|after| has_jumps || now_ms >= self.sent_ms + after)
+            .is_some_and(|after| may_expire_early || now_ms >= self.sent_ms + after)
     }
 }
 

@@ -165,7 +165,7 @@ impl Oracle {
     pub fn missing(&self) -> Vec<String> {
         let is_alive = |serial: &u64| {
             self.message(*serial)
-                .is_some_and(|m| !m.may_be_expired(self.now_ms, self.has_jumps))
+                .is_some_and(|m| !m.may_be_expired(self.now_ms, self.may_expire_early))
         };
         let own = self.sessions.iter().flat_map(|session| {
             let owed = session.owed.iter().filter(|serial| is_alive(serial));
@@ -191,7 +191,7 @@ impl Oracle {
     /// Returns whether a message need not be delivered because it may have expired.
     pub fn may_have_expired(&self, serial: u64) -> bool {
         self.message(serial)
-            .is_none_or(|m| m.may_be_expired(self.now_ms, self.has_jumps))
+            .is_none_or(|m| m.may_be_expired(self.now_ms, self.may_expire_early))
     }
 
     /// Returns missing QoS 0 messages between connections that existed all the time. A retained or delayed message
@@ -207,7 +207,7 @@ impl Oracle {
                     && self.sessions[m.publisher.index()].connection == m.connection
                     && self.sessions[m.publisher.index()].is_online
                     && m.sent > session.connected
-                    && !m.may_be_expired(self.now_ms, self.has_jumps)
+                    && !m.may_be_expired(self.now_ms, self.may_expire_early)
                     && !((m.retain || m.delay_ms.is_some()) && self.has_refused(|at| at > m.sent))
             };
             self.messages

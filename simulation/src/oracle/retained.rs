@@ -132,7 +132,7 @@ impl Oracle {
             Some(serial) => candidates.any(|m| m.serial == serial && !m.is_empty),
             None => {
                 known.last_acked.is_none()
-                    || candidates.any(|m| m.is_empty || m.may_be_expired(self.now_ms, self.has_jumps))
+                    || candidates.any(|m| m.is_empty || m.may_be_expired(self.now_ms, self.may_expire_early))
             }
         }
     }

@@ -119,7 +119,7 @@ impl Shard {
     fn record_checkpoint(&mut self, now: Now) {
         let (shards, last_key) = (self.core.shards, self.core.last_key());
         self.core.record(&JournalRecord::Checkpoint {
-            unix_ms: now.unix_ms,
+            unix_ms: now.journal_ms,
             shards,
             last_key,
         });
@@ -236,7 +236,7 @@ impl Shard {
             CheckpointStep::Sessions(slot) if slot < self.core.end_slot() => {
                 match self.move_session(now, slot, &mut walk.moves) {
                     true => CheckpointStep::Sessions(slot),
-                    false => self.write_session(slot),
+                    false => self.write_session(now, slot),
                 }
             }
             at @ CheckpointStep::Queue { .. } => self.write_queue(at, oldest),
@@ -361,7 +361,7 @@ impl Shard {
     }
 
     /// Writes a session. Its queue follows.
-    fn write_session(&mut self, slot: SessionSlot) -> CheckpointStep {
+    fn write_session(&mut self, now: Now, slot: SessionSlot) -> CheckpointStep {
         let Some(session) = self.core.sessions[slot.index()].as_deref() else {
             return CheckpointStep::Sessions(slot.next());
         };
@@ -369,7 +369,7 @@ impl Shard {
         if key.0 != 0
             && let Some(ledger) = &mut self.core.ledger
         {
-            ledger.record(&JournalRecord::Session(session_record(session)));
+            ledger.record(&JournalRecord::Session(session_record(now, session)));
         }
         CheckpointStep::Queue {
             slot,

@@ -435,13 +435,13 @@ pub(crate) fn publication_of<'a>(now: Now, record: &MessageRecord<'a>, position:
 }
 
 impl Now {
-    /// Converts a Unix time to the monotonic clock. 0 if it is before the clock's start.
-    pub fn monotonic_at(self, unix_ms: u64) -> u64 {
-        (self.monotonic_ms + unix_ms).saturating_sub(self.unix_ms)
+    /// Converts a time of the journal to the monotonic clock. 0 if it is before the clock's start.
+    pub fn monotonic_at(self, journal_ms: u64) -> u64 {
+        (self.monotonic_ms + journal_ms).saturating_sub(self.journal_ms)
     }
 
-    /// Converts a time of the monotonic clock to Unix time.
+    /// Converts a time of the monotonic clock to the time of the journal.
     pub fn unix_at(self, monotonic_ms: u64) -> u64 {
-        (self.unix_ms + monotonic_ms).saturating_sub(self.monotonic_ms)
+        (self.journal_ms + monotonic_ms).saturating_sub(self.monotonic_ms)
     }
 }

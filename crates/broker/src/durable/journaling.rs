@@ -302,7 +302,7 @@ impl Shard {
 
     /// Records the terms of a CONNECT. The session becomes or stays durable. That includes a session with a new expiry
     /// interval of 0: a crash may lose this CONNECT, and then its later messages must be in the journal.
-    pub(crate) fn record_session(&mut self, slot: SessionSlot) {
+    pub(crate) fn record_session(&mut self, now: Now, slot: SessionSlot) {
         let Some(session) = self.core.sessions[slot.index()].as_deref_mut() else {
             return;
         };
@@ -317,7 +317,7 @@ impl Shard {
             return;
         }
         session.key = ledger.next_session();
-        let record = session_record(session);
+        let record = session_record(now, session);
         ledger.record(&JournalRecord::Session(record));
         self.core.link_mut(slot).is_durable = true;
     }
@@ -329,7 +329,7 @@ impl Shard {
         let state = self.core.session(slot);
         let record = JournalRecord::Disconnected {
             session,
-            unix_ms: now.unix_ms,
+            unix_ms: now.journal_ms,
             expiry_s: state.expiry_s,
             has_will: state.will.is_some(),
             started: state.outgoing.started(),
@@ -559,7 +559,7 @@ fn will_record(will: &SessionWill) -> WillRecord<'_> {
 }
 
 /// Snapshot of a session without its queue.
-pub(crate) fn session_record(session: &Session) -> SessionRecord<'_> {
+pub(crate) fn session_record(now: Now, session: &Session) -> SessionRecord<'_> {
     let subscriptions = session
         .subscriptions
         .iter()
@@ -577,7 +577,7 @@ pub(crate) fn session_record(session: &Session) -> SessionRecord<'_> {
         session: session.key,
         client_id: &session.client_id,
         created_unix_ms: session.created_at_ms,
-        left_unix_ms: session.conn.is_none().then_some(session.disconnected_at_ms),
+        left_unix_ms: session.conn.is_none().then(|| now.unix_at(session.left_at_ms)),
         terms: terms_of(session),
         next_seq: session.outgoing.last_seq + 1,
         started: session.outgoing.started(),

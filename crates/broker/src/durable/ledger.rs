@@ -55,7 +55,15 @@ pub struct PendingRecords {
     /// This tick routes messages that another shard has recorded; a `Routed` record follows in the same tick.
     pub is_routing: bool,
     pub health: LogHealth,
+    /// The time to record with the records of this tick.
+    due_time_ms: Option<u64>,
+    /// Not before this time is the time recorded again.
+    next_time_ms: Option<u64>,
 }
+
+/// Minimum interval between two records of the time. After a crash, deadlines can be late by it if the system's clock
+/// has been set back.
+const TIME_INTERVAL_MS: u64 = 10_000;
 
 /// A run of waiters that wait for the same journal position.
 struct WaiterGroup {
@@ -107,6 +115,8 @@ impl PendingRecords {
             next_key: first + u64::from(shard),
             is_routing: false,
             health: LogHealth::Ok,
+            due_time_ms: None,
+            next_time_ms: None,
         }
     }
 
@@ -126,6 +136,13 @@ impl PendingRecords {
 
     pub fn next_group(&mut self) -> GroupKey {
         GroupKey(self.next_key())
+    }
+
+    /// Begins a tick. If it writes records, the time is one of them, unless it was recorded a short while ago.
+    pub fn begin_tick(&mut self, now: Now) {
+        // The record of the start has the time of the first tick.
+        let next_ms = *self.next_time_ms.get_or_insert(now.journal_ms + TIME_INTERVAL_MS);
+        self.due_time_ms = (now.journal_ms >= next_ms).then_some(now.journal_ms);
     }
 
     /// Adds a record to the batch of this tick. Its position is known once the batch is appended.
@@ -219,6 +236,10 @@ impl PendingRecords {
         if self.batch.is_empty() {
             self.close_group();
             return None;
+        }
+        if let Some(unix_ms) = self.due_time_ms.take() {
+            self.next_time_ms = Some(unix_ms + TIME_INTERVAL_MS);
+            self.batch.record(|out| JournalRecord::Time { unix_ms }.put(out));
         }
         Some(&mut self.batch)
     }

@@ -12,7 +12,8 @@
 //!              [publisher key, packet id], [provenance], topic, properties, targets bytes, targets, payload (the rest)
 //! target    := flags u8, key, seq, [group key], [count, identifiers]
 //! ```
-//! Times are Unix milliseconds, because the monotonic clock restarts with every process.
+//! Times are Unix milliseconds of the journal's own time (`Now::journal_ms`), because the monotonic clock restarts with
+//! every process.
 
 mod read;
 mod tags;
@@ -51,6 +52,10 @@ pub enum JournalRecord<'a> {
         unix_ms: u64,
         shards: u16,
         last_key: u64,
+    },
+    /// The current time. Without it, a start whose clock is behind could not continue the journal's time.
+    Time {
+        unix_ms: u64,
     },
     /// Start of a checkpoint, with the fields of `Boot`. Changes no state.
     Checkpoint {

@@ -132,6 +132,7 @@ impl Recovery {
             // The session or group that needs the message finds the damage when it reads it.
             JournalRecord::Damaged => {}
             JournalRecord::Boot { .. } | JournalRecord::Checkpoint { .. } => self.node_record(&record),
+            JournalRecord::Time { unix_ms } => self.observe_time(unix_ms),
             JournalRecord::Group { .. }
             | JournalRecord::GroupEntries { .. }
             | JournalRecord::GroupEnded { .. }
@@ -204,7 +205,6 @@ impl Recovery {
     fn session_record(&mut self, position: RecordPosition, record: JournalRecord<'_>) -> Result<(), NotARecord> {
         match &record {
             JournalRecord::Session(session) => {
-                self.observe_time(session.created_unix_ms);
                 self.observe_time(session.left_unix_ms.unwrap_or(0));
                 self.observe_key(session.session.0);
                 self.sessions.add_snapshot(session)

@@ -70,7 +70,7 @@ pub fn restore(
         let was_connected = session.left_unix_ms.is_none();
         if was_connected {
             // Treated as disconnected now, because the time of the crash is unknown.
-            session.set_disconnected(now.unix_ms);
+            session.set_disconnected(now.journal_ms);
         }
         result.sessions += 1;
         let paged: u64 = session.pages.iter().map(|page| u64::from(page.count)).sum();
@@ -86,7 +86,7 @@ pub fn restore(
     let mut retained = recovered.retained;
     // Expired messages are not read. If replay starts earlier than necessary, it finds records of expired messages that
     // have been deleted.
-    retained.retain(|retained| retained.expires_unix_ms.is_none_or(|at| at > now.unix_ms));
+    retained.retain(|retained| retained.expires_unix_ms.is_none_or(|at| at > now.journal_ms));
     result.retained_messages = retained.len() as u64;
     lost += restore_retained(now, shards, &retained, read);
     lost += restore_delayed(now, shards, &recovered.delayed, read);
@@ -99,7 +99,7 @@ pub fn restore(
     // identify shards by number, and the number of shards may have grown.
     let count = shards.len() as u16;
     shards[0].core.record(&JournalRecord::Boot {
-        unix_ms: now.unix_ms,
+        unix_ms: now.journal_ms,
         shards: count,
         last_key: recovered.last_key,
     });
@@ -341,7 +341,7 @@ impl Shard {
         read: &mut ReadMessages<'_>,
     ) -> (SessionSlot, u64) {
         let slot = self.add_session(now, &recovered.client_id, SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)));
-        let left_unix_ms = recovered.left_unix_ms.unwrap_or(now.unix_ms);
+        let left_unix_ms = recovered.left_unix_ms.unwrap_or(now.journal_ms);
         let session = self.core.session_mut(slot);
         set_terms(session, &recovered);
         session.disconnected_at_ms = left_unix_ms;
@@ -588,6 +588,7 @@ mod tests {
         let now = Now {
             monotonic_ms: 1 << 42,
             unix_ms: 0,
+            journal_ms: 0,
         };
         let config = Arc::new(ShardConfig::default());
         let node = Arc::new(NodeState::new(1, 1));

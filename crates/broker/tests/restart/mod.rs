@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod clock;
 mod deadlines;
 mod groups;
 mod node;
@@ -29,6 +30,7 @@ const CONN: ConnSlot = ConnSlot(0);
 const NOW: Now = Now {
     monotonic_ms: 1 << 42,
     unix_ms: 1_700_000_000_000,
+    journal_ms: 1_700_000_000_000,
 };
 
 /// The records have the positions 100, 101, and so on.

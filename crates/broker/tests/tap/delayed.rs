@@ -16,6 +16,7 @@ use super::recorder::Recorder;
 const NOW: Now = Now {
     monotonic_ms: 1 << 42,
     unix_ms: 1_700_000_000_000,
+    journal_ms: 1_700_000_000_000,
 };
 
 /// Starts a shard from the journal records of a due message. The tap persists messages on topics below `kept/`.
@@ -62,7 +63,7 @@ fn start(topic: &str, later: &[JournalRecord<'_>]) -> (Shard, Recorder) {
     let tap = Recorder::keeping("kept/");
     shard.set_tap(Box::new(tap.clone()));
     tap.0.lock().unwrap().wants = TapEventMask::MESSAGES;
-    shard.begin_tap_tick(NOW);
+    shard.begin_tick(NOW);
     shard.run_timers(NOW);
     shard.end_tap_tick(NOW);
     (shard, tap)

@@ -146,7 +146,7 @@ fn delivery_event_names_a_publisher_of_another_shard() {
     for (shard, tap) in taps.iter().enumerate() {
         w.shards[shard].set_tap(Box::new(tap.clone()));
         tap.0.lock().unwrap().wants = all();
-        w.shards[shard].begin_tap_tick(w.now);
+        w.shards[shard].begin_tick(w.now);
     }
     let on = |shard: u16| {
         (0..)

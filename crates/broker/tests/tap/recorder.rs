@@ -168,7 +168,7 @@ impl Recorder {
 
     pub fn wants(&self, w: &mut World, wants: TapEventMask) {
         self.0.lock().unwrap().wants = wants;
-        w.shards[0].begin_tap_tick(w.now);
+        w.shards[0].begin_tick(w.now);
     }
 
     pub fn seen(&self) -> Vec<String> {

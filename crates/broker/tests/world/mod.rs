@@ -61,6 +61,7 @@ impl World {
         let now = Now {
             monotonic_ms: 1_000_000,
             unix_ms: 1_700_000_000_000,
+            journal_ms: 1_700_000_000_000,
         };
         let node = Arc::new(NodeState::new(shards, 7));
         let config = Arc::new(config);

@@ -46,6 +46,7 @@ impl TestNode {
         let now = Now {
             monotonic_ms: 1,
             unix_ms: 1_700_000_000_000,
+            journal_ms: 1_700_000_000_000,
         };
         let mut node = TestNode {
             engine,

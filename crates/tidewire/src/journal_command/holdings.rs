@@ -135,6 +135,7 @@ pub fn kind_of(record: &JournalRecord<'_>) -> &'static str {
     match record {
         JournalRecord::Boot { .. } => "boot",
         JournalRecord::Checkpoint { .. } => "checkpoint",
+        JournalRecord::Time { .. } => "time",
         JournalRecord::Message(_) => "message",
         JournalRecord::Queued { .. } => "queued",
         JournalRecord::Routed { .. } => "routed",

@@ -50,6 +50,7 @@ impl<'a> JournalRecord<'a> {
                 shards: r.small()?,
                 last_key: r.integer()?,
             },
+            TIME => JournalRecord::Time { unix_ms: r.integer()? },
             MESSAGE => JournalRecord::Message(r.message()?),
             QUEUED => JournalRecord::Queued {
                 message: r.position()?,

@@ -31,6 +31,7 @@ pub(super) const PAGE_LOADED: u8 = 28;
 pub(super) const PAGES: u8 = 29;
 pub(super) const REPLAYED: u8 = 30;
 pub(super) const DAMAGED: u8 = 31;
+pub(super) const TIME: u8 = 32;
 
 /// Mask of the QoS in the flags of a message, target or entry.
 pub(super) const QOS: u8 = 0b11;

@@ -18,6 +18,7 @@ impl JournalRecord<'_> {
                 shards,
                 last_key,
             } => put_all(out, CHECKPOINT, [*unix_ms, u64::from(*shards), *last_key]),
+            JournalRecord::Time { unix_ms } => put_all(out, TIME, [*unix_ms]),
             JournalRecord::Message(message) => message.put(out),
             JournalRecord::Queued { message, targets } => {
                 put_all(out, QUEUED, [message.0]);
