@@ -200,7 +200,10 @@ fn killed_server_with_wal() -> (Server, u64) {
         server.wait_until_ready();
         let rest = Rest::login(&server);
         for number in 0..20 {
-            rest.device(&format!("device {attempt}-{number}"), &format!("token-{attempt}-{number}"));
+            rest.device(
+                &format!("device {attempt}-{number}"),
+                &format!("token-{attempt}-{number}"),
+            );
         }
         let count = device_count(&server);
         server.kill();
@@ -227,10 +230,16 @@ fn damaged_or_missing_write_ahead_log_refuses_the_start() {
         // SQLite's index of the log belongs to its previous contents.
         let _ = fs::remove_file(wal.with_file_name("entities.sqlite-shm"));
         let log = refused_start(&mut server);
-        assert!(log.contains("transactions") && log.contains("entities.sqlite-wal"), "{name}: {log}");
+        assert!(
+            log.contains("transactions") && log.contains("entities.sqlite-wal"),
+            "{name}: {log}"
+        );
         assert_names_the_command(&server, &log);
         if let Some(bytes) = contents {
-            assert!(fs::read(&wal).is_ok_and(|found| found == *bytes), "the refused start has changed the log");
+            assert!(
+                fs::read(&wal).is_ok_and(|found| found == *bytes),
+                "the refused start has changed the log"
+            );
         }
     }
     let files = ["entities.sqlite", "entities.sqlite-wal"];
@@ -254,7 +263,10 @@ fn damaged_or_missing_write_ahead_log_refuses_the_start() {
     let _ = fs::remove_file(wal.with_file_name("entities.sqlite-shm"));
     refused_start(&mut server);
     let said = repair(&server, &["--accept-loss"]);
-    assert!(said.contains("platform/entities.sqlite accepted as lost: the last "), "{said}");
+    assert!(
+        said.contains("platform/entities.sqlite accepted as lost: the last "),
+        "{said}"
+    );
     server.spawn_again();
     server.wait_until_ready();
     assert!(device_count(&server) < count);

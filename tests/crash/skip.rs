@@ -17,12 +17,17 @@ const RETAINED: usize = MESSAGES + 1;
 /// The header of this message's block is damaged. The repair builds it again.
 const HEADLESS: usize = 300;
 
-const CONFIG: &str = "[node]\nworkers = 2\n[mqtt]\nmax_queued_messages = 10000\n[durability]\nsegment_bytes = \"64KiB\"\n";
+const CONFIG: &str =
+    "[node]\nworkers = 2\n[mqtt]\nmax_queued_messages = 10000\n[durability]\nsegment_bytes = \"64KiB\"\n";
 
 #[test]
 fn repair_that_skips_damage_loses_only_damaged_records() {
     let mut server = Server::start(&Config::new(CONFIG));
-    let sessions = [("first", "cold/#"), ("second", "cold/a"), ("member", "$share/group/cold/#")];
+    let sessions = [
+        ("first", "cold/#"),
+        ("second", "cold/a"),
+        ("member", "$share/group/cold/#"),
+    ];
     let connects = sessions.map(|(client, filter)| {
         let connect = Connect::new(V4, client).persistent();
         let mut peer = server.session(&connect);

@@ -60,7 +60,7 @@ impl NetWorker {
     }
 
     /// As `refuse`, with the reason in words.
-    pub(crate) fn refuse_because(&mut self, slot: u32, refusal: EarlyCloseReason, detail: Cow<'static, str>) {
+    pub(crate) fn refuse_because(&mut self, slot: ConnSlot, refusal: EarlyCloseReason, detail: Cow<'static, str>) {
         let Some(connection) = self.slots.get_mut(slot) else {
             return;
         };
