@@ -15,7 +15,9 @@ if (SLOW > 1) console.log(`CONSOLE_SLOW=${SLOW} CONSOLE_SEED=${SEED}`);
 const executablePath = process.env["CHROMIUM"] ?? ["/usr/bin/chromium-headless-shell", "/usr/bin/chromium"].find((path) => existsSync(path));
 
 // Pages served from a directory have no address, so the browser would block their access to this machine.
-const args = ["--no-sandbox", ...(process.env["CONSOLE_DIST"] ? ["--disable-features=LocalNetworkAccessChecks"] : [])];
+const local = process.env["CONSOLE_DIST"] ? ["--disable-features=LocalNetworkAccessChecks"] : [];
+// For hostnames.spec.ts. Arguments of its own would need a browser of its own.
+const args = ["--no-sandbox", "--host-resolver-rules=MAP broker.lan 127.0.0.1", ...local];
 
 export default defineConfig({
   testDir: "specs",

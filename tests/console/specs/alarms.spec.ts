@@ -2,7 +2,7 @@
 import { expect, open, test } from "../support/test";
 import { Platform } from "../support/platform";
 
-test.use({ hasPlatform: true, nodeOf: "alarms", permissions: ["notifications"] });
+test.use({ hasPlatform: true, permissions: ["notifications"] });
 
 test("only new alarms are announced by sound and notification", async ({ console: page, node }) => {
   const platform = await Platform.open(node, "Main");

@@ -12,8 +12,6 @@ async function other(node: Node, name: string): Promise<(method: string, path: s
   };
 }
 
-test.use({ nodeOf: "meanwhile" });
-
 test("an edited rule survives a change by another user", async ({ console: page, node }) => {
   const ops = await other(node, "ops");
   await node.call("POST", "/api/v1/rules", { id: "shared", sql: 'SELECT topic FROM "a"', actions: [] });

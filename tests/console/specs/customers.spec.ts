@@ -2,7 +2,7 @@
 import { expect, open, test } from "../support/test";
 import { Platform } from "../support/platform";
 
-test.use({ hasPlatform: true, nodeOf: "customers" });
+test.use({ hasPlatform: true });
 
 interface Made { id: { entityType: string; id: string } }
 

@@ -3,7 +3,7 @@ import { boxOf } from "../support/reads";
 import { expect, open, test } from "../support/test";
 import { Platform } from "../support/platform";
 
-test.use({ hasPlatform: true, nodeOf: "drawing" });
+test.use({ hasPlatform: true });
 
 test("a connection is drawn while the chain is renamed", async ({ console: page, node }) => {
   const platform = await Platform.open(node, "Main");

@@ -5,7 +5,7 @@ import { seconds } from "../support/slow";
 import { expect, open, test } from "../support/test";
 import { Platform } from "../support/platform";
 
-test.use({ hasPlatform: true, nodeOf: "forms" });
+test.use({ hasPlatform: true });
 
 test("an error in a dialog is shown in the dialog", async ({ console: page, node }) => {
   await node.call("POST", "/api/v1/users", { name: "taken", password: "a long password" });

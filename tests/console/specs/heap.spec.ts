@@ -25,7 +25,6 @@ test("using the pages does not leak memory", async ({ console: page, node }) => 
       await drawn(page);
       if (path === "topics") {
         await page.getByRole("button", { name: "Watch", exact: true }).click();
-        // Other tests have left publishers, so messages arrive.
         await expect(page.getByRole("heading", { name: /^[1-9]\d* topics? / })).toBeVisible();
       }
     }

@@ -1,13 +1,10 @@
 // The console under a host name that no WebSocket listener allows: its MQTT pages use the port of the page.
-import config from "../playwright.config";
 import { Node } from "../support/node";
 import { textOf } from "../support/reads";
 import { expect, logIn, open, test, watch } from "../support/test";
 
-const own = config.use?.launchOptions;
-test.use({ launchOptions: { ...own, args: [...(own?.args ?? []), "--host-resolver-rules=MAP broker.lan 127.0.0.1"] } });
-
 test("MQTT pages work under another host name", async ({ page }) => {
+  // Only the browser knows this name: see playwright.config.ts.
   const node = await Node.start('api.allowed_hosts=["broker.lan"]');
   const url = node.url.replace("127.0.0.1", "broker.lan");
   const pageErrors = watch(page, url);

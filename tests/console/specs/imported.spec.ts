@@ -4,7 +4,7 @@ import { seconds } from "../support/slow";
 import { expect, open, test } from "../support/test";
 import { Platform } from "../support/platform";
 
-test.use({ hasPlatform: true, nodeOf: "imported" });
+test.use({ hasPlatform: true });
 
 type Key = { name: string; type?: string; [other: string]: unknown };
 const source = (alias: string, keys: Key[], more: object = {}) => ({ type: "entity", entityAliasId: alias, dataKeys: keys.map((key) => ({ type: "timeseries", label: key.name, ...key })), ...more });

@@ -5,7 +5,7 @@ import { keepsFocus } from "../support/reads";
 import { expect, logIn, open, test, watch } from "../support/test";
 import { Platform } from "../support/platform";
 
-test.use({ hasPlatform: true, nodeOf: "keyboard" });
+test.use({ hasPlatform: true });
 
 const button = (page: Page | Locator, name: string | RegExp) => page.getByRole("button", typeof name === "string" ? { name, exact: true } : { name });
 

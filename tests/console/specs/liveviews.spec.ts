@@ -1,8 +1,6 @@
 // Live views show why they ended or did not start.
 import { expect, logIn, open, test } from "../support/test";
 
-test.use({ nodeOf: "watching" });
-
 test("the live view of a deleted rule shows the reason", async ({ console: page, node }) => {
   await node.call("POST", "/api/v1/rules", { id: "ending", sql: 'SELECT topic FROM "a"', actions: [] });
   await open(page, "rules/ending");

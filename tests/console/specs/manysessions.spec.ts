@@ -7,8 +7,6 @@ import { longestTask } from "../support/measure";
 import { seconds, SLOW } from "../support/slow";
 import { expect, open, test } from "../support/test";
 
-test.use({ nodeOf: "crowd" });
-
 const SESSIONS = 100_000;
 const AT_ONCE = 200;
 /** Limit for a busy machine. An idle machine needs a twentieth of it. */

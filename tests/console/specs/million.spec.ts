@@ -5,7 +5,7 @@ import { seconds, SLOW } from "../support/slow";
 import { expect, open, test } from "../support/test";
 import { Platform } from "../support/platform";
 
-test.use({ hasPlatform: true, nodeOf: "million" });
+test.use({ hasPlatform: true });
 
 const POINTS = 1_000_000;
 const AT_ONCE = 10_000;

@@ -3,8 +3,6 @@ import type { Page } from "@playwright/test";
 import { seconds } from "../support/slow";
 import { expect, open, test } from "../support/test";
 
-test.use({ nodeOf: "mqttclient" });
-
 const section = (page: Page, name: string | RegExp) => page.locator("section", { has: page.getByRole("heading", { name }) });
 
 async function connect(page: Page): Promise<void> {

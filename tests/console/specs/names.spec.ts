@@ -4,7 +4,7 @@ import { fits, holds } from "../support/reads";
 import { expect, logIn, open, test } from "../support/test";
 import { Platform } from "../support/platform";
 
-test.use({ hasPlatform: true, nodeOf: "names" });
+test.use({ hasPlatform: true });
 
 const LONG = "x".repeat(255);
 

@@ -3,7 +3,7 @@ import { seconds } from "../support/slow";
 import { expect, logIn, open, test, tokenOf } from "../support/test";
 import type { Page } from "@playwright/test";
 
-test.use({ hasPlatform: true, nodeOf: "lasting" });
+test.use({ hasPlatform: true });
 
 /** Ends the login, as a logout in another window does. */
 async function endLogin(page: Page, url: string): Promise<void> {

@@ -1,8 +1,6 @@
 // Refused clients: one row per client and reason, with the action that helps.
 import { expect, open, test } from "../support/test";
 
-test.use({ nodeOf: "refused" });
-
 test("refused clients are grouped, searched and unbanned", async ({ console: page, node }) => {
   const wrong = ["-i", "meter-7", "-u", "meter", "-P", "not it"];
   for (let n = 0; n < 3; n += 1) expect(await node.publish("x", "y", ...wrong)).not.toBe(0);

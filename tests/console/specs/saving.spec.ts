@@ -3,7 +3,7 @@ import type { Page } from "@playwright/test";
 import { expect, logIn, open, test } from "../support/test";
 import { Platform } from "../support/platform";
 
-test.use({ hasPlatform: true, nodeOf: "saving" });
+test.use({ hasPlatform: true });
 
 const EMPTY_PROFILE = { configuration: { type: "DEFAULT" }, transportConfiguration: { type: "DEFAULT" }, provisionConfiguration: { type: "DISABLED" }, alarms: [] };
 

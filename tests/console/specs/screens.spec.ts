@@ -5,7 +5,7 @@ import { seconds } from "../support/slow";
 import { expect, logIn, open, test, watch } from "../support/test";
 import { Platform } from "../support/platform";
 
-test.use({ hasPlatform: true, nodeOf: "screens" });
+test.use({ hasPlatform: true });
 
 test("a screen works without a login while its key is valid", async ({ page, node }) => {
   test.setTimeout(seconds(120));

@@ -7,8 +7,6 @@ import { textOf } from "../support/reads";
 import { seconds } from "../support/slow";
 import { expect, open, test } from "../support/test";
 
-test.use({ nodeOf: "topics" });
-
 async function publisher(node: Node): Promise<Socket> {
   const socket = connect(node.mqttPort, "127.0.0.1");
   socket.write(Buffer.from([0x10, 0x0e, 0, 4, ...Buffer.from("MQTT"), 4, 2, 0, 0, 0, 2, ...Buffer.from("pu")]));

@@ -3,7 +3,7 @@ import { seconds } from "../support/slow";
 import { expect, open, test } from "../support/test";
 import { Platform } from "../support/platform";
 
-test.use({ hasPlatform: true, nodeOf: "usage" });
+test.use({ hasPlatform: true });
 
 interface Usage { transportMessages: number; transportDataPoints: number }
 

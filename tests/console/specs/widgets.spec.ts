@@ -4,7 +4,7 @@ import { seconds } from "../support/slow";
 import { expect, open, test } from "../support/test";
 import { Platform } from "../support/platform";
 
-test.use({ hasPlatform: true, nodeOf: "widgets" });
+test.use({ hasPlatform: true });
 
 async function made(platform: Platform, title: string): Promise<string> {
   return ((await platform.call("POST", "/api/dashboard", { title })) as { id: { id: string } }).id.id;

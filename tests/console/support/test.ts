@@ -1,27 +1,55 @@
-// Test fixtures: a node, a furnished node, and a logged-in page. A page that logs errors or requests anything from
+// Test fixtures: a node or a populated node for each spec file, and a logged-in page. A page that logs errors or requests anything from
 // another server fails its test.
 import { expect, test as base, type Page } from "@playwright/test";
 import { readFileSync } from "node:fs";
 import { Node } from "./node";
 import { address, populate } from "./pages";
-import { slowDown } from "./slow";
+import { seconds, slowDown } from "./slow";
 
 /** A directory with a newer console than the one in the binary. */
 const dist = process.env["CONSOLE_DIST"];
 
 export { expect };
 
-export const test = base.extend<{ console: Page }, { isPopulated: boolean; hasPlatform: boolean; nodeOf: string; node: Node }>({
-  isPopulated: [false, { option: true, scope: "worker" }],
-  hasPlatform: [false, { option: true, scope: "worker" }],
-  // Specs that would disturb others, or must not be disturbed, name themselves and get a node of their own.
-  nodeOf: ["all", { option: true, scope: "worker" }],
-  node: [async ({ isPopulated, hasPlatform, nodeOf: _ }, use) => {
-    const node = await Node.start(...(isPopulated || hasPlatform ? ["platform.enabled=true"] : []));
-    if (isPopulated) await populate(node);
-    await use(node);
-    await node.stop();
+/** The node of the spec file that a worker runs. It ends with the file. */
+class NodeOfFile {
+  private file = "";
+  private node: Node | undefined;
+
+  async of(file: string, start: () => Promise<Node>): Promise<Node> {
+    if (this.node && this.file === file) return this.node;
+    await this.stop();
+    this.file = file;
+    return (this.node = await start());
+  }
+
+  async stop(): Promise<void> {
+    const node = this.node;
+    this.node = undefined;
+    await node?.stop();
+  }
+}
+
+interface Fixtures { console: Page; isPopulated: boolean; hasPlatform: boolean; node: Node }
+
+// No option has the scope of a worker. Files with different values of such an option would each need another worker,
+// with another browser.
+export const test = base.extend<Fixtures, { nodeOfFile: NodeOfFile }>({
+  isPopulated: [false, { option: true }],
+  hasPlatform: [false, { option: true }],
+  nodeOfFile: [async ({}, use) => {
+    const nodeOfFile = new NodeOfFile();
+    await use(nodeOfFile);
+    await nodeOfFile.stop();
   }, { scope: "worker" }],
+  // The start does not count as time of the file's first test.
+  node: [async ({ isPopulated, hasPlatform, nodeOfFile }, use, { file }) => {
+    await use(await nodeOfFile.of(file, async () => {
+      const node = await Node.start(...(isPopulated || hasPlatform ? ["platform.enabled=true"] : []));
+      if (isPopulated) await populate(node);
+      return node;
+    }));
+  }, { timeout: seconds(90) }],
   browser: [async ({ browser }, use) => {
     const newContext = browser.newContext.bind(browser);
     browser.newContext = async (...options) => {
