@@ -30,7 +30,7 @@ fn stop(server: &mut Server) {
     server.kill();
 }
 
-/// Starts the server, which must end with an error. Returns what it logged.
+/// Starts the server, which must end with an error. Returns its log output.
 #[track_caller]
 fn refused_start(server: &mut Server) -> String {
     let before = server.log().len();

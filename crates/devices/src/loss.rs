@@ -1,5 +1,5 @@
-//! Finds data of the platform that is missing, compared with what its other stores have recorded. An operator can accept
-//! the loss, and the platform then opens with what is left.
+//! Finds missing data of the platform: its stores record positions of each other. An operator can accept the loss. The
+//! platform then opens with the remaining data.
 
 use std::path::Path;
 
@@ -21,7 +21,7 @@ pub struct MissingData {
     pub what: String,
 }
 
-/// Returns what is missing. With `is_accepted`, the platform opens without it from now on.
+/// Returns the missing data. With `is_accepted`, the platform opens without it from now on.
 pub fn missing_data(
     data_dir: &Path,
     is_accepted: bool,

@@ -15,12 +15,7 @@ fn mark_of(directory: &Path) -> PathBuf {
 }
 
 fn has_log(directory: &Path) -> bool {
-    let log = directory.join(journal::DIRECTORY_NAME);
-    let names = fs::read_dir(log).into_iter().flatten().flatten();
-    names.into_iter().any(|entry| {
-        let path = entry.path();
-        path.ends_with(journal::CHECKPOINT_NAME) || path.extension().is_some_and(|extension| extension == "log")
-    })
+    journal::has_log(&directory.join(journal::DIRECTORY_NAME))
 }
 
 /// Returns whether the buffer existed and is missing. A journal with missing files reports those itself.

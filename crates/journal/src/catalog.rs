@@ -67,7 +67,7 @@ impl SegmentNames {
         let names = storage.names().map_err(io_error("listing", "the journal directory"))?;
         let mut bases: Vec<Lsn> = names.iter().filter_map(|name| base_of_name(name)).collect();
         bases.sort_unstable();
-        // A crash may leave the previous name beside the new one.
+        // A crash may leave both the previous and the new name.
         let newest = names.iter().filter_map(|name| base_of_newest_name(name)).max();
         Ok(SegmentNames { bases, newest })
     }

@@ -18,8 +18,7 @@ use crate::layout::{FORMAT_VERSION, checksum_without, u32_at, u64_at};
 use crate::lsn::Lsn;
 use storage::{Storage, read_full, write_all};
 
-/// File name within the directory of a log.
-pub const CHECKPOINT_NAME: &str = "checkpoint";
+pub(crate) const CHECKPOINT_NAME: &str = "checkpoint";
 pub(crate) const CHECKPOINT_NEW_NAME: &str = "checkpoint.new";
 
 const BYTES: usize = 64;

@@ -30,8 +30,8 @@
 //! A position ([`Lsn`]) counts bytes of blocks since the journal was created. Within a segment, position `lsn` is at
 //! file offset 64 + (lsn − base). The position of a record is the position of its length field. A block holds one
 //! batch, never crosses segments, and is replayed completely or not at all. `synced`: everything before this position
-//! was on disk when the block was appended. A repair replaces a damaged record by a lost one of the same length, so that
-//! later records stay at their positions. Replay skips lost records, and reading one by its position fails as damaged.
+//! was on disk when the block was appended. A repair replaces a damaged record by a lost one of the same length, so
+//! that later records stay at their positions. Replay skips lost records. Reading one by its position fails as damaged.
 //!
 //! # Invariants
 //!
@@ -71,7 +71,6 @@ mod tail;
 mod writer;
 
 pub use batch::{BATCH_BYTES_MAX, LogBatch};
-pub use checkpoint::CHECKPOINT_NAME;
 pub use config::{ConfigError, FlushPolicy, LogConfig, SEGMENT_BYTES_MIN, SEGMENTS_MIN};
 pub use fetch::FETCHES_MAX;
 pub use follow::{BlockFollower, BlockRange};
@@ -83,6 +82,7 @@ pub use lsn::{Lsn, position};
 pub use open::{OpenProgress, OpenReport, ReplayVisitor};
 pub use open_error::{Damage, OpenError, ReplayError};
 pub use reader::{LogReader, ReadError};
+pub use segments::has_log;
 pub use status::{LogHealth, LogState, LogStats};
 pub use storage::{DirectoryError, Storage, StorageDirectory, StorageFile};
 pub use tail::Appended;

@@ -3,10 +3,12 @@
 //! Invariants: the list is sorted by base and has no gaps; only the last segment is written to. A reader that holds a
 //! segment can read all of it, even if it is removed at the same time.
 
+use std::path::Path;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use crate::checkpoint::CHECKPOINT_NAME;
 use crate::layout::SEGMENT_HEADER_BYTES;
 use crate::lsn::Lsn;
 use storage::StorageFile;
@@ -68,6 +70,16 @@ pub(crate) fn base_of_newest_name(name: &str) -> Option<Lsn> {
     let digits = name.strip_prefix(NEWEST_PREFIX)?;
     let is_ours = digits.len() == NAME_DIGITS;
     is_ours.then(|| u64::from_str_radix(digits, 16).ok().map(Lsn))?
+}
+
+/// Returns whether a directory has or had a log. Opening it reports missing files.
+pub fn has_log(directory: &Path) -> bool {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    entries.into_iter().any(|entry| {
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        name == CHECKPOINT_NAME || base_of_name(&name).is_some() || base_of_newest_name(&name).is_some()
+    })
 }
 
 /// A segment, and its end unless it is the last one.

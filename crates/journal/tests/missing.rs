@@ -1,4 +1,4 @@
-//! Tests journals whose newest files are missing or shorter than they were. They do not open until the loss is accepted.
+//! Tests journals whose newest files are missing or too short. They do not open until an operator accepts the loss.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 

@@ -1,5 +1,5 @@
 //! The stores that a data directory has had: the file `stores.json`. A start with a missing store would begin with an
-//! empty one, and nobody would notice. It is refused instead, until an operator accepts the loss.
+//! empty one, without a sign of the loss. It is refused instead, until an operator accepts the loss.
 //!
 //! Each store detects missing parts of its own: the journal its segments, the time series their files, the entity
 //! database its transactions. This file detects missing directories.
@@ -29,10 +29,10 @@ struct StoresFile {
     stores: BTreeSet<String>,
 }
 
-/// What proves that a store exists.
+/// The proof that a store exists.
 enum Proof {
-    /// A segment of a log in the directory.
-    Segment,
+    /// A log in the directory.
+    Log,
     /// A file in the directory.
     File(&'static str),
     /// The store is a file.
@@ -62,9 +62,9 @@ fn stores() -> Vec<Store> {
     let integration = Path::new(integration::DIRECTORY_NAME);
     let store = |path, part, proof| Store { path, part, proof };
     vec![
-        store(journal::DIRECTORY_NAME.into(), Part::Journal, Proof::Segment),
+        store(journal::DIRECTORY_NAME.into(), Part::Journal, Proof::Log),
         store(platform.join(platform::FILE_NAME), Part::Platform, Proof::Itself),
-        store(platform.join(devices::LOG_NAME), Part::Platform, Proof::Segment),
+        store(platform.join(devices::LOG_NAME), Part::Platform, Proof::Log),
         store(
             platform.join(timeseries::DIRECTORY_NAME),
             Part::Platform,
@@ -96,33 +96,25 @@ impl Store {
     fn exists(&self, data_dir: &Path) -> bool {
         let path = data_dir.join(&self.path);
         match self.proof {
-            Proof::Segment => has_segment(&path),
+            Proof::Log => journal::has_log(&path),
             Proof::File(name) => path.join(name).is_file(),
             Proof::Itself => path.is_file(),
             Proof::Logs => {
                 let logs = fs::read_dir(&path).into_iter().flatten().flatten();
                 logs.into_iter()
-                    .any(|entry| has_segment(&entry.path().join(journal::DIRECTORY_NAME)))
+                    .any(|entry| journal::has_log(&entry.path().join(journal::DIRECTORY_NAME)))
             }
         }
     }
 
-    /// A store whose directory exists reports missing files itself.
+    /// A store that has a part of its files reports the missing ones itself.
     fn is_missing(&self, data_dir: &Path) -> bool {
         let path = data_dir.join(&self.path);
         match self.proof {
-            Proof::Segment => !path.join(journal::CHECKPOINT_NAME).exists() && !has_segment(&path),
-            Proof::File(_) | Proof::Itself => !self.exists(data_dir),
+            Proof::Log | Proof::File(_) | Proof::Itself => !self.exists(data_dir),
             Proof::Logs => !path.is_dir(),
         }
     }
-}
-
-fn has_segment(log: &Path) -> bool {
-    let names = fs::read_dir(log).into_iter().flatten().flatten();
-    names
-        .into_iter()
-        .any(|entry| entry.path().extension().is_some_and(|extension| extension == "log"))
 }
 
 /// Rejects a data directory without a store that it has had and that the configuration uses.

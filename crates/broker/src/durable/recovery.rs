@@ -299,7 +299,7 @@ impl Recovery {
 
 impl RecoveredState {
     /// Ends sessions whose client has a newer one, and returns their number. Only a log with lost records has them: the
-    /// record that the older session ended is missing. Nobody could connect to that session again.
+    /// record that the older session ended is missing. No client could connect to that session.
     pub fn end_replaced_sessions(&mut self) -> usize {
         let mut newest: HashMap<Box<str>, SessionKey> = HashMap::new();
         for session in &self.sessions {

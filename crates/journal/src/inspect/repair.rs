@@ -3,8 +3,8 @@
 //!
 //! [`DamagePolicy`] selects one of two ways. Both retain one run of consecutive segments: the run in which replay
 //! begins, or else the next one.
-//! - `Truncate` truncates the run at the first damage that replay would meet. Everything behind that is removed, because
-//!   later records may depend on the lost ones.
+//! - `Truncate` truncates the run at the first damage that replay would meet. Everything behind that is removed,
+//!   because later records may depend on the lost ones.
 //! - `Skip` replaces damaged records by lost ones (`skip.rs`). The run then continues behind missing segments, and
 //!   nothing behind damage is removed.
 //!
@@ -47,7 +47,7 @@ pub enum RepairMode {
     Repair,
 }
 
-/// What happens to the records behind damage.
+/// Treatment of the records behind damage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DamagePolicy {
     /// They are removed.

@@ -32,7 +32,7 @@ const LOST_BLOCK_BYTES: u64 = 1 << 20;
 /// Smallest block with a lost record: the headers of the block and of the record.
 const LOST_BLOCK_BYTES_MIN: u64 = (BLOCK_HEADER_BYTES + RECORD_HEADER_BYTES) as u64;
 
-/// What was lost.
+/// Kind of a loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LostThing {
     /// One record. Its length is known.
@@ -205,7 +205,7 @@ impl SegmentPatch {
 }
 
 impl DamagedBlock<'_> {
-    /// Makes the block valid, and returns what is lost.
+    /// Makes the block valid, and returns the lost ranges.
     fn mend(&mut self) -> Vec<LostRange> {
         let mut lost = Vec::new();
         let mut at = BLOCK_HEADER_BYTES;

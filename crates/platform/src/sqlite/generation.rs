@@ -1,4 +1,4 @@
-//! The number of transactions in the entity database, in a file of its own beside it.
+//! The number of transactions in the entity database, in a separate file.
 //!
 //! Each transaction increases the number in the database. The number in the file follows after the commit, without a
 //! sync, so the file is never ahead of a database that is complete. A database with a lower number has lost

@@ -54,7 +54,7 @@ struct Writer {
 }
 
 /// The integrity check of an opened database.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IntegrityCheck {
     pub took: Duration,
     /// False if the check was stopped because it took too long.
@@ -265,7 +265,10 @@ fn check(directory: &Path) -> Result<IntegrityCheck, SqliteOpenError> {
     })?;
     if !has_file {
         return match expected.unwrap_or(0) {
-            0 => Ok(IntegrityCheck::default()),
+            0 => Ok(IntegrityCheck {
+                took: Duration::ZERO,
+                is_complete: true,
+            }),
             expected => Err(SqliteOpenError::Missing { path, expected }),
         };
     }

@@ -148,14 +148,16 @@ pub fn version(connection: &Connection) -> rusqlite::Result<i64> {
 pub fn generation(connection: &Connection) -> rusqlite::Result<u64> {
     match version(connection)? {
         ..3 => Ok(0),
-        _ => connection.query_row("SELECT value FROM generation", [], |row| row.get(0)),
+        _ => connection.query_row("SELECT value FROM generation", [], |row| {
+            row.get::<_, i64>(0).map(i64::cast_unsigned)
+        }),
     }
 }
 
 /// Counts a transaction, and returns the new number.
 pub fn count_transaction(transaction: &Transaction<'_>) -> rusqlite::Result<u64> {
     let mut statement = transaction.prepare_cached("UPDATE generation SET value = value + 1 RETURNING value")?;
-    statement.query_row([], |row| row.get(0))
+    statement.query_row([], |row| row.get::<_, i64>(0).map(i64::cast_unsigned))
 }
 
 pub fn create(connection: &mut Connection) -> rusqlite::Result<()> {

@@ -9,7 +9,7 @@ use broker::durable::record::{JournalRecord, RecordPosition};
 use journal::inspect::{InspectError, LostRange, LostThing, RepairMode, RepairOptions, RepairReport, repair_log};
 use serde_json::{Value, json};
 
-use super::holdings::{JournalSummary, count, kind_of};
+use super::holdings::{JournalSummary, kind_of};
 use super::{OutputForm, show};
 use crate::config::files::chain;
 use crate::output::print;
@@ -74,8 +74,8 @@ pub fn repair(data_dir: &Path, request: &RepairRequest, form: OutputForm) -> Res
     Ok(print(&text))
 }
 
-/// Returns the logs in a data directory, in a directory of the platform, or in one of a buffer. Without any, returns the
-/// journal, whose repair then fails.
+/// Returns the logs in a data directory, in a directory of the platform, or in one of a buffer. Without any, returns
+/// the journal, whose repair then fails.
 fn logs(data_dir: &Path, accepts_loss: bool) -> Result<Vec<Log>, String> {
     let log = |path: &Path, name: &'static str| Log {
         path: path.join(name).to_string_lossy().into_owned(),
@@ -197,7 +197,7 @@ fn describe(text: &mut String, log: &Log, repaired: &RepairReport, mode: RepairM
     }
 }
 
-/// Describes what was lost. The contents of a damaged record are uncertain.
+/// Describes a loss. The contents of a damaged record are uncertain.
 fn thing_of(log: &Log, lost: &LostRange) -> String {
     match lost.thing {
         LostThing::Missing => "missing in the file".to_owned(),

@@ -796,6 +796,23 @@ fn subscriptions_are_added_changed_and_removed() {
     assert_eq!(left, [("a", Some(3))]);
 }
 
+/// The record that an older session of the client ended is lost.
+#[test]
+fn older_session_of_a_client_is_ended_after_a_loss() {
+    let session = |key: u64, client_id: &'static str| {
+        put(&JournalRecord::Session(SessionRecord {
+            session: SessionKey(key),
+            client_id,
+            ..session_record(1)
+        }))
+    };
+    let mut state = recover(&[session(3, "a"), session(5, "b"), session(9, "a"), session(7, "a")]);
+    assert_eq!(state.end_replaced_sessions(), 2);
+    let left: Vec<u64> = state.sessions.iter().map(|session| session.key.0).collect();
+    assert_eq!(left, [5, 9]);
+    assert_eq!(state.end_replaced_sessions(), 0);
+}
+
 #[test]
 fn tags_are_found_by_entry_number() {
     let with = |seq, group, identifiers: &[u32]| RecordTarget {
