@@ -17,7 +17,7 @@ fn send(address: SocketAddr, bytes: &[u8]) -> Vec<u8> {
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream.write_all(bytes).unwrap();
     let mut answer = Vec::new();
-    // The server may reset the connection, because it does not read what it has refused.
+    // The server may reset the connection, because it does not read the rest of a refused request.
     let _ = stream.read_to_end(&mut answer);
     answer
 }

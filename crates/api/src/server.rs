@@ -312,13 +312,14 @@ async fn accept(
     let mut connections = JoinSet::new();
     loop {
         while connections.try_join_next().is_some() {}
+        spare.restore();
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             _ = stopped.wait_for(|is_stopped| *is_stopped) => break,
         };
         let accepted = accepted.or_else(|error| {
             failures.report(&error);
-            // One request can still be served, so that an operator can see what is wrong.
+            // The spare descriptor serves one request, so that the metrics and the alarms stay readable.
             spare.lend(|| accept_now(&listener)).ok_or(error)
         });
         let Ok((stream, peer)) = accepted else {

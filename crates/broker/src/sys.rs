@@ -254,8 +254,8 @@ pub struct EventTopic {
     pub payload: String,
 }
 
-/// Returns `None` for other events. Wildcards of a client id are percent-encoded, because a topic cannot contain them; the
-/// payload has the client id itself.
+/// Returns `None` for other events. Wildcards of a client id are percent-encoded, because a topic cannot contain them.
+/// The payload has the client id itself.
 pub fn event_topic(node: &str, event: &ConnectionEvent, unix_ms: u64) -> Option<EventTopic> {
     let (client_id, name, fields) = match event {
         ConnectionEvent::Connected {

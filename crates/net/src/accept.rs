@@ -48,6 +48,7 @@ impl NetWorker {
     }
 
     fn accept_from(&mut self, index: usize) {
+        self.common.spare_descriptor.restore();
         for _ in 0..ACCEPTS_PER_TICK {
             let acceptor = &mut self.acceptors[index];
             match acceptor.socket.accept() {
@@ -102,12 +103,15 @@ impl NetWorker {
     /// Accepts a connection with the spare descriptor, and closes it at once. Returns `false` if that is impossible.
     fn reject_with_spare_descriptor(&mut self, index: usize) -> bool {
         let acceptor = &mut self.acceptors[index];
-        let accepted = self.common.spare_descriptor.lend(|| acceptor.socket.accept().ok());
-        let Some((socket, address)) = accepted else {
+        let rejected = self.common.spare_descriptor.lend(|| {
+            let (socket, address) = acceptor.socket.accept().ok()?;
+            reset(&socket);
+            Some(address)
+        });
+        let Some(address) = rejected else {
             return false;
         };
         self.record_rejected(index, trusted_peer(address), EarlyCloseReason::DescriptorLimit);
-        reset(&socket);
         true
     }
 

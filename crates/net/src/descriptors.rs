@@ -5,7 +5,8 @@
 //! connections while there are still descriptors for everything else.
 
 use std::fs::File;
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Descriptors for files of the process that do not depend on the limit: libraries, logs, databases, event loops.
 const BASE: u64 = 64;
@@ -38,7 +39,10 @@ pub fn shares(limit: u64, workers: u16, per_worker: usize, http_max: usize) -> D
 
 /// A descriptor that is open for the time when the process can open no other: closing it makes it possible to accept a
 /// connection, if only to close it.
-pub struct SpareDescriptor(Mutex<Option<File>>);
+pub struct SpareDescriptor {
+    file: Mutex<Option<File>>,
+    is_missing: AtomicBool,
+}
 
 impl Default for SpareDescriptor {
     fn default() -> SpareDescriptor {
@@ -48,23 +52,41 @@ impl Default for SpareDescriptor {
 
 impl SpareDescriptor {
     pub fn new() -> SpareDescriptor {
-        SpareDescriptor(Mutex::new(open()))
+        let file = open();
+        SpareDescriptor {
+            is_missing: AtomicBool::new(file.is_none()),
+            file: Mutex::new(file),
+        }
     }
 
-    /// Closes the spare descriptor, calls `f`, and opens it again after the result is dropped or later. Returns `None`
-    /// if there is no spare descriptor now.
+    /// Closes the spare descriptor, calls `f`, and opens the descriptor again. That fails if `f` keeps a new one open.
+    /// Returns `None` if there is no spare descriptor now.
     pub fn lend<R>(&self, f: impl FnOnce() -> Option<R>) -> Option<R> {
-        let mut spare = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if spare.is_none() {
-            // What was accepted with it last has been closed since.
-            *spare = open();
-        }
-        spare.take()?;
+        let mut file = self.lock();
+        file.take()?;
         let result = f();
-        if result.is_none() {
-            *spare = open();
-        }
+        self.reopen(&mut file);
         result
+    }
+
+    /// Opens the spare descriptor if it is missing. Called before a connection is accepted, so that the first free
+    /// descriptor becomes the spare one. Costs nothing otherwise.
+    pub fn restore(&self) {
+        if self.is_missing.load(Ordering::Relaxed) {
+            self.reopen(&mut self.lock());
+        }
+    }
+
+    fn reopen(&self, file: &mut Option<File>) {
+        if file.is_none() {
+            *file = open();
+        }
+        self.is_missing.store(file.is_none(), Ordering::Relaxed);
+    }
+
+    // Every update leaves the option valid, so a panic cannot leave it inconsistent.
+    fn lock(&self) -> MutexGuard<'_, Option<File>> {
+        self.file.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -96,6 +118,7 @@ mod tests {
         let spare = SpareDescriptor::new();
         for _ in 0..3 {
             assert_eq!(spare.lend(|| Some(7)), Some(7));
+            spare.restore();
         }
         assert_eq!(spare.lend(|| None::<u8>), None);
         assert_eq!(spare.lend(|| Some(8)), Some(8));

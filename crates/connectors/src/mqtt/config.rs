@@ -55,8 +55,8 @@ pub struct MqttConnectorConfig {
     #[serde(default = "packet_bytes_max")]
     #[schemars(range(min = 1024))]
     pub packet_bytes_max: u32,
-    /// Prevents message loops between brokers. A message that came from the broker is not sent back to it under the same
-    /// topic. With MQTT 5, subscriptions use No Local, and messages in both directions carry the user property
+    /// Prevents message loops between brokers. A message that came from the broker is not sent back to it under the
+    /// same topic. With MQTT 5, subscriptions use No Local, and messages in both directions carry the user property
     /// `tidewire-bridge` with an identifier of this connector. Messages that return with it are dropped and not sent
     /// again. With older versions, the connection sets the bridge flag of Mosquitto, so that the broker does not return
     /// our own messages. For brokers that do not support the flag, it connects again without the flag.

@@ -26,8 +26,8 @@ pub enum PublishUserProperties {
     All(String),
 }
 
-/// Numbers and booleans in an object are constant values. A derived implementation would reject them, without naming the
-/// property.
+/// Numbers and booleans in an object are constant values. A derived implementation would reject them, and would not
+/// name the property.
 impl<'de> Deserialize<'de> for PublishUserProperties {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<PublishUserProperties, D::Error> {
         deserializer.deserialize_any(UserPropertiesVisitor)
