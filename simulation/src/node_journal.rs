@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use broker::durable::moves::MovePart;
+use broker::durable::compaction::MovePart;
 use broker::durable::record::RecordPosition;
 use broker::{FetchPurpose, FinishedCheckpoint, Shard};
 use journal::{LogHealth, Lsn, ReadError, RecordLog};
@@ -250,8 +250,8 @@ impl SimulatedJournal {
     pub fn answer(&mut self, worker: usize, shard: &mut Shard, now: broker::Now, random: &mut Random) -> bool {
         let committed = self.log.committed().0;
         let may_answer = |fetch: &PendingFetch| {
-            let is_kept = fetch.positions.first().is_none_or(|position| position.0 < committed);
-            fetch.worker == worker && is_kept
+            let is_committed = fetch.positions.first().is_none_or(|position| position.0 < committed);
+            fetch.worker == worker && is_committed
         };
         let Some(fetch) = self
             .fetches
@@ -268,13 +268,13 @@ impl SimulatedJournal {
             }
             return true;
         }
-        let kept = fetch.positions.iter().take_while(|position| position.0 < committed);
-        let kept: Vec<RecordPosition> = kept.copied().collect();
+        let committed_positions = fetch.positions.iter().take_while(|position| position.0 < committed);
+        let committed_positions: Vec<RecordPosition> = committed_positions.copied().collect();
         let count = match random.below(3) {
-            0 => 1 + random.below(kept.len()),
-            _ => kept.len(),
+            0 => 1 + random.below(committed_positions.len()),
+            _ => committed_positions.len(),
         };
-        let mut records = self.read(&kept[..count.min(kept.len())]);
+        let mut records = self.read(&committed_positions[..count.min(committed_positions.len())]);
         if self.conditions.has_unreadable_records && random.one_in(8) && !records.is_empty() {
             let at = random.below(records.len());
             self.unreadable += u64::from(records[at].take().is_some());

@@ -294,9 +294,14 @@ impl SimulatedWorker {
         }
         self.shard.publish_from_server(now, message());
         if is_waited_for {
-            let (kept, serial) = (Arc::clone(&self.stored_serials), publish.serial);
-            let tell = move || kept.lock().unwrap_or_else(PoisonError::into_inner).push(serial);
-            self.shard.call_when_stored(Box::new(tell));
+            let (stored_serials, serial) = (Arc::clone(&self.stored_serials), publish.serial);
+            let record_stored = move || {
+                stored_serials
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .push(serial)
+            };
+            self.shard.call_when_stored(Box::new(record_stored));
         }
     }
 

@@ -312,9 +312,9 @@ impl World {
         for tap in node.taps() {
             tap.store_some(&mut self.tap_store, &mut self.random);
         }
-        let kept = self.tap_store.stored.len();
-        self.trace.number(kept as u64);
-        self.trace.line(|| format!("taps have stored {kept} messages"));
+        let stored = self.tap_store.stored.len();
+        self.trace.number(stored as u64);
+        self.trace.line(|| format!("taps have stored {stored} messages"));
     }
 
     /// A disk fault may have been a power cut.

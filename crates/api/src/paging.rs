@@ -34,17 +34,26 @@ pub struct CursorPosition {
 
 impl CursorPosition {
     pub fn slot(shard: u16, slot: SessionSlot) -> CursorPosition {
+        CursorPosition::number(shard, slot.0)
+    }
+
+    pub fn number(shard: u16, number: u32) -> CursorPosition {
         CursorPosition {
             shard,
-            within: slot.0.to_be_bytes().into(),
+            within: number.to_be_bytes().into(),
         }
     }
 
     /// Returns the session slot, which is the first one at the start of a shard.
     pub fn to_slot(&self) -> Result<SessionSlot, HttpProblem> {
+        self.to_number().map(SessionSlot)
+    }
+
+    /// Returns the number; 0 at the start of a shard.
+    pub fn to_number(&self) -> Result<u32, HttpProblem> {
         match (<[u8; 4]>::try_from(&*self.within), self.within.is_empty()) {
-            (Ok(bytes), _) => Ok(SessionSlot(u32::from_be_bytes(bytes))),
-            (Err(_), true) => Ok(SessionSlot::FIRST),
+            (Ok(bytes), _) => Ok(u32::from_be_bytes(bytes)),
+            (Err(_), true) => Ok(0),
             (Err(_), false) => Err(malformed()),
         }
     }

@@ -59,11 +59,11 @@ impl RunDevices {
         let session = self.access.log_in()?;
         let keys = self.fleet.keys.split(',').count() as u64;
         let totals = &result.totals;
-        let kept = match is_acknowledged(&result.scenario) {
+        let expected_messages = match is_acknowledged(&result.scenario) {
             true => totals.acknowledged - totals.refused.min(totals.acknowledged),
             false => totals.published,
         };
-        let expected = kept * keys;
+        let expected = expected_messages * keys;
         let started = Instant::now();
         let (mut stored, mut changed) = (self.count(&session)?, Instant::now());
         let mut counted = self.counted(&session);

@@ -63,8 +63,8 @@ impl Shard {
             .and_then(|()| self.write_connack_properties(conn, connect, client, auth_data, &mut properties));
         match result {
             Ok(()) => self.open_session(now, conn, connect, client, &properties),
-            Err(Rejection(reason, because)) => {
-                self.reject_connect(now, conn, client_id, Some(connect), reason, because);
+            Err(Rejection(reason, detail)) => {
+                self.reject_connect(now, conn, client_id, Some(connect), reason, detail);
             }
         }
         self.bytes = properties;
@@ -80,8 +80,8 @@ impl Shard {
         };
         if self.core.has_journal_failed() && needs_journal() {
             // CONNACK would wait forever, because neither a session nor its end can be committed.
-            let because = "the journal has failed, and the session needs it";
-            return Err(Rejection(ReasonCode::ServerUnavailable, because));
+            let detail = "the journal has failed, and the session needs it";
+            return Err(Rejection(ReasonCode::ServerUnavailable, detail));
         }
         let Some(slot) = existing else {
             return match self.client_ids.len() < config.sessions_max {
@@ -91,8 +91,8 @@ impl Shard {
         };
         let is_own = self.core.session(slot).user_name.as_deref() == connect.user_name;
         if config.is_client_id_owned && !client.is_superuser && client.device.is_none() && !is_own {
-            let because = "the client id belongs to a session of another user";
-            return Err(Rejection(ReasonCode::NotAuthorized, because));
+            let detail = "the client id belongs to a session of another user";
+            return Err(Rejection(ReasonCode::NotAuthorized, detail));
         }
         Ok(())
     }

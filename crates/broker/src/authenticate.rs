@@ -28,19 +28,13 @@ impl Shard {
                 self.core.effects.push(Effect::Resume { conn });
             }
             (ConnectionPhase::Online, AuthOutcome::Device(_)) => {
-                let because = "a client cannot become a device";
+                let detail = "a client cannot become a device";
                 let reason = ReasonCode::NotAuthorized;
-                self.end_connection(now, conn, DisconnectReason::ReAuthenticationFailed, reason, because);
+                self.end_connection(now, conn, DisconnectReason::ReAuthenticationFailed, reason, detail);
             }
-            (
-                ConnectionPhase::Online,
-                AuthOutcome::Deny {
-                    reason,
-                    detail: because,
-                },
-            ) => {
+            (ConnectionPhase::Online, AuthOutcome::Deny { reason, detail }) => {
                 self.core.tap_reauthenticated(now, conn, reason, false);
-                self.end_connection(now, conn, DisconnectReason::ReAuthenticationFailed, reason, because);
+                self.end_connection(now, conn, DisconnectReason::ReAuthenticationFailed, reason, detail);
             }
             (_, outcome) => self.connect_decided(now, conn, &pending, outcome),
         }
@@ -59,13 +53,10 @@ impl Shard {
                 self.accept(now, conn, &connect, &pending.client_id, is_superuser, data.as_deref());
                 self.core.effects.push(Effect::Resume { conn });
             }
-            AuthOutcome::Deny {
-                reason,
-                detail: because,
-            } => {
+            AuthOutcome::Deny { reason, detail } => {
                 self.core
                     .tap_authenticated(now, conn, &connect, &pending.client_id, reason, false);
-                self.reject_connect(now, conn, &pending.client_id, Some(&connect), reason, because);
+                self.reject_connect(now, conn, &pending.client_id, Some(&connect), reason, detail);
             }
             AuthOutcome::Device(device) => {
                 self.accept_device(now, conn, &connect, &device);

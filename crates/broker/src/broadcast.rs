@@ -111,17 +111,19 @@ impl ShardCore {
     }
 
     fn find_recipients(&self, list: ListId, entries: &[SubscriptionEntry<InterestedSession>]) -> RecipientList {
-        let first = match Subscriber::from_key(entries[0].key) {
-            Subscriber::Session(slot) => self.link(slot),
-            Subscriber::Group(index) => self.link(SessionSlot(index.0)),
-        };
         let mut audience = RecipientList {
             list,
-            is_v5: first.is_v5,
+            is_v5: false,
             maximum_packet_size: usize::MAX,
             members: Vec::new(),
         };
-        if self.config.is_qos0_queued || !entries.iter().all(|entry| self.can_share_encoding(entry, first.is_v5)) {
+        // A share group selects a member for each message.
+        let Subscriber::Session(first) = Subscriber::from_key(entries[0].key) else {
+            return audience;
+        };
+        audience.is_v5 = self.link(first).is_v5;
+        let can_share = |entry: &SubscriptionEntry<_>| self.can_share_encoding(entry, audience.is_v5);
+        if self.config.is_qos0_queued || !entries.iter().all(can_share) {
             return audience;
         }
         for entry in entries {

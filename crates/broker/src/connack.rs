@@ -67,8 +67,8 @@ impl Shard {
         }
         let head_bytes = if out.len() < 125 { 5 } else { 7 };
         if out.len() + head_bytes > room {
-            let because = "CONNACK exceeds the client's Maximum Packet Size";
-            return Err(Rejection(ReasonCode::PacketTooLarge, because));
+            let detail = "CONNACK exceeds the client's Maximum Packet Size";
+            return Err(Rejection(ReasonCode::PacketTooLarge, detail));
         }
         Ok(())
     }
@@ -111,7 +111,7 @@ impl Shard {
         client_id: &str,
         connect: Option<&Connect<'_>>,
         reason: ReasonCode,
-        because: &str,
+        detail: &str,
     ) {
         let mut bytes = Vec::new();
         let mut writer = PropertyWriter::new(&mut bytes);
@@ -121,8 +121,8 @@ impl Shard {
             .map_or(0, |c| c.maximum_packet_size as usize);
         let is_secret = matches!(reason, ReasonCode::NotAuthorized | ReasonCode::BadUserNameOrPassword);
         // [MQTT-3.2.2-19]
-        if !is_secret && because.len() + 16 < room {
-            writer.put(Property::ReasonString(because));
+        if !is_secret && detail.len() + 16 < room {
+            writer.put(Property::ReasonString(detail));
         }
         if matches!(reason, ReasonCode::UseAnotherServer | ReasonCode::ServerMoved)
             && let Some(reference) = &self.core.config.server_reference
@@ -138,7 +138,7 @@ impl Shard {
                 properties,
             }),
         );
-        self.close_rejected(now, conn, client_id, connect, reason, because);
+        self.close_rejected(now, conn, client_id, connect, reason, detail);
     }
 
     /// Records a rejected connection for operators and closes it. `connect` is `None` if the packet could not be
@@ -150,7 +150,7 @@ impl Shard {
         client_id: &str,
         connect: Option<&Connect<'_>>,
         reason: ReasonCode,
-        because: &str,
+        detail: &str,
     ) {
         let Some(connection) = self.core.connection_mut(conn) else {
             return;
@@ -168,7 +168,7 @@ impl Shard {
             transport: connection.peer.transport,
             listener,
             reason,
-            detail: because.into(),
+            detail: detail.into(),
         };
         let client = TapClient {
             client_id,
@@ -192,7 +192,7 @@ impl Shard {
             user_name: refusal.user_name.clone(),
             address: refusal.address,
             reason,
-            detail: because.into(),
+            detail: detail.into(),
         });
         self.record_refusal(refusal);
         self.core.effects.push(Effect::Close {

@@ -23,8 +23,8 @@ impl Shard {
         connection.version = connect.version;
         connection.last_packet_ms = now.monotonic_ms;
         connection.maximum_packet_size = connect.properties.maximum_packet_size().unwrap_or(u32::MAX);
-        if let Err(Rejection(reason, because)) = self.check_connect(connect) {
-            return self.reject_connect(now, conn, connect.client_id, Some(connect), reason, because);
+        if let Err(Rejection(reason, detail)) = self.check_connect(connect) {
+            return self.reject_connect(now, conn, connect.client_id, Some(connect), reason, detail);
         }
         let client_id: Box<str> = if connect.client_id.is_empty() {
             self.assign_client_id()
@@ -39,13 +39,10 @@ impl Shard {
                     .tap_authenticated(now, conn, connect, &client_id, success, is_superuser);
                 self.accept(now, conn, connect, &client_id, is_superuser, data.as_deref());
             }
-            Some(AuthOutcome::Deny {
-                reason,
-                detail: because,
-            }) => {
+            Some(AuthOutcome::Deny { reason, detail }) => {
                 self.core
                     .tap_authenticated(now, conn, connect, &client_id, reason, false);
-                self.reject_connect(now, conn, &client_id, Some(connect), reason, because);
+                self.reject_connect(now, conn, &client_id, Some(connect), reason, detail);
             }
             Some(AuthOutcome::Device(device)) => self.accept_device(now, conn, connect, &device),
             Some(outcome @ AuthOutcome::Continue { .. }) => {
@@ -104,7 +101,7 @@ impl Shard {
     }
 
     fn check_client_id(&self, connect: &Connect<'_>) -> Result<(), Rejection> {
-        let because = if connect.client_id.len() > self.core.config.maximum_client_id_bytes {
+        let detail = if connect.client_id.len() > self.core.config.maximum_client_id_bytes {
             "the client id is longer than mqtt.max_client_id_length"
         } else if !connect.client_id.is_empty() || connect.version == ProtocolVersion::V5 {
             return Ok(());
@@ -116,25 +113,25 @@ impl Shard {
         } else {
             return Ok(());
         };
-        Err(Rejection(ReasonCode::ClientIdentifierNotValid, because))
+        Err(Rejection(ReasonCode::ClientIdentifierNotValid, detail))
     }
 
     fn check_will(&self, will: &mqtt::Will<'_>) -> Result<(), Rejection> {
         let config = &self.core.config;
         if will.qos > config.maximum_qos {
             // [MQTT-3.2.2-12]
-            let because = "the will's QoS is above mqtt.max_qos";
-            return Err(Rejection(ReasonCode::QoSNotSupported, because));
+            let detail = "the will's QoS is above mqtt.max_qos";
+            return Err(Rejection(ReasonCode::QoSNotSupported, detail));
         }
         if will.retain && !config.is_retain_available {
             // [MQTT-3.2.2-13]
-            let because = "the will is retained and mqtt.retain_available is off";
-            return Err(Rejection(ReasonCode::RetainNotSupported, because));
+            let detail = "the will is retained and mqtt.retain_available is off";
+            return Err(Rejection(ReasonCode::RetainNotSupported, detail));
         }
         let is_shallow = mqtt::levels(will.topic).count() <= config.maximum_topic_levels;
         if mqtt::validate_topic_name(will.topic).is_err() || !is_shallow {
-            let because = "the will's topic is not a valid topic name";
-            return Err(Rejection(ReasonCode::TopicNameInvalid, because));
+            let detail = "the will's topic is not a valid topic name";
+            return Err(Rejection(ReasonCode::TopicNameInvalid, detail));
         }
         Ok(())
     }
@@ -174,13 +171,13 @@ impl Shard {
         // has reason codes, and 3.1.1 requires closing the connection without an answer.
         let is_other_version = matches!(error.kind, DecodeErrorKind::UnsupportedProtocolVersion(_));
         let version = mqtt::connect_answer_version(bytes).filter(|v| is_other_version || *v == ProtocolVersion::V5);
-        let because = error.kind.to_string();
+        let detail = error.kind.to_string();
         match version {
             Some(version) => {
                 self.core.connection_mut(conn).expect("the connection is open").version = version;
-                self.reject_connect(now, conn, "", None, error.reason, &because);
+                self.reject_connect(now, conn, "", None, error.reason, &detail);
             }
-            None => self.close_rejected(now, conn, "", None, error.reason, &because),
+            None => self.close_rejected(now, conn, "", None, error.reason, &detail),
         }
     }
 }

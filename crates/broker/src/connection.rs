@@ -37,7 +37,7 @@ pub struct Connection {
     /// Acknowledgements that wait for the journal. Later ones wait behind them.
     pub waiting_acks: u32,
     /// Acknowledgements that wait for the tap, after the journal.
-    pub parked_acks: u32,
+    pub acks_waiting_for_tap: u32,
     /// Reading is paused until some of these acknowledgements have been sent.
     pub is_held_by_acks: bool,
     /// Reading is paused until the journal accepts records again.
@@ -136,7 +136,7 @@ impl Connection {
             pending: None,
             publish_quota: None,
             waiting_acks: 0,
-            parked_acks: 0,
+            acks_waiting_for_tap: 0,
             is_held_by_acks: false,
             is_held_by_journal: false,
         }

@@ -11,7 +11,7 @@ use crate::durable::journaling::{PendingCommits, RecordFields};
 use crate::durable::record::{JournalRecord, SessionKey, WITH_TAP};
 use crate::effect::{DropReason, Now};
 use crate::message::{Message, Publication, RecordLocation};
-use crate::parking::ParkedAction;
+use crate::receipt_actions::ReceiptAction;
 use crate::shard::Shard;
 use crate::slots::SessionSlot;
 use crate::timers::ShardTimer;
@@ -124,7 +124,10 @@ impl Shard {
             message,
             due_unix_ms: WITH_TAP,
         });
-        self.core.tap.parking.park(receipt, ParkedAction::Delayed(index));
+        self.core
+            .tap
+            .receipt_actions
+            .add(receipt, ReceiptAction::Delayed(index));
     }
 
     /// Deletes a delayed message that has been published and stored by the tap.

@@ -135,14 +135,11 @@ impl Shard {
             Some(DeviceMessageResult::Refused(reason)) => {
                 self.reject(now, slot, DropReason::NotAuthorizedToPublish, reason)
             }
-            Some(DeviceMessageResult::Disconnect {
-                reason,
-                detail: because,
-            }) => {
+            Some(DeviceMessageResult::Disconnect { reason, detail }) => {
                 let conn = self.core.session(slot).conn;
                 let rejected = self.reject(now, slot, DropReason::OverLimit, reason);
                 if let Some(conn) = conn {
-                    self.end_connection(now, conn, DisconnectReason::QuotaExceeded, reason, because);
+                    self.end_connection(now, conn, DisconnectReason::QuotaExceeded, reason, detail);
                 }
                 rejected
             }
@@ -225,7 +222,7 @@ impl Shard {
     }
 
     /// Closes the connection of a device. Returns false if it is not connected to this shard.
-    pub fn close_device(&mut self, now: Now, client_id: &str, because: &str) -> bool {
+    pub fn close_device(&mut self, now: Now, client_id: &str, detail: &str) -> bool {
         let Some(slot) = self.slot_of(client_id).filter(|slot| self.device_of(*slot).is_some()) else {
             return false;
         };
@@ -233,7 +230,7 @@ impl Shard {
             return false;
         };
         let reason = ReasonCode::AdministrativeAction;
-        self.end_connection(now, conn, DisconnectReason::Kicked, reason, because);
+        self.end_connection(now, conn, DisconnectReason::Kicked, reason, detail);
         true
     }
 }

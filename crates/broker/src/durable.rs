@@ -2,9 +2,9 @@
 //!
 //! - `record` is the format of the records.
 //! - `journaling` decides which changes are recorded and which replies wait for the commit.
-//! - `ledger` collects the records of a tick and the actions that wait for their commit.
+//! - `pending_records` collects the records of a tick and the actions that wait for their commit.
 //! - `cold` holds queue entries whose messages are only in the journal, packed by `entry_list` and `pages`.
-//! - `checkpoint` and `moves` rewrite live state so that old segments can be deleted.
+//! - `checkpoint` and `compaction` rewrite live state so that old segments can be deleted.
 //! - `recovery` replays the journal, and `restore` builds shards from the result.
 //!
 //! Invariant: the shard sends no reply that a client relies on before the journal has committed the records behind it.
@@ -16,9 +16,9 @@ pub mod restore;
 
 pub(crate) mod checkpoint;
 pub(crate) mod cold;
+pub mod compaction;
 pub(crate) mod ended_sessions;
 pub(crate) mod entry_list;
 pub(crate) mod journaling;
-pub(crate) mod ledger;
-pub mod moves;
 pub(crate) mod pages;
+pub(crate) mod pending_records;

@@ -32,8 +32,8 @@ mod mail_requests;
 mod message;
 mod outbox;
 mod outgoing;
-mod parking;
 mod publish;
+mod receipt_actions;
 mod receive_window;
 mod replay;
 mod route;
@@ -45,7 +45,7 @@ mod stats;
 mod subscribe;
 mod sys;
 mod sys_topics;
-mod tapping;
+mod tap_state;
 mod timers;
 
 pub mod durable;

@@ -45,12 +45,12 @@ pub(crate) struct ConnectionEnd<'a> {
 
 impl<'a> ConnectionEnd<'a> {
     /// The server ends the connection.
-    pub(crate) fn by_server(reason: DisconnectReason, code: ReasonCode, because: &'a str) -> ConnectionEnd<'a> {
+    pub(crate) fn by_server(reason: DisconnectReason, code: ReasonCode, detail: &'a str) -> ConnectionEnd<'a> {
         ConnectionEnd {
             reason,
             code: Some(code),
             is_discarded: false,
-            detail: because,
+            detail,
             properties: Properties::EMPTY,
         }
     }
@@ -58,7 +58,7 @@ impl<'a> ConnectionEnd<'a> {
 
 impl Shard {
     /// Handles a protocol violation: sends DISCONNECT to an MQTT 5 client and closes the connection [MQTT-4.13.1-1].
-    pub(crate) fn protocol_error(&mut self, now: Now, conn: ConnSlot, code: ReasonCode, because: &str) {
+    pub(crate) fn protocol_error(&mut self, now: Now, conn: ConnSlot, code: ReasonCode, detail: &str) {
         let Some(connection) = self.core.connection_mut(conn) else {
             return;
         };
@@ -68,7 +68,7 @@ impl Shard {
                 .as_ref()
                 .map(|p| p.client_id.clone())
                 .unwrap_or_default();
-            return self.reject_connect(now, conn, &client_id, None, code, because);
+            return self.reject_connect(now, conn, &client_id, None, code, detail);
         }
         let reason = match code {
             ReasonCode::MalformedPacket => DisconnectReason::MalformedPacket,
@@ -80,7 +80,7 @@ impl Shard {
             ReasonCode::QuotaExceeded => DisconnectReason::QuotaExceeded,
             _ => DisconnectReason::ProtocolError,
         };
-        self.end_connection(now, conn, reason, code, because);
+        self.end_connection(now, conn, reason, code, detail);
     }
 
     /// Ends a connection from the server's side: sends DISCONNECT to an MQTT 5 client [MQTT-3.14.0-1] and closes the
@@ -91,9 +91,9 @@ impl Shard {
         conn: ConnSlot,
         reason: DisconnectReason,
         code: ReasonCode,
-        because: &str,
+        detail: &str,
     ) {
-        self.end_connection_as(now, conn, ConnectionEnd::by_server(reason, code, because));
+        self.end_connection_as(now, conn, ConnectionEnd::by_server(reason, code, detail));
     }
 
     pub(crate) fn end_connection_as(&mut self, now: Now, conn: ConnSlot, ending: ConnectionEnd<'_>) {
@@ -119,7 +119,7 @@ impl Shard {
         });
     }
 
-    fn send_disconnect(&mut self, conn: ConnSlot, code: ReasonCode, because: &str) {
+    fn send_disconnect(&mut self, conn: ConnSlot, code: ReasonCode, detail: &str) {
         let slot = self.core.connection_mut(conn).map_or(SessionSlot::NONE, |c| c.session);
         let link = if slot == SessionSlot::NONE {
             SessionLink::default()
@@ -129,8 +129,8 @@ impl Shard {
         let mut bytes = Vec::new();
         let mut writer = PropertyWriter::new(&mut bytes);
         // Omitted if it exceeds the client's Maximum Packet Size [MQTT-3.14.2-3].
-        if because.len() + 16 < link.maximum_packet_size as usize {
-            writer.put(Property::ReasonString(because));
+        if detail.len() + 16 < link.maximum_packet_size as usize {
+            writer.put(Property::ReasonString(detail));
         }
         let properties = Properties::from_validated(&bytes);
         self.send(
@@ -165,8 +165,8 @@ impl Shard {
         if let Some(expiry_s) = disconnect.properties.session_expiry_interval() {
             if session.expiry_s == 0 && expiry_s > 0 {
                 // [MQTT-3.14.2-2]
-                let because = "the Session Expiry Interval was 0 in CONNECT and must stay 0";
-                return self.protocol_error(now, conn, ReasonCode::ProtocolError, because);
+                let detail = "the Session Expiry Interval was 0 in CONNECT and must stay 0";
+                return self.protocol_error(now, conn, ReasonCode::ProtocolError, detail);
             }
             session.expiry_s = expiry_s.min(self.core.config.session_expiry_max_s);
         }
@@ -197,11 +197,7 @@ impl Shard {
     /// Detaches a connection from its session, which affects the will, the session's expiry, and its shared
     /// subscriptions. Does nothing if it is detached already.
     pub(crate) fn detach(&mut self, now: Now, conn: ConnSlot, ending: ConnectionEnd<'_>) {
-        let ConnectionEnd {
-            reason,
-            detail: because,
-            ..
-        } = ending;
+        let ConnectionEnd { reason, detail, .. } = ending;
         self.core.trace_leaving(conn);
         let Some(connection) = self.core.connection_mut(conn) else {
             return;
@@ -233,14 +229,14 @@ impl Shard {
             client_id: session.client_id.clone(),
             address: session.address.get(),
             reason,
-            detail: because.into(),
+            detail: detail.into(),
         };
         self.event(event);
         let tap_event = TapEvent::Disconnected {
             reason,
             code: ending.code,
             is_discarded: ending.is_discarded,
-            detail: because,
+            detail,
             connected_at_ms: self.core.session(slot).connected_at_ms,
             properties: ending.properties.as_bytes(),
         };
@@ -340,7 +336,7 @@ impl Shard {
     }
 
     /// Ends a session: publishes a pending will [MQTT-3.1.2-8] and removes subscriptions, queue and client id.
-    pub(crate) fn end_session(&mut self, now: Now, slot: SessionSlot, because: &'static str) {
+    pub(crate) fn end_session(&mut self, now: Now, slot: SessionSlot, detail: &'static str) {
         // Leaves its groups first, so that they do not select it for its own messages.
         self.drop_subscriptions(slot);
         self.core.release(now, slot);
@@ -364,7 +360,7 @@ impl Shard {
         self.free_sessions.push(slot);
         self.event(ConnectionEvent::SessionEnded {
             client_id: session.client_id,
-            detail: because,
+            detail,
         });
     }
 
@@ -426,13 +422,13 @@ impl Shard {
             self.core.wake(now, deadline, timer);
             return;
         }
-        let because = "no packet within the keep-alive interval and its tolerance";
+        let detail = "no packet within the keep-alive interval and its tolerance";
         self.end_connection(
             now,
             conn,
             DisconnectReason::KeepAliveTimeout,
             ReasonCode::KeepAliveTimeout,
-            because,
+            detail,
         );
     }
 
@@ -496,13 +492,13 @@ impl Shard {
     }
 
     /// Closes a connection, authenticated or not. The session stays.
-    pub fn kick_connection(&mut self, now: Now, conn: ConnSlot, because: &str) {
+    pub fn kick_connection(&mut self, now: Now, conn: ConnSlot, detail: &str) {
         self.end_connection(
             now,
             conn,
             DisconnectReason::Kicked,
             ReasonCode::AdministrativeAction,
-            because,
+            detail,
         );
     }
 
@@ -533,7 +529,7 @@ impl Shard {
         &mut self,
         now: Now,
         from: SessionSlot,
-        because: &str,
+        detail: &str,
         publishes_will: bool,
         is_meant: impl Fn(&Session) -> bool,
     ) -> Option<SessionSlot> {
@@ -555,7 +551,7 @@ impl Shard {
                     conn,
                     DisconnectReason::Kicked,
                     ReasonCode::AdministrativeAction,
-                    because,
+                    detail,
                 );
             }
         }

@@ -8,14 +8,14 @@ use crate::config::{PublishRate, ShardConfig};
 use crate::connection::PublishQuota;
 use crate::delayed::{PublishDelay, strip_delay};
 use crate::durable::journaling::PendingCommits;
-use crate::durable::ledger::CommitAction;
+use crate::durable::pending_records::CommitAction;
 use crate::effect::{DropReason, Effect, Now};
 use crate::fault::{Fault, is_planted};
 use crate::lifecycle::is_reserved;
 use crate::message::{MessageOrigin, Publication, RecordLocation};
 use crate::outgoing::{AckResult, Delivery};
-use crate::parking::{OpenId, ParkedAction};
 use crate::provenance::Provenance;
+use crate::receipt_actions::{OpenId, ReceiptAction};
 use crate::route::PublishResult;
 use crate::shard::{Shard, hash};
 use crate::slots::{ConnEpoch, ConnSlot, SessionSlot};
@@ -30,7 +30,7 @@ enum ResolvedTopic {
     Alias(Box<str>),
     Refused {
         code: ReasonCode,
-        reason: &'static str,
+        detail: &'static str,
     },
 }
 
@@ -52,13 +52,13 @@ impl Shard {
                 .any(|p| matches!(p, Property::SubscriptionIdentifier(_)))
         {
             // [MQTT-3.3.4-6]
-            let because = "a client must not send a Subscription Identifier";
-            return self.protocol_error(now, conn, ReasonCode::ProtocolError, because);
+            let detail = "a client must not send a Subscription Identifier";
+            return self.protocol_error(now, conn, ReasonCode::ProtocolError, detail);
         }
         let topic = match self.resolve_topic(conn, publish) {
             ResolvedTopic::InPacket => None,
             ResolvedTopic::Alias(topic) => Some(topic),
-            ResolvedTopic::Refused { code, reason: because } => return self.protocol_error(now, conn, code, because),
+            ResolvedTopic::Refused { code, detail } => return self.protocol_error(now, conn, code, detail),
         };
         let publish = Publish {
             topic: topic.as_deref().unwrap_or(publish.topic),
@@ -108,14 +108,14 @@ impl Shard {
             let mut commits = PendingCommits::for_journal(session.key.0 != 0);
             commits.tap = match self.must_repeat_to_tap(slot) {
                 true => self.repeat_to_tap(now, slot, publish),
-                false => self.core.tap.parking.receipt_of(self.open_id(slot, id)),
+                false => self.core.tap.receipt_actions.receipt_of(self.open_id(slot, id)),
             };
             return self.acknowledge_when_committed(conn, PacketType::PubRec, id, ReasonCode::Success, commits);
         }
         if session.version == ProtocolVersion::V5 && is_quota_used_up {
             // [MQTT-3.3.4-9]
-            let because = "more QoS 2 messages are open than the server's receive maximum";
-            return self.protocol_error(now, conn, ReasonCode::ReceiveMaximumExceeded, because);
+            let detail = "more QoS 2 messages are open than the server's receive maximum";
+            return self.protocol_error(now, conn, ReasonCode::ReceiveMaximumExceeded, detail);
         }
         let (reason, commits) = self.authorize_and_route(now, slot, publish);
         if !reason.is_error() {
@@ -125,7 +125,7 @@ impl Shard {
             }
             if let Some(receipt) = commits.tap {
                 let id = self.open_id(slot, id);
-                self.core.tap.parking.park_open(receipt, id);
+                self.core.tap.receipt_actions.add_open(receipt, id);
             }
         }
         self.acknowledge_when_committed(conn, PacketType::PubRec, id, reason, commits);
@@ -196,11 +196,11 @@ impl Shard {
             publish.properties.append_forwarded(&mut forwarded);
             &forwarded
         };
-        let told = match delay_s {
+        let wanted = match delay_s {
             None => TapEventMask::MESSAGE_EVENTS,
             Some(_) => TapEventMask::MESSAGE_EVENTS | TapEventMask::MESSAGES,
         };
-        let provenance = self.core.provenance(now, Some(slot), 0, told);
+        let provenance = self.core.provenance(now, Some(slot), 0, wanted);
         let p = Publication {
             topic,
             payload: publish.payload,
@@ -335,7 +335,7 @@ impl Shard {
 
     pub(crate) fn call_when_tap_stored(&mut self, receipt: Option<Receipt>, done: Box<dyn FnOnce() + Send>) {
         match receipt.filter(|receipt| !self.core.tap.has_stored(*receipt)) {
-            Some(receipt) => self.core.tap.parking.park(receipt, ParkedAction::Call(done)),
+            Some(receipt) => self.core.tap.receipt_actions.add(receipt, ReceiptAction::Call(done)),
             None => done(),
         }
     }
@@ -353,10 +353,10 @@ impl Shard {
             .expect("a packet comes from an open connection");
         if alias == 0 || alias > connection.topic_alias_maximum {
             // [MQTT-3.3.2-8], [MQTT-3.3.2-9]
-            let because = "the topic alias is 0 or above the server's maximum";
+            let detail = "the topic alias is 0 or above the server's maximum";
             return ResolvedTopic::Refused {
                 code: ReasonCode::TopicAliasInvalid,
-                reason: because,
+                detail,
             };
         }
         let incoming = &mut connection.aliases.get_or_insert_default().incoming;
@@ -364,7 +364,7 @@ impl Shard {
             // Section 3.3.4: an unknown alias is a Protocol Error, not an invalid alias.
             let unknown = ResolvedTopic::Refused {
                 code: ReasonCode::ProtocolError,
-                reason: "the topic alias is unknown",
+                detail: "the topic alias is unknown",
             };
             return incoming
                 .get(alias)
@@ -375,7 +375,7 @@ impl Shard {
         } else {
             ResolvedTopic::Refused {
                 code: ReasonCode::QuotaExceeded,
-                reason: "the topic names of all aliases exceed the size limit",
+                detail: "the topic names of all aliases exceed the size limit",
             }
         }
     }

@@ -9,13 +9,13 @@
 //! expiry take a budget and can continue later, also after changes. An expired entry is hidden at once;
 //! [`RetainedStore::expire`] frees it. Topics must be valid, in particular without U+0000 [MQTT-1.5.4-2].
 //!
-//! Invariants: the block of the empty fence always exists; each block's keys are at or above its fence and below the
-//! next one; `ids` contains the block of every key; `deadlines` contains (`earliest`, id) of each block whose
+//! Invariants: the block of the empty first key always exists; each block's keys are at or above its first key and
+//! below the next one; `ids` contains the block of every key; `deadlines` contains (`earliest`, id) of each block whose
 //! `earliest` is not NEVER; no entry of a block expires before its `earliest`.
 
 mod block;
-mod fence;
 mod filter;
+mod first_key;
 #[cfg(test)]
 mod tests;
 
@@ -24,8 +24,8 @@ use std::collections::{BTreeMap, BTreeSet, btree_map};
 use std::ops::Bound::{Excluded, Included, Unbounded};
 
 use block::{BlockItem, BlockReader, BlockSearch, NEVER, RetainedBlock};
-use fence::FirstKey;
 use filter::{KeyVerdict, ScanFilter};
+use first_key::FirstKey;
 use foldhash::quality::RandomState;
 
 use crate::id_table::{IdMap, hash_text};
@@ -90,7 +90,7 @@ pub struct RetainedStore<V> {
 }
 
 struct Leaf<V> {
-    fence: FirstKey,
+    first_key: FirstKey,
     /// At or before the first deadline in the block.
     earliest: u64,
     block: RetainedBlock<V>,
@@ -356,9 +356,9 @@ impl<V> RetainedStore<V> {
         if !leaf.block.is_too_big() {
             return;
         }
-        let (fence, upper) = leaf.block.split(is_ascending);
+        let (first_key, upper) = leaf.block.split(is_ascending);
         let earliest = upper.earliest_expiry_ms();
-        let upper = self.add_leaf(fence, upper);
+        let upper = self.add_leaf(first_key, upper);
         self.set_earliest(upper, earliest);
         self.move_ids(upper, id, upper);
     }
@@ -378,19 +378,19 @@ impl<V> RetainedStore<V> {
 
     /// Merges a small block with the next or the previous one.
     fn join(&mut self, id: u32) {
-        let fence = self.leaf(id).fence.key();
+        let first_key = self.leaf(id).first_key.key();
         let next = self
             .index
-            .range::<[u8], _>((Excluded(fence), Unbounded))
+            .range::<[u8], _>((Excluded(first_key), Unbounded))
             .next()
             .map(|(_, &next)| next);
         if next.is_some_and(|next| self.merge_if_fits(id, next)) {
             return;
         }
-        let fence = self.leaf(id).fence.key();
+        let first_key = self.leaf(id).first_key.key();
         let before = self
             .index
-            .range::<[u8], _>((Unbounded, Excluded(fence)))
+            .range::<[u8], _>((Unbounded, Excluded(first_key)))
             .next_back()
             .map(|(_, &before)| before);
         if let Some(before) = before {
@@ -430,9 +430,9 @@ impl<V> RetainedStore<V> {
         }
     }
 
-    fn add_leaf(&mut self, fence: FirstKey, block: RetainedBlock<V>) -> u32 {
+    fn add_leaf(&mut self, first_key: FirstKey, block: RetainedBlock<V>) -> u32 {
         let leaf = Some(Box::new(Leaf {
-            fence: fence.clone(),
+            first_key: first_key.clone(),
             earliest: NEVER,
             block,
         }));
@@ -441,7 +441,7 @@ impl<V> RetainedStore<V> {
             self.blocks.len() as u32 - 1
         });
         self.blocks[id as usize] = leaf;
-        self.index.insert(fence, id);
+        self.index.insert(first_key, id);
         id
     }
 
@@ -449,7 +449,7 @@ impl<V> RetainedStore<V> {
         let leaf = self.blocks[id as usize]
             .take()
             .expect("the index refers to live blocks");
-        self.index.remove(leaf.fence.key());
+        self.index.remove(leaf.first_key.key());
         self.vacant.push(id);
         leaf
     }
@@ -459,7 +459,7 @@ impl<V> RetainedStore<V> {
             .index
             .range::<[u8], _>((Unbounded, Included(key)))
             .next_back()
-            .expect("the empty fence exists");
+            .expect("the empty first key exists");
         id
     }
 
@@ -516,7 +516,7 @@ impl<'a, V> RetainedCursor<'a, V> {
             .following
             .clone()
             .next()
-            .is_some_and(|(fence, _)| fence.key() <= target)
+            .is_some_and(|(first_key, _)| first_key.key() <= target)
         {
             self.leaf = self.retained.leaf(self.retained.leaf_of(target));
             self.following = self.retained.index.range::<[u8], _>((Excluded(target), Unbounded));

@@ -57,12 +57,12 @@ pub struct Session {
     pub drops: Option<Box<DropCounts>>,
     pub messages_received: u64,
     pub bytes_received: u64,
-    /// The session is in `Core::unfinished`.
+    /// The session is in `ShardCore::unfinished`.
     pub is_unfinished: bool,
     pub subacks: LazyDeque<PendingSubAck>,
     /// Key in the journal; 0 if the session is not durable.
     pub key: SessionKey,
-    /// The session is in `Ledger::eviction_candidates`.
+    /// The session is in `PendingRecords::eviction_candidates`.
     pub is_eviction_scheduled: bool,
 }
 

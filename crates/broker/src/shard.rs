@@ -18,7 +18,7 @@ use crate::connection::{Connection, ConnectionPhase};
 use crate::delayed::DelayedMessage;
 use crate::deliver::ShardCore;
 use crate::durable::checkpoint::RunningCheckpoint;
-use crate::durable::ledger::PendingRecords;
+use crate::durable::pending_records::PendingRecords;
 use crate::durable::record::JournalRecord;
 use crate::effect::{
     CloseCause, ConnectionEvent, DisconnectReason, Effect, NextAction, Now, Peer, ReceiveResult, ShardId,
@@ -31,7 +31,7 @@ use crate::lifecycle::ConnectionEnd;
 use crate::mail::{Envelope, Mail, MailItem};
 use crate::message::{Message, RecordLocation};
 use crate::outbox::Outbox;
-use crate::parking::PARKED_MAX;
+use crate::receipt_actions::WAITING_ACKS_MAX;
 use crate::replay::STEPS_PER_TICK;
 use crate::retained::{RetainedLimits, RetainedStore};
 use crate::route::RouteScratch;
@@ -74,7 +74,7 @@ pub struct Shard {
     pub(crate) running_checkpoint: Option<Box<RunningCheckpoint>>,
     /// Groups that continue to dispatch queued messages in the next tick.
     pub(crate) dispatching: VecDeque<GroupIndex>,
-    pub(crate) returning: ReturnQueue,
+    pub(crate) return_queue: ReturnQueue,
     /// Messages that may still be returned to groups in this tick.
     pub(crate) return_left: usize,
     /// Number of other shards that have started a checkpoint which this shard has not, and that have finished their
@@ -200,7 +200,7 @@ impl Shard {
             paused_publishers: Vec::new(),
             running_checkpoint: None,
             dispatching: VecDeque::new(),
-            returning: ReturnQueue::default(),
+            return_queue: ReturnQueue::default(),
             barriers: [0; 2],
             delayed: Vec::new(),
             free_delayed: Vec::new(),
@@ -358,7 +358,7 @@ impl Shard {
     ) -> Option<NextAction> {
         let Packet::Publish(publish) = packet else { return None };
         if let Some(connection) = self.core.connection_mut(conn)
-            && connection.parked_acks >= PARKED_MAX
+            && connection.acks_waiting_for_tap >= WAITING_ACKS_MAX
             && publish.qos != QoS::AtMostOnce
         {
             connection.is_held_by_acks = true;
@@ -625,7 +625,7 @@ impl Shard {
 
     /// Returns when `run_timers` must be called next, in monotonic milliseconds.
     pub fn next_deadline(&self) -> Option<u64> {
-        let has_rest = !(self.dispatching.is_empty() && self.returning.is_empty() && self.due.is_empty());
+        let has_rest = !(self.dispatching.is_empty() && self.return_queue.is_empty() && self.due.is_empty());
         if has_rest || !self.core.unfinished.is_empty() {
             return Some(0);
         }

@@ -6,13 +6,13 @@
 //! the group. QoS 2 messages in flight stay with their member [MQTT-4.8.2-4], [MQTT-4.8.2-5].
 //!
 //! The queue of a durable group consists of journal positions (`queue`), as do returned messages that are only in the
-//! journal (`returning`). Both are read and dispatched in parts (`queue_dispatch`).
+//! journal (`return_queue`). Both are read and dispatched in parts (`queue_dispatch`).
 
 mod dispatch;
 mod group;
 mod queue;
 mod queue_dispatch;
-mod returning;
+mod return_queue;
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ use crate::subscribe::{ParsedFilter, Subscriber};
 
 pub(crate) use group::{ShareGroup, ShareGroupMember, ShareGroups};
 pub use queue_dispatch::ReturnedMessage;
-pub(crate) use returning::{RETURNED_WINDOWS, ReturnQueue};
+pub(crate) use return_queue::{RETURNED_WINDOWS, ReturnQueue};
 
 /// Returns the home shard of a group.
 pub(crate) fn group_home(share_name: &str, filter: &str, shards: u16) -> ShardId {

@@ -114,8 +114,8 @@ impl Shard {
                 .device_of(slot)
                 .map(|_| "devices cannot use subscription identifiers"),
         };
-        if let Some(because) = refusal.filter(|_| identifier.is_some()) {
-            return self.protocol_error(now, conn, ReasonCode::SubscriptionIdentifiersNotSupported, because);
+        if let Some(detail) = refusal.filter(|_| identifier.is_some()) {
+            return self.protocol_error(now, conn, ReasonCode::SubscriptionIdentifiersNotSupported, detail);
         }
         let is_v5 = self.core.session(slot).version == ProtocolVersion::V5;
         for asked in subscribe.filters.iter() {
@@ -125,12 +125,12 @@ impl Shard {
                 }
                 Ok(ParsedFilter::Shared(_)) if asked.options.no_local => {
                     // [MQTT-3.8.3-4]
-                    let because = "No Local is not allowed in a shared subscription";
-                    return self.protocol_error(now, conn, ReasonCode::ProtocolError, because);
+                    let detail = "No Local is not allowed in a shared subscription";
+                    return self.protocol_error(now, conn, ReasonCode::ProtocolError, detail);
                 }
                 Ok(target) if is_v5 => {
-                    if let Some((code, because)) = self.missing_feature(target) {
-                        return self.protocol_error(now, conn, code, because);
+                    if let Some((code, detail)) = self.missing_feature(target) {
+                        return self.protocol_error(now, conn, code, detail);
                     }
                 }
                 _ => {}

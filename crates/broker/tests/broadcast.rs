@@ -202,3 +202,28 @@ fn subscription_between_two_messages_gets_the_second() {
         assert_eq!(w.payloads(other), ["1", "2", "3", "4", "5"]);
     }
 }
+
+/// The index of a share group is above all session slots.
+#[test]
+fn two_share_groups_of_one_filter_receive_a_batch() {
+    let mut w = World::new(1);
+    let client = w.connect(V5, "client", true, &[]);
+    for filter in ["$share/a/x", "$share/b/y", "$share/c/t", "$share/d/t"] {
+        w.subscribe(client, filter, AtMostOnce);
+    }
+    let mut bytes = Vec::new();
+    for payload in ["1", "2", "3"] {
+        Packet::Publish(Publish {
+            dup: false,
+            qos: AtMostOnce,
+            retain: false,
+            topic: "t",
+            packet_id: None,
+            properties: Properties::EMPTY,
+            payload: payload.as_bytes(),
+        })
+        .encode(V5, &mut bytes);
+    }
+    w.send_bytes(client, &bytes);
+    assert_eq!(w.payloads(client), ["1", "1", "2", "2", "3", "3"]);
+}

@@ -177,8 +177,8 @@ impl Journal {
             .unwrap_or_else(PoisonError::into_inner)
             .take();
         let result = thread.map_or(Ok(()), |thread| {
-            let because = "the commit thread panicked".to_owned();
-            thread.join().unwrap_or(Err(FlushError::Failed { reason: because }))
+            let reason = "the commit thread panicked".to_owned();
+            thread.join().unwrap_or(Err(FlushError::Failed { reason }))
         });
         self.inner.fetcher.stop();
         result

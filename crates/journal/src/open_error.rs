@@ -133,11 +133,8 @@ impl fmt::Display for OpenError {
                 "{file} has format version {version}; this program supports versions up to {FORMAT_VERSION}. Use the version of \
      tidewire that wrote it, or a later one"
             ),
-            OpenError::Replay {
-                position,
-                reason: because,
-            } => {
-                write!(f, "cannot replay the record at position {position}: {because}")
+            OpenError::Replay { position, reason } => {
+                write!(f, "cannot replay the record at position {position}: {reason}")
             }
         }
     }

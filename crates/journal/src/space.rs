@@ -59,7 +59,7 @@ impl fmt::Display for Shortage {
                 "the disk has {free_bytes} bytes free, but the next segment needs {needed_bytes} bytes besides the \
                  {reserve_bytes} bytes that are reserved"
             ),
-            Shortage::Disk { reason: because } => write!(f, "cannot create the next segment: {because}"),
+            Shortage::Disk { reason } => write!(f, "cannot create the next segment: {reason}"),
         }
     }
 }

@@ -107,15 +107,11 @@ impl LogStatus {
         if self.health() == LogHealth::Ok {
             return LogState::Ok;
         }
-        let because = self.reason.lock().unwrap_or_else(PoisonError::into_inner);
+        let reason = self.reason.lock().unwrap_or_else(PoisonError::into_inner);
         match self.health() {
             LogHealth::Ok => LogState::Ok,
-            LogHealth::Full => LogState::Full {
-                reason: because.clone(),
-            },
-            LogHealth::Failed => LogState::Failed {
-                reason: because.clone(),
-            },
+            LogHealth::Full => LogState::Full { reason: reason.clone() },
+            LogHealth::Failed => LogState::Failed { reason: reason.clone() },
         }
     }
 
@@ -125,12 +121,12 @@ impl LogStatus {
         if self.is_failed() {
             return;
         }
-        let (health, because) = match state {
+        let (health, reason) = match state {
             LogState::Ok => (LogHealth::Ok, String::new()),
-            LogState::Full { reason: because } => (LogHealth::Full, because),
-            LogState::Failed { reason: because } => (LogHealth::Failed, because),
+            LogState::Full { reason } => (LogHealth::Full, reason),
+            LogState::Failed { reason } => (LogHealth::Failed, reason),
         };
-        *text = because;
+        *text = reason;
         self.health.store(health as u8, Release);
     }
 

@@ -34,8 +34,8 @@ pub enum FlushError {
 impl fmt::Display for FlushError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            FlushError::Full { reason: because } => write!(f, "journal is full: {because}"),
-            FlushError::Failed { reason: because } => write!(f, "journal has failed: {because}"),
+            FlushError::Full { reason } => write!(f, "journal is full: {reason}"),
+            FlushError::Failed { reason } => write!(f, "journal has failed: {reason}"),
         }
     }
 }
@@ -206,7 +206,7 @@ impl LogWriter {
 
     fn check_failed(&self) -> Result<(), FlushError> {
         match self.status.state() {
-            LogState::Failed { reason: because } => Err(FlushError::Failed { reason: because }),
+            LogState::Failed { reason } => Err(FlushError::Failed { reason }),
             _ => Ok(()),
         }
     }
@@ -363,8 +363,8 @@ impl LogWriter {
             }
             Err(CheckpointReplaceError { error, is_sync }) => {
                 if is_sync {
-                    let because = format!("syncing the checkpoint: {error}");
-                    self.status.set_state(LogState::Failed { reason: because });
+                    let reason = format!("syncing the checkpoint: {error}");
+                    self.status.set_state(LogState::Failed { reason });
                 }
                 Err(error)
             }
@@ -379,16 +379,14 @@ impl LogWriter {
                 Ok(())
             }
             Err(WriteStop::Full(shortage)) => {
-                let because = shortage.to_string();
+                let reason = shortage.to_string();
                 self.publish(Some(shortage));
-                Err(FlushError::Full { reason: because })
+                Err(FlushError::Full { reason })
             }
-            Err(WriteStop::Failed(because)) => {
-                self.status.set_state(LogState::Failed {
-                    reason: because.clone(),
-                });
+            Err(WriteStop::Failed(reason)) => {
+                self.status.set_state(LogState::Failed { reason: reason.clone() });
                 self.queue.clear();
-                Err(FlushError::Failed { reason: because })
+                Err(FlushError::Failed { reason })
             }
         }
     }

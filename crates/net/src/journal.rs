@@ -12,7 +12,7 @@ use std::thread;
 use std::time::Duration;
 
 use ::journal::{Journal, LogBatch, LogHealth, LogStats, Lsn, ReadError, RecordLog};
-use broker::durable::moves::MovePart;
+use broker::durable::compaction::MovePart;
 use broker::durable::record::RecordPosition;
 use broker::durable::recovery::RecoveredState;
 use broker::durable::restore::{RestoreCounts, restore};

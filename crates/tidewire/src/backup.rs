@@ -24,7 +24,7 @@ use journal::inspect::{InspectError, copy_around};
 use storage::copy::sync_directory;
 
 use crate::config::files::chain;
-use crate::journal_command::holdings::{JournalSummary, count};
+use crate::journal_command::summary::{JournalSummary, count};
 use crate::journal_command::{data_dir_args, readable_bytes};
 use crate::output::{EXIT_FAILURE, fail, print};
 use crate::stores;
@@ -151,7 +151,7 @@ fn report(what: &str, from: &Path, to: &Path, result: Result<CopyResult, String>
     if let Some(bytes) = copied.platform_bytes {
         let _ = writeln!(text, "of the device platform: {}, verified", readable_bytes(bytes));
     }
-    let _ = writeln!(text, "{HOLDS}{}", copied.holdings);
+    let _ = writeln!(text, "{HOLDS}{}", copied.summary);
     print(&text)
 }
 
@@ -172,7 +172,7 @@ struct CopyResult {
     files: Vec<String>,
     integration: BackedUpBuffers,
     platform_bytes: Option<u64>,
-    holdings: JournalSummary,
+    summary: JournalSummary,
 }
 
 /// Buffers of actions.
@@ -210,14 +210,14 @@ fn copy_all(from: &Path, to: &Path) -> Result<CopyResult, String> {
     let integration = copy_integration(from, to, &mut files)?;
     let platform_bytes = devices::backup::copy_to(from, to).map_err(|error| chain(&error))?;
     timeseries::copy_to(from, api::HISTORY_NAME, to).map_err(|error| chain(&error))?;
-    let (report, holdings) = JournalSummary::read(to).map_err(|error| chain(&error))?;
+    let (report, summary) = JournalSummary::read(to).map_err(|error| chain(&error))?;
     Ok(CopyResult {
         segments: report.segments.len(),
         journal_bytes: report.file_bytes,
         files,
         integration,
         platform_bytes,
-        holdings,
+        summary,
     })
 }
 

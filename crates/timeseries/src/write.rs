@@ -88,12 +88,12 @@ impl ColumnStore {
 
 impl StoreState {
     #[inline]
-    fn put(&mut self, series: SeriesIndex, point: &Point<'_>, kept: PointDestination) {
+    fn put(&mut self, series: SeriesIndex, point: &Point<'_>, destination: PointDestination) {
         let Point { ts_ms, value, .. } = *point;
-        if kept != PointDestination::HistoryOnly {
+        if destination != PointDestination::HistoryOnly {
             self.catalog.offer_latest(series, ts_ms, value);
         }
-        if kept == PointDestination::LatestOnly {
+        if destination == PointDestination::LatestOnly {
             return self.mark_changed(series);
         }
         let slot = &mut self.catalog.series[series.index()].slot;

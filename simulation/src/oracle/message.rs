@@ -189,10 +189,10 @@ impl Oracle {
         }
     }
 
-    fn check_order_in_tap(&mut self, kept: &[u64]) {
+    fn check_order_in_tap(&mut self, stored: &[u64]) {
         let mut last: BTreeMap<(ClientIndex, &str, QoS), u64> = BTreeMap::new();
         let mut problem = None;
-        for message in kept.iter().filter_map(|serial| self.message(*serial)) {
+        for message in stored.iter().filter_map(|serial| self.message(*serial)) {
             if message.repeated.is_some() || message.is_will || message.delay_ms.is_some() {
                 continue;
             }

@@ -244,13 +244,13 @@ impl World {
     /// Reports messages of the server that are stored now.
     pub(super) fn report_server_messages(&mut self, worker: usize) {
         let Some(node) = &self.node else { return };
-        let kept = std::mem::take(
+        let stored = std::mem::take(
             &mut *node.workers[worker]
                 .stored_serials
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner),
         );
-        for serial in kept {
+        for serial in stored {
             self.trace.line(|| format!("message of the server stored: {serial}"));
             self.oracle.acked(serial, true);
         }

@@ -131,7 +131,7 @@ async fn part(
         return Err(problem.expected(format!("0 to {PAYLOAD_BYTES_MAX}")));
     }
     let range = WaitingRange {
-        from: CursorPosition::parse(query.cursor.as_deref())?.to_slot()? as usize,
+        from: CursorPosition::parse(query.cursor.as_deref())?.to_number()? as usize,
         limit: paging::limit(query.limit)?,
         payload_bytes_max,
     };
@@ -153,7 +153,7 @@ async fn part(
         items: found.items.into_iter().map(view).collect(),
         messages: found.messages,
         unlisted: found.unlisted,
-        cursor: found.next.map(|next| CursorPosition::slot(0, next as u32).to_text()),
+        cursor: found.next.map(|next| CursorPosition::number(0, next as u32).to_text()),
     }))
 }
 

@@ -177,9 +177,9 @@ pub fn on_connack(
         permit(publisher, group, connack.properties)?;
     }
     // MQTT 3.1 does not report whether the session is present.
-    let is_kept = connack.session_present || group.version == ProtocolVersion::V3_1 && group.keeps_session();
-    resume(slot, client, cx, is_kept);
-    if group.group.subscribe.is_empty() || is_kept && client.has_subscribed {
+    let has_session = connack.session_present || group.version == ProtocolVersion::V3_1 && group.keeps_session();
+    resume(slot, client, cx, has_session);
+    if group.group.subscribe.is_empty() || has_session && client.has_subscribed {
         set_ready(slot, client, cx);
     } else {
         subscribe(slot, client, cx);
@@ -223,8 +223,8 @@ fn permit(publisher: &mut LoadPublisher, group: &GroupPlan, properties: Properti
 }
 
 /// Continues what an earlier connection left unfinished, or drops it if the session is lost.
-fn resume(slot: ClientSlot, client: &mut LoadClient, cx: &mut LoadContext, is_kept: bool) {
-    if is_kept {
+fn resume(slot: ClientSlot, client: &mut LoadClient, cx: &mut LoadContext, has_session: bool) {
+    if has_session {
         publish::send_again(slot, client, cx);
         return;
     }

@@ -337,9 +337,9 @@ impl LinkWebSocket {
         };
         self.is_open = true;
         let mut rest = std::mem::take(&mut self.response).split_off(end);
-        let kept = self.unwrapper.unwrap(&mut rest, &mut self.masks, &mut self.pending)?;
-        buffer[..kept].copy_from_slice(&rest[..kept]);
-        Ok(kept)
+        let data_bytes = self.unwrapper.unwrap(&mut rest, &mut self.masks, &mut self.pending)?;
+        buffer[..data_bytes].copy_from_slice(&rest[..data_bytes]);
+        Ok(data_bytes)
     }
 }
 

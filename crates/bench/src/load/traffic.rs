@@ -54,13 +54,13 @@ fn read_once(
     cx: &mut LoadContext,
     buffer: &mut Vec<u8>,
 ) -> Result<bool, String> {
-    let kept = client.rest.len();
-    if buffer.len() < kept + READ_BYTES / 2 {
-        buffer.resize(kept + READ_BYTES, 0);
+    let rest_bytes = client.rest.len();
+    if buffer.len() < rest_bytes + READ_BYTES / 2 {
+        buffer.resize(rest_bytes + READ_BYTES, 0);
     }
-    buffer[..kept].copy_from_slice(&client.rest);
+    buffer[..rest_bytes].copy_from_slice(&client.rest);
     let Some(link) = &mut client.link else { return Ok(false) };
-    let (size, may_go_on) = match link.read(&mut buffer[kept..])? {
+    let (size, may_go_on) = match link.read(&mut buffer[rest_bytes..])? {
         LinkInput::Bytes(size) => (size, true),
         LinkInput::Drained(size) => (size, client.is_peer_closed && size > 0),
         LinkInput::Closed => return Err("the server closed the connection".into()),
@@ -77,7 +77,7 @@ fn read_once(
     cx.now_ns = cx.plan.clock.now_ns();
     client.last_in_ns = cx.now_ns;
     cx.meter.interval.counts.bytes_in += size as u64;
-    let all = &buffer[..kept + size];
+    let all = &buffer[..rest_bytes + size];
     let before = cx.meter.interval.counts.received;
     let (used, _) = receive::take_packets(slot, client, cx, all)?;
     if cx.meter.interval.counts.received > before {

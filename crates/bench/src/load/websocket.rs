@@ -130,12 +130,12 @@ pub struct Unwrapper {
 impl Unwrapper {
     /// Moves the data in `bytes` to their beginning and returns its length. Answers to pings are appended to `out`.
     pub fn unwrap(&mut self, bytes: &mut [u8], masks: &mut Masks, out: &mut Vec<u8>) -> Result<usize, String> {
-        let (mut at, mut kept) = (0, 0);
+        let (mut at, mut data_bytes) = (0, 0);
         loop {
             if !self.is_in_frame {
                 at += self.take_header(&bytes[at..])?;
                 if !self.is_in_frame {
-                    return Ok(kept);
+                    return Ok(data_bytes);
                 }
             }
             let size = usize::try_from(self.remaining)
@@ -144,13 +144,13 @@ impl Unwrapper {
             if self.opcode >= CLOSE {
                 self.control.extend_from_slice(&bytes[at..at + size]);
             } else {
-                bytes.copy_within(at..at + size, kept);
-                kept += size;
+                bytes.copy_within(at..at + size, data_bytes);
+                data_bytes += size;
             }
             at += size;
             self.remaining -= size as u64;
             if self.remaining > 0 {
-                return Ok(kept);
+                return Ok(data_bytes);
             }
             self.end_frame(masks, out);
         }
@@ -258,8 +258,8 @@ mod tests {
             let (mut data, mut answers) = (Vec::new(), Vec::new());
             for part in wire.chunks(size) {
                 let mut part = part.to_vec();
-                let kept = unwrapper.unwrap(&mut part, &mut masks, &mut answers).unwrap();
-                data.extend(&part[..kept]);
+                let data_bytes = unwrapper.unwrap(&mut part, &mut masks, &mut answers).unwrap();
+                data.extend(&part[..data_bytes]);
             }
             assert_eq!((&data, unwrapper.is_closed), (&expected, true), "cut at {size}");
             assert_eq!((answers[0], answers[1], answers.len()), (0x8A, 0x82, 8));

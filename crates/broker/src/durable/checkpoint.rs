@@ -15,11 +15,11 @@ use mqtt::QoS;
 
 use crate::deliver::ShardCore;
 use crate::durable::cold::ColdEntries;
+use crate::durable::compaction::{CheckpointMoves, MovePart};
 use crate::durable::entry_list::entry_of;
 use crate::durable::journaling::session_record;
-use crate::durable::ledger::PendingRecords;
-use crate::durable::moves::{CheckpointMoves, MovePart};
 use crate::durable::pages::Pages;
+use crate::durable::pending_records::PendingRecords;
 use crate::durable::record::{
     Entries, GroupKey, JournalRecord, PageRefs, Positions, RecordPosition, Seq, SessionEntry, SessionKey, Targets,
     WITH_TAP,

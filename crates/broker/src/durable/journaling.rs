@@ -17,7 +17,7 @@ use mqtt::{PacketId, PacketType, QoS, ReasonCode};
 
 use crate::connection::ConnectionPhase;
 use crate::deliver::{DeliveryOptions, EncodedForms, SessionLink, ShardCore};
-use crate::durable::ledger::CommitAction;
+use crate::durable::pending_records::CommitAction;
 use crate::durable::record;
 use crate::durable::record::{
     GroupKey, JournalRecord, MessageRecord, Recipient, RecordPosition, RecordTarget, RetainedTerms, Seq, SessionKey,
@@ -26,7 +26,7 @@ use crate::durable::record::{
 use crate::effect::{Effect, Now};
 use crate::fault::{Fault, is_planted};
 use crate::message::{Message, Publication, RecordLocation};
-use crate::parking::PendingAck;
+use crate::receipt_actions::PendingAck;
 use crate::session::{RetainedReplay, Session, SessionWill, Subscription, SubscriptionKind};
 use crate::shard::Shard;
 use crate::slots::{ConnSlot, GroupIndex, SessionSlot};
@@ -297,7 +297,7 @@ impl Shard {
             connection.waiting_acks += 1;
             return ledger.wait(CommitAction::Ack(ack));
         }
-        self.acknowledge_or_park(ack);
+        self.acknowledge_or_wait(ack);
     }
 
     /// Records the terms of a CONNECT. The session becomes or stays durable. That includes a session with a new expiry

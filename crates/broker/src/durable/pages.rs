@@ -16,7 +16,7 @@
 //!   record and its oldest message; the journal keeps everything from the older of the two. A page that is written or
 //!   loaded during a checkpoint registers both (`PendingRecords::oldest_mentioned`).
 //! - A page with old messages is loaded for the checkpoint only; its messages are moved, and the page is written again
-//!   (`moves.rs`).
+//!   (`compaction.rs`).
 //! - A crash may lose the record of a loaded page whose messages were sent already. Recovery loads pages as far as
 //!   messages may have been sent (`restore.rs`).
 //! - Messages of shared subscriptions are not paged, because they may have to return to their group. Neither are the
@@ -30,7 +30,7 @@ use crate::deliver::ShardCore;
 use crate::durable::cold::ColdEntries;
 use crate::durable::entry::StoredEntry;
 use crate::durable::entry_list::{EntryList, TaggedEntry};
-use crate::durable::ledger::PendingRecords;
+use crate::durable::pending_records::PendingRecords;
 use crate::durable::record::{JournalRecord, PackedEntries, PageRef, RecordPosition, Seq, SessionKey};
 use crate::message::RecordLocation;
 use crate::outgoing::DeliveryTag;

@@ -42,14 +42,14 @@ fn counts_above_255_return_to_zero() {
 fn publisher_sees_a_subscription_that_happened_before() {
     let interest = Interest::new(3, 1);
     for round in 0..200 {
-        let (topic, is_told) = (format!("t/{round}"), AtomicBool::new(false));
+        let (topic, is_announced) = (format!("t/{round}"), AtomicBool::new(false));
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 let mut counts = InterestCounts::new(2);
                 counts.add(&interest, &topic);
-                is_told.store(true, Ordering::Release);
+                is_announced.store(true, Ordering::Release);
             });
-            while !is_told.load(Ordering::Acquire) {
+            while !is_announced.load(Ordering::Acquire) {
                 std::hint::spin_loop();
             }
             assert_ne!(interest.mask(&topic) & 0b100, 0);

@@ -12,7 +12,7 @@
 use std::cmp::Ordering;
 use std::ops::Range;
 
-use super::fence::FirstKey;
+use super::first_key::FirstKey;
 
 /// Deadline of entries that do not expire.
 pub(super) const NEVER: u64 = u64::MAX;

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use crate::deliver::EncodedForms;
 use crate::durable::cold::{FETCHES_MAX, publication_of};
-use crate::durable::ledger::CommitAction;
+use crate::durable::pending_records::CommitAction;
 use crate::durable::record::{GroupKey, JournalRecord, RecordPosition, SessionKey};
 use crate::effect::{DropReason, Effect, FetchPurpose, Now};
 use crate::mail::SessionRef;

@@ -1,6 +1,6 @@
 //! Tests durable share groups: queued messages, deliveries to members, returned messages, and recovery after a crash.
 
-use tidewire_broker::durable::moves::MovePart;
+use tidewire_broker::durable::compaction::MovePart;
 use tidewire_broker::durable::recovery::RecoveredState;
 use tidewire_broker::*;
 

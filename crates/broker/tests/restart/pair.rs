@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use journal::{Lsn, RecordLog};
-use tidewire_broker::durable::moves::MovePart;
+use tidewire_broker::durable::compaction::MovePart;
 use tidewire_broker::durable::record::RecordPosition;
 use tidewire_broker::durable::recovery::{RecoveredState, Recovery};
 use tidewire_broker::*;

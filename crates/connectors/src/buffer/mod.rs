@@ -696,19 +696,17 @@ impl BufferInner {
             return Some(BufferFull::Disk { reason: reason.clone() });
         }
         let max_bytes = self.config.quota_bytes();
-        let (used, kept) = (queue.used_bytes(), queue.stored_bytes());
+        let (used, stored) = (queue.used_bytes(), queue.stored_bytes());
         // An empty buffer accepts a chunk of any size. Otherwise a long message would wait for ever.
         let is_above = used >= max_bytes || (used > 0 && used + bytes > max_bytes);
-        if is_above || (kept > used && kept + bytes > max_bytes + evicted_bytes_max(max_bytes)) {
+        if is_above || (stored > used && stored + bytes > max_bytes + evicted_bytes_max(max_bytes)) {
             return Some(BufferFull::Quota { max_bytes });
         }
         let journal = self.journal.as_ref()?;
         if journal.health() != LogHealth::Ok {
             return match journal.state() {
                 LogState::Ok => None,
-                LogState::Full { reason: because } | LogState::Failed { reason: because } => {
-                    Some(BufferFull::Disk { reason: because })
-                }
+                LogState::Full { reason } | LogState::Failed { reason } => Some(BufferFull::Disk { reason }),
             };
         }
         (journal.backlog_bytes() > BACKLOG_BYTES_MAX).then_some(BufferFull::DiskTooSlow)

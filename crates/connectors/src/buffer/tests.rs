@@ -303,22 +303,22 @@ fn overflow_policies_drop_and_count_records() {
                 opened.wait(ticket);
             }
             let stats = opened.buffer.stats();
-            let mut kept = opened.numbers();
-            while (kept.len() as u64) < stats.unread_records {
+            let mut numbers = opened.numbers();
+            while (numbers.len() as u64) < stats.unread_records {
                 opened.progress.recv_timeout(PATIENCE).expect("a commit");
-                kept.extend(opened.numbers());
+                numbers.extend(opened.numbers());
             }
             let dropped = stats.dropped_oldest + stats.dropped_newest;
             assert_eq!(
-                kept.len() as u64 + dropped,
+                numbers.len() as u64 + dropped,
                 u64::from(total),
                 "{mode:?} {overflow:?} {stats:?}"
             );
-            assert!(dropped > 0 && !kept.is_empty());
-            assert!(kept.is_sorted());
+            assert!(dropped > 0 && !numbers.is_empty());
+            assert!(numbers.is_sorted());
             match overflow {
-                Overflow::DropOldest => assert_eq!(kept.last(), Some(&(total - 1)), "{mode:?}"),
-                _ => assert_eq!(kept, range(0..kept.len() as u32), "{mode:?}"),
+                Overflow::DropOldest => assert_eq!(numbers.last(), Some(&(total - 1)), "{mode:?}"),
+                _ => assert_eq!(numbers, range(0..numbers.len() as u32), "{mode:?}"),
             }
         }
     }

@@ -687,10 +687,10 @@ async fn records_dropped_by_a_full_buffer_reach_the_fallback() {
                     && stats.fallback_stored == stats.dropped.total()
             })
             .await;
-            let (dropped, kept) = (collector.taken(), action.stats().queued_messages);
+            let (dropped, queued) = (collector.taken(), action.stats().queued_messages);
             assert!(
-                dropped.len() > 10_000 && kept > 1000,
-                "{mode:?} {overflow:?} {} {kept}",
+                dropped.len() > 10_000 && queued > 1000,
+                "{mode:?} {overflow:?} {} {queued}",
                 dropped.len()
             );
             match overflow {

@@ -355,9 +355,9 @@ impl Host for PlatformCall<'_> {
         values: &[KeyValue<'_>],
         saving: SaveOptions,
     ) -> Result<(), NodeError> {
-        if let Some(kept) = saving.storage {
+        if let Some(target) = saving.storage {
             // Only values in the history count as storage and have a time to live.
-            let is_history = kept != PointDestination::LatestOnly;
+            let is_history = target != PointDestination::LatestOnly;
             let limited = self.limited_tenant(entity).filter(|_| is_history);
             if limited.is_some_and(|tenant| self.is_off(tenant, ApiFeature::Storage)) {
                 return Err(NodeError::new("DB storage writes are disabled due to API limits!"));
@@ -370,7 +370,7 @@ impl Host for PlatformCall<'_> {
             self.take_budget(bytes)?;
             self.core.pending.reserve_point_bytes(tenant, bytes);
             let ttl_s = ttl_seconds(saving.ttl_s);
-            let storage = PointStorage { target: kept, ttl_s };
+            let storage = PointStorage { target, ttl_s };
             for value in values {
                 self.core
                     .pending

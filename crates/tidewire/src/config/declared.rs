@@ -192,13 +192,13 @@ fn tables<T: Definition>(
     let declaration = |(name, table): (&String, &Table<T>)| {
         let origin = origin_of(section, name, effective);
         let key = format!("{section}.{name}");
-        let told = format!("{key} ({origin})");
-        places.insert(told.clone(), (origin, Some(key)));
+        let origin_text = format!("{key} ({origin})");
+        places.insert(origin_text.clone(), (origin, Some(key)));
         // Unreadable definitions were reported with their tables.
         let definition = table.definition(name).ok()?;
         Some(Declaration {
             definition,
-            origin: told,
+            origin: origin_text,
         })
     };
     tables.iter().filter_map(declaration).collect()
@@ -233,11 +233,11 @@ fn rule_file(path: &Path) -> Result<Declaration<RuleDefinition>, Vec<ConfigDiagn
     let text = read_bounded(path).map_err(|error| vec![at(1, format!("cannot read the file: {error}"))])?;
     let name = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
     let rule = read_rule(&text, name).map_err(|problems| {
-        let told = problems.into_iter().map(|problem| match problem.column {
+        let problems = problems.into_iter().map(|problem| match problem.column {
             Some(column) => at(problem.line, format!("column {column}: {}", problem.message)),
             None => at(problem.line, problem.message),
         });
-        told.collect::<Vec<_>>()
+        problems.collect::<Vec<_>>()
     })?;
     Ok(Declaration {
         definition: rule,

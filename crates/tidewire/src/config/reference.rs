@@ -71,8 +71,12 @@ fn reference_entry(path: &str, def: &OptionDef) -> String {
 
 /// Returns the anchor of a heading as mdBook and GitHub derive it.
 pub fn anchor(heading: &str) -> String {
-    let is_kept = |character: &char| character.is_alphanumeric() || matches!(character, '_' | '-');
-    heading.chars().filter(is_kept).flat_map(char::to_lowercase).collect()
+    let is_anchor_character = |character: &char| character.is_alphanumeric() || matches!(character, '_' | '-');
+    heading
+        .chars()
+        .filter(is_anchor_character)
+        .flat_map(char::to_lowercase)
+        .collect()
 }
 
 fn type_text(def: &OptionDef) -> String {

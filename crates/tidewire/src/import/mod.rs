@@ -21,7 +21,7 @@ use journal::{DIRECTORY_NAME, LogBatch, LogConfig, RecordLog, StorageDirectory};
 
 use crate::config::files::chain;
 use crate::journal_command::data_dir_args;
-use crate::journal_command::holdings::{JournalSummary, count};
+use crate::journal_command::summary::{JournalSummary, count};
 use crate::output::{EXIT_FAILURE, fail, print};
 use convert::{Conversion, NotImported};
 use mosquitto::Database;
@@ -88,8 +88,8 @@ fn import(file: &Path, data_dir: &Path) -> Result<String, String> {
     let unfinished = data_dir.join(UNFINISHED);
     let left = write(&database, &unfinished, now_unix_ms)?;
     put_in_place(&unfinished, &target)?;
-    let (_, holdings) = JournalSummary::read(data_dir).map_err(|error| chain(&error))?;
-    Ok(report(file, &target, &holdings, &left))
+    let (_, summary) = JournalSummary::read(data_dir).map_err(|error| chain(&error))?;
+    Ok(report(file, &target, &summary, &left))
 }
 
 fn write(database: &Database<'_>, directory: &Path, now_unix_ms: u64) -> Result<NotImported, String> {
@@ -135,9 +135,9 @@ fn put_in_place(unfinished: &Path, target: &Path) -> Result<(), String> {
     rename().map_err(|error| format!("cannot create {}: {error}", target.display()))
 }
 
-fn report(file: &Path, target: &Path, holdings: &JournalSummary, left: &NotImported) -> String {
+fn report(file: &Path, target: &Path, summary: &JournalSummary, left: &NotImported) -> String {
     let mut text = format!("imported {} into {}\n", file.display(), target.display());
-    let _ = writeln!(text, "contents: {holdings}");
+    let _ = writeln!(text, "contents: {summary}");
     let unrouted = left.released_by_arrival;
     if unrouted > 0 {
         let messages = count(unrouted, "message");

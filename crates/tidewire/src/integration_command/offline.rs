@@ -134,7 +134,7 @@ fn event(own: &ArgMatches) -> Result<Option<Value>, ApiError> {
 
 /// Every mistake of a rule file with the line that has it.
 pub fn wrong_file(file: &str, source: &str, problems: &[FileProblem]) -> ApiError {
-    let told: Vec<String> = problems
+    let messages: Vec<String> = problems
         .iter()
         .map(|problem| {
             let FileProblem { line, column, message } = problem;
@@ -145,7 +145,7 @@ pub fn wrong_file(file: &str, source: &str, problems: &[FileProblem]) -> ApiErro
             )
         })
         .collect();
-    ApiError::Usage(told.join("\n"))
+    ApiError::Usage(messages.join("\n"))
 }
 
 /// The line, and under it a mark at the column.
@@ -168,8 +168,8 @@ mod tests {
     fn a_mistake_is_pointed_at() {
         let source = "-- name: x\nSELECT *\nFORM \"t\"\n";
         let problems = read_rule(source, "r").expect_err("a mistake");
-        let told = wrong_file("r.sql", source, &problems).to_string();
-        assert!(told.starts_with("r.sql:3:1: found"), "{told}");
-        assert!(told.ends_with("\n   3 | FORM \"t\"\n     | ^"), "{told}");
+        let message = wrong_file("r.sql", source, &problems).to_string();
+        assert!(message.starts_with("r.sql:3:1: found"), "{message}");
+        assert!(message.ends_with("\n   3 | FORM \"t\"\n     | ^"), "{message}");
     }
 }

@@ -8,27 +8,27 @@ use journal::inspect::{InspectionReport, SegmentReport};
 use journal::{Damage, OpenError};
 use serde_json::{Value, json};
 
-use super::holdings::{JournalSummary, count};
+use super::summary::{JournalSummary, count};
 use super::{OutputForm, readable_bytes, show};
 use crate::config::files::chain;
 use crate::output::{EXIT_FAILURE, print, print_error};
 
 /// Prints the contents and the damage of a journal.
 pub fn inspect(data_dir: &Path, form: OutputForm) -> Result<ExitCode, String> {
-    let (report, holdings) = JournalSummary::read(data_dir).map_err(|error| chain(&error))?;
+    let (report, summary) = JournalSummary::read(data_dir).map_err(|error| chain(&error))?;
     Ok(match form {
-        OutputForm::Text => print(&text(data_dir, &report, &holdings)),
-        OutputForm::Json => print(&format!("{}\n", json(data_dir, &report, &holdings))),
+        OutputForm::Text => print(&text(data_dir, &report, &summary)),
+        OutputForm::Json => print(&format!("{}\n", json(data_dir, &report, &summary))),
     })
 }
 
 /// Fails if anything is wrong.
 pub fn verify(data_dir: &Path, form: OutputForm) -> Result<ExitCode, String> {
-    let (report, holdings) = JournalSummary::read(data_dir).map_err(|error| chain(&error))?;
+    let (report, summary) = JournalSummary::read(data_dir).map_err(|error| chain(&error))?;
     if form == OutputForm::Json {
-        print(&format!("{}\n", json(data_dir, &report, &holdings)));
+        print(&format!("{}\n", json(data_dir, &report, &summary)));
     }
-    let problems: Vec<String> = problems(&report).chain(holdings.problem).collect();
+    let problems: Vec<String> = problems(&report).chain(summary.problem).collect();
     for problem in &problems {
         print_error(problem);
     }
@@ -61,7 +61,7 @@ fn problems(report: &InspectionReport) -> impl Iterator<Item = String> + '_ {
     })
 }
 
-fn text(data_dir: &Path, report: &InspectionReport, holdings: &JournalSummary) -> String {
+fn text(data_dir: &Path, report: &InspectionReport, summary: &JournalSummary) -> String {
     let mut text = String::new();
     let id = report.journal_id.map_or("unknown".into(), |id| format!("{id:016x}"));
     let mut line = |name: &str, value: String| _ = writeln!(text, "{name:<12}{value}");
@@ -95,8 +95,8 @@ fn text(data_dir: &Path, report: &InspectionReport, holdings: &JournalSummary) -
             format!("{bytes} incomplete bytes at the end, which the next start removes"),
         );
     }
-    line("contents", holdings.to_string());
-    for (kind, number) in &holdings.kinds {
+    line("contents", summary.to_string());
+    for (kind, number) in &summary.kinds {
         line("", format!("{number:>12} {kind}"));
     }
     for segment in &report.segments {
@@ -126,7 +126,7 @@ fn segment_text(segment: &SegmentReport) -> String {
     )
 }
 
-fn json(data_dir: &Path, report: &InspectionReport, holdings: &JournalSummary) -> Value {
+fn json(data_dir: &Path, report: &InspectionReport, summary: &JournalSummary) -> Value {
     let segments = report.segments.iter().map(|segment| {
         json!({
             "name": segment.name,
@@ -150,7 +150,7 @@ fn json(data_dir: &Path, report: &InspectionReport, holdings: &JournalSummary) -
         "file_bytes": report.file_bytes,
         "torn_bytes": report.torn_bytes,
         "segments": segments.collect::<Vec<_>>(),
-        "contents": holdings.json(),
+        "contents": summary.json(),
         "problems": problems(report).collect::<Vec<_>>(),
     })
 }

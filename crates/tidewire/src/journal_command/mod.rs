@@ -3,9 +3,9 @@
 //! Inspecting and verifying work while a server uses the journal. Repairing needs exclusive access. It does not ask
 //! for confirmation and destroys no data: it first copies everything that it removes.
 
-pub mod holdings;
 mod inspect;
 mod repair;
+pub mod summary;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

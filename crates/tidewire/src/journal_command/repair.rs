@@ -9,7 +9,7 @@ use broker::durable::record::{JournalRecord, RecordPosition};
 use journal::inspect::{InspectError, LostRange, LostThing, RepairMode, RepairOptions, RepairReport, repair_log};
 use serde_json::{Value, json};
 
-use super::holdings::{JournalSummary, kind_of};
+use super::summary::{JournalSummary, kind_of};
 use super::{OutputForm, show};
 use crate::config::files::chain;
 use crate::output::print;
@@ -68,8 +68,8 @@ pub fn repair(data_dir: &Path, request: &RepairRequest, form: OutputForm) -> Res
     let mut text = text(data_dir, &repaired, &accepted, mode);
     let has_changed = |one: &RepairedLog| one.log.is_journal && !one.report.is_empty() && !one.report.is_emptied;
     if mode == RepairMode::Repair && repaired.iter().any(has_changed) {
-        let (_, holdings) = JournalSummary::read(data_dir).map_err(|error| chain(&error))?;
-        let _ = writeln!(text, "contents: {holdings}");
+        let (_, summary) = JournalSummary::read(data_dir).map_err(|error| chain(&error))?;
+        let _ = writeln!(text, "contents: {summary}");
     }
     Ok(print(&text))
 }

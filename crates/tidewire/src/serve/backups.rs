@@ -441,14 +441,14 @@ fn end(own: &Mutex<BackupsState>, directory: &Path, name: &str, said: &str, comp
         let mut state = lock(own);
         let Some(running) = state.running.as_mut() else { return };
         let ended = running.child.wait();
-        let kept = match ended {
+        let result = match ended {
             _ if running.is_cancelled => Err(None),
             Ok(status) if status.success() => keep(directory, name, backup::summary_line(said)).map_err(Some),
             Ok(_) if !complaint.trim().is_empty() => Err(Some(output::error_output_of(complaint).to_owned())),
             Ok(status) => Err(Some(format!("the backup process ended with {status}"))),
             Err(error) => Err(Some(format!("the backup process is missing: {error}"))),
         };
-        match kept {
+        match result {
             Ok(()) => {
                 tracing::info!(name, "a backup was made");
                 (state.running, state.failure) = (None, None);

@@ -316,10 +316,10 @@ impl BenchmarkProcess {
         let ended = self.wait();
         let _ = progress.join();
         let complaints = complaints.join().unwrap_or_default();
-        let kept = ended.and_then(|()| self.keep());
+        let result = ended.and_then(|()| self.keep());
         let mut state = lock(&self.state);
         let running = state.running.take();
-        let Err(reason) = kept else { return };
+        let Err(reason) = result else { return };
         let reason = match complaints.trim() {
             "" => reason,
             complaints => complaints.to_owned(),
@@ -359,9 +359,9 @@ impl BenchmarkProcess {
             is_interrupted: result.is_interrupted,
         };
         let text = serde_json::to_vec(&summary).map_err(|error| error.to_string())?;
-        let kept = fs::write(self.unfinished.join(SUMMARY_FILE), text);
-        let kept = kept.and_then(|()| fs::rename(&self.unfinished, &self.finished));
-        kept.map_err(|error: io::Error| error.to_string())
+        let moved = fs::write(self.unfinished.join(SUMMARY_FILE), text);
+        let moved = moved.and_then(|()| fs::rename(&self.unfinished, &self.finished));
+        moved.map_err(|error: io::Error| error.to_string())
     }
 }
 

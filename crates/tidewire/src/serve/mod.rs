@@ -9,10 +9,10 @@ mod backups;
 mod benchmarks;
 mod certificates;
 mod configure;
+mod external_clients;
 mod http;
-mod keep;
 mod observe;
-mod outward;
+mod open_journal;
 mod platform;
 mod reload;
 pub mod restart;
@@ -186,11 +186,11 @@ fn run(loaded: &LoadedConfig, sources: &ConfigSources, options: &ServeOptions) -
         // After a restart in the same process, the watchdog runs already.
         notifier.watchdog();
     };
-    let stored = keep::open(config, &report_progress);
+    let stored = open_journal::open(config, &report_progress);
     let started = stored.and_then(|stored| prepared.start(stored, taps).map_err(|error| chain(&error)));
     match started {
         Ok(restored) => {
-            keep::log_restored(&restored);
+            open_journal::log_restored(&restored);
             engine.start_sources();
         }
         Err(message) => {

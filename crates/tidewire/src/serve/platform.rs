@@ -8,7 +8,7 @@ use devices::Devices;
 use journal::{FlushPolicy, LogConfig};
 use trust::TargetPolicy;
 
-use super::outward::ExternalClients;
+use super::external_clients::ExternalClients;
 use super::translate::bind_address;
 use crate::config::Config;
 use crate::config::files::chain;

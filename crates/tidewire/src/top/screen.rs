@@ -328,7 +328,7 @@ fn rate_text(numbers: &ServerNumbers, index: usize) -> String {
 /// above.
 fn listeners(numbers: &ServerNumbers, columns: u16, palette: Palette) -> Table<'static> {
     let is_narrow = columns < NARROW;
-    let kept = if is_narrow { 3 } else { 4 };
+    let shown_columns = if is_narrow { 3 } else { 4 };
     let rows = numbers.listeners.as_array().into_iter().flatten().map(|listener| {
         let text = |name: &str| listener[name].as_str().unwrap_or_default();
         let refused = listener["refused"].as_object().into_iter().flatten();
@@ -339,7 +339,7 @@ fn listeners(numbers: &ServerNumbers, columns: u16, palette: Palette) -> Table<'
             number_line(listener["connections"].as_u64().unwrap_or(0)),
             number_line(refused),
         ];
-        Row::new(cells.into_iter().take(kept))
+        Row::new(cells.into_iter().take(shown_columns))
     });
     let (name, connections) = if is_narrow { (8, 7) } else { (12, 12) };
     let widths = [
@@ -355,8 +355,8 @@ fn listeners(numbers: &ServerNumbers, columns: u16, palette: Palette) -> Table<'
         Line::from(word).right_aligned(),
         Line::from("REFUSED").right_aligned(),
     ];
-    let head = Row::new(head.into_iter().take(kept)).style(palette.of(Color::Green));
-    Table::new(rows, widths.into_iter().take(kept)).header(head)
+    let head = Row::new(head.into_iter().take(shown_columns)).style(palette.of(Color::Green));
+    Table::new(rows, widths.into_iter().take(shown_columns)).header(head)
 }
 
 fn drops(numbers: &ServerNumbers, palette: Palette) -> Table<'static> {

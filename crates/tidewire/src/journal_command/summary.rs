@@ -31,25 +31,25 @@ pub struct JournalSummary {
 impl JournalSummary {
     /// Reads the journal of a data directory.
     pub fn read(data_dir: &Path) -> Result<(InspectionReport, JournalSummary), InspectError> {
-        let mut holdings = JournalSummary::default();
+        let mut summary = JournalSummary::default();
         // The start of the replay is known only at the end. Records before it are only counted.
         let from = replay_from(data_dir)?;
         let mut recovery = Recovery::new();
         let report = inspect_records(data_dir, &mut |position, payload| {
             let position = RecordPosition(position.0);
             let kind = JournalRecord::read_at(position, payload).map_or("unknown", |record| kind_of(&record));
-            *holdings.kinds.entry(kind).or_default() += 1;
+            *summary.kinds.entry(kind).or_default() += 1;
             if position.0 >= from
-                && holdings.problem.is_none()
+                && summary.problem.is_none()
                 && let Err(error) = recovery.record(position, payload)
             {
-                holdings.problem = Some(chain(&error));
+                summary.problem = Some(chain(&error));
             }
         })?;
-        if holdings.problem.is_none() {
-            holdings.count(&recovery.finish());
+        if summary.problem.is_none() {
+            summary.count(&recovery.finish());
         }
-        Ok((report, holdings))
+        Ok((report, summary))
     }
 
     fn count(&mut self, recovered: &RecoveredState) {

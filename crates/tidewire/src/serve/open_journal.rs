@@ -15,10 +15,10 @@ use crate::config::files::chain;
 use crate::config::options::server::DurabilityPolicy;
 
 /// Interval of progress messages at the start.
-const TELL_EVERY_BYTES: u64 = 256 * 1024 * 1024;
+const LOG_PROGRESS_EVERY_BYTES: u64 = 256 * 1024 * 1024;
 
 /// Returns the recovered journal; `None` with `durability.policy = "memory"`. Reports the progress in percent.
-pub fn open(config: &Config, told: &dyn Fn(u8)) -> Result<Option<net::RestartState>, String> {
+pub fn open(config: &Config, report_percent: &dyn Fn(u8)) -> Result<Option<net::RestartState>, String> {
     let durability = &config.durability;
     let policy = match durability.policy {
         DurabilityPolicy::Fsync => FlushPolicy::Fsync,
@@ -34,7 +34,7 @@ pub fn open(config: &Config, told: &dyn Fn(u8)) -> Result<Option<net::RestartSta
     let begun = Instant::now();
     let storage = StorageDirectory::open(&config.data_dir, DIRECTORY_NAME).map_err(|error| chain(&error))?;
     let mut recovery = Recovery::new();
-    let replayed = replay(Arc::new(storage), log_config, &mut recovery, told);
+    let replayed = replay(Arc::new(storage), log_config, &mut recovery, report_percent);
     let (log, opened) = replayed.map_err(|error| chain(&error))?;
     let mut recovered = recovery.finish();
     if opened.lost_records > 0 {
@@ -58,13 +58,13 @@ fn replay(
     storage: Arc<StorageDirectory>,
     config: LogConfig,
     recovery: &mut Recovery,
-    told: &dyn Fn(u8),
+    report_percent: &dyn Fn(u8),
 ) -> Result<(RecordLog, OpenReport), OpenError> {
-    let mut next_word = TELL_EVERY_BYTES;
+    let mut next_log_bytes = LOG_PROGRESS_EVERY_BYTES;
     let mut progress = |done: u64, total: u64| {
-        told(percent_of(done, total));
-        if done >= next_word {
-            next_word = done + TELL_EVERY_BYTES;
+        report_percent(percent_of(done, total));
+        if done >= next_log_bytes {
+            next_log_bytes = done + LOG_PROGRESS_EVERY_BYTES;
             tracing::info!(done_bytes = done, total_bytes = total, "reading the journal");
         }
     };

@@ -112,7 +112,7 @@ impl Shard {
         let has_any =
             is_offline.is_some_and(|session| session.outgoing.queued() + session.outgoing.unacknowledged() > 0);
         if has_any {
-            self.returning.push_back(ReturningSession { slot, epoch, group });
+            self.return_queue.push_back(ReturningSession { slot, epoch, group });
             self.continue_returns(now);
         }
     }
@@ -126,7 +126,7 @@ impl Shard {
     /// Continues with as many sessions as the limit of this tick allows.
     pub(crate) fn continue_returns(&mut self, now: Now) {
         while self.return_left > 0
-            && let Some(ReturningSession { slot, epoch, group }) = self.returning.pop_front()
+            && let Some(ReturningSession { slot, epoch, group }) = self.return_queue.pop_front()
         {
             if self.core.live_session(slot, epoch).is_none_or(|s| s.conn.is_some()) {
                 continue;
@@ -134,7 +134,7 @@ impl Shard {
             let count = self.return_shared(now, slot, self.return_left, |from| from.is_same_group(group));
             if count == self.return_left {
                 // There may be more.
-                self.returning.push_front(ReturningSession { slot, epoch, group });
+                self.return_queue.push_front(ReturningSession { slot, epoch, group });
             }
             // A visit without a match counts as well.
             self.return_left -= count.max(1);

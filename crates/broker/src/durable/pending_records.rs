@@ -16,7 +16,7 @@ use crate::effect::{DisconnectReason, FetchPurpose, Now};
 use crate::fault::{Fault, is_planted};
 use crate::interest::SHARDS_MAX;
 use crate::message::{Message, RecordLocation};
-use crate::parking::PendingAck;
+use crate::receipt_actions::PendingAck;
 use crate::shard::Shard;
 use crate::slots::{ConnEpoch, ConnSlot, GroupEpoch, GroupIndex, SessionEpoch, SessionSlot};
 use crate::tap::Receipt;
@@ -334,7 +334,7 @@ impl Shard {
                 let connection = self.core.connection_mut(ack.conn).filter(|c| c.epoch == ack.epoch);
                 if let Some(connection) = connection {
                     connection.waiting_acks -= 1;
-                    self.acknowledge_or_park(ack);
+                    self.acknowledge_or_wait(ack);
                 }
             }
             CommitAction::Release { conn, epoch } => {
@@ -398,9 +398,9 @@ impl Shard {
     }
 
     pub(crate) fn disconnect_without_journal(&mut self, now: Now, conn: ConnSlot) {
-        let because = "the journal has failed: restart the server";
+        let detail = "the journal has failed: restart the server";
         let (reason, code) = (DisconnectReason::JournalFailed, ReasonCode::ImplementationSpecificError);
-        self.end_connection(now, conn, reason, code, because);
+        self.end_connection(now, conn, reason, code, detail);
     }
 }
 

@@ -9,8 +9,8 @@ use crate::effect::{DropReason, Now};
 use crate::fault::{Fault, is_planted};
 use crate::message::Publication;
 use crate::outgoing::Delivery;
-use crate::parking::ParkedActions;
 use crate::provenance::{DecodedProvenance, Provenance};
+use crate::receipt_actions::ReceiptActions;
 use crate::session::Session;
 use crate::shard::Shard;
 use crate::slots::{ConnSlot, SessionEpoch, SessionSlot};
@@ -22,8 +22,8 @@ pub struct TapState {
     pub tap: Option<Box<dyn Tap>>,
     pub wants: TapEventMask,
     /// Actions that wait until the tap has stored a message.
-    pub parking: ParkedActions,
-    /// Receipt for the messages that the server has published in this tick, until `when_kept` takes it.
+    pub receipt_actions: ReceiptActions,
+    /// Receipt for the messages that the server has published in this tick, until `call_when_stored` takes it.
     pub server_receipt: Option<Receipt>,
     /// A message of the server was recorded in the journal in this tick.
     pub is_server_recorded: bool,
@@ -54,8 +54,10 @@ impl TapState {
     }
 
     pub fn has_stored(&mut self, receipt: Receipt) -> bool {
-        let kept = |tap: &mut Box<dyn Tap>| tap.stored_up_to(receipt.lane());
-        self.tap.as_mut().is_none_or(|tap| kept(tap) >= receipt.number())
+        let stored_up_to = |tap: &mut Box<dyn Tap>| tap.stored_up_to(receipt.lane());
+        self.tap
+            .as_mut()
+            .is_none_or(|tap| stored_up_to(tap) >= receipt.number())
     }
 
     /// Returns the id of a new message.

@@ -1,5 +1,5 @@
-//! The smallest possible key of a block. Short fences, which most are, are stored inside the nodes of the index, so
-//! that finding a block reads only a few nodes.
+//! The smallest possible key of a block. Most are short and are stored inside the nodes of the index, so that finding a
+//! block reads only a few nodes.
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;

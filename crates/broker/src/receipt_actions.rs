@@ -16,7 +16,7 @@ use crate::slots::{ConnEpoch, ConnSlot, SessionEpoch, SessionSlot};
 use crate::tap::{Receipt, Tap};
 
 /// Maximum number of waiting acknowledgements per connection.
-pub const PARKED_MAX: u32 = u16::MAX as u32;
+pub const WAITING_ACKS_MAX: u32 = u16::MAX as u32;
 
 /// An acknowledgement that has not been sent yet.
 #[derive(Clone, Copy, Debug)]
@@ -37,8 +37,8 @@ pub struct OpenId {
     pub id: u16,
 }
 
-/// An action that waits for a receipt.
-pub enum ParkedAction {
+/// An action that waits until the tap has stored a message, identified by its receipt.
+pub enum ReceiptAction {
     Ack(PendingAck),
     /// Call a function of another component.
     Call(Box<dyn FnOnce() + Send>),
@@ -48,25 +48,25 @@ pub enum ParkedAction {
 }
 
 #[derive(Default)]
-pub struct ParkedActions {
-    waiting: BTreeMap<Receipt, Vec<ParkedAction>>,
+pub struct ReceiptActions {
+    waiting: BTreeMap<Receipt, Vec<ReceiptAction>>,
     /// Keyed by slot and epoch of the connection. The lists are never empty.
     behind: HashMap<(ConnSlot, ConnEpoch), VecDeque<PendingAck>>,
     open: HashMap<OpenId, Receipt>,
 }
 
-impl ParkedActions {
+impl ReceiptActions {
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    pub fn park(&mut self, receipt: Receipt, parked: ParkedAction) {
-        self.waiting.entry(receipt).or_default().push(parked);
+    pub fn add(&mut self, receipt: Receipt, action: ReceiptAction) {
+        self.waiting.entry(receipt).or_default().push(action);
     }
 
-    pub fn park_open(&mut self, receipt: Receipt, id: OpenId) {
+    pub fn add_open(&mut self, receipt: Receipt, id: OpenId) {
         self.open.insert(id, receipt);
-        self.park(receipt, ParkedAction::Open(id));
+        self.add(receipt, ReceiptAction::Open(id));
     }
 
     /// Returns the receipt that the acknowledgement of a repeated QoS 2 message waits for.
@@ -74,7 +74,7 @@ impl ParkedActions {
         self.open.get(&id).copied()
     }
 
-    fn take_stored(&mut self, tap: &mut dyn Tap) -> Vec<ParkedAction> {
+    fn take_stored(&mut self, tap: &mut dyn Tap) -> Vec<ReceiptAction> {
         let mut due = Vec::new();
         let mut from = Receipt::new(0, 1);
         while let Some((&first, _)) = self.waiting.range(from..).next() {
@@ -92,25 +92,25 @@ impl ParkedActions {
 impl Shard {
     /// Returns whether any action waits for the tap.
     pub fn is_waiting_for_tap(&self) -> bool {
-        !self.core.tap.parking.is_empty()
+        !self.core.tap.receipt_actions.is_empty()
     }
 
     /// Runs all actions whose receipts the tap has stored.
     pub fn run_stored_actions(&mut self) {
         loop {
-            let seat = &mut self.core.tap;
-            let Some(tap) = &mut seat.tap else { return };
-            let due = seat.parking.take_stored(&mut **tap);
+            let tap_state = &mut self.core.tap;
+            let Some(tap) = &mut tap_state.tap else { return };
+            let due = tap_state.receipt_actions.take_stored(&mut **tap);
             let mut has_called_back = false;
-            for parked in due {
-                match parked {
-                    ParkedAction::Ack(ack) => self.unpark(ack),
-                    ParkedAction::Call(done) => {
+            for action in due {
+                match action {
+                    ReceiptAction::Ack(ack) => self.send_waiting(ack),
+                    ReceiptAction::Call(done) => {
                         done();
                         has_called_back = true;
                     }
-                    ParkedAction::Open(id) => _ = self.core.tap.parking.open.remove(&id),
-                    ParkedAction::Delayed(index) => self.delete_delayed(index),
+                    ReceiptAction::Open(id) => _ = self.core.tap.receipt_actions.open.remove(&id),
+                    ReceiptAction::Delayed(index) => self.delete_delayed(index),
                 }
             }
             // A callback of the tap may complete a result of its other threads, and with it the receipt of an
@@ -140,37 +140,41 @@ impl Shard {
     }
 
     /// Sends an acknowledgement that the journal does not hold back, unless it must wait for the tap or an earlier one.
-    pub(crate) fn acknowledge_or_park(&mut self, ack: PendingAck) {
-        let is_kept = ack.receipt.is_none_or(|receipt| self.core.tap.has_stored(receipt))
+    pub(crate) fn acknowledge_or_wait(&mut self, ack: PendingAck) {
+        let is_stored = ack.receipt.is_none_or(|receipt| self.core.tap.has_stored(receipt))
             || is_planted(Fault::AcknowledgeBeforeTap);
         let Some(connection) = self.core.connection_mut(ack.conn).filter(|c| c.epoch == ack.epoch) else {
             return;
         };
         // PUBREL and PUBCOMP have an order of their own, which the journal preserves.
         let is_ordered = matches!(ack.kind, PacketType::PubAck | PacketType::PubRec);
-        if !is_ordered || is_kept && connection.parked_acks == 0 {
+        if !is_ordered || is_stored && connection.acks_waiting_for_tap == 0 {
             return self.acknowledge(ack.conn, ack.kind, ack.id, ack.reason);
         }
-        connection.parked_acks += 1;
-        let is_first = connection.parked_acks == 1;
-        let parking = &mut self.core.tap.parking;
+        connection.acks_waiting_for_tap += 1;
+        let is_first = connection.acks_waiting_for_tap == 1;
+        let receipt_actions = &mut self.core.tap.receipt_actions;
         match ack.receipt.filter(|_| is_first) {
-            Some(receipt) => parking.park(receipt, ParkedAction::Ack(ack)),
-            None => parking.behind.entry((ack.conn, ack.epoch)).or_default().push_back(ack),
+            Some(receipt) => receipt_actions.add(receipt, ReceiptAction::Ack(ack)),
+            None => receipt_actions
+                .behind
+                .entry((ack.conn, ack.epoch))
+                .or_default()
+                .push_back(ack),
         }
     }
 
     /// Sends the oldest acknowledgement of a connection, and the following ones whose receipts are stored.
-    fn unpark(&mut self, first: PendingAck) {
+    fn send_waiting(&mut self, first: PendingAck) {
         let key = (first.conn, first.epoch);
         let mut next = Some(first);
         while let Some(ack) = next.take() {
             let Some(connection) = self.core.connection_mut(ack.conn).filter(|c| c.epoch == ack.epoch) else {
-                self.core.tap.parking.behind.remove(&key);
+                self.core.tap.receipt_actions.behind.remove(&key);
                 return;
             };
-            connection.parked_acks -= 1;
-            if connection.parked_acks < PARKED_MAX && std::mem::take(&mut connection.is_held_by_acks) {
+            connection.acks_waiting_for_tap -= 1;
+            if connection.acks_waiting_for_tap < WAITING_ACKS_MAX && std::mem::take(&mut connection.is_held_by_acks) {
                 self.core.effects.push(Effect::Resume { conn: ack.conn });
             }
             self.acknowledge(ack.conn, ack.kind, ack.id, ack.reason);
@@ -180,17 +184,17 @@ impl Shard {
 
     /// Returns the next acknowledgement that can be sent. If it must wait, it is registered as the oldest.
     fn next_behind(&mut self, key: (ConnSlot, ConnEpoch)) -> Option<PendingAck> {
-        let parking = &mut self.core.tap.parking;
-        let behind = parking.behind.get_mut(&key)?;
+        let receipt_actions = &mut self.core.tap.receipt_actions;
+        let behind = receipt_actions.behind.get_mut(&key)?;
         let ack = behind.pop_front();
         if behind.is_empty() {
-            parking.behind.remove(&key);
+            receipt_actions.behind.remove(&key);
         }
         let ack = ack?;
         match ack.receipt.filter(|receipt| !self.core.tap.has_stored(*receipt)) {
             None => Some(ack),
             Some(receipt) => {
-                self.core.tap.parking.park(receipt, ParkedAction::Ack(ack));
+                self.core.tap.receipt_actions.add(receipt, ReceiptAction::Ack(ack));
                 None
             }
         }
