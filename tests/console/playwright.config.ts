@@ -1,6 +1,6 @@
-// Browser tests of the console against the real binary. Each worker has a server of its own, so spec files run in
-// parallel. The tests of a file run in order, unless the file is configured as parallel. Tests with @quiet measure
-// time: dev/ui runs them at the end with one worker.
+// Browser tests of the console against the real binary. Each spec file has a server of its own, so files run in
+// parallel. The tests of a file run in order, unless the file is configured as parallel. Such a file has a server per
+// worker. Tests with @quiet measure time: dev/ui runs them at the end with one worker.
 //   CONSOLE_SLOW=4  simulates a machine that is four times slower: pages get a quarter of the CPU, answers are delayed
 //                   by up to 300 ms, and all timeouts are four times longer. A failure then shows a spec that reads
 //                   a page too early, or a fault of the console on slow machines.
@@ -19,13 +19,18 @@ const local = process.env["CONSOLE_DIST"] ? ["--disable-features=LocalNetworkAcc
 // For hostnames.spec.ts. Arguments of its own would need a browser of its own.
 const args = ["--no-sandbox", "--host-resolver-rules=MAP broker.lan 127.0.0.1", ...local];
 
+const WAITING = ["heap", "kafka", "usage"].map((name) => `**/${name}.spec.ts`);
+
 export default defineConfig({
   testDir: "specs",
   outputDir: "../../target/console-tests",
   timeout: seconds(90),
   expect: { timeout: seconds(20), toPass: { timeout: seconds(40) } },
-  // More workers than a machine with two cores has, because tests often wait for the server or a timer.
-  workers: 3,
+  // Two tests keep two cores busy. The other workers run tests that wait for the server or a timer.
+  workers: 5,
+  // Files run in the order of their names. Those that wait for a minute or more begin first, so that at the end no core
+  // is idle until they are done.
+  projects: [{ name: "waiting", testMatch: WAITING }, { name: "others", testIgnore: WAITING }],
   forbidOnly: true,
   reporter: [["list"]],
   use: {
