@@ -328,6 +328,7 @@ mod tests {
         Now {
             monotonic_ms,
             unix_ms: monotonic_ms,
+            journal_ms: monotonic_ms,
         }
     }
 
