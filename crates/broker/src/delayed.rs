@@ -13,7 +13,7 @@ use crate::effect::{DropReason, Now};
 use crate::message::{Message, Publication, RecordLocation};
 use crate::receipt_actions::ReceiptAction;
 use crate::shard::Shard;
-use crate::slots::SessionSlot;
+use crate::slots::{DelayedIndex, SessionSlot};
 use crate::timers::ShardTimer;
 
 /// Memory limit for the delayed messages of a shard. A limit on their number is not enough, because each may be a
@@ -87,16 +87,16 @@ impl Shard {
             Some(index) => index,
             None => {
                 self.delayed.push(None);
-                self.delayed.len() as u32 - 1
+                DelayedIndex::from_index(self.delayed.len() - 1)
             }
         };
-        self.delayed[index as usize] = Some(delayed);
+        self.delayed[index.index()] = Some(delayed);
         self.core.stats.delayed_messages += 1;
         self.core.timers.insert(due_ms, ShardTimer::Delayed { index });
     }
 
-    pub(crate) fn delayed_due(&mut self, now: Now, index: u32) {
-        let Some(delayed) = &mut self.delayed[index as usize] else {
+    pub(crate) fn delayed_due(&mut self, now: Now, index: DelayedIndex) {
+        let Some(delayed) = &mut self.delayed[index.index()] else {
             return;
         };
         let was_routed = std::mem::replace(&mut delayed.is_routed, true);
@@ -131,8 +131,8 @@ impl Shard {
     }
 
     /// Deletes a delayed message that has been published and stored by the tap.
-    pub(crate) fn delete_delayed(&mut self, index: u32) {
-        let Some(delayed) = self.delayed[index as usize].take() else {
+    pub(crate) fn delete_delayed(&mut self, index: DelayedIndex) {
+        let Some(delayed) = self.delayed[index.index()].take() else {
             return;
         };
         self.free_delayed.push(index);

@@ -12,7 +12,7 @@ use mqtt::{PacketId, PacketType, ReasonCode};
 use crate::effect::{Effect, Now};
 use crate::fault::{Fault, is_planted};
 use crate::shard::Shard;
-use crate::slots::{ConnEpoch, ConnSlot, SessionEpoch, SessionSlot};
+use crate::slots::{ConnEpoch, ConnSlot, DelayedIndex, SessionEpoch, SessionSlot};
 use crate::tap::{Receipt, Tap};
 
 /// Maximum number of waiting acknowledgements per connection.
@@ -44,7 +44,7 @@ pub enum ReceiptAction {
     Call(Box<dyn FnOnce() + Send>),
     Open(OpenId),
     /// Delete a delayed message that has been routed, by index.
-    Delayed(u32),
+    Delayed(DelayedIndex),
 }
 
 #[derive(Default)]

@@ -36,7 +36,7 @@ use crate::replay::STEPS_PER_TICK;
 use crate::retained::{RetainedLimits, RetainedStore};
 use crate::route::RouteScratch;
 use crate::shared::{RETURNED_WINDOWS, ReturnQueue, ShareGroups};
-use crate::slots::{AuthAttempt, ConnEpoch, ConnSlot, GroupIndex, NumberSequence, SessionSlot};
+use crate::slots::{AuthAttempt, ConnEpoch, ConnSlot, DelayedIndex, GroupIndex, NumberSequence, SessionSlot};
 use crate::subscriptions::SubscriptionTree;
 use crate::sys::may_match_client_events;
 use crate::tap::DeviceConnectionEvent;
@@ -81,7 +81,7 @@ pub struct Shard {
     /// part.
     pub(crate) barriers: [u16; 2],
     pub(crate) delayed: Vec<Option<DelayedMessage>>,
-    pub(crate) free_delayed: Vec<u32>,
+    pub(crate) free_delayed: Vec<DelayedIndex>,
     pub(crate) delayed_bytes: usize,
     pub(crate) refusals: VecDeque<RejectedConnection>,
     pub(crate) outgoing_mail: Vec<Mail>,

@@ -15,6 +15,10 @@ pub struct SessionSlot(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GroupIndex(pub u32);
 
+/// Index of a delayed message in its shard. Dense and reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct DelayedIndex(pub u32);
+
 /// Distinguishes a connection from earlier ones in the same slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ConnEpoch(pub u32);
@@ -95,6 +99,22 @@ impl SessionSlot {
     /// Returns the slots from this one to the one before `end`.
     pub fn until(self, end: SessionSlot) -> impl Iterator<Item = SessionSlot> + use<> {
         (self.0..end.0).map(SessionSlot)
+    }
+}
+
+impl DelayedIndex {
+    pub const FIRST: DelayedIndex = DelayedIndex(0);
+
+    pub fn from_index(index: usize) -> DelayedIndex {
+        DelayedIndex(index as u32)
+    }
+
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+
+    pub fn next(self) -> DelayedIndex {
+        DelayedIndex(self.0 + 1)
     }
 }
 

@@ -6,7 +6,7 @@
 
 use crate::deliver::ShardCore;
 use crate::effect::Now;
-use crate::slots::{ConnEpoch, ConnSlot, ConnectNumber, GroupEpoch, GroupIndex, SessionSlot};
+use crate::slots::{ConnEpoch, ConnSlot, ConnectNumber, DelayedIndex, GroupEpoch, GroupIndex, SessionSlot};
 
 /// Maximum delay of a timer. Bounds the memory of obsolete timers.
 const LOOK_AGAIN_MS: u64 = 5 * 60 * 1000;
@@ -27,7 +27,7 @@ pub enum ShardTimer {
         connect_number: ConnectNumber,
     },
     /// A delayed message is due.
-    Delayed { index: u32 },
+    Delayed { index: DelayedIndex },
     /// Resend messages to a 3.1 or 3.1.1 client.
     Retry {
         session: SessionSlot,

@@ -32,7 +32,7 @@ use crate::outgoing::Delivery;
 use crate::retained::{ScanBudget, ScanCursor};
 use crate::session::Session;
 use crate::shard::Shard;
-use crate::slots::{GroupEpoch, GroupIndex, SessionSlot};
+use crate::slots::{DelayedIndex, GroupEpoch, GroupIndex, SessionSlot};
 
 /// Bytes of records per tick; writing them takes some hundred microseconds.
 const STEP_BYTES: usize = 128 * 1024;
@@ -70,7 +70,7 @@ enum CheckpointStep {
         behind: Seq,
     },
     Retained(Option<ScanCursor>),
-    Delayed(usize),
+    Delayed(DelayedIndex),
     Sessions(SessionSlot),
     /// In the queue of a session, after entry `behind`.
     Queue {
@@ -226,11 +226,11 @@ impl Shard {
             CheckpointStep::Groups(_) => CheckpointStep::Retained(None),
             CheckpointStep::Retained(cursor) => match self.write_retained(now, cursor, oldest, &mut walk.moves) {
                 Some(cursor) => CheckpointStep::Retained(Some(cursor)),
-                None => CheckpointStep::Delayed(0),
+                None => CheckpointStep::Delayed(DelayedIndex::FIRST),
             },
-            CheckpointStep::Delayed(index) if index < self.delayed.len() => {
+            CheckpointStep::Delayed(index) if index.index() < self.delayed.len() => {
                 self.write_delayed(now, index, oldest, &mut walk.moves);
-                CheckpointStep::Delayed(index + 1)
+                CheckpointStep::Delayed(index.next())
             }
             CheckpointStep::Delayed(_) => CheckpointStep::Sessions(SessionSlot::FIRST),
             CheckpointStep::Sessions(slot) if slot < self.core.end_slot() => {
@@ -335,11 +335,11 @@ impl Shard {
     fn write_delayed(
         &mut self,
         now: Now,
-        index: usize,
+        index: DelayedIndex,
         oldest: &mut Option<RecordPosition>,
         moves: &mut CheckpointMoves,
     ) {
-        let (Some(delayed), Some(ledger)) = (&self.delayed[index], &mut self.core.ledger) else {
+        let (Some(delayed), Some(ledger)) = (&self.delayed[index.index()], &mut self.core.ledger) else {
             return;
         };
         let message = &delayed.message;
