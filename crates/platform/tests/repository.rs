@@ -54,6 +54,9 @@ fn file_of_a_newer_version_is_rejected() {
 
 const TRANSACTIONS: u8 = 40;
 
+/// Changes the files of a repository that is not open.
+type Damage = dyn Fn(&Path);
+
 fn put(repository: &SqliteRepository, number: u8) {
     let state = RepositoryChange::PutState {
         state: StateKind::Usage,
@@ -133,7 +136,7 @@ fn lost_transactions_prevent_opening_until_they_are_accepted() {
         fs::remove_file(file(directory, "")).unwrap();
     };
     let half = usize::from(TRANSACTIONS) / 2;
-    let cases: [(&dyn Fn(&Path), std::ops::Range<usize>); 3] = [
+    let cases: [(&Damage, std::ops::Range<usize>); 3] = [
         (&flip, half..usize::from(TRANSACTIONS)),
         (&remove_wal, half..half + 1),
         (&remove_all, 0..1),
