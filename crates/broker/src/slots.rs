@@ -1,4 +1,4 @@
-//! Numbers of the connections, sessions and share groups of a shard.
+//! Numbers of the connections, sessions, share groups and delayed messages of a shard.
 //!
 //! A shard reuses its slots. A reference that may outlive its object therefore also has an epoch, or the number of the
 //! connection.
