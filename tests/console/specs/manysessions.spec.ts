@@ -11,6 +11,8 @@ const SESSIONS = 100_000;
 const AT_ONCE = 200;
 /** Limit for a busy machine. An idle machine needs a twentieth of it. */
 const ANSWER_MS = 1_000;
+/** Other work on the machine delays single answers, so the median of several counts. */
+const TIMES = 3;
 const LONG_TASK_MS = 200;
 
 /** A client that connects with a durable session and disconnects. */
@@ -36,17 +38,20 @@ test("pages of 100,000 sessions are fast @quiet", async ({ console: page, node }
   const stats = (await node.call("GET", "/api/v1/stats")) as { sessions: { current: number } };
   expect(stats.sessions.current).toBeGreaterThanOrEqual(SESSIONS);
 
-  const slowest: Record<string, number> = {};
-  const ask = async (what: string, query: string): Promise<Page> => {
-    const begun = performance.now();
-    const answer = (await node.call("GET", `/api/v1/clients?${query}`)) as Page;
-    slowest[what] = Math.max(slowest[what] ?? 0, Math.round(performance.now() - begun));
+  const taken: Record<string, number[]> = {};
+  const ask = async (what: string, query: string, times = TIMES): Promise<Page> => {
+    let answer: Page = { items: [] };
+    for (let i = 0; i < times; i++) {
+      const begun = performance.now();
+      answer = (await node.call("GET", `/api/v1/clients?${query}`)) as Page;
+      (taken[what] ??= []).push(Math.round(performance.now() - begun));
+    }
     return answer;
   };
   const seen = new Set<string>();
   let cursor: string | undefined = "";
   while (cursor !== undefined) {
-    const one: Page = await ask("a page of all", `limit=1000${cursor && `&cursor=${encodeURIComponent(cursor)}`}`);
+    const one: Page = await ask("a page of all", `limit=1000${cursor && `&cursor=${encodeURIComponent(cursor)}`}`, 1);
     for (const client of one.items) seen.add(client.client_id);
     cursor = one.cursor ?? undefined;
   }
@@ -59,8 +64,9 @@ test("pages of 100,000 sessions are fast @quiet", async ({ console: page, node }
     ["the first page", "limit=50", 50], ["one of them", "client_id=meter-099999&limit=50", 1], ["some of them", "client_id=METER-0999&limit=1000", 100],
     ["none of them", "client_id=missing&limit=50", 0], ["disconnected ones", "connected=false&limit=50", 50], ["connected ones", "connected=true&client_id=meter&limit=50", 0],
   ] as const) expect((await ask(what, query)).items, what).toHaveLength(found);
-  console.log(`100,000 sessions, slowest answers in ms: ${Object.entries(slowest).map(([what, ms]) => `${what} ${ms}`).join(", ")}`);
-  for (const [what, ms] of Object.entries(slowest)) expect.soft(ms, what).toBeLessThan(ANSWER_MS * SLOW);
+  const medians = Object.entries(taken).map(([what, ms]) => ({ what, ms: ms.sort((a, b) => a - b)[ms.length >> 1] ?? 0 }));
+  console.log(`100,000 sessions, median of the answers in ms: ${medians.map(({ what, ms }) => `${what} ${ms}`).join(", ")}`);
+  for (const { what, ms } of medians) expect.soft(ms, what).toBeLessThan(ANSWER_MS * SLOW);
 
   expect(await longestTask(page, () => search(page))).toBeLessThan(LONG_TASK_MS * SLOW);
 });
