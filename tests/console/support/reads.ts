@@ -1,6 +1,6 @@
 // Reads page content as values. Each function waits for the content, because a page may not be drawn yet. Specs must
 // not read in other ways (dev/lint). Prefer plain `expect(…)`, which also waits.
-import AxeBuilder from "@axe-core/playwright";
+import axe from "axe-core";
 import { expect, type Locator, type Page } from "@playwright/test";
 
 /** Records a failure and continues the test. */
@@ -73,8 +73,12 @@ export async function keepsFocus(page: Page): Promise<void> {
 /** Checks a loaded page, or a part of it, with axe. */
 export async function isAccessible(page: Page, what: string, part?: string): Promise<void> {
   await drawn(page);
-  // The legacy mode skips frames of other origins, which the console does not have, and opens no second page per check.
-  const axe = new AxeBuilder({ page }).setLegacyMode().options({ resultTypes: ["violations"] });
-  const { violations } = await (part ? axe.include(part) : axe).analyze();
+  // Once per document: the script has half a megabyte, and compiled functions stay fast. `@axe-core/playwright` would
+  // send it twice per check.
+  if (!(await page.evaluate(() => "axe" in window))) await page.evaluate(axe.source);
+  const violations = await page.evaluate(async (part) => {
+    const { axe: inPage } = window as unknown as { axe: typeof axe };
+    return (await inPage.run(part ?? document, { resultTypes: ["violations"] })).violations;
+  }, part);
   softExpect(violations.map((violation) => `${what}: ${violation.id}: ${violation.nodes.map((node) => node.html).slice(0, 3).join(" ")}`)).toEqual([]);
 }
