@@ -96,7 +96,7 @@ impl SessionSlot {
         SessionSlot(self.0 + 1)
     }
 
-    /// Returns the slots from this one to the one before `end`.
+    /// Returns the slots from `self` to `end`, without `end`.
     pub fn until(self, end: SessionSlot) -> impl Iterator<Item = SessionSlot> + use<> {
         (self.0..end.0).map(SessionSlot)
     }

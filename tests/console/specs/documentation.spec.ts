@@ -1,5 +1,6 @@
 // The link of each page to its page of the book. crates/book checks the links of all routes against docs/SUMMARY.md.
 import { PAGES } from "../support/pages";
+import { hrefOf } from "../support/reads";
 import { seconds } from "../support/slow";
 import { expect, logIn, open, test } from "../support/test";
 
@@ -12,7 +13,7 @@ test("every page links to an existing section of the book", async ({ console: pa
   for (const one of PAGES.filter((path) => path !== "nowhere")) {
     await open(page, one);
     await expect(link, one).toHaveCount(1);
-    links.add((await link.getAttribute("href")) ?? "");
+    links.add(await hrefOf(link));
   }
   for (const one of links) {
     const [path, anchor] = one.split("#");

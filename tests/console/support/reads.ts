@@ -34,6 +34,12 @@ export async function valueOf(field: Locator): Promise<string> {
   return field.inputValue();
 }
 
+/** Returns the address of a link. */
+export async function hrefOf(link: Locator): Promise<string> {
+  await expect(link).toHaveAttribute("href", /./);
+  return (await link.getAttribute("href")) ?? "";
+}
+
 export interface Box { x: number; y: number; width: number; height: number }
 
 /** Returns the position when it no longer changes. */

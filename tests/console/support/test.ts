@@ -1,5 +1,5 @@
-// Test fixtures: a node or a populated node for each spec file, and a logged-in page. A page that logs errors or requests anything from
-// another server fails its test.
+// Test fixtures: a node or a populated node for each spec file, and a logged-in page. A page that logs errors or
+// requests anything from another server fails its test.
 import { expect, test as base, type Page } from "@playwright/test";
 import { readFileSync } from "node:fs";
 import { Node } from "./node";
