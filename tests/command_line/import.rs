@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::fs;
+use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -89,7 +90,11 @@ impl Drop for Mosquitto {
 fn stopped_server() -> Server {
     let mut server = Server::start(&Config::default());
     server.kill();
+    // A data directory that never had a journal. The import creates it.
     fs::remove_dir_all(server.dir().join("data/journal")).unwrap();
+    if let Err(error) = fs::remove_file(server.dir().join("data/stores.json")) {
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
+    }
     server
 }
 

@@ -48,7 +48,7 @@ fn repair_that_skips_damage_loses_only_damaged_records() {
     publisher.disconnect();
     let journal = Journal::of(&server);
     server.wait_until("all messages are routed", |_| {
-        journal.inspect()["holds"]["unrouted_messages"] == 0
+        journal.inspect()["contents"]["unrouted_messages"] == 0
     });
     server.kill();
     journal.damage(&marker(VICTIM), Part::Payload);

@@ -144,7 +144,7 @@ fn failed_handshakes_are_logged_listed_and_counted_with_their_reason() {
                     && one["transport"] == kind
                     && one["reason"] == reason
                     && one["reason_code"] == Value::Null
-                    && one["because"].as_str().unwrap().contains(words)
+                    && one["detail"].as_str().unwrap().contains(words)
                     && one["address"].as_str().unwrap().starts_with("127.0.0.1:")
             })
         });

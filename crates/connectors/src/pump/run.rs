@@ -22,6 +22,9 @@ use crate::record::Record;
 use crate::sink::{DeliveryFailure, OrderGuarantee, Sink};
 
 /// Minimum limit of unfinished records in memory.
+/// Maximum number of different reasons that are logged per outage of the target.
+const LOGGED_REASONS_MAX: usize = 4;
+
 const WINDOW_RECORDS: usize = 64 << 10;
 const WINDOW_BYTES: usize = 8 << 20;
 /// Records are set aside when finished records behind them reach this fraction of the window or of the buffer.
@@ -69,6 +72,8 @@ pub(super) struct Pump {
     purged_before: u64,
     /// The target is unreachable; it is checked at this time.
     unreachable_until: Option<Instant>,
+    /// Reasons of this outage that are in the log, without their numbers.
+    logged_reasons: Vec<String>,
     backoff: Backoff,
     is_checking: bool,
     next_check: Instant,
@@ -140,6 +145,7 @@ impl Pump {
             purges: 0,
             purged_before: 0,
             unreachable_until: None,
+            logged_reasons: Vec::new(),
             backoff: Backoff::new(&config.retry),
             is_checking: false,
             next_check: now,
@@ -534,6 +540,7 @@ impl Pump {
         self.is_checking = false;
         match result {
             Ok(()) => {
+                self.logged_reasons.clear();
                 if self.unreachable_until.take().is_some() {
                     tracing::info!(action = self.shared.name, "the target is reachable again");
                 }
@@ -573,12 +580,17 @@ impl Pump {
     }
 
     fn target_unreachable(&mut self, reason: String) {
-        if self.unreachable_until.is_none() {
+        // The first reason can be a mere consequence: a lost connection, and only the next attempt says why.
+        let without_numbers = reason.replace(|c: char| c.is_ascii_digit(), "");
+        if self.logged_reasons.len() < LOGGED_REASONS_MAX && !self.logged_reasons.contains(&without_numbers) {
             tracing::warn!(
                 action = self.shared.name,
                 reason,
                 "the target is unreachable; messages wait in the buffer"
             );
+            self.logged_reasons.push(without_numbers);
+        }
+        if self.unreachable_until.is_none() {
             self.unreachable_until = Some(Instant::now() + self.backoff.pause());
         }
         self.shared.health.disconnected(reason);
