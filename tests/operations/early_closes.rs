@@ -180,6 +180,8 @@ fn equal_failures_are_one_entry_and_one_log_line() {
         let listed = listed.as_array().unwrap();
         listed.len() == 1 && listed[0]["times"] == 30
     });
-    let log = node.server.log();
-    assert_eq!(log.matches("ended before CONNECT").count(), 1, "{log}");
+    let lines = || node.server.log().matches("ended before CONNECT").count();
+    // The server writes its log from another thread.
+    node.server.wait_until("the log has a line", |_| lines() > 0);
+    assert_eq!(lines(), 1, "{}", node.server.log());
 }

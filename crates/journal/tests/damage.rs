@@ -159,8 +159,9 @@ fn damage_error_has_position_and_remedy() {
     assert_eq!(
         error.to_string(),
         format!(
-            "the journal is damaged: {name}, offset 64 (position {base}): bad checksum of a record. Restore a backup, or truncate \
-             the journal there, which loses all later records: tidewire journal repair --data-dir /data"
+            "the journal is damaged: {name}, offset 64 (position {base}): bad checksum of a record. Restore a backup, or repair \
+             the journal. A repair removes all later records; with --skip-damaged, only damaged ones: tidewire journal \
+             repair --data-dir /data"
         )
     );
     // The failed opening has changed nothing.
