@@ -13,7 +13,7 @@ use broker::fault::{Fault, plant};
 use simulation::trace::Trace;
 use simulation::{Settings, replay};
 
-const SEEDS: u64 = 200;
+const SEEDS: u64 = 2_000;
 
 #[test]
 fn every_planted_fault_is_found() {
