@@ -94,6 +94,12 @@ fn repair_that_skips_damage_loses_only_damaged_records() {
     reader.subscribe("kept", 1);
     assert_eq!(reader.receive().payload_str(), payload(MESSAGES));
 
+    // Acknowledgements of subscribers wait for the next commit. A kill before it repeats their messages.
+    server.wait_until("all acknowledgements are stored", |_| {
+        let inspected = journal.inspect();
+        let contents = &inspected["contents"];
+        contents["queued_messages"] == 0 && contents["shared_messages"] == 0
+    });
     server.kill();
     server.spawn_again();
     server.wait_until_ready();
