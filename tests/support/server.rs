@@ -282,6 +282,13 @@ impl Server {
         self.status_kib("VmRSS:")
     }
 
+    /// Returns the resident memory of the broker without mapped files, in KiB. Unlike `rss_kib`, it does not grow when code
+    /// runs for the first time.
+    #[track_caller]
+    pub fn anonymous_kib(&self) -> u64 {
+        self.status_kib("RssAnon:")
+    }
+
     /// Returns the peak of resident memory since the start or the last `forget_rss_peak`, in KiB.
     #[track_caller]
     pub fn rss_peak_kib(&self) -> u64 {
