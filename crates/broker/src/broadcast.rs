@@ -226,7 +226,7 @@ impl ShardCore {
     fn flush_run_partially(&mut self, member: &BroadcastRecipient, run: &BroadcastRun) {
         let mut start = run.start;
         for &EncodedMessage { end, payload_bytes } in &run.messages {
-            if self.outbox.queued_bytes(member.conn) > self.config.output_buffer_bytes {
+            if !self.can_queue_live(member.conn) {
                 self.dropped(run.now, member.session, DropReason::SlowConsumer);
             } else {
                 let range = Range { start, end };

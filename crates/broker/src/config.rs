@@ -98,6 +98,9 @@ pub struct ShardConfig {
     /// Bytes that may be queued for one connection's socket. Beyond it QoS 0 messages are dropped, and QoS 1 and 2
     /// messages stay in the queue.
     pub output_buffer_bytes: usize,
+    /// Bytes of QoS 0 messages that may be queued for a socket that has accepted everything until a second ago. No
+    /// effect if smaller than `output_buffer_bytes`.
+    pub burst_buffer_bytes: usize,
     /// Messages that one client may publish.
     pub publish_rate: Option<PublishRate>,
     /// Bytes that one client may publish.
@@ -178,6 +181,7 @@ impl Default for ShardConfig {
             retained_payload_max: 1024 * 1024,
             retained_expiry_default_s: None,
             output_buffer_bytes: 1024 * 1024,
+            burst_buffer_bytes: 0,
             publish_rate: None,
             publish_bytes: None,
             is_client_id_owned: true,

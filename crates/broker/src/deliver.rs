@@ -346,8 +346,10 @@ impl ShardCore {
 
     /// Returns whether a live message may be queued for a connection.
     #[inline]
-    fn can_queue_live(&self, conn: ConnSlot) -> bool {
-        self.outbox.queued_bytes(conn) <= self.config.output_buffer_bytes && !self.outbox.is_full()
+    pub fn can_queue_live(&self, conn: ConnSlot) -> bool {
+        let has_space = self.outbox.queued_bytes(conn) <= self.config.output_buffer_bytes
+            || self.outbox.accepts_burst(conn, self.config.burst_buffer_bytes);
+        has_space && !self.outbox.is_full()
     }
 
     /// Drops a message that would have been delivered on these terms.

@@ -5,6 +5,7 @@ use crate::accept::USER_PROPERTIES_BYTES_MAX;
 use crate::connection::INCOMING_ALIAS_BYTES_MAX;
 use crate::delayed::DELAYED_BYTES_MAX;
 use crate::interest::SHARDS_MAX;
+use crate::outbox::{BURST_BACKLOGS_BYTES_MAX, BURST_MS};
 use crate::shard::REFUSALS_MAX;
 use crate::subscribe::FILTER_BYTES_MAX;
 use crate::trace::TRACES_MAX;
@@ -27,6 +28,18 @@ pub const FIXED_LIMITS: &[(&str, u64, &str, &str)] = &[
         INCOMING_ALIAS_BYTES_MAX as u64,
         "bytes",
         "The server disconnects the client with 0x97.",
+    ),
+    (
+        "Unsent output of the clients of a worker thread, above which `limits.burst_buffer_bytes` has no effect",
+        BURST_BACKLOGS_BYTES_MAX as u64,
+        "bytes",
+        "`limits.output_buffer_bytes` decides.",
+    ),
+    (
+        "Time after which the output that waits for a client is not a burst",
+        BURST_MS / 1000,
+        "s",
+        "`limits.output_buffer_bytes` decides.",
     ),
     (
         "Delayed messages, size per worker thread",

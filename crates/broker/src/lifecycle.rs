@@ -502,6 +502,12 @@ impl Shard {
         );
     }
 
+    /// Disconnects a client whose incomplete packet the driver cannot store.
+    pub fn refuse_packet(&mut self, now: Now, conn: ConnSlot, detail: &str) {
+        let reason = DisconnectReason::QuotaExceeded;
+        self.end_connection(now, conn, reason, ReasonCode::QuotaExceeded, detail);
+    }
+
     /// Disconnects users whose name `is_meant`, among the sessions from slot `from` on. The sessions stay. Visits a
     /// bounded number of slots and returns the slot to continue at.
     pub fn kick_users(&mut self, now: Now, from: SessionSlot, is_meant: impl Fn(&str) -> bool) -> Option<SessionSlot> {

@@ -26,6 +26,12 @@ const ARENA_RETAIN_BYTES: usize = 2 * 1024 * 1024;
 /// Minimum size of backlog chunks, so that a slow reader does not cost one allocation per tick.
 const BACKLOG_CHUNK_BYTES: usize = 16 * 1024;
 
+/// How long a connection may have had a backlog for its output to count as a burst.
+pub(crate) const BURST_MS: u64 = 1000;
+
+/// If the backlogs of the shard are larger, no connection may exceed its limit for a burst.
+pub(crate) const BURST_BACKLOGS_BYTES_MAX: usize = 64 * 1024 * 1024;
+
 const NONE: u32 = u32::MAX;
 
 /// A range of the arena.
@@ -53,6 +59,8 @@ pub struct Outbox {
     lanes: Vec<LaneOutput>,
     dirty: Vec<ConnSlot>,
     backlog_bytes: usize,
+    /// Monotonic time of the tick.
+    now_ms: u64,
 }
 
 struct RangeLink {
@@ -77,6 +85,8 @@ struct OutputBacklog {
     bytes: usize,
     /// The socket has accepted some of the backlog since the last `take_progress`.
     has_advanced: bool,
+    /// Time since which the connection has had a backlog.
+    since_ms: u64,
 }
 
 enum OutboxChunk {
@@ -207,6 +217,17 @@ impl Outbox {
         self.arena.len() >= ARENA_HARD_LIMIT_BYTES
     }
 
+    /// Returns whether a connection above its output limit may have more output, because it is the target of a burst:
+    /// its socket has only just stopped accepting data. A client that reads gets the burst; of one that does not, the
+    /// server has at most `burst_bytes`.
+    #[cold]
+    pub fn accepts_burst(&self, slot: ConnSlot, burst_bytes: usize) -> bool {
+        let backlog = self.lanes[slot.0 as usize].backlog.as_ref();
+        self.queued_bytes(slot) <= burst_bytes
+            && self.backlog_bytes <= BURST_BACKLOGS_BYTES_MAX
+            && backlog.is_none_or(|backlog| self.now_ms.saturating_sub(backlog.since_ms) < BURST_MS)
+    }
+
     /// Stops writing to a connection until `release` has been called as often.
     pub fn hold(&mut self, slot: ConnSlot) {
         self.lanes[slot.0 as usize].holds += 1;
@@ -232,6 +253,10 @@ impl Outbox {
     }
 
     // --- called by the driver ---
+
+    pub fn begin_tick(&mut self, now_ms: u64) {
+        self.now_ms = now_ms;
+    }
 
     /// Returns the connections with output from this tick. A connection that was closed since has no bytes.
     pub fn dirty(&self) -> &[ConnSlot] {
@@ -315,7 +340,12 @@ impl Outbox {
         let lane = &mut self.lanes[slot.0 as usize];
         let mut at = lane.head;
         if at != NONE {
-            let backlog = lane.backlog.get_or_insert_default();
+            let backlog = lane.backlog.get_or_insert_with(|| {
+                Box::new(OutputBacklog {
+                    since_ms: self.now_ms,
+                    ..OutputBacklog::default()
+                })
+            });
             self.backlog_bytes += lane.chained as usize;
             while at != NONE {
                 let RangeLink { range, next } = self.links[at as usize];
@@ -476,5 +506,26 @@ mod tests {
         send(&mut outbox, &[A], b"new");
         assert_eq!(outbox.dirty(), [A]);
         assert_eq!(pending(&outbox, A), b"new");
+    }
+
+    #[test]
+    fn burst_ends_after_a_second_or_with_the_space() {
+        let mut outbox = outbox();
+        outbox.begin_tick(5_000);
+        send(&mut outbox, &[A], &[7; 100]);
+        assert!(outbox.accepts_burst(A, 100) && !outbox.accepts_burst(A, 99));
+        outbox.end_tick();
+        outbox.begin_tick(5_000 + BURST_MS - 1);
+        send(&mut outbox, &[A], &[8; 100]);
+        outbox.end_tick();
+        assert!(outbox.accepts_burst(A, 200) && !outbox.accepts_burst(A, 199));
+        outbox.begin_tick(5_000 + BURST_MS);
+        assert!(!outbox.accepts_burst(A, 200), "the client reads too slowly");
+        outbox.record_written(A, 200);
+        send(&mut outbox, &[A], &[9; 100]);
+        outbox.end_tick();
+        assert!(outbox.accepts_burst(A, 100), "the client has read everything");
+        outbox.backlog_bytes = BURST_BACKLOGS_BYTES_MAX + 1;
+        assert!(!outbox.accepts_burst(A, 100), "the backlogs of the shard are too large");
     }
 }

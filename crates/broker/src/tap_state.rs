@@ -385,6 +385,7 @@ impl Shard {
 
     /// Begins a tick. Called before anything else of it.
     pub fn begin_tick(&mut self, now: Now) {
+        self.core.outbox.begin_tick(now.monotonic_ms);
         if let Some(ledger) = &mut self.core.ledger {
             ledger.begin_tick(now);
         }
