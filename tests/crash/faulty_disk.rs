@@ -9,7 +9,7 @@ use crate::support::{Config, Server};
 /// Configuration of a server whose disk fails while one of the control files below exists.
 pub fn config(toml: &str) -> Config {
     Config::new(toml)
-        .environment("LD_PRELOAD", library().display().to_string())
+        .environment("LD_PRELOAD", library("crash/faulty_disk").display().to_string())
         .environment("TIDEWIRE_TEST_FAULTS", "{dir}/faults")
 }
 
@@ -38,12 +38,14 @@ pub fn no_space(server: &Server) -> PathBuf {
     server.dir().join("faults.full")
 }
 
-fn library() -> PathBuf {
+/// Compiles `tests/NAME.c` to a library for `LD_PRELOAD`.
+pub fn library(name: &str) -> PathBuf {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR"));
     fs::create_dir_all(directory).expect("cargo's directory for tests is writable");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/crash/faulty_disk.c");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../tests/{name}.c"));
+    let name = name.replace('/', "-");
     let own = directory.join(format!(
-        "faulty_disk-{}-{:?}.so",
+        "{name}-{}-{:?}.so",
         std::process::id(),
         std::thread::current().id()
     ));
@@ -52,9 +54,9 @@ fn library() -> PathBuf {
         .args([&own, &source])
         .status()
         .expect("a C compiler is installed, because the workspace contains C code");
-    assert!(status.success(), "faulty_disk.c does not compile");
+    assert!(status.success(), "{name}.c does not compile");
     // Another test may build the library at the same time.
-    let library = directory.join("faulty_disk.so");
+    let library = directory.join(format!("{name}.so"));
     fs::rename(&own, &library).expect("both files are in one directory");
     library
 }

@@ -7,6 +7,7 @@ mod bridge_flag;
 mod descriptors;
 mod early_closes;
 mod failed_start;
+mod process_limits;
 mod restore;
 mod screen;
 mod stall;

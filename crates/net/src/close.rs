@@ -43,7 +43,7 @@ impl NetWorker {
             return;
         };
         connection.stage = ConnectionStage::Closing { cause, is_open };
-        connection.unread = Vec::new();
+        connection.discard_unread();
         self.list_for_flush(slot);
         self.linger_until_deadline(slot);
     }
@@ -259,7 +259,7 @@ impl NetWorker {
         connection.stage = ConnectionStage::Draining {
             left_bytes: DRAIN_BYTES_MAX,
         };
-        connection.unread = Vec::new();
+        connection.discard_unread();
         self.shard.closed(self.now, slot, cause);
         match cause {
             CloseCause::Requested | CloseCause::Transport => self.drain(slot),

@@ -30,6 +30,9 @@ pub struct ServerConfig {
     pub descriptor_limit: usize,
     /// How long a closing connection may take to read its remaining output.
     pub linger_timeout: Duration,
+    /// Maximum size of the incomplete packets of all connections together, beyond 4 KiB each. Further clients with large
+    /// packets are disconnected.
+    pub max_incomplete_packets: usize,
     /// Maximum size of a CONNECT packet, which is read before the client is authenticated.
     pub maximum_connect_size: u32,
     /// Threads that run the `Authenticator`. `None`: the number of cores, at most 4.
@@ -52,6 +55,7 @@ impl Default for ServerConfig {
             max_connections: 1_000_000,
             descriptor_limit: usize::MAX,
             linger_timeout: Duration::from_secs(5),
+            max_incomplete_packets: usize::MAX,
             maximum_connect_size: 512 * 1024,
             auth_threads: None,
             auth_queue_max: 1024,

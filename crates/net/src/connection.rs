@@ -8,6 +8,7 @@ use broker::{CloseCause, Peer, ShardId};
 use mio::net::TcpStream;
 use rustls::ServerConnection;
 
+use crate::packet_memory::{self, OutOfPacketMemory, PacketMemory, PacketMemoryShare};
 use crate::websocket::WebSocketState;
 
 pub(crate) struct SocketConnection {
@@ -35,6 +36,8 @@ pub(crate) struct SocketConnection {
     pub(crate) needed: u32,
     /// Bytes that are not processed yet: of a partial packet, or of the handshake. No capacity while empty.
     pub(crate) unread: Vec<u8>,
+    /// Memory that `unread` has taken from the pool of all connections.
+    pub(crate) unread_share: Option<Box<PacketMemoryShare>>,
     pub(crate) stage: ConnectionStage,
     pub(crate) layer: Option<Box<ConnectionLayers>>,
 }
@@ -106,6 +109,7 @@ impl SocketConnection {
             is_paused: false,
             needed: 0,
             unread: Vec::new(),
+            unread_share: None,
             stage: ConnectionStage::Handshake(Box::new(handshake)),
             layer: None,
         }
@@ -144,11 +148,21 @@ impl SocketConnection {
     }
 
     /// Stores bytes for later. Memory is at most twice the received bytes, regardless of the declared length.
-    pub(crate) fn store_unread(&mut self, bytes: &[u8]) {
-        if self.unread.is_empty() {
-            let wanted = (self.needed as usize).clamp(bytes.len(), bytes.len() * 2);
-            self.unread = Vec::with_capacity(wanted);
-        }
+    pub(crate) fn store_unread(&mut self, memory: &Arc<PacketMemory>, bytes: &[u8]) -> Result<(), OutOfPacketMemory> {
+        let packet_bytes = self.needed as usize;
+        packet_memory::reserve(
+            memory,
+            &mut self.unread,
+            &mut self.unread_share,
+            bytes.len(),
+            packet_bytes,
+        )?;
         self.unread.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    pub(crate) fn discard_unread(&mut self) {
+        self.unread = Vec::new();
+        self.unread_share = None;
     }
 }

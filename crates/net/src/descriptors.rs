@@ -8,8 +8,9 @@ use std::fs::File;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Descriptors for files of the process that do not depend on the limit: libraries, logs, databases, event loops.
-const BASE: u64 = 64;
+/// Descriptors that do not depend on the limit: libraries, logs, databases, event loops, and the connections of HTTP
+/// listeners that are reserved for health checks.
+const BASE: u64 = 72;
 
 /// Maximum reserve for journals, time series, backups and connectors.
 const RESERVE_MAX: u64 = 4096;
@@ -101,9 +102,9 @@ mod tests {
     #[test]
     fn shares_leave_descriptors_for_everything_else() {
         for (limit, workers, clients, http) in [
-            (256, 2, 128, 16),
-            (1024, 4, 736, 64),
-            (1_048_576, 16, 1_043_776, 256),
+            (256, 2, 120, 16),
+            (1024, 4, 728, 64),
+            (1_048_576, 16, 1_043_768, 256),
             (64, 1, 1, 8),
         ] {
             let shares = shares(limit, workers, 8, 256);

@@ -25,7 +25,7 @@ pub(crate) struct FailedLogins {
 impl FailedLogins {
     pub(crate) fn record(&self, address: IpAddr, now: Instant) {
         let mut table = self.lock();
-        let address = network(address);
+        let address = client_network(address);
         if !table.contains_key(&address) && table.len() >= ADDRESSES_MAX {
             evict(&mut table, now);
         }
@@ -34,7 +34,7 @@ impl FailedLogins {
     }
 
     pub(crate) fn has_many_failures(&self, address: IpAddr, now: Instant) -> bool {
-        let expires_at = self.lock().get(&network(address)).copied();
+        let expires_at = self.lock().get(&client_network(address)).copied();
         expires_at.is_some_and(|at| at > now + FAILURE_LIFETIME * FAILURES_MAX)
     }
 
@@ -52,7 +52,8 @@ fn evict(table: &mut HashMap<IpAddr, Instant>, now: Instant) {
     }
 }
 
-fn network(address: IpAddr) -> IpAddr {
+/// Returns the address that stands for all addresses of a client: the /64 of an IPv6 address, otherwise the address.
+pub fn client_network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64)),
         v4 => v4,

@@ -186,7 +186,8 @@ impl NetWorker {
             return self.store_handshake_bytes(slot, &buffer[range]);
         }
         if stored > 0 {
-            connection.store_unread(&buffer[range.clone()]);
+            // The handshake has limits of its own.
+            connection.unread.extend_from_slice(&buffer[range.clone()]);
         }
         let bytes = if stored > 0 {
             connection.unread.as_slice()
@@ -245,7 +246,7 @@ impl NetWorker {
         if let Some(connection) = self.slots.get_mut(slot)
             && !bytes.is_empty()
         {
-            connection.store_unread(bytes);
+            connection.unread.extend_from_slice(bytes);
         }
         self.charge_pool(slot);
     }

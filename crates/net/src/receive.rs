@@ -315,21 +315,33 @@ impl NetWorker {
         };
         let stored = connection.unread.len();
         if connection.is_paused || (stored > 0 && stored + range.len() < connection.needed as usize) {
-            connection.store_unread(&buffer[range]);
+            self.store_unread(slot, &buffer[range]);
         } else if stored <= range.start {
             let start = range.start - stored;
             buffer[start..range.start].copy_from_slice(&connection.unread);
-            connection.unread = Vec::new();
+            connection.discard_unread();
             let bytes = &buffer[start..range.end];
             let used = self.handle(slot, bytes);
-            if let Some(connection) = self.slots.get_mut(slot)
-                && used < bytes.len()
-            {
-                connection.store_unread(&bytes[used..]);
+            if used < bytes.len() {
+                self.store_unread(slot, &bytes[used..]);
             }
         } else {
-            connection.store_unread(&buffer[range]);
+            self.store_unread(slot, &buffer[range]);
             self.pass_unread_to_shard(slot);
+        }
+    }
+
+    /// Stores bytes of a connection for later, or disconnects the client if the incomplete packets of all connections
+    /// need too much memory.
+    fn store_unread(&mut self, slot: ConnSlot, bytes: &[u8]) {
+        let Some(connection) = self.slots.get_mut(slot) else {
+            return;
+        };
+        if connection.store_unread(&self.common.packet_memory, bytes).is_err() {
+            connection.discard_unread();
+            const DETAIL: &str = "incomplete packets of all clients need more memory than \
+                                  limits.max_incomplete_packets allows";
+            self.shard.refuse_packet(self.now, slot, DETAIL);
         }
     }
 
@@ -343,14 +355,16 @@ impl NetWorker {
             return;
         }
         let bytes = std::mem::take(&mut connection.unread);
+        let share = connection.unread_share.take();
         let used = self.handle(slot, &bytes);
         let Some(connection) = self.slots.get_mut(slot) else {
             return;
         };
         if used == 0 {
             connection.unread = bytes;
+            connection.unread_share = share;
         } else if used < bytes.len() {
-            connection.store_unread(&bytes[used..]);
+            self.store_unread(slot, &bytes[used..]);
         }
     }
 

@@ -27,6 +27,7 @@ use crate::latency;
 use crate::listener::{self, BindError, ListenerInfo, SharedListener};
 use crate::mailbox::{MailboxSender, UnsentItem};
 use crate::mailbox_item::MailboxItem;
+use crate::packet_memory::PacketMemory;
 use crate::reply::{CallError, Reply, reply};
 use crate::thread_sharing::{self, BusyTime};
 use crate::worker::{NetWorker, ServerClock, WorkerResources, seed_of};
@@ -99,6 +100,7 @@ pub(crate) struct ServerCommon {
     pub(crate) connections: AtomicUsize,
     pub(crate) early_closes: EarlyCloses,
     pub(crate) spare_descriptor: SpareDescriptor,
+    pub(crate) packet_memory: Arc<PacketMemory>,
     /// Size of the unsent mailbox items of all workers.
     pub(crate) unsent_bytes: AtomicUsize,
     pub(crate) counters: Vec<PublishedCounters>,
@@ -188,6 +190,7 @@ impl Server {
             connections: AtomicUsize::new(0),
             early_closes: EarlyCloses::new(),
             spare_descriptor: SpareDescriptor::new(),
+            packet_memory: PacketMemory::new(config.max_incomplete_packets),
             unsent_bytes: AtomicUsize::new(0),
             counters: (0..shards).map(|_| PublishedCounters::default()).collect(),
             ack_latency_us: (0..shards).map(|_| latency::histogram()).collect(),

@@ -16,6 +16,7 @@ pub mod logging;
 pub mod memory;
 mod output;
 mod passwd;
+mod process_limits;
 pub mod reference;
 mod remote;
 pub mod secret;

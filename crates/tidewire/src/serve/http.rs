@@ -66,6 +66,10 @@ pub fn start(
     }
     let mut api_config = ApiConfig::new(bind_address("api.bind", &config.api.bind)?);
     api_config.limits.connections_max = parts.connections_max;
+    api_config.limits.connections_per_address_max = match config.api.max_connections_per_address {
+        0 => (parts.connections_max / 2).max(1),
+        most => most as usize,
+    };
     api_config.token_lifetime = config.api.token_lifetime;
     api_config.metrics_public = config.api.metrics_without_login;
     api_config.allowed_hosts = config.api.allowed_hosts.clone();

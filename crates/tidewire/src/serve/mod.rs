@@ -40,6 +40,7 @@ use crate::config::{Config, ConfigSources, LoadedConfig, ValueOrigin};
 use crate::logging::LogFile;
 use crate::memory;
 use crate::output::{EXIT_FAILURE, fail, print};
+use crate::process_limits;
 use crate::stores::{self, StoresRecorder};
 use crate::systemd::{Notifier, NotifyEnvironment};
 use access::NodeAccess;
@@ -50,6 +51,9 @@ use net::descriptors::DescriptorShares;
 use observe::EventLog;
 use reload::Reloader;
 use restart::RestartRequest;
+
+/// Threads of a server besides the workers: of the API, the rule engine, the device platform, journals and databases.
+const THREADS: usize = 60;
 
 /// State of the process outside the configuration.
 #[derive(Debug)]
@@ -109,6 +113,8 @@ fn run(loaded: &LoadedConfig, sources: &ConfigSources, options: &ServeOptions) -
     }
     let open_files_max = raise_file_limit();
     memory::give_small_blocks_back().map_err(|e| format!("cannot start the thread that returns free memory: {e}"))?;
+    let workers = workers(config);
+    process_limits::check_threads(usize::from(workers.get()) + THREADS)?;
     create_data_dir(&config.data_dir)?;
     check_data_dir(&config.data_dir)?;
     stores::check(config)?;
@@ -117,7 +123,6 @@ fn run(loaded: &LoadedConfig, sources: &ConfigSources, options: &ServeOptions) -
     let (sys_sender, sys_events) = sys_events(config).unzip();
     let events = EventLog::start(&config.data_dir, &config.durability, sys_sender)
         .map_err(|e| format!("cannot start the thread of the log: {e}"))?;
-    let workers = workers(config);
     let mut server = translate::server_config(config, workers)?;
     let shares = descriptor_shares(open_files_max, workers, &server);
     server.descriptor_limit = shares.clients;

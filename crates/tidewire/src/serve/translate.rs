@@ -15,6 +15,7 @@ use crate::config::options::mqtt::{OverlappingSubscriptions, QueueDrop as Config
 use crate::config::options::server::DurabilityWait;
 use crate::config::units::Rate;
 use crate::config::{Config, Listener, files};
+use crate::process_limits;
 
 /// Maximum number of WebSocket connections on the port of the API.
 const CONSOLE_CONNECTIONS_MAX: usize = 100;
@@ -30,9 +31,34 @@ pub fn server_config(config: &Config, workers: NonZeroU16) -> Result<ServerConfi
         handed_over: config.api.enabled.then(|| of_api(config)).transpose()?,
         workers: Some(workers),
         max_connections: config.limits.max_connections.0.map_or(usize::MAX, |n| n as usize),
+        max_incomplete_packets: match config.limits.max_incomplete_packets.0 {
+            Some(size) => size.0 as usize,
+            None => usize::try_from(packet_memory_bytes()).unwrap_or(usize::MAX),
+        },
         seed: seed()?,
         ..ServerConfig::default()
     })
+}
+
+/// Memory for packets that are being received. The rest is for their copies in queues and output, and for everything
+/// else.
+fn packet_memory_bytes() -> u64 {
+    /// Share of the memory of the process.
+    const PACKET_SHARE: u64 = 8;
+    process_limits::memory_bytes().map_or(u64::MAX, |bytes| bytes / PACKET_SHARE)
+}
+
+/// Returns `mqtt.max_packet_size`, or less if the memory does not suffice for it.
+fn max_packet_size(configured: u64) -> u32 {
+    let most = packet_memory_bytes();
+    if configured > most {
+        tracing::warn!(
+            configured,
+            max_packet_size = most,
+            "mqtt.max_packet_size is more than an eighth of the memory that the process may use, and is reduced"
+        );
+    }
+    configured.min(most) as u32
 }
 
 /// The settings of MQTT on the port of the API, as for a listener.
@@ -152,7 +178,7 @@ pub fn shard_config(config: &Config, workers: u16) -> ShardConfig {
     let share = |limit: Option<u64>| limit.map_or(usize::MAX, |n| (n as usize).div_ceil(workers));
     let count = |limit: Option<u32>| limit.map_or(usize::MAX, |n| n as usize);
     ShardConfig {
-        maximum_packet_size: mqtt.max_packet_size.0 as u32,
+        maximum_packet_size: max_packet_size(mqtt.max_packet_size.0),
         maximum_client_id_bytes: usize::from(mqtt.max_client_id_length),
         maximum_topic_levels: usize::from(mqtt.max_topic_levels),
         topic_alias_maximum: mqtt.max_topic_alias_in,
@@ -201,6 +227,7 @@ pub fn shard_config(config: &Config, workers: u16) -> ShardConfig {
         retained_payload_max: retained.max_payload.0.map_or(usize::MAX, |size| size.0 as usize),
         retained_expiry_default_s: retained.default_expiry.0.map(seconds),
         output_buffer_bytes: config.limits.output_buffer_bytes.0 as usize,
+        burst_buffer_bytes: config.limits.burst_buffer_bytes.0 as usize,
         publish_rate: config.limits.publish_rate.0.map(publish_rate),
         publish_bytes: config.limits.publish_bytes.0.map(|rate| publish_rate(rate.0)),
         is_client_id_owned: config.access.session_owner == crate::config::options::access::SessionOwner::SameUser,

@@ -34,7 +34,8 @@ choice! {
 section! {
     /// MQTT protocol and sessions.
     pub struct Mqtt at [Fixed("mqtt")] {
-        /// Maximum packet size. CONNACK announces it to MQTT 5 clients. A change applies to new connections.
+        /// Maximum packet size. CONNACK announces it to MQTT 5 clients. A change applies to new connections. If it is
+        /// more than an eighth of the memory that the process may use, the server uses this eighth and logs a warning.
         live max_packet_size: ByteSize = "1MiB" ["20B", "256MiB"];
         /// Maximum length of a client ID. The standard requires at least 23.
         live max_client_id_length: u16 = "65535" ["23", "65535"] in "bytes";
