@@ -69,6 +69,8 @@ struct AppState {
 pub struct ApiCounters {
     pub connections: AtomicU64,
     pub connections_refused: AtomicU64,
+    /// Connections without a request that were closed for other ones.
+    pub connections_evicted: AtomicU64,
     pub requests: AtomicU64,
     pub requests_refused: AtomicU64,
     /// Answers by the first digit of their status: indices 2 to 5.

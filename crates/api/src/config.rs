@@ -83,8 +83,10 @@ impl ApiConfig {
 /// Limits on the resources that clients of the HTTP server can use.
 #[derive(Clone, Debug)]
 pub struct ApiLimits {
-    /// Simultaneous connections. Further ones get 503 and are closed.
+    /// Simultaneous connections to a listener. Beyond it, connections without a request are closed.
     pub connections_max: usize,
+    /// Simultaneous connections to a listener from one address, or one /64 of IPv6.
+    pub connections_per_address_max: usize,
     /// Simultaneous requests. Further ones get 503.
     pub requests_max: usize,
     /// From the first byte, or the end of the previous answer, to the end of a request's header.
@@ -103,6 +105,7 @@ impl Default for ApiLimits {
     fn default() -> ApiLimits {
         ApiLimits {
             connections_max: 256,
+            connections_per_address_max: 128,
             requests_max: 64,
             header_timeout: Duration::from_secs(30),
             body_timeout: Duration::from_secs(10),

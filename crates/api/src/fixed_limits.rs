@@ -4,7 +4,8 @@
 use crate::config::ApiLimits;
 use crate::endpoints::{console_users, publish};
 use crate::{
-    alarms, api_keys, app, audit, device_api, log_ring, logins, paging, server, sys_publisher, thingsboard, trace,
+    alarms, api_keys, app, audit, connection_slots, device_api, log_ring, logins, paging, server, sys_publisher,
+    thingsboard, trace,
 };
 
 const REFUSED: &str = "A further one is refused (422).";
@@ -17,10 +18,16 @@ pub fn fixed_limits() -> Vec<(&'static str, u64, &'static str, &'static str)> {
             "Open HTTP connections",
             limits.connections_max as u64,
             "",
-            "A further connection receives 503 and is closed.",
+            "The server closes a connection without a request. If there is none, the further one can only request `/livez` and `/readyz`; other requests receive 503.",
         ),
         (
-            "Requests that are processed at the same time",
+            "HTTP connections for health checks beyond the limits",
+            connection_slots::RESERVED_MAX as u64,
+            "",
+            "The server closes one without a request, or refuses the further connection.",
+        ),
+        (
+            "Requests that are processed at the same time, without health checks",
             limits.requests_max as u64,
             "",
             "A further request receives 503.",

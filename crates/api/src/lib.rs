@@ -25,6 +25,7 @@ mod body;
 mod certificate_admin;
 mod config;
 mod config_admin;
+mod connection_slots;
 mod device_api;
 mod disk;
 mod endpoint;

@@ -502,9 +502,16 @@ pub const FAMILIES: &[Family] = &[
     ),
     counter(
         "tidewire_api_connections_refused",
-        "HTTP connections rejected because of the connection limit.",
+        "HTTP connections rejected because of a connection limit.",
         |s, out| {
             out.put_counter(&s.app.counters().connections_refused);
+        },
+    ),
+    counter(
+        "tidewire_api_connections_evicted",
+        "HTTP connections without a request that were closed to admit others.",
+        |s, out| {
+            out.put_counter(&s.app.counters().connections_evicted);
         },
     ),
     counter(

@@ -25,7 +25,7 @@ use net::descriptors::SpareDescriptor;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::runtime::{Builder, Runtime};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tower_service::Service;
@@ -36,6 +36,7 @@ use crate::admins::Admins;
 use crate::alarm_watch;
 use crate::app::{ApiCounters, App};
 use crate::config::{ApiConfig, ConfigValue, NodeInfo};
+use crate::connection_slots::{ConnectionSlot, ConnectionSlots, is_health_check};
 use crate::endpoints::console;
 use crate::problem::{self, HttpProblem};
 use crate::routes;
@@ -306,7 +307,8 @@ async fn accept(
     mut stopped: watch::Receiver<bool>,
 ) {
     let app = &context.app;
-    let slots = Arc::new(Semaphore::new(app.config().limits.connections_max));
+    let limits = &app.config().limits;
+    let slots = ConnectionSlots::new(limits.connections_max, limits.connections_per_address_max);
     let spare = SpareDescriptor::new();
     let mut failures = AcceptFailures::default();
     let mut connections = JoinSet::new();
@@ -326,7 +328,8 @@ async fn accept(
             tokio::time::sleep(ACCEPT_PAUSE).await;
             continue;
         };
-        let Ok(slot) = slots.clone().try_acquire_owned() else {
+        let peer = trusted_peer(peer).ip();
+        let Some(slot) = slots.admit(peer, Instant::now()) else {
             ApiCounters::add(&app.counters().connections_refused);
             reject_connection(&stream);
             continue;
@@ -334,9 +337,11 @@ async fn accept(
         ApiCounters::add(&app.counters().connections);
         let (context, tls, stopped) = (context.clone(), tls.borrow().clone(), stopped.clone());
         connections.spawn(async move {
-            let _slot = slot;
             context.app.counters().open_connections.fetch_add(1, Ordering::Relaxed);
-            connection(stream, trusted_peer(peer).ip(), &context, tls, stopped).await;
+            tokio::select! {
+                () = connection(stream, Client { address: peer, slot: &slot }, &context, tls, stopped) => {}
+                () = slot.evicted() => ApiCounters::add(&context.app.counters().connections_evicted),
+            }
             context.app.counters().open_connections.fetch_sub(1, Ordering::Relaxed);
         });
     }
@@ -377,9 +382,16 @@ fn reject_connection(stream: &TcpStream) {
     let _ = stream.try_write(BUSY);
 }
 
+/// The client of a connection.
+#[derive(Clone, Copy)]
+struct Client<'a> {
+    address: IpAddr,
+    slot: &'a ConnectionSlot,
+}
+
 async fn connection(
     stream: TcpStream,
-    peer: IpAddr,
+    client: Client<'_>,
     context: &ListenerContext,
     tls: Option<TlsAcceptor>,
     stopped: watch::Receiver<bool>,
@@ -388,22 +400,22 @@ async fn connection(
     let _ = stream.set_nodelay(true);
     let stream = StallGuard::new(stream, context.app.config().limits.write_stall_timeout);
     let Some(tls) = tls else {
-        return serve(stream, peer, context, stopped).await;
+        return serve(stream, client, context, stopped).await;
     };
     let handshake = tokio::time::timeout(context.app.config().limits.header_timeout, tls.accept(stream));
     // Handshake failures are ignored: they come from scanners, or from plain HTTP on an HTTPS port.
     if let Ok(Ok(stream)) = handshake.await {
-        serve(stream, peer, context, stopped).await;
+        serve(stream, client, context, stopped).await;
     }
 }
 
-async fn serve<S>(stream: S, peer: IpAddr, context: &ListenerContext, mut stopped: watch::Receiver<bool>)
+async fn serve<S>(stream: S, client: Client<'_>, context: &ListenerContext, mut stopped: watch::Receiver<bool>)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let limits = &context.app.config().limits;
     let service = service_fn(|request: Request<Incoming>| async move {
-        Ok::<_, Infallible>(respond(context, peer, request.map(Body::new)).await)
+        Ok::<_, Infallible>(respond(context, client, request.map(Body::new)).await)
     });
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new())
@@ -428,24 +440,43 @@ where
 pub struct PeerAddress(pub IpAddr);
 
 /// Handles a request: checks it, routes it, and completes the body and headers of the answer.
-async fn respond(context: &ListenerContext, peer: IpAddr, mut request: Request<Body>) -> Response<Body> {
+async fn respond(context: &ListenerContext, client: Client<'_>, mut request: Request<Body>) -> Response<Body> {
     let app = &context.app;
     ApiCounters::add(&app.counters().requests);
-    request.extensions_mut().insert(PeerAddress(peer));
+    request.extensions_mut().insert(PeerAddress(client.address));
     let is_api = is_api(request.uri());
+    let in_progress = client.slot.begin_request();
+    let is_served = in_progress.is_some() && (!client.slot.is_reserved() || is_health_check(request.uri().path()));
     let response = match admit(context, &request) {
         Err(problem) => problem.into_response(),
+        Ok(()) if !is_served => {
+            ApiCounters::add(&app.counters().connections_refused);
+            too_many_connections()
+        }
         Ok(()) => answer(app, context.router.clone(), request).await,
     };
     let mut response = with_problem_body(response).await;
     protect(response.headers_mut(), is_api);
     let class = usize::from(response.status().as_u16() / 100).min(5);
     ApiCounters::add(&app.counters().answers[class]);
+    match in_progress {
+        Some(in_progress) => response.map(|body| in_progress.until_end_of(body)),
+        None => response,
+    }
+}
+
+/// The answer to a request that is not a health check, on a connection beyond the limits.
+fn too_many_connections() -> Response<Body> {
+    let problem = HttpProblem::unavailable("too many connections");
+    let mut response = problem.into_response();
+    response
+        .headers_mut()
+        .insert(header::CONNECTION, HeaderValue::from_static("close"));
     response
 }
 
 async fn answer(app: &App, mut router: Router, request: Request<Body>) -> Response<Body> {
-    if thingsboard::may_wait(request.uri().path()) {
+    if thingsboard::may_wait(request.uri().path()) || is_health_check(request.uri().path()) {
         return wait(router, request).await;
     }
     let Ok(_permit) = app.requests().try_acquire() else {
@@ -458,8 +489,8 @@ async fn answer(app: &App, mut router: Router, request: Request<Body>) -> Respon
     }
 }
 
-/// Handles a request that waits for a device. It causes no work, so only the number of connections limits these
-/// requests.
+/// Handles a request that waits for a device, or a health check. It causes little work, so only the number of
+/// connections limits these requests.
 async fn wait(mut router: Router, request: Request<Body>) -> Response<Body> {
     match tokio::time::timeout(WAIT_MAX, router.call(request)).await {
         Ok(Ok(response)) => response,

@@ -135,12 +135,47 @@ fn client_that_does_not_read_is_disconnected() {
 #[test]
 fn connection_above_the_limit_gets_503() {
     let node = Node::start_with(1, |config| config.limits.connections_max = 3);
-    let open = || node.api_connections();
-    let held: Vec<_> = (0..3).map(|_| web::connect(node.address)).collect();
-    node.wait_for("the connections to be accepted", || open().starts_with("HTTP/1.1 503"));
-    assert!(open().contains("Retry-After: 1"));
+    let held: Vec<_> = (0..3).map(|_| begun_request(&node)).collect();
+    let refused = node.get("/api/openapi.json");
+    assert_eq!(refused.header("retry-after"), "1");
+    assert_eq!(refused.header("connection"), "close");
+    refused.problem(503);
+    for path in ["/livez", "/readyz", "/status"] {
+        assert_eq!(node.get(path).status, 200, "{path}");
+    }
     drop(held);
-    node.wait_for("a free connection", || open().starts_with("HTTP/1.1 200"));
+    node.wait_for("a free connection", || node.get("/api/openapi.json").status == 200);
+}
+
+#[test]
+fn silent_connections_do_not_keep_others_out() {
+    let node = Node::start_with(1, |config| config.limits.header_timeout = Duration::from_secs(600));
+    let silent: Vec<_> = (0..300).map(|_| web::connect(node.address)).collect();
+    for mut stream in &silent {
+        // The server has closed some of them.
+        let _ = stream.write_all(b"GET /livez HTTP/1.1\r\nHost: local");
+    }
+    assert_eq!(node.get("/api/openapi.json").status, 200);
+    assert_eq!(node.get("/readyz").status, 200);
+    let evicted = "tidewire_api_connections_evicted_total ";
+    let metrics = node.get("/metrics").body;
+    let count = metrics.lines().find_map(|line| line.strip_prefix(evicted)).unwrap();
+    assert!(count.parse::<u32>().unwrap() >= 300 - 128, "{count}");
+}
+
+#[test]
+fn connections_of_an_address_leave_room_for_others() {
+    let node = Node::start_with(1, |config| {
+        config.limits.connections_max = 4;
+        config.limits.connections_per_address_max = 2;
+    });
+    let _held = [begun_request(&node), begun_request(&node)];
+    node.get("/api/openapi.json").problem(503);
+    assert_eq!(node.get("/readyz").status, 200);
+    let request = b"GET /api/openapi.json HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    let mut other = web::connect_from([127, 0, 0, 2].into(), node.address);
+    other.write_all(request).unwrap();
+    web::receive(other).ok();
 }
 
 /// A request in progress. The server waits for its body of two bytes.
@@ -162,12 +197,13 @@ fn begun_request(node: &Node) -> TcpStream {
 fn concurrent_requests_are_bounded() {
     let node = Node::start_with(1, |config| config.limits.requests_max = 1);
     let mut begun = begun_request(&node);
-    let refused = node.get("/livez");
+    let refused = node.get("/api/openapi.json");
     assert_eq!(refused.header("retry-after"), "1");
     refused.problem(503);
+    assert_eq!(node.get("/livez").status, 200, "health checks do not count");
     begun.write_all(b"{}").unwrap();
     web::receive(begun).problem(400);
-    assert_eq!(node.get("/livez").status, 200);
+    assert_eq!(node.get("/api/openapi.json").status, 200);
 }
 
 #[test]

@@ -17,7 +17,7 @@ pub(super) const SOCKETS_MAX: u64 = connection_limits::CONNECTIONS_MAX as u64;
 pub(super) const SOCKETS_OF_TENANT_MAX: u64 = connection_limits::OF_TENANT_MAX as u64;
 pub(super) const SUBSCRIPTIONS_MAX: u64 = session::SUBSCRIPTIONS_MAX as u64;
 
-use axum::extract::{Request, State};
+use axum::extract::{Extension, Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use hyper::upgrade::OnUpgrade;
@@ -30,6 +30,7 @@ use super::operation::query_of;
 use crate::app::App;
 use crate::endpoint::Endpoint;
 use crate::guard::RequiredAccess;
+use crate::server::PeerAddress;
 use crate::websocket::upgrade;
 pub use connection_limits::ConnectionLimits;
 use session::SocketSession;
@@ -65,7 +66,11 @@ struct SocketTokenQuery {
     token: Option<String>,
 }
 
-async fn open(State(app): State<App>, mut request: Request) -> Result<Response, ThingsboardError> {
+async fn open(
+    State(app): State<App>,
+    Extension(peer): Extension<PeerAddress>,
+    mut request: Request,
+) -> Result<Response, ThingsboardError> {
     let query: SocketTokenQuery = query_of(request.uri())?;
     let world = app.platform_access().cloned().ok_or_else(ThingsboardError::not_found)?;
     let login = match query.token {
@@ -75,7 +80,7 @@ async fn open(State(app): State<App>, mut request: Request) -> Result<Response, 
     let principal = login
         .as_ref()
         .map(|(principal, _)| (principal, world.sockets_of(principal)));
-    let Some(seat) = world.watchers().take(principal) else {
+    let Some(seat) = world.watchers().take(principal, peer.0) else {
         let failure = ThingsboardError::new(ThingsboardErrorCode::TooManyRequests, "Too many WebSockets are open");
         return Err(failure.with_status(StatusCode::SERVICE_UNAVAILABLE));
     };

@@ -106,6 +106,7 @@ impl SocketSession {
                 }
                 () = sleep_until(self.check_at), if !self.changed_alarms.is_empty() => self.send_alarm_updates(&mut writer).await,
                 () = sleep_until(login_by), if self.login.is_none() => break POLICY_VIOLATION,
+                () = self.permit.evicted(), if self.login.is_none() => break TRY_AGAIN_LATER,
             };
             match step {
                 Ok(None) => {}
