@@ -752,6 +752,27 @@ fn b19_hundreds_of_large_wills_are_delivered_intact() {
 }
 
 #[test]
+fn b19_burst_of_qos_0_wills_reaches_a_reading_client() {
+    const COUNT: usize = 500;
+    let server = plain_server();
+    let mut watcher = server.session(&Connect::new(V4, "watcher"));
+    watcher.subscribe("b19/+", 0);
+    let will = noise(19, 16 * 1024);
+    let connects: Vec<_> = (0..COUNT)
+        .map(|n| Connect::new(V4, format!("b19-{n}")).will(Will::new(format!("b19/{n}"), &will)))
+        .collect();
+    let peers = sessions(&server, &connects);
+    let reader = thread::spawn(move || {
+        let mut topics: Vec<_> = (0..COUNT).map(|_| watcher.receive().topic_str().to_owned()).collect();
+        topics.sort();
+        topics.dedup();
+        topics.len()
+    });
+    drop(peers);
+    assert_eq!(reader.join().expect("the watcher receives every will"), COUNT);
+}
+
+#[test]
 fn b20_takeover_storm_leaves_one_session() {
     // [MQTT-3.1.4-3]
     let server = plain_server();

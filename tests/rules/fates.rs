@@ -173,7 +173,9 @@ fn drop_events_of_journal_messages_have_client_and_reason() {
 #[test]
 fn each_qos_0_drop_for_a_slow_reader_is_an_event() {
     const PAYLOAD_BYTES: usize = 16 * 1024;
-    let server = Server::start(&Config::new("[limits]\noutput_buffer_bytes = \"4KiB\"\n"));
+    let server = Server::start(&Config::new(
+        "[limits]\noutput_buffer_bytes = \"4KiB\"\nburst_buffer_bytes = \"0B\"\n",
+    ));
     let names = ["$events/message/delivery_dropped", "$events/delivery_dropped"];
     watch(&server, names, "clientid = 'slow'");
     // The client stops reading. The size of the kernel's socket buffers is unknown.
