@@ -249,6 +249,56 @@ fn redis_errors_are_reported() {
     target.check(&Server::start(&Config::new("")));
 }
 
+/// The documented use of EMQX's function `map_to_redis_hset_args`.
+#[test]
+fn hset_arguments_of_a_map_reach_redis() {
+    let redis = Started::new("redis", &[]);
+    let server = Server::start(&Config::new(""));
+    let api = Api::of(&server);
+    let connector = json!({"type": "redis", "name": "redis", "config": {"servers": [redis.address]}});
+    api.ok("POST", "/api/v1/connectors", &connector);
+    for (name, command) in [
+        ("hmset", json!(["HMSET", "name1", "${hset_fields}"])),
+        ("hset", json!(["hset", "name2", "from", "${clientid}", "${hset_fields}"])),
+    ] {
+        let action = json!({"type": "redis", "name": name, "connector": "redis", "parameters": {"command": command}});
+        api.ok("POST", "/api/v1/actions", &action);
+    }
+    let rule = json!({
+        "id": "hash", "actions": ["redis:hmset", "redis:hset"],
+        "sql": "SELECT map_to_redis_hset_args(payload.value) as hset_fields, clientid FROM \"t/1\"",
+    });
+    api.ok("POST", "/api/v1/rules", &rule);
+    let mut client = server.session(&Connect::new(V5, "meter"));
+    for payload in [
+        r#"{"value": {"a": 1, "b c": "x \"y\"", "d": true, "e": 1.5}}"#,
+        r#"{"value": "no map"}"#,
+    ] {
+        client.publish(&Publish::new("t/1", payload).qos(1));
+    }
+    for name in ["hmset", "hset"] {
+        server.wait_until("both messages have a result", |_| {
+            let metrics = &api.get(&format!("/api/v1/actions/redis:{name}"))["metrics"];
+            metrics["sent"] == 1 && metrics["failed"] == 1
+        });
+    }
+    let fields = |key: &str| super::sink_kills::redis(&redis, &["HGETALL", key]);
+    let expected = "a\n1\nb c\nx \"y\"\nd\ntrue\ne\n1.5";
+    assert_eq!(fields("name1").trim(), expected);
+    assert_eq!(fields("name2").trim(), format!("from\nmeter\n{expected}"));
+    let error = api.get("/api/v1/actions/redis:hmset")["health"]["last_error"].clone();
+    assert!(
+        error.as_str().is_some_and(|error| error.contains("a list of fields and values")),
+        "{error}"
+    );
+    let action = json!({
+        "type": "redis", "name": "odd", "connector": "redis",
+        "parameters": {"command": ["HSET", "name1", "only-a-field"]},
+    });
+    let (status, problem) = api.call("POST", "/api/v1/actions", &action);
+    assert_eq!(status, 422, "{problem}");
+}
+
 #[test]
 fn mqtt_broker_errors_are_reported() {
     let mosquitto = Mosquitto::start();

@@ -51,7 +51,7 @@ fn psql(sql: &str) -> String {
     output(command.args(["-h", host, "-p", port, "-c", sql]))
 }
 
-fn redis(server: &Started, arguments: &[&str]) -> String {
+pub fn redis(server: &Started, arguments: &[&str]) -> String {
     let (host, port) = server.address.rsplit_once(':').expect("an address");
     let mut command = Command::new("redis-cli");
     output(command.args(["-h", host, "-p", port]).args(arguments))

@@ -72,7 +72,9 @@ fn answer_timeout_ms() -> u64 {
 #[serde(deny_unknown_fields)]
 pub struct RedisActionConfig {
     /// The command and its arguments, for example `["HSET", "device:${clientid}", "temp", "${payload.temp}"]`.
-    /// Arguments may be templates. A message can never add an argument or command.
+    /// Arguments may be templates. A message can never add an argument or command. There is one exception: HSET and
+    /// HMSET take fields and values from a list in the last argument, as in `["HSET", "device:${clientid}", "${fields}"]`
+    /// with the SQL `map_to_redis_hset_args(payload) as fields`.
     pub command: Vec<String>,
 }
 
@@ -144,9 +146,26 @@ impl RedisActionConfig {
                     "command: {name} is not allowed, because it changes or blocks the shared connection"
                 ));
             }
+            Some(name) if is_hash_set(name) && self.needs_field_list() && self.field_list().is_none() => {
+                problems.push(format!(
+                    "command: {name} needs a key and pairs of fields and values, or a placeholder with a list of them"
+                ));
+            }
             Some(_) => {}
         }
         problems
+    }
+
+    /// Returns the index of the argument that is a list of fields and values.
+    pub(super) fn field_list(&self) -> Option<usize> {
+        let (name, last) = (self.command.first()?, self.command.last()?);
+        let is_list = is_hash_set(name) && self.needs_field_list() && is_placeholder(last);
+        is_list.then_some(self.command.len() - 1)
+    }
+
+    /// Returns whether the arguments after the key are not pairs.
+    fn needs_field_list(&self) -> bool {
+        self.command.len() < 3 || self.command.len() % 2 == 1
     }
 
     /// Returns the arguments that are templates, in order.
@@ -162,6 +181,16 @@ impl RedisActionConfig {
 /// Returns whether an argument is a template. Other arguments are constant and not stored in records.
 pub(super) fn is_template(text: &str) -> bool {
     text.contains("${")
+}
+
+/// Returns whether an argument is a single placeholder.
+fn is_placeholder(text: &str) -> bool {
+    let inner = text.strip_prefix("${").and_then(|rest| rest.strip_suffix('}'));
+    inner.is_some_and(|inner| !inner.contains(['$', '{', '}']))
+}
+
+fn is_hash_set(command: &str) -> bool {
+    command.eq_ignore_ascii_case("HSET") || command.eq_ignore_ascii_case("HMSET")
 }
 
 /// Commands that change or block the connection for all actions.

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use redis::{Cmd, Pipeline, RedisError, Value};
+use serde_json::Value as Json;
 
 use super::client::{NumberedConnection, RedisConnector};
 use super::config::{RedisActionConfig, is_template};
@@ -17,6 +18,8 @@ pub struct RedisSink {
     connector: Arc<RedisConnector>,
     /// The command name and its arguments.
     command: Vec<String>,
+    /// Index of the argument that is a list of fields and values.
+    field_list: Option<usize>,
     templates: Vec<FieldTemplate>,
 }
 
@@ -30,6 +33,7 @@ impl RedisSink {
         Ok(RedisSink {
             connector,
             command: config.command.clone(),
+            field_list: config.field_list(),
             templates: config.templates(),
         })
     }
@@ -44,17 +48,28 @@ impl RedisSink {
             Err(reason) => return all(batch, Err(DeliveryFailure::Unreachable(reason))),
         };
         let mut pipeline = Pipeline::with_capacity(batch.len());
-        for record in batch {
-            pipeline.add_command(self.command(record));
+        let mut sent = 0;
+        let built: Vec<Result<(), DeliveryFailure>> = batch
+            .iter()
+            .map(|record| {
+                pipeline.add_command(self.command(record)?);
+                sent += 1;
+                Ok(())
+            })
+            .collect();
+        if sent == 0 {
+            return built;
         }
         let outcome = match connection.pipeline(&pipeline).await {
-            Ok(answers) if answers.len() == batch.len() => answers.into_iter().map(result).collect(),
+            Ok(answers) if answers.len() == sent => {
+                let mut answers = answers.into_iter();
+                let results = built
+                    .into_iter()
+                    .map(|built| built.and_then(|()| answers.next().map_or(Ok(()), result)));
+                results.collect()
+            }
             Ok(answers) => {
-                let reason = format!(
-                    "the server sent {} responses to {} commands",
-                    answers.len(),
-                    batch.len()
-                );
+                let reason = format!("the server sent {} responses to {sent} commands", answers.len());
                 all(batch, Err(DeliveryFailure::Unreachable(reason)))
             }
             // The client fails a whole pipeline when a cluster node is unreachable or commands are redirected.
@@ -81,8 +96,13 @@ impl RedisSink {
             let result = match outcome.last() {
                 Some(Err(failure @ DeliveryFailure::Unreachable(_))) => Err(DeliveryFailure::clone(failure)),
                 _ => {
-                    let answer = connection.command(&self.command(record)).await;
-                    answer.map_err(|error| failure(&error)).and_then(result)
+                    match self.command(record) {
+                        Ok(command) => {
+                            let answer = connection.command(&command).await;
+                            answer.map_err(|error| failure(&error)).and_then(result)
+                        }
+                        Err(failure) => Err(failure),
+                    }
                 }
             };
             outcome.push(result);
@@ -91,18 +111,26 @@ impl RedisSink {
     }
 
     /// Builds the command of a record. Null becomes an empty argument, because Redis has no null.
-    fn command(&self, record: &Record) -> Cmd {
+    fn command(&self, record: &Record) -> Result<Cmd, DeliveryFailure> {
         let mut command = Cmd::new();
         let mut field = 0;
         for (index, text) in self.command.iter().enumerate() {
-            if index > 0 && is_template(text) {
+            if self.field_list == Some(index) {
+                let list = record.field(field).unwrap_or_default();
+                add_fields(&mut command, list).map_err(|found| {
+                    DeliveryFailure::Refused(format!(
+                        "command[{index}]: expected a list of fields and values, as map_to_redis_hset_args returns, found \
+                         {found}"
+                    ))
+                })?;
+            } else if index > 0 && is_template(text) {
                 command.arg(record.field(field).unwrap_or_default());
                 field += 1;
             } else {
                 command.arg(text);
             }
         }
-        command
+        Ok(command)
     }
 
     /// Connects, and checks that the server has the command.
@@ -124,6 +152,25 @@ impl RedisSink {
             }
         }
     }
+}
+
+/// Adds the elements of a JSON array as arguments. The error describes the text.
+fn add_fields(command: &mut Cmd, list: &[u8]) -> Result<(), String> {
+    const SHOWN_BYTES: usize = 100;
+    let found = || String::from_utf8_lossy(&list[..list.len().min(SHOWN_BYTES)]).into_owned();
+    let elements: Vec<Json> = serde_json::from_slice(list).map_err(|_| found())?;
+    if elements.is_empty() || elements.len() % 2 == 1 {
+        return Err(found());
+    }
+    for element in elements {
+        match element {
+            Json::String(text) => command.arg(text),
+            Json::Number(number) => command.arg(number.to_string()),
+            Json::Bool(is_true) => command.arg(is_true.to_string()),
+            Json::Null | Json::Array(_) | Json::Object(_) => return Err(found()),
+        };
+    }
+    Ok(())
 }
 
 fn unreachable(error: &RedisError) -> DeliveryFailure {
