@@ -37,6 +37,8 @@ pub struct ShardConfig {
     pub maximum_packet_size: u32,
     pub maximum_client_id_bytes: usize,
     pub maximum_topic_levels: usize,
+    /// Whether topic names and filters may contain control characters.
+    pub allows_control_characters: bool,
     /// Topic Alias Maximum that the server grants to MQTT 5 clients.
     pub topic_alias_maximum: u16,
     /// Maximum number of aliases that the server assigns per connection. The client's maximum applies as well.
@@ -137,12 +139,21 @@ impl ShardConfig {
     }
 }
 
+impl ShardConfig {
+    /// Returns whether the characters of a topic name or filter are allowed. A server may reject control characters
+    /// [MQTT-1.5.4].
+    pub fn allows_characters(&self, topic: &str) -> bool {
+        self.allows_control_characters || !topic.contains(char::is_control)
+    }
+}
+
 impl Default for ShardConfig {
     fn default() -> Self {
         ShardConfig {
             maximum_packet_size: 1024 * 1024,
             maximum_client_id_bytes: 65535,
             maximum_topic_levels: 128,
+            allows_control_characters: true,
             topic_alias_maximum: 64,
             topic_alias_maximum_outgoing: 32,
             maximum_qos: QoS::ExactlyOnce,

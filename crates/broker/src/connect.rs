@@ -129,7 +129,7 @@ impl Shard {
             return Err(Rejection(ReasonCode::RetainNotSupported, detail));
         }
         let is_shallow = mqtt::levels(will.topic).count() <= config.maximum_topic_levels;
-        if mqtt::validate_topic_name(will.topic).is_err() || !is_shallow {
+        if mqtt::validate_topic_name(will.topic).is_err() || !is_shallow || !config.allows_characters(will.topic) {
             let detail = "the will's topic is not a valid topic name";
             return Err(Rejection(ReasonCode::TopicNameInvalid, detail));
         }

@@ -165,6 +165,9 @@ impl Shard {
         {
             return self.reject(now, slot, DropReason::TopicInvalid, ReasonCode::TopicNameInvalid);
         }
+        if !config.allows_characters(topic) {
+            return self.reject(now, slot, DropReason::TopicInvalid, ReasonCode::TopicNameInvalid);
+        }
         let session = self.core.session_mut(slot);
         session.messages_received += 1;
         session.bytes_received += publish.payload.len() as u64;

@@ -329,7 +329,7 @@ impl Shard {
         let target = ParsedFilter::parse(filter).map_err(|_| ReasonCode::TopicFilterInvalid)?;
         let config = &self.core.config;
         let bare = target.filter();
-        if mqtt::levels(bare).count() > config.maximum_topic_levels {
+        if mqtt::levels(bare).count() > config.maximum_topic_levels || !config.allows_characters(filter) {
             return Err(ReasonCode::TopicFilterInvalid);
         }
         if let Some((code, _)) = self.missing_feature(target) {
