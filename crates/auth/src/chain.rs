@@ -194,19 +194,47 @@ pub struct AnonymousProvider {
     pub policy: AnonymousPolicy,
 }
 
+impl AnonymousPolicy {
+    fn allows(self, address: IpAddr) -> bool {
+        match self {
+            AnonymousPolicy::Always => true,
+            AnonymousPolicy::Never => false,
+            AnonymousPolicy::LoopbackOnly => address.to_canonical().is_loopback(),
+        }
+    }
+}
+
 impl Provider for AnonymousProvider {
     fn authenticate(&self, credentials: &Credentials) -> ProviderOutcome {
         if credentials.user_name.is_some() || credentials.password.is_some() {
             return ProviderOutcome::Ignore;
         }
-        let is_allowed = match self.policy {
-            AnonymousPolicy::Always => true,
-            AnonymousPolicy::Never => false,
-            AnonymousPolicy::LoopbackOnly => credentials.address.to_canonical().is_loopback(),
-        };
-        match is_allowed {
+        match self.policy.allows(credentials.address) {
             true => ProviderOutcome::Allow { is_superuser: false },
             false => ProviderOutcome::Deny(DenyReason::AnonymousRefused),
+        }
+    }
+
+    fn authenticate_now(&self, credentials: &Credentials) -> Option<ProviderOutcome> {
+        Some(self.authenticate(credentials))
+    }
+}
+
+/// Admits clients whose user name is unknown where clients without a user name are admitted. Ignores known users, with or
+/// without a password. Access rules must treat the admitted clients as anonymous.
+pub struct UnknownUsersProvider {
+    pub policy: AnonymousPolicy,
+    pub users: Arc<Users>,
+}
+
+impl Provider for UnknownUsersProvider {
+    fn authenticate(&self, credentials: &Credentials) -> ProviderOutcome {
+        let Some(user_name) = &credentials.user_name else {
+            return ProviderOutcome::Ignore;
+        };
+        match self.users.find(user_name).is_none() && self.policy.allows(credentials.address) {
+            true => ProviderOutcome::Allow { is_superuser: false },
+            false => ProviderOutcome::Ignore,
         }
     }
 

@@ -27,7 +27,7 @@ pub use acl::{
 pub use bans::{Ban, BanCandidate, BanError, BanFileError, BanKind, Bans};
 pub use chain::{
     AnonymousPolicy, AnonymousProvider, Credentials, DenyReason, Provider, ProviderChain, ProviderOutcome,
-    UsersProvider,
+    UnknownUsersProvider, UsersProvider,
 };
 pub use fixed_limits::FIXED_LIMITS;
 pub use password::{CreateError, HashError, PasswordHash};

@@ -217,3 +217,31 @@ fn credentials_print_no_password() {
     let printed = format!("{:?}", credentials(Some("alice"), Some("secret"), REMOTE));
     assert!(printed.contains("alice") && !printed.contains("secret"), "{printed}");
 }
+
+#[test]
+fn unknown_users_are_admitted_like_anonymous_clients() {
+    let users = users(&[("alice", "secret", true)]);
+    let chain = ProviderChain::new(vec![
+        Arc::new(UnknownUsersProvider {
+            policy: AnonymousPolicy::LoopbackOnly,
+            users: users.clone(),
+        }),
+        Arc::new(UsersProvider::new(users, VerifiedPasswords::new(0).unwrap())),
+    ]);
+    let allow = ProviderOutcome::Allow { is_superuser: false };
+    let deny = ProviderOutcome::Deny;
+    for (name, password, address, expected) in [
+        ("bob", Some("any"), LOOPBACK, allow),
+        ("bob", None, LOOPBACK, allow),
+        ("bob", Some("any"), REMOTE, deny(DenyReason::UnknownUser)),
+        ("alice", Some("wrong"), LOOPBACK, deny(DenyReason::WrongPassword)),
+        ("alice", None, LOOPBACK, deny(DenyReason::NoPassword)),
+        ("alice", Some("secret"), REMOTE, ProviderOutcome::Allow { is_superuser: true }),
+    ] {
+        let credentials = credentials(Some(name), password, address);
+        assert_eq!(chain.authenticate(&credentials), expected, "{name} {password:?}");
+        if name == "bob" && address == LOOPBACK {
+            assert_eq!(chain.authenticate_now(&credentials), Some(allow));
+        }
+    }
+}

@@ -14,8 +14,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use api::{AccessAdmin, AclRules, ChangeError};
 use auth::{
     AccessRule, Acl, AclErrors, AclOptions, AnonymousPolicy, AnonymousProvider, BanCandidate, Bans, DenyReason,
-    Password, PasswordHash, Permission, ProviderChain, ProviderOutcome, SessionAcl, SubscriptionGrant, UserError,
-    UserSummary, Users, UsersProvider, VerifiedPasswords, preset,
+    Password, PasswordHash, Permission, Provider, ProviderChain, ProviderOutcome, SessionAcl, SubscriptionGrant,
+    UnknownUsersProvider, UserError, UserSummary, Users, UsersProvider, VerifiedPasswords, preset,
 };
 use broker::{
     AccessControl, AuthOutcome, ClientIdentity, ConnectCredentials, ConnectIdentity, DeviceKey, IdentifiedDevice,
@@ -28,7 +28,7 @@ use platform::credentials::{MqttLogin, certificate_hash};
 
 use crate::config::files::chain;
 use crate::config::key::OptionKey;
-use crate::config::options::access::{Anonymous, NoMatch, PartialSubscription};
+use crate::config::options::access::{Anonymous, NoMatch, PartialSubscription, UnknownUsers};
 use crate::config::{Config, LoadedConfig, runtime};
 
 /// Number of verified passwords that are cached, so that a device that reconnects does not cost a hash.
@@ -45,6 +45,8 @@ const BANS_FILE: &str = "banned.json";
 
 pub struct NodeAccess {
     chain: ProviderChain,
+    /// Clients whose user name is unknown may connect like anonymous ones.
+    admits_unknown_users: bool,
     /// All users, from all sources.
     users: Arc<Users>,
     /// `None` if there are no rules: then clients may publish and subscribe to all topics that are not the server's
@@ -81,11 +83,18 @@ impl NodeAccess {
         let anonymous = AnonymousProvider {
             policy: anonymous_policy(config.access.anonymous),
         };
+        let admits_unknown_users = config.access.unknown_users == UnknownUsers::Anonymous;
+        let mut providers: Vec<Arc<dyn Provider>> = vec![Arc::new(anonymous)];
+        if admits_unknown_users {
+            providers.push(Arc::new(UnknownUsersProvider {
+                policy: anonymous.policy,
+                users: users.clone(),
+            }));
+        }
+        providers.push(Arc::new(UsersProvider::new(users.clone(), verified)));
         let access = NodeAccess {
-            chain: ProviderChain::new(vec![
-                Arc::new(anonymous),
-                Arc::new(UsersProvider::new(users.clone(), verified)),
-            ]),
+            chain: ProviderChain::new(providers),
+            admits_unknown_users,
             users,
             acl: RwLock::new(None),
             bans: Bans::open(&config.data_dir.join(BANS_FILE)).map_err(|e| chain(&e))?,
@@ -469,6 +478,8 @@ impl AccessControl for NodeAccess {
     /// Looks up again whether the user is a superuser: that may have changed since the login.
     fn session(&self, who: &ClientIdentity) -> Option<Arc<dyn SessionAccess>> {
         let user_name = who.user_name.as_deref();
+        // The name of an unknown user is not verified.
+        let user_name = user_name.filter(|name| !self.admits_unknown_users || self.users.get(name).is_some());
         let who = auth::Identity {
             client_id: &who.client_id,
             user_name,

@@ -181,6 +181,7 @@ pub fn shard_config(config: &Config, workers: u16) -> ShardConfig {
         maximum_packet_size: max_packet_size(mqtt.max_packet_size.0),
         maximum_client_id_bytes: usize::from(mqtt.max_client_id_length),
         maximum_topic_levels: usize::from(mqtt.max_topic_levels),
+        allows_control_characters: mqtt.control_characters,
         topic_alias_maximum: mqtt.max_topic_alias_in,
         topic_alias_maximum_outgoing: mqtt.max_topic_alias_out,
         maximum_qos: mqtt.max_qos,

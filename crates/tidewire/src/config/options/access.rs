@@ -15,6 +15,11 @@ choice! {
 }
 
 choice! {
+    /// How the server handles a client whose user name is unknown.
+    pub enum UnknownUsers { Reject = "reject", Anonymous = "anonymous" }
+}
+
+choice! {
     /// Decision if no access rule matches.
     pub enum NoMatch { Deny = "deny", Allow = "allow" }
 }
@@ -40,6 +45,11 @@ section! {
         /// or tunnel on this machine, all clients appear to come from loopback: use the PROXY protocol
         /// (`proxy_protocol`) or `trusted_proxies`, or set `never`.
         restart anonymous: Anonymous = "loopback";
+        /// Clients whose user name is unknown: `reject` them, or treat them as `anonymous` ones, for devices that send
+        /// a user name which nobody has configured. They may connect where `anonymous` allows it. Access rules treat
+        /// them as clients without a user name; the log, `session_owner` and the rule engine see the name that the
+        /// client sent. If a user is deleted, each such client with its name can take over its sessions.
+        restart unknown_users: UnknownUsers = "reject";
         /// Users and hashed passwords, one `user:hash` per line, as written by `tidewire passwd` and
         /// `mosquitto_passwd`. SIGHUP reloads the file and disconnects clients whose user was removed or has a new
         /// hash.

@@ -41,6 +41,10 @@ section! {
         live max_client_id_length: u16 = "65535" ["23", "65535"] in "bytes";
         /// Maximum number of levels in a topic name or topic filter.
         live max_topic_levels: u16 = "128" ["1", "65535"] in "levels";
+        /// Accepts control characters (U+0001 to U+001F, U+007F to U+009F) in topic names and topic filters. The
+        /// standard advises clients against them. If off, PUBLISH gets Topic Name invalid, SUBSCRIBE gets Topic Filter
+        /// invalid, and a CONNECT with such a will is rejected.
+        live control_characters: bool = "true";
         /// Maximum number of topic aliases that a client may use (Topic Alias Maximum in CONNACK). Each alias can use
         /// up to 64 KB of memory per connection.
         live max_topic_alias_in: u16 = "64" ["0", "65535"] in "aliases";
