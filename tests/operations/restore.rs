@@ -2,6 +2,7 @@
 //! stays in force when a restore fails.
 
 use std::fs;
+use std::net::TcpListener;
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
@@ -157,6 +158,23 @@ fn damaged_backups_are_rejected_with_file_and_reason() {
     assert!(failure.contains("admins is missing"), "{failure}");
     let (status, _) = api.call("POST", "/api/v1/restore/restart", &json!({}));
     assert_eq!((status, retained(&server)), (409, json!("old")));
+}
+
+#[test]
+fn port_in_use_does_not_undo_a_restore() {
+    let mut server = Server::start(&Config::new(""));
+    let api = Api::of(&server);
+    retain(&api, "then");
+    let name = back_up(&server, &api);
+    retain(&api, "new");
+    prepare(&server, &api, &name);
+    server.kill();
+    let occupied = TcpListener::bind(server.http()).expect("the server has released its port");
+    server.spawn_again();
+    server.wait_until("a start has failed", |server| server.log().contains("trying again to start"));
+    drop(occupied);
+    server.wait_until_ready();
+    assert_eq!(retained(&server), "then");
 }
 
 #[test]

@@ -1,22 +1,63 @@
 //! Ports for servers that tests start.
 
+use std::fs::{self, File};
 use std::net::{SocketAddr, TcpListener};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
 
-/// Returns a free port outside the range from which the kernel takes ports for outgoing connections. With port 0, a
-/// client of another test could get the same port before the server binds it.
+/// The ports are outside the range from which the kernel takes ports for outgoing connections. With port 0, a client of
+/// another test could get the same port before the server binds it.
+const PORTS: Range<u16> = 20_000..32_000;
+/// Number of ports that a process reserves at a time.
+const BLOCK: u16 = 100;
+
+/// Ports that belong to this process. Other processes that run tests do not try to bind them, even while a test restarts
+/// its server.
+struct OwnPorts {
+    free: Range<u16>,
+    next_block: u16,
+    /// Locked as long as the process runs.
+    locks: Vec<File>,
+}
+
+static OWN: Mutex<OwnPorts> = Mutex::new(OwnPorts {
+    free: 0..0,
+    next_block: 0,
+    locks: Vec::new(),
+});
+
+/// Returns a free port of this machine.
 pub fn free_port() -> SocketAddr {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    const FIRST: u32 = 20_000;
-    const COUNT: u32 = 12_000;
-    let seed = std::process::id().wrapping_mul(61);
-    for _ in 0..COUNT {
-        let step = NEXT.fetch_add(1, Ordering::Relaxed);
-        let port = (FIRST + seed.wrapping_add(step) % COUNT) as u16;
-        let address = SocketAddr::from(([127, 0, 0, 1], port));
-        if TcpListener::bind(address).is_ok() {
-            return address;
+    let mut own = OWN.lock().unwrap_or_else(PoisonError::into_inner);
+    loop {
+        for port in own.free.by_ref() {
+            let address = SocketAddr::from(([127, 0, 0, 1], port));
+            if TcpListener::bind(address).is_ok() {
+                return address;
+            }
         }
+        own.reserve_block();
     }
-    panic!("no free port between {FIRST} and {}", FIRST + COUNT);
+}
+
+impl OwnPorts {
+    fn reserve_block(&mut self) {
+        let directory = std::env::temp_dir().join("tidewire-test-ports");
+        fs::create_dir_all(&directory).expect("the temporary directory is writable");
+        let blocks = (PORTS.end - PORTS.start) / BLOCK;
+        let first = (std::process::id() % u32::from(blocks)) as u16;
+        while self.next_block < blocks {
+            let block = (first + self.next_block) % blocks;
+            self.next_block += 1;
+            let path = directory.join(block.to_string());
+            let file = File::create(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+            if file.try_lock().is_ok() {
+                self.locks.push(file);
+                let start = PORTS.start + block * BLOCK;
+                self.free = start..start + BLOCK;
+                return;
+            }
+        }
+        panic!("other processes use all ports in {PORTS:?}");
+    }
 }

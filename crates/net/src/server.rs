@@ -65,6 +65,18 @@ pub enum StartError {
     Unreadable(journal::ReadError),
 }
 
+impl StartError {
+    /// Returns whether another process uses a port of a listener.
+    pub fn is_port_in_use(&self) -> bool {
+        match self {
+            StartError::Bind(errors) => errors
+                .iter()
+                .any(|error| error.source.kind() == io::ErrorKind::AddrInUse),
+            _ => false,
+        }
+    }
+}
+
 impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -203,6 +203,12 @@ fn run_with_steps(
     RestoreSwitch { data_dir, intent, step }.run(is_valid)
 }
 
+/// Returns whether the server uses restored data on trial and may start with it once more.
+pub fn has_trials_left(data_dir: &Path) -> bool {
+    let intent = intent(data_dir).ok().flatten();
+    intent.is_some_and(|intent| intent.phase == RestorePhase::OnTrial && intent.trials < TRIALS_MAX)
+}
+
 /// Ends the trial: the server is ready with the new data. Does nothing without a trial.
 pub fn finish_trial(data_dir: &Path) -> Result<Option<String>, String> {
     let Some(intent) = intent(data_dir)?.filter(|intent| intent.phase == RestorePhase::OnTrial) else {

@@ -1,13 +1,15 @@
 //! The HTTP server: configuration of the API, its administrators, start and stop.
 
+use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use api::{Admins, ApiConfig, ApiHandle, ClientEvents, ConfigValue, NodeInfo, OneTimePassword, SysConfig};
+use api::{Admins, ApiConfig, ApiHandle, ApiStartError, ClientEvents, ConfigValue, NodeInfo, OneTimePassword, SysConfig};
 use devices::Devices;
 
+use super::StartFailure;
 use super::access::NodeAccess;
 use super::backups::NodeBackups;
 use super::benchmarks::{self, NodeBenchmarks};
@@ -54,7 +56,7 @@ pub fn start(
     node: String,
     parts: &ApiParts<'_>,
     events: Option<ClientEvents>,
-) -> Result<Http, String> {
+) -> Result<Http, StartFailure> {
     let mut http = Http {
         api: None,
         scheme: "http",
@@ -101,7 +103,15 @@ pub fn start(
         http.scheme = "https";
     }
     // Before the first administrator is created: a start that fails because a port is in use leaves no files.
-    let listener = api::bind(api_config.bind).map_err(|e| format!("api.bind: {}", chain(&e)))?;
+    let listener = api::bind(api_config.bind).map_err(|error| {
+        let message = format!("api.bind: {}", chain(&error));
+        match error {
+            ApiStartError::Bind { source, .. } if source.kind() == io::ErrorKind::AddrInUse => {
+                StartFailure::PortInUse(message)
+            }
+            _ => StartFailure::Other(message),
+        }
+    })?;
     let admins = match config.api.users_file.0.as_deref() {
         Some(path) => Admins::open(path).map_err(|e| format!("api.users_file: {}", chain(&e)))?,
         None => {

@@ -92,10 +92,31 @@ pub fn serve(loaded: &LoadedConfig, sources: &ConfigSources, options: &ServeOpti
     match run(loaded, sources, options) {
         Ok(ServeEnd::Stopped) => ExitCode::SUCCESS,
         Ok(ServeEnd::RestartProcess) => restart::restart_process(),
-        Err(message) => match restart::reject_restore(&loaded.config.data_dir, &message) {
+        Err(failure) => match restart::reject_restore(&loaded.config.data_dir, &failure) {
             Some(code) => code,
-            None => fail(EXIT_FAILURE, &message),
+            None => fail(EXIT_FAILURE, failure.message()),
         },
+    }
+}
+
+/// Why the server did not start.
+enum StartFailure {
+    /// Another process uses a port. It may be free a moment later.
+    PortInUse(String),
+    Other(String),
+}
+
+impl StartFailure {
+    fn message(&self) -> &str {
+        match self {
+            StartFailure::PortInUse(message) | StartFailure::Other(message) => message,
+        }
+    }
+}
+
+impl From<String> for StartFailure {
+    fn from(message: String) -> StartFailure {
+        StartFailure::Other(message)
     }
 }
 
@@ -104,7 +125,7 @@ enum ServeEnd {
     RestartProcess,
 }
 
-fn run(loaded: &LoadedConfig, sources: &ConfigSources, options: &ServeOptions) -> Result<ServeEnd, String> {
+fn run(loaded: &LoadedConfig, sources: &ConfigSources, options: &ServeOptions) -> Result<ServeEnd, StartFailure> {
     // Before any other thread starts, so that all threads block these signals.
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(|e| format!("cannot handle signals: {e}"))?;
     let config = &loaded.config;
@@ -128,21 +149,24 @@ fn run(loaded: &LoadedConfig, sources: &ConfigSources, options: &ServeOptions) -
     server.descriptor_limit = shares.clients;
     let shard = Arc::new(translate::shard_config(config, workers.get()));
     let prepared = net::Server::prepare(server, shard, access.clone(), access.clone(), Arc::new(events))
-        .map_err(|error| chain(&error))?;
+        .map_err(|error| match error.is_port_in_use() {
+            true => StartFailure::PortInUse(chain(&error)),
+            false => StartFailure::Other(chain(&error)),
+        })?;
     let handle = prepared.handle();
     access.connect(handle.clone());
     let engine = match integration::Engine::open(&config.data_dir, &node_name(config), loaded.declared.clone()) {
         Ok(engine) => engine,
         Err(message) => {
             handle.shutdown(Duration::ZERO);
-            return Err(message);
+            return Err(message.into());
         }
     };
     // Threads of the engine use its runtime, so it must be shut down in order.
-    let abort = |message| {
+    let abort = |failure| {
         handle.shutdown(Duration::ZERO);
         engine.shut_down();
-        Err(message)
+        Err(failure)
     };
     engine.set_slow_rule_threshold(config.integration.slow_rule_threshold.0);
     engine.serve(handle.clone());
@@ -151,7 +175,7 @@ fn run(loaded: &LoadedConfig, sources: &ConfigSources, options: &ServeOptions) -
     }
     let certificates = match NodeCertificates::new(config, handle.clone()) {
         Ok(certificates) => Arc::new(certificates),
-        Err(message) => return abort(message),
+        Err(message) => return abort(message.into()),
     };
     let reloader = Arc::new(Reloader::new(
         sources,
@@ -175,7 +199,7 @@ fn run(loaded: &LoadedConfig, sources: &ConfigSources, options: &ServeOptions) -
     };
     let http = match http::start(config, node_name(config), &parts, sys_events) {
         Ok(http) => http,
-        Err(message) => return abort(message),
+        Err(failure) => return abort(failure),
     };
     // In the meantime, `/readyz` reports that the server is starting, and its progress.
     let taps = taps(&engine, devices.as_deref(), handle.shards());
@@ -183,7 +207,7 @@ fn run(loaded: &LoadedConfig, sources: &ConfigSources, options: &ServeOptions) -
         Ok(notifier) => notifier,
         Err(error) => {
             http.stop();
-            return abort(format!("NOTIFY_SOCKET: {error}"));
+            return abort(format!("NOTIFY_SOCKET: {error}").into());
         }
     };
     let report_progress = |percent| {
@@ -200,7 +224,7 @@ fn run(loaded: &LoadedConfig, sources: &ConfigSources, options: &ServeOptions) -
         }
         Err(message) => {
             http.stop();
-            return abort(message);
+            return abort(message.into());
         }
     }
     if !options.is_quiet {

@@ -6,13 +6,18 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use signal_hook::consts::SIGTERM;
 
+use super::StartFailure;
 use crate::backup::switch::{self, RestoreResult};
 use crate::cli::listed;
 use crate::config::{self, ConfigSources};
 use crate::output::{EXIT_FAILURE, fail, print_error};
+
+/// Pause before another start with restored data.
+const TRIAL_PAUSE: Duration = Duration::from_secs(1);
 
 /// Asks the server to restart.
 #[derive(Clone, Debug, Default)]
@@ -56,8 +61,15 @@ pub fn run_restore(sources: &ConfigSources) -> Result<RestoreResult, String> {
     switch::run_pending_restore(&config::data_dir(sources), is_valid)
 }
 
-/// Called if the server cannot start. If it uses restored data on trial, it restarts with the previous data.
-pub fn reject_restore(data_dir: &Path, reason: &str) -> Option<ExitCode> {
+/// Called if the server cannot start. If it uses restored data on trial, it restarts with the previous data. If a port
+/// is in use, which does not depend on the data, it first tries the restored data again.
+pub fn reject_restore(data_dir: &Path, failure: &StartFailure) -> Option<ExitCode> {
+    let reason = failure.message();
+    if matches!(failure, StartFailure::PortInUse(_)) && switch::has_trials_left(data_dir) {
+        print_error(&format!("{reason}\ntrying again to start with the restored backup"));
+        std::thread::sleep(TRIAL_PAUSE);
+        return Some(restart_process());
+    }
     match switch::reject(data_dir, reason) {
         Ok(false) => None,
         Ok(true) => {
