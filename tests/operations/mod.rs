@@ -7,6 +7,8 @@ mod bridge_flag;
 mod descriptors;
 mod early_closes;
 mod failed_start;
+mod fault_matrix;
+mod other_brokers;
 mod process_limits;
 mod restore;
 mod screen;
