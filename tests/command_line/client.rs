@@ -132,7 +132,7 @@ fn every_kind_of_payload_arrives_in_every_version_and_qos() {
                 "from a file",
                 "",
                 "all\nof it\n",
-                "one",
+                "one\r",
                 "two",
                 "",
                 "three",

@@ -250,6 +250,28 @@ fn syntax_errors_name_the_line() {
 }
 
 #[test]
+fn paths_that_the_server_cannot_use_are_reported() {
+    let scratch = Scratch::new("paths");
+    let file = scratch.write("a-file", "");
+    let check = |text: &str| {
+        let loaded = config::load(&scratch.sources(Some(scratch.write("config.toml", text)))).unwrap();
+        config::paths::unusable_paths(&loaded.config)
+    };
+    assert_eq!(check(""), Vec::<String>::new());
+    let shown = file.display();
+    let problems = check(&format!(
+        "node.data_dir = \"{shown}/data\"\nlog.file = \"{shown}/log\"\n"
+    ));
+    assert_eq!(problems.len(), 2, "{problems:?}");
+    assert!(problems[0].starts_with("node.data_dir: ") && problems[0].ends_with("a-file is not a directory"));
+    assert!(problems[1].starts_with("log.file: "), "{problems:?}");
+    let directory = scratch.0.display();
+    let problems = check(&format!("log.file = \"{directory}\"\n"));
+    assert_eq!(problems, [format!("log.file: {directory} is a directory")]);
+    assert!(!scratch.0.join("data").exists(), "the check creates nothing");
+}
+
+#[test]
 fn explicit_configuration_file_must_exist() {
     let scratch = Scratch::new("missing");
     let found = complaints(&scratch.sources(Some(scratch.0.join("no.toml"))), &scratch.0);

@@ -6,8 +6,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use crate::support::api::Api;
 use crate::support::{Config, Connect, Publish, Server, V4, V5};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 const MESSAGES: u32 = 200;
 
@@ -115,6 +116,46 @@ fn inspect_and_verify_work_on_a_running_server() {
         "{shown}"
     );
     assert!(succeed(&["journal", "verify", "--data-dir", &data_dir]).contains("is intact"));
+}
+
+#[test]
+fn damage_of_a_buffer_and_of_the_platforms_log_is_found() {
+    let mut server = Server::start(&Config::new("[platform]\nenabled = true\n"));
+    let api = Api::of(&server);
+    let connector = json!({"type": "http", "name": "web", "config": {"url": "http://127.0.0.1:9"}});
+    api.ok("POST", "/api/v1/connectors", &connector);
+    let action = json!({"type": "http", "name": "hook", "connector": "web", "parameters": {"body": "${payload}"}});
+    api.ok("POST", "/api/v1/actions", &action);
+    let rule = json!({"id": "r", "sql": "SELECT payload FROM \"a\"", "actions": ["http:hook"]});
+    api.ok("POST", "/api/v1/rules", &rule);
+    let mut publisher = server.session(&Connect::new(V5, "publisher"));
+    publisher.publish(&Publish::new("a", "x".repeat(1000)).qos(1));
+    // The damage below is then not at the end, where it could be an unfinished write.
+    (0..3).for_each(|_| _ = publisher.publish(&Publish::new("a", "y").qos(1)));
+    let data_dir = data_dir(&server);
+    server.kill();
+    let verified = succeed(&["journal", "verify", "--data-dir", &data_dir]);
+    let buffers = Path::new(&data_dir).join("integration/buffers");
+    let buffer = fs::read_dir(&buffers).unwrap().next().unwrap().unwrap().path();
+    let name = buffer.file_name().unwrap().to_str().unwrap();
+    let path = format!("integration/buffers/{name}/journal");
+    assert!(verified.contains(&format!("{path} is intact: ")), "{verified}");
+    let found = inspect(&data_dir);
+    assert_eq!(found["other_logs"][1]["path"], path.as_str(), "{found}");
+    assert_eq!(found["other_logs"][0]["path"], "platform/log");
+
+    let segment = buffer.join("journal").join(format!("{:016x}.log", 0));
+    let mut bytes = fs::read(&segment).unwrap();
+    let at = bytes
+        .windows(100)
+        .position(|part| part == "x".repeat(100).as_bytes())
+        .unwrap();
+    bytes[at] ^= 1;
+    fs::write(&segment, bytes).unwrap();
+    let errors = fail(&["journal", "verify", "--data-dir", &data_dir]);
+    assert!(errors.contains(&path) && errors.contains("offset"), "{errors}");
+    let text = succeed(&["journal", "inspect", "--data-dir", &data_dir]);
+    assert!(text.contains(&format!("problem     {path}")), "{text}");
 }
 
 #[test]

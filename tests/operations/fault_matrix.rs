@@ -54,9 +54,14 @@ fn tests(source: &str) -> Vec<&str> {
 #[test]
 fn fault_matrix_agrees_with_the_tests() {
     let page = read("docs/operations/fault-tests.md");
-    let head = page.lines().find(|line| line.starts_with('|')).expect("the page has a matrix");
+    let head = page
+        .lines()
+        .find(|line| line.starts_with('|'))
+        .expect("the page has a matrix");
     let stores: Vec<&str> = head.trim_matches('|').split('|').map(str::trim).skip(1).collect();
-    let (listed, matrix): (Vec<_>, Vec<_>) = rows(&page).into_iter().partition(|row| row[row.len() - 1].starts_with('`'));
+    let (listed, matrix): (Vec<_>, Vec<_>) = rows(&page)
+        .into_iter()
+        .partition(|row| row[row.len() - 1].starts_with('`'));
     let mut counts: BTreeMap<(&str, &str), usize> = BTreeMap::new();
     let mut problems = Vec::new();
     for row in &listed {
@@ -73,7 +78,10 @@ fn fault_matrix_agrees_with_the_tests() {
         for (store, shown) in stores.iter().zip(&row[1..]) {
             let count = counts.remove(&(row[0], store)).unwrap_or(0);
             if shown.parse().unwrap_or(0) != count {
-                problems.push(format!("{}, {store}: the matrix shows {shown}, the list has {count}", row[0]));
+                problems.push(format!(
+                    "{}, {store}: the matrix shows {shown}, the list has {count}",
+                    row[0]
+                ));
             }
         }
     }
@@ -87,5 +95,9 @@ fn fault_matrix_agrees_with_the_tests() {
             }
         }
     }
-    assert!(problems.is_empty(), "docs/operations/fault-tests.md:\n{}", problems.join("\n"));
+    assert!(
+        problems.is_empty(),
+        "docs/operations/fault-tests.md:\n{}",
+        problems.join("\n")
+    );
 }

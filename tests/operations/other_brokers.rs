@@ -26,7 +26,10 @@ fn unknown_users_are_anonymous_if_the_option_says_so() {
     assert_eq!(connack(&server, &bob), BAD_USER_NAME_OR_PASSWORD);
     let server = Server::start(&config("anonymous"));
     let alice = Connect::new(V5, "alice");
-    assert_eq!(connack(&server, &alice.clone().user("alice", "wrong")), BAD_USER_NAME_OR_PASSWORD);
+    assert_eq!(
+        connack(&server, &alice.clone().user("alice", "wrong")),
+        BAD_USER_NAME_OR_PASSWORD
+    );
     assert_eq!(connack(&server, &alice.user_name("alice")), NOT_AUTHORIZED);
     let mut peer = server.session(&bob);
     assert!(peer.publish(&Publish::new("open/door", "x").qos(1)) < 0x80);
@@ -47,7 +50,10 @@ fn control_characters_are_rejected_if_the_option_says_so() {
     let server = Server::start(&Config::new("[mqtt]\ncontrol_characters = false\n"));
     let mut peer = server.session(&connect);
     assert_eq!(peer.publish(&Publish::new(topic, "x").qos(1)), TOPIC_NAME_INVALID);
-    assert_eq!(peer.publish(&Publish::new("next\u{85}line", "x").qos(1)), TOPIC_NAME_INVALID);
+    assert_eq!(
+        peer.publish(&Publish::new("next\u{85}line", "x").qos(1)),
+        TOPIC_NAME_INVALID
+    );
     assert_eq!(peer.subscribe_code("line\n+", 1), TOPIC_FILTER_INVALID);
     assert_eq!(connack(&server, &will), TOPIC_NAME_INVALID);
     assert!(peer.publish(&Publish::new("Straße/\u{a0}", "x").qos(1)) < 0x80);
@@ -58,7 +64,10 @@ fn topics_may_have_more_levels_if_the_option_says_so() {
     let deep = vec!["l"; 200].join("/");
     let server = Server::start(&Config::new(""));
     let publish = Publish::new(&deep, "x").qos(1);
-    assert_eq!(server.session(&Connect::new(V5, "c")).publish(&publish), TOPIC_NAME_INVALID);
+    assert_eq!(
+        server.session(&Connect::new(V5, "c")).publish(&publish),
+        TOPIC_NAME_INVALID
+    );
     let server = Server::start(&Config::new("[mqtt]\nmax_topic_levels = 65535\n"));
     let mut peer = server.session(&Connect::new(V5, "c"));
     peer.subscribe(&deep, 0);

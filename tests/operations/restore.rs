@@ -171,7 +171,9 @@ fn port_in_use_does_not_undo_a_restore() {
     server.kill();
     let occupied = TcpListener::bind(server.http()).expect("the server has released its port");
     server.spawn_again();
-    server.wait_until("a start has failed", |server| server.log().contains("trying again to start"));
+    server.wait_until("a start has failed", |server| {
+        server.log().contains("trying again to start")
+    });
     drop(occupied);
     server.wait_until_ready();
     assert_eq!(retained(&server), "then");

@@ -259,7 +259,10 @@ fn hset_arguments_of_a_map_reach_redis() {
     api.ok("POST", "/api/v1/connectors", &connector);
     for (name, command) in [
         ("hmset", json!(["HMSET", "name1", "${hset_fields}"])),
-        ("hset", json!(["hset", "name2", "from", "${clientid}", "${hset_fields}"])),
+        (
+            "hset",
+            json!(["hset", "name2", "from", "${clientid}", "${hset_fields}"]),
+        ),
     ] {
         let action = json!({"type": "redis", "name": name, "connector": "redis", "parameters": {"command": command}});
         api.ok("POST", "/api/v1/actions", &action);
@@ -288,7 +291,9 @@ fn hset_arguments_of_a_map_reach_redis() {
     assert_eq!(fields("name2").trim(), format!("from\nmeter\n{expected}"));
     let error = api.get("/api/v1/actions/redis:hmset")["health"]["last_error"].clone();
     assert!(
-        error.as_str().is_some_and(|error| error.contains("a list of fields and values")),
+        error
+            .as_str()
+            .is_some_and(|error| error.contains("a list of fields and values")),
         "{error}"
     );
     let action = json!({

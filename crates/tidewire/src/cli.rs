@@ -23,7 +23,7 @@ use crate::logging::{self, LogEnvironment};
 use crate::output::{EXIT_FAILURE, EXIT_USAGE, fail, print, print_error};
 use crate::passwd;
 use crate::reference;
-use crate::serve::{CompanionTask, ServeOptions, restart, serve};
+use crate::serve::{CompanionTask, ServeOptions, StartFailure, restart, serve};
 use crate::top;
 
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -214,10 +214,12 @@ fn serve_from(sources: &ConfigSources, is_quiet: bool, beside: Option<Box<dyn Co
         Err(message) => return fail(EXIT_FAILURE, &message),
     };
     match config::load(sources) {
-        Err(diagnostics) => match restart::reject_restore(&config::data_dir(sources), &listed(&diagnostics)) {
-            Some(code) => code,
-            None => report(&diagnostics),
-        },
+        Err(diagnostics) => {
+            match restart::reject_restore(&config::data_dir(sources), &StartFailure::from(listed(&diagnostics))) {
+                Some(code) => code,
+                None => report(&diagnostics),
+            }
+        }
         Ok(loaded) => {
             let log = Arc::default();
             match logging::install(&loaded.config.log, LogEnvironment::of_process(), &log) {
@@ -254,7 +256,13 @@ fn run_demo(root: &ArgMatches, own: &ArgMatches) -> ExitCode {
 fn run_check(root: &ArgMatches, own: &ArgMatches) -> ExitCode {
     match load(root, own) {
         Err(code) => code,
-        Ok(loaded) => print(&check_report(&loaded)),
+        Ok(loaded) => {
+            let problems = config::paths::unusable_paths(&loaded.config);
+            match problems.is_empty() {
+                true => print(&check_report(&loaded)),
+                false => fail(EXIT_FAILURE, &problems.join("\n")),
+            }
+        }
     }
 }
 

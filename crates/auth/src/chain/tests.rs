@@ -236,7 +236,12 @@ fn unknown_users_are_admitted_like_anonymous_clients() {
         ("bob", Some("any"), REMOTE, deny(DenyReason::UnknownUser)),
         ("alice", Some("wrong"), LOOPBACK, deny(DenyReason::WrongPassword)),
         ("alice", None, LOOPBACK, deny(DenyReason::NoPassword)),
-        ("alice", Some("secret"), REMOTE, ProviderOutcome::Allow { is_superuser: true }),
+        (
+            "alice",
+            Some("secret"),
+            REMOTE,
+            ProviderOutcome::Allow { is_superuser: true },
+        ),
     ] {
         let credentials = credentials(Some(name), password, address);
         assert_eq!(chain.authenticate(&credentials), expected, "{name} {password:?}");

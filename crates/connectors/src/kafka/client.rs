@@ -242,9 +242,9 @@ pub(super) fn failure(error: &KafkaError, kafka_topic: &str, last_error: &LastCo
             | Code::UnsupportedForMessageFormat),
         ) => DeliveryFailure::Refused(about(&code.to_string())),
         Some(Code::InvalidDifferentRecord | Code::UnknownPartition) => DeliveryFailure::Temporary(about(&text(error))),
-        Some(Code::PurgeQueue | Code::PurgeInflight) => {
-            DeliveryFailure::Unreachable("the action was stopped".to_owned())
-        }
+        Some(Code::PurgeQueue | Code::PurgeInflight) => DeliveryFailure::Unreachable(
+            "the producer was replaced or stopped before Kafka confirmed the message".to_owned(),
+        ),
         _ => DeliveryFailure::Unreachable(about(&last_error.explain(error))),
     }
 }

@@ -95,15 +95,13 @@ impl RedisSink {
         for record in batch {
             let result = match outcome.last() {
                 Some(Err(failure @ DeliveryFailure::Unreachable(_))) => Err(DeliveryFailure::clone(failure)),
-                _ => {
-                    match self.command(record) {
-                        Ok(command) => {
-                            let answer = connection.command(&command).await;
-                            answer.map_err(|error| failure(&error)).and_then(result)
-                        }
-                        Err(failure) => Err(failure),
+                _ => match self.command(record) {
+                    Ok(command) => {
+                        let answer = connection.command(&command).await;
+                        answer.map_err(|error| failure(&error)).and_then(result)
                     }
-                }
+                    Err(failure) => Err(failure),
+                },
             };
             outcome.push(result);
         }

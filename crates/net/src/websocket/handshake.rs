@@ -1,6 +1,6 @@
 //! The WebSocket upgrade request (RFC 6455, section 4.2) and its responses. Pure functions of bytes.
 //!
-//! A request head larger than `HEAD_BYTES_MAX` is rejected. Rejections contain a sentence that helps users of browsers
+//! A request head larger than `UpgradeRules::head_bytes_max` is rejected. Rejections contain a sentence that helps users of browsers
 //! and curl.
 
 use std::borrow::Cow;
@@ -10,7 +10,7 @@ use ring::digest;
 
 use crate::config::AddressPrefix;
 
-pub const HEAD_BYTES_MAX: usize = 8 * 1024;
+pub const HEAD_BYTES_DEFAULT: usize = 8 * 1024;
 
 /// Maximum part of a refused origin that the reason contains.
 const ORIGIN_CHARS_MAX: usize = 200;
@@ -80,6 +80,8 @@ pub struct UpgradeRules {
     pub allowed_origins: Vec<Box<str>>,
     /// Proxies whose `X-Forwarded-For` names the client.
     pub trusted_proxies: Vec<AddressPrefix>,
+    /// Maximum size of the request head.
+    pub head_bytes_max: usize,
 }
 
 impl Default for UpgradeRules {
@@ -88,6 +90,7 @@ impl Default for UpgradeRules {
             path: "/mqtt".into(),
             allowed_origins: Vec::new(),
             trusted_proxies: Vec::new(),
+            head_bytes_max: HEAD_BYTES_DEFAULT,
         }
     }
 }
@@ -122,15 +125,15 @@ pub fn upgrade(bytes: &[u8], rules: &UpgradeRules) -> Upgrade {
     if bytes.first().is_some_and(|byte| !byte.is_ascii_uppercase()) {
         return refuse(UpgradeStatus::BadRequest, "not HTTP");
     }
-    let Some(size) = head_size(bytes) else {
-        return if bytes.len() > HEAD_BYTES_MAX {
-            refuse(UpgradeStatus::HeadersTooLarge, "the request head is larger than 8 KiB")
+    let Some(size) = head_size(bytes, rules.head_bytes_max) else {
+        return if bytes.len() > rules.head_bytes_max {
+            head_too_large(rules)
         } else {
             Upgrade::Incomplete
         };
     };
-    if size > HEAD_BYTES_MAX {
-        return refuse(UpgradeStatus::HeadersTooLarge, "the request head is larger than 8 KiB");
+    if size > rules.head_bytes_max {
+        return head_too_large(rules);
     }
     let checked = std::str::from_utf8(&bytes[..size])
         .map_err(|_| (UpgradeStatus::BadRequest, "the request head is not text".into()))
@@ -145,11 +148,17 @@ pub fn upgrade(bytes: &[u8], rules: &UpgradeRules) -> Upgrade {
     }
 }
 
+fn head_too_large(rules: &UpgradeRules) -> Upgrade {
+    let most = rules.head_bytes_max;
+    let reason = format!("the request head is larger than {most} bytes (max_request_head of the listener)");
+    refuse(UpgradeStatus::HeadersTooLarge, reason)
+}
+
 /// Returns the length of the request head, including the empty line.
-fn head_size(bytes: &[u8]) -> Option<usize> {
+fn head_size(bytes: &[u8], head_bytes_max: usize) -> Option<usize> {
     bytes
         .windows(4)
-        .take(HEAD_BYTES_MAX)
+        .take(head_bytes_max)
         .position(|window| window == b"\r\n\r\n")
         .map(|at| at + 4)
 }
@@ -590,6 +599,18 @@ mod tests {
         for (name, bytes, expected) in cases {
             assert_eq!(status(upgrade(bytes, &UpgradeRules::default())), *expected, "{name}");
         }
+    }
+
+    #[test]
+    fn size_of_the_head_is_limited_by_the_rules() {
+        let head = [&b"GET /mqtt HTTP/1.1\r\nCookie: "[..], &vec![b'a'; 9000], b"\r\n\r\n"].concat();
+        assert_eq!(status(upgrade(&head, &UpgradeRules::default())), "431");
+        let rules = UpgradeRules {
+            head_bytes_max: 16 * 1024,
+            ..UpgradeRules::default()
+        };
+        // The size is accepted, and the next check fails.
+        assert_eq!(status(upgrade(&head, &rules)), "400");
     }
 
     trait ReplaceTarget {

@@ -102,10 +102,10 @@ fn connection_args() -> Vec<Arg> {
             "port",
             Some('p'),
             "PORT",
-            "Port [default: 1883, with TLS 8883, ws 8083, wss 8084]",
+            "Port, also instead of that of the URL [default: 1883, with TLS 8883, ws 8083, wss 8084]",
         )
         .value_parser(value_parser!(u16))
-        .conflicts_with_all(["url", "unix"]),
+        .conflicts_with("unix"),
         valued(
             "url",
             Some('L'),
@@ -229,10 +229,12 @@ impl ConnectOptions {
 
 fn target(matches: &ArgMatches, tls: &ClientTlsOptions) -> Result<(ConnectTarget, UrlExtras), ClientFailure> {
     let wants_tls = tls.ca_file.is_some() || tls.ca_path.is_some() || matches.get_flag("tls-use-os-certs");
-    if let Some(url) = matches.get_one::<String>("url") {
-        return ConnectTarget::parse_url(url).map_err(ClientFailure::Usage);
-    }
     let port = matches.get_one::<u16>("port").copied();
+    if let Some(url) = matches.get_one::<String>("url") {
+        let (mut target, extras) = ConnectTarget::parse_url(url).map_err(ClientFailure::Usage)?;
+        target.port = port.unwrap_or(target.port);
+        return Ok((target, extras));
+    }
     // Mosquitto's tools use TLS on port 8883 only with a CA. A plain connection to it never works, so here the port is
     // enough.
     let scheme = if wants_tls || port == Some(8883) {

@@ -116,7 +116,6 @@ impl ClientEventQueue {
                     Ok(0) => ClientEvent::LinesEnd(None),
                     Ok(_) => {
                         line.pop_if(|byte| *byte == b'\n');
-                        line.pop_if(|byte| *byte == b'\r');
                         ClientEvent::Line(line)
                     }
                     Err(error) => ClientEvent::LinesEnd(Some(error)),

@@ -32,7 +32,7 @@ pub fn command() -> Command {
         .arg(flag(
             "stdin-line",
             Some('l'),
-            "Publish every line of standard input, without CR or LF at its end",
+            "Publish every line of standard input, without the LF at its end",
         ))
         .arg(flag("stdin-file", Some('s'), "Publish all of standard input as one message").visible_alias("stdin"))
         .arg(flag("null-message", Some('n'), "Publish an empty message"))

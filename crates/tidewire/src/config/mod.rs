@@ -11,6 +11,7 @@ pub mod key;
 pub mod option;
 pub mod options;
 pub mod origin;
+pub mod paths;
 pub mod raw;
 pub mod reference;
 pub mod resolve;

@@ -4,43 +4,110 @@ use std::fmt::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
-use journal::inspect::{InspectionReport, SegmentReport};
+use journal::inspect::{InspectError, InspectionReport, SegmentReport, inspect_log};
 use journal::{Damage, OpenError};
 use serde_json::{Value, json};
 
+use super::repair::{self, Log};
 use super::summary::{JournalSummary, count};
 use super::{OutputForm, readable_bytes, show};
 use crate::config::files::chain;
 use crate::output::{EXIT_FAILURE, print, print_error};
 
-/// Prints the contents and the damage of a journal.
+/// Prints the contents and the damage of the journal, and the damage of the other logs.
 pub fn inspect(data_dir: &Path, form: OutputForm) -> Result<ExitCode, String> {
     let (report, summary) = JournalSummary::read(data_dir).map_err(|error| chain(&error))?;
+    let others = other_logs(data_dir)?;
     Ok(match form {
-        OutputForm::Text => print(&text(data_dir, &report, &summary)),
-        OutputForm::Json => print(&format!("{}\n", json(data_dir, &report, &summary))),
+        OutputForm::Text => print(&(text(data_dir, &report, &summary) + &others_text(&others))),
+        OutputForm::Json => print(&format!("{}\n", json(data_dir, &report, &summary, &others))),
     })
+}
+
+/// The log of the device platform, or the buffer of an action.
+struct OtherLog {
+    /// Path within the data directory.
+    path: String,
+    report: InspectionReport,
+}
+
+impl OtherLog {
+    fn problems(&self) -> impl Iterator<Item = String> + '_ {
+        let problems = self.report.problems.iter();
+        problems.map(|problem| format!("{}: {}", self.path, chain(problem)))
+    }
+
+    fn contents(&self) -> String {
+        let InspectionReport { records, segments, .. } = &self.report;
+        format!(
+            "{} in {}",
+            count(*records as usize, "record"),
+            count(segments.len(), "segment")
+        )
+    }
+}
+
+/// Reads the logs besides the journal.
+fn other_logs(data_dir: &Path) -> Result<Vec<OtherLog>, String> {
+    let mut others = Vec::new();
+    for Log {
+        path,
+        parent,
+        name,
+        is_journal,
+    } in repair::logs(data_dir, false)?
+    {
+        if is_journal {
+            continue;
+        }
+        match inspect_log(&parent, name, &mut |_, _| ()) {
+            Ok(report) => others.push(OtherLog { path, report }),
+            // Nothing was written yet.
+            Err(InspectError::NoJournal { .. }) => {}
+            Err(error) => return Err(format!("{path}: {}", chain(&error))),
+        }
+    }
+    Ok(others)
+}
+
+fn others_text(others: &[OtherLog]) -> String {
+    let mut text = String::new();
+    for other in others {
+        let _ = writeln!(text, "{:<12}{}: {}", "other log", other.path, other.contents());
+    }
+    for problem in others.iter().flat_map(OtherLog::problems) {
+        let _ = writeln!(text, "{:<12}{problem}", "problem");
+    }
+    text
 }
 
 /// Fails if anything is wrong.
 pub fn verify(data_dir: &Path, form: OutputForm) -> Result<ExitCode, String> {
     let (report, summary) = JournalSummary::read(data_dir).map_err(|error| chain(&error))?;
+    let others = other_logs(data_dir)?;
     if form == OutputForm::Json {
-        print(&format!("{}\n", json(data_dir, &report, &summary)));
+        print(&format!("{}\n", json(data_dir, &report, &summary, &others)));
     }
-    let problems: Vec<String> = problems(&report).chain(summary.problem).collect();
+    let of_others = others.iter().flat_map(OtherLog::problems);
+    let problems: Vec<String> = problems(&report).chain(summary.problem).chain(of_others).collect();
     for problem in &problems {
         print_error(problem);
     }
     Ok(match (problems.is_empty(), form) {
         (false, _) => ExitCode::from(EXIT_FAILURE),
         (true, OutputForm::Json) => ExitCode::SUCCESS,
-        (true, OutputForm::Text) => print(&format!(
-            "the journal in {} is intact: {} in {}\n",
-            show(data_dir),
-            count(report.records as usize, "record"),
-            count(report.segments.len(), "segment")
-        )),
+        (true, OutputForm::Text) => {
+            let mut text = format!(
+                "the journal in {} is intact: {} in {}\n",
+                show(data_dir),
+                count(report.records as usize, "record"),
+                count(report.segments.len(), "segment")
+            );
+            for other in &others {
+                let _ = writeln!(text, "{} is intact: {}", other.path, other.contents());
+            }
+            print(&text)
+        }
     })
 }
 
@@ -126,7 +193,15 @@ fn segment_text(segment: &SegmentReport) -> String {
     )
 }
 
-fn json(data_dir: &Path, report: &InspectionReport, summary: &JournalSummary) -> Value {
+fn json(data_dir: &Path, report: &InspectionReport, summary: &JournalSummary, others: &[OtherLog]) -> Value {
+    let others = others.iter().map(|other| {
+        json!({
+            "path": other.path,
+            "records": other.report.records,
+            "segments": other.report.segments.len(),
+            "problems": other.problems().collect::<Vec<_>>(),
+        })
+    });
     let segments = report.segments.iter().map(|segment| {
         json!({
             "name": segment.name,
@@ -152,5 +227,6 @@ fn json(data_dir: &Path, report: &InspectionReport, summary: &JournalSummary) ->
         "segments": segments.collect::<Vec<_>>(),
         "contents": summary.json(),
         "problems": problems(report).collect::<Vec<_>>(),
+        "other_logs": others.collect::<Vec<_>>(),
     })
 }

@@ -33,13 +33,13 @@ pub fn command() -> Command {
         .arg_required_else_help(true)
         .subcommand(
             Command::new("inspect")
-                .about("Print the contents of the journal, also while a server uses it")
+                .about("Print the contents of the journal and the damage of all logs, also while a server uses them")
                 .args(data_dir_args())
                 .arg(json_arg()),
         )
         .subcommand(
             Command::new("verify")
-                .about("Verify every record; fails if a record is damaged or missing")
+                .about("Verify every record of the journal, the action buffers and the device log; fails if one is damaged or missing")
                 .args(data_dir_args())
                 .arg(json_arg()),
         )

@@ -20,14 +20,14 @@ pub struct RepairRequest {
     pub accepts_loss: bool,
 }
 
-/// A log that can be repaired.
-struct Log {
+/// A log that can be verified and repaired.
+pub struct Log {
     /// Path within the data directory, for messages.
-    path: String,
-    parent: PathBuf,
-    name: &'static str,
+    pub path: String,
+    pub parent: PathBuf,
+    pub name: &'static str,
     /// The journal of the broker, whose records can be described.
-    is_journal: bool,
+    pub is_journal: bool,
 }
 
 /// A repaired log.
@@ -76,7 +76,7 @@ pub fn repair(data_dir: &Path, request: &RepairRequest, form: OutputForm) -> Res
 
 /// Returns the logs in a data directory, in a directory of the platform, or in one of a buffer. Without any, returns
 /// the journal, whose repair then fails.
-fn logs(data_dir: &Path, accepts_loss: bool) -> Result<Vec<Log>, String> {
+pub fn logs(data_dir: &Path, accepts_loss: bool) -> Result<Vec<Log>, String> {
     let log = |path: &Path, name: &'static str| Log {
         path: path.join(name).to_string_lossy().into_owned(),
         parent: data_dir.join(path),

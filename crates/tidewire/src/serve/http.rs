@@ -6,7 +6,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use api::{Admins, ApiConfig, ApiHandle, ApiStartError, ClientEvents, ConfigValue, NodeInfo, OneTimePassword, SysConfig};
+use api::{
+    Admins, ApiConfig, ApiHandle, ApiStartError, ClientEvents, ConfigValue, NodeInfo, OneTimePassword, SysConfig,
+};
 use devices::Devices;
 
 use super::StartFailure;

@@ -94,13 +94,13 @@ pub fn serve(loaded: &LoadedConfig, sources: &ConfigSources, options: &ServeOpti
         Ok(ServeEnd::RestartProcess) => restart::restart_process(),
         Err(failure) => match restart::reject_restore(&loaded.config.data_dir, &failure) {
             Some(code) => code,
-            None => fail(EXIT_FAILURE, failure.message()),
+            None => fail(EXIT_FAILURE, &failure.message()),
         },
     }
 }
 
 /// Why the server did not start.
-enum StartFailure {
+pub enum StartFailure {
     /// Another process uses a port. It may be free a moment later.
     PortInUse(String),
     Other(String),
@@ -148,10 +148,12 @@ fn run(loaded: &LoadedConfig, sources: &ConfigSources, options: &ServeOptions) -
     let shares = descriptor_shares(open_files_max, workers, &server);
     server.descriptor_limit = shares.clients;
     let shard = Arc::new(translate::shard_config(config, workers.get()));
-    let prepared = net::Server::prepare(server, shard, access.clone(), access.clone(), Arc::new(events))
-        .map_err(|error| match error.is_port_in_use() {
-            true => StartFailure::PortInUse(chain(&error)),
-            false => StartFailure::Other(chain(&error)),
+    let prepared =
+        net::Server::prepare(server, shard, access.clone(), access.clone(), Arc::new(events)).map_err(|error| {
+            match error.is_port_in_use() {
+                true => StartFailure::PortInUse(chain(&error)),
+                false => StartFailure::Other(chain(&error)),
+            }
         })?;
     let handle = prepared.handle();
     access.connect(handle.clone());

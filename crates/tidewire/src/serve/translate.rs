@@ -95,6 +95,7 @@ fn listener_config(listener: &Listener) -> Result<ListenerConfig, String> {
         made.websocket.path = ws.path.as_str().into();
         made.websocket.allowed_origins = ws.allowed_origins.iter().map(|origin| origin.as_str().into()).collect();
         made.websocket.trusted_proxies = ws.trusted_proxies.iter().map(network).collect();
+        made.websocket.head_bytes_max = ws.max_request_head.0 as usize;
     }
     if options.proxy_protocol != ProxyProtocol::Off {
         let trusted = options.proxy_protocol_trusted.iter().map(network);

@@ -61,7 +61,8 @@ section! {
         /// "subscribe", topics = ["devices/%c/#"], users = ["alice"] }`. `permission` is `allow` or `deny`; `action`
         /// is `publish`, `subscribe` or `all`. Conditions are `users`, `clients`, `addresses`, `anonymous` and, for
         /// publishing, `qos` and `retain`. In a topic, `%c` stands for the client ID and `%u` for the user name; a
-        /// topic after `eq ` is compared literally. Without any rule, every client may publish and subscribe to all
+        /// topic after `eq ` is compared literally. `#` leaves out topics that begin with `$`: a rule for all topics has
+        /// `topics = ["#", "$SYS/#"]`. Without any rule, every client may publish and subscribe to all
         /// topics except those of the server.
         live rules: CheckedRules = "";
         /// Decision if no rule matches: `deny` or `allow`.

@@ -150,5 +150,7 @@ section! {
         /// Proxies (addresses or networks) whose `X-Forwarded-For` header names the client. A request that another
         /// proxy on this machine has forwarded does not count as coming from loopback (`access.anonymous`).
         restart trusted_proxies: Vec<Cidr> = "";
+        /// Maximum size of the request line and the headers of the upgrade. Raise it for web pages with large cookies.
+        restart max_request_head: ByteSize = "8KiB" ["1KiB", "64KiB"];
     }
 }
