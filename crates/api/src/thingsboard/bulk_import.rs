@@ -94,8 +94,27 @@ enum ColumnKind {
     SharedAttribute,
     ServerAttribute,
     Timeseries,
-    /// Other LwM2M columns, and columns of edges.
-    #[serde(other)]
+    /// Other columns of LwM2M and SNMP, and columns of edges.
+    #[serde(
+        rename = "LWM2M_CLIENT_SECURITY_CONFIG_MODE",
+        alias = "LWM2M_CLIENT_IDENTITY",
+        alias = "LWM2M_CLIENT_KEY",
+        alias = "LWM2M_CLIENT_CERT",
+        alias = "LWM2M_BOOTSTRAP_SERVER_SECURITY_MODE",
+        alias = "LWM2M_BOOTSTRAP_SERVER_PUBLIC_KEY_OR_ID",
+        alias = "LWM2M_BOOTSTRAP_SERVER_SECRET_KEY",
+        alias = "LWM2M_SERVER_SECURITY_MODE",
+        alias = "LWM2M_SERVER_CLIENT_PUBLIC_KEY_OR_ID",
+        alias = "LWM2M_SERVER_CLIENT_SECRET_KEY",
+        alias = "SNMP_HOST",
+        alias = "SNMP_PORT",
+        alias = "SNMP_VERSION",
+        alias = "SNMP_COMMUNITY_STRING",
+        alias = "EDGE_LICENSE_KEY",
+        alias = "CLOUD_ENDPOINT",
+        alias = "ROUTING_KEY",
+        alias = "SECRET",
+    )]
     Other,
 }
 
