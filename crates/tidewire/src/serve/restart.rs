@@ -17,7 +17,7 @@ use crate::config::{self, ConfigSources};
 use crate::output::{EXIT_FAILURE, fail, print_error};
 
 /// Pause before another start with restored data.
-const TRIAL_PAUSE: Duration = Duration::from_secs(1);
+const TRIAL_PAUSE: Duration = Duration::from_secs(2);
 
 /// Asks the server to restart.
 #[derive(Clone, Debug, Default)]
