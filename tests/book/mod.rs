@@ -43,9 +43,11 @@ fn commands_of_each_page_print_the_shown_output() {
         pages.iter().any(|page| page.name == "get-started/first-message.md"),
         "the first page of the book has no commands to run"
     );
-    if pages.iter().any(Page::needs_kafka) {
-        // Downloads Kafka here, because a page has no network.
-        shared::KAFKA.directory();
+    // The first start installs a server. A page has no network, so it cannot install one.
+    for (script, server) in [("kafka", &shared::KAFKA), ("postgres", &shared::POSTGRES)] {
+        if pages.iter().any(|page| page.uses_script(script)) {
+            server.directory();
+        }
     }
     let queue = Mutex::new(pages.into_iter());
     let failures = Mutex::new(Vec::new());

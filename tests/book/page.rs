@@ -73,8 +73,10 @@ impl Page {
         })
     }
 
-    pub fn needs_kafka(&self) -> bool {
-        self.steps.iter().any(|step| step.commands.contains("dev/kafka "))
+    /// Returns whether the page runs a script of the directory `dev`.
+    pub fn uses_script(&self, name: &str) -> bool {
+        let call = format!("dev/{name} ");
+        self.steps.iter().any(|step| step.commands.contains(&call))
     }
 }
 
