@@ -94,12 +94,12 @@ fn slow_rule_does_not_delay_other_publishers() {
     let mut busy = server.session(&Connect::new(V5, unique("busy")));
     let is_done = Arc::new(AtomicBool::new(false));
     send_all(&mut busy, (0..MESSAGES).map(|seq| message("slow/a", seq, n)));
-    let told = Arc::clone(&is_done);
+    let done = Arc::clone(&is_done);
     let busy = thread::spawn(move || {
         for _ in 0..MESSAGES {
             assert!(busy.expect(kind::PUBACK).reason() < 0x80);
         }
-        told.store(true, Release);
+        done.store(true, Release);
     });
     let mut times = Vec::new();
     while !is_done.load(Acquire) {

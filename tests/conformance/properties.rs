@@ -145,7 +145,7 @@ fn problem_information_can_be_declined() {
     let filters = [(topic(), 0), ("$share//bad".to_owned(), 0)];
     let requests = [
         packet::unsubscribe(V5, 1, &[topic()]),
-        Publish::new(topic(), "nobody listens").qos(1).id(2).bytes(V5),
+        Publish::new(topic(), "no subscriber").qos(1).id(2).bytes(V5),
         Publish::new("$SYS/forbidden", "no").qos(1).id(3).bytes(V5),
         packet::acknowledge(kind::PUBREL, 4),
         packet::acknowledge(kind::PUBREC, 5),

@@ -92,7 +92,7 @@ fn answer_follows_the_qos() {
 fn acknowledgement_without_subscribers_is_a_success() {
     let mut peer = client(V5);
     for qos in [1, 2] {
-        let reason = peer.publish(&Publish::new(topic(), "nobody listens").qos(qos));
+        let reason = peer.publish(&Publish::new(topic(), "no subscriber").qos(qos));
         assert!(matches!(reason, 0x00 | 0x10), "QoS {qos}: {reason:#04x}");
     }
 }

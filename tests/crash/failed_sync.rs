@@ -188,8 +188,8 @@ impl Scene {
         let log = self.server.log();
         let journal = self.server.dir().join("data/journal").display().to_string();
         for part in [&*journal, ".log: Input/output error", "repair the disk and restart"] {
-            let is_told = |line: &str| line.contains("the journal has failed") && line.contains(part);
-            assert!(log.lines().any(is_told), "no log line contains {part}");
+            let is_reported = |line: &str| line.contains("the journal has failed") && line.contains(part);
+            assert!(log.lines().any(is_reported), "no log line contains {part}");
         }
         let (status, body) = self.server.http_get("/readyz");
         assert!(

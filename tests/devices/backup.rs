@@ -35,11 +35,11 @@ fn backup_under_load_contains_all_points_acknowledged_before_it() {
                 .server
                 .wait_until("more points are acknowledged", |_| acknowledged.load(SeqCst) >= wanted);
             let before = acknowledged.load(SeqCst);
-            let told = done(tidewire(
+            let output = done(tidewire(
                 &directory,
                 &["backup", "--data-dir", "data", "--to", &copy(number)],
             ));
-            assert!(told.contains("of the device platform: "), "{told}");
+            assert!(output.contains("of the device platform: "), "{output}");
             before
         });
         taken.collect()

@@ -194,9 +194,9 @@ fn gateway_gets_no_calls_for_a_device_it_disconnected() {
     let waiting = begin(&rest, "twoway", &device, &call("later", json!({})));
     assert_eq!(rest.ok("GET", &call_path(&waiting), &Json::Null)["status"], "QUEUED");
     peer.publish(&Publish::new("v1/gateway/connect", r#"{"device":"B"}"#).qos(1));
-    let told: Json = serde_json::from_str(peer.receive().payload_str()).expect("JSON");
+    let request: Json = serde_json::from_str(peer.receive().payload_str()).expect("JSON");
     assert_eq!(
-        (&told["device"], &told["data"]["method"]),
+        (&request["device"], &request["data"]["method"]),
         (&json!("B"), &json!("later"))
     );
 }

@@ -84,13 +84,13 @@ fn chain_changes_calls_and_processes_the_answer() {
     peer.subscribe(format!("{CALLS}+"), 1);
     thread::scope(|scope| {
         let asked = scope.spawn(|| rest.ok("POST", &format!("/api/rpc/twoway/{device}"), &call("open")));
-        let told = peer.receive();
-        let body: Json = serde_json::from_str(told.payload_str()).expect("JSON");
+        let request = peer.receive();
+        let body: Json = serde_json::from_str(request.payload_str()).expect("JSON");
         assert_eq!(
             body,
             json!({"method": "open", "params": {"n": 1, "device": "A", "twoway": true}})
         );
-        let number = told
+        let number = request
             .topic_str()
             .strip_prefix(CALLS)
             .expect("the topic of calls")
@@ -124,8 +124,8 @@ fn call_stopped_by_the_chain_fails_without_reaching_the_device() {
             (504, stopped("/api/rpc/oneway", kept)),
         ];
         for (status, stopped) in all {
-            let (told, answer) = stopped.join().expect("an answer");
-            assert_eq!(told, status, "{answer}");
+            let (answered, answer) = stopped.join().expect("an answer");
+            assert_eq!(answered, status, "{answer}");
             let message = answer["message"].as_str().unwrap_or_default();
             assert!(message.starts_with(NOT_CALLED), "{answer}");
         }

@@ -9,15 +9,15 @@ use crate::support::*;
 fn connack_announces_features_unavailable_to_devices() {
     let (world, ()) = World::new(|devices, tenant| _ = device(devices, tenant, "A", "TOKEN"));
     let mut peer = Peer::connect(world.server.mqtt());
-    let told = peer.handshake(&login(V5, "TOKEN")).properties;
+    let connack = peer.handshake(&login(V5, "TOKEN")).properties;
     for absent in [
         prop::SUBSCRIPTION_IDENTIFIER_AVAILABLE,
         prop::SHARED_SUBSCRIPTION_AVAILABLE,
     ] {
-        assert_eq!(told.number(absent), Some(0), "{absent:#x}");
+        assert_eq!(connack.number(absent), Some(0), "{absent:#x}");
     }
     assert_eq!(
-        told.number(prop::WILDCARD_SUBSCRIPTION_AVAILABLE),
+        connack.number(prop::WILDCARD_SUBSCRIPTION_AVAILABLE),
         None,
         "device topic filters may contain a wildcard"
     );
@@ -154,8 +154,8 @@ fn unknown_topics_and_invalid_payloads_are_rejected() {
     assert_eq!(peer.publish(&Publish::new("other/topic", "{}").qos(1)), 0x90);
     for (body, reason) in [("{no json", 0x99), ("5", 0x99), ("{\"\":1}", 0x99), ("{\"a\":1}", 0)] {
         for (topic, qos) in [("v1/devices/me/telemetry", 1), ("v1/devices/me/attributes", 2)] {
-            let told = peer.publish(&Publish::new(topic, body).qos(qos));
-            assert_eq!(told, reason, "{topic} {body}");
+            let code = peer.publish(&Publish::new(topic, body).qos(qos));
+            assert_eq!(code, reason, "{topic} {body}");
         }
     }
     peer.ping();

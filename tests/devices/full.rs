@@ -25,15 +25,15 @@ fn full_log_rejects_or_delays_device_messages() {
     world.server.spawn_again();
     world.server.wait_until_ready();
 
-    let mut told = world.connect(V5, "TOKEN");
+    let mut publisher = world.connect(V5, "TOKEN");
     let large = format!("{{\"a\":\"{}\"}}", "x".repeat(10_000));
     let message = Publish::new("v1/devices/me/telemetry", large).qos(1);
     world
         .server
         .wait_until("a device gets the reason code for a full log", |_| {
-            told.publish(&message) == QUOTA_EXCEEDED
+            publisher.publish(&message) == QUOTA_EXCEEDED
         });
-    told.ping();
+    publisher.ping();
     let mut held = world.connect(V4, "OTHER");
     held.send(&message.clone().id(9).bytes(V4));
     held.send(&[0xC0, 0]);

@@ -95,10 +95,10 @@ fn messages_for_a_device_go_to_the_gateway_that_reported_it() {
     for (name, id) in ["A", "B"].into_iter().zip(&ids) {
         let path = format!("/api/plugins/telemetry/DEVICE/{id}/SHARED_SCOPE");
         rest.ok("POST", &path, &json!({"s": 1}));
-        let told = peer.receive();
-        assert_eq!(told.topic_str(), "v1/gateway/attributes");
+        let update = peer.receive();
+        assert_eq!(update.topic_str(), "v1/gateway/attributes");
         assert_eq!(
-            told.payload_str(),
+            update.payload_str(),
             format!("{{\"device\":\"{name}\",\"data\":{{\"s\":1}}}}")
         );
         let call = json!({"method": "run", "params": {}, "timeout": 5000});

@@ -25,7 +25,7 @@ fn device_api_returns_expected_statuses_and_bodies() {
     let cases = [
         ("POST", "/api/v1/TOKEN/telemetry", telemetry.as_str(), 200, Some("")),
         ("POST", "/api/v1/TOKEN/telemetry", "{no json", 400, None),
-        ("POST", "/api/v1/NOBODY/telemetry", telemetry.as_str(), 401, None),
+        ("POST", "/api/v1/UNKNOWN/telemetry", telemetry.as_str(), 401, None),
         ("POST", "/api/v1/TOKEN/attributes", r#"{"model":"M"}"#, 200, Some("")),
         ("POST", "/api/v1/TOKEN/attributes", "[]", 400, None),
         ("POST", "/api/v1/TOKEN/claim", "", 200, Some("")),

@@ -108,7 +108,7 @@ fn chains_and_readers_see_messages_in_acknowledgement_order() {
 fn acknowledged_but_unprocessed_messages_survive_a_kill() {
     let mut server = Server::start(&Config::new(CONFIG));
     let rest = Rest::login(&server);
-    let [device, claimed, told] = ["D", "Claimed", "Told"].map(|name| rest.device(name, name));
+    let [device, claimed, other] = ["D", "Claimed", "Other"].map(|name| rest.device(name, name));
     rest.device("Busy", "BUSY");
     let mut busy = server.session(&login(V4, "BUSY"));
     pile_up(&mut busy);
@@ -119,7 +119,7 @@ fn acknowledged_but_unprocessed_messages_survive_a_kill() {
     let claim = r#"{"secretKey":"s","durationMs":600000}"#;
     let mut peer = server.session(&login(V4, "Claimed"));
     peer.publish(&Publish::new("v1/devices/me/claim", claim).qos(1));
-    assert_eq!(request(at, "POST", "/api/v1/Told/claim", "", claim).0, 200);
+    assert_eq!(request(at, "POST", "/api/v1/Other/claim", "", claim).0, 200);
     server.kill();
     server.spawn_again();
     server.wait_until_ready();
@@ -144,8 +144,8 @@ fn acknowledged_but_unprocessed_messages_survive_a_kill() {
     let customer = Rest::login_as(&server, "customer");
     for (name, secret, expected) in [
         ("Claimed", "s", (200, "SUCCESS")),
-        ("Told", "x", (400, "FAILURE")),
-        ("Told", "s", (400, "FAILURE")),
+        ("Other", "x", (400, "FAILURE")),
+        ("Other", "s", (400, "FAILURE")),
         ("Claimed", "s", (400, "CLAIMED")),
     ] {
         let path = format!("/api/customer/device/{name}/claim");
@@ -157,15 +157,15 @@ fn acknowledged_but_unprocessed_messages_survive_a_kill() {
         );
     }
     // A new claim request is valid after another restart. A claimed device stays claimed.
-    assert_eq!(request(server.http(), "POST", "/api/v1/Told/claim", "", claim).0, 200);
+    assert_eq!(request(server.http(), "POST", "/api/v1/Other/claim", "", claim).0, 200);
     server.kill();
     server.spawn_again();
     server.wait_until_ready();
     let customer = Rest::login_as(&server, "customer");
-    let answer = customer.ok("POST", "/api/customer/device/Told/claim", &json!({"secretKey": "s"}));
+    let answer = customer.ok("POST", "/api/customer/device/Other/claim", &json!({"secretKey": "s"}));
     assert_eq!(
         (&answer["response"], &answer["device"]["id"]["id"]),
-        (&json!("SUCCESS"), &json!(told))
+        (&json!("SUCCESS"), &json!(other))
     );
     let (_, answer) = customer.call("POST", "/api/customer/device/Claimed/claim", &json!({"secretKey": "s"}));
     assert_eq!(answer["response"], "CLAIMED", "{claimed}");

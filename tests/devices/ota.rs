@@ -150,9 +150,9 @@ fn profile_firmware_is_announced_to_its_devices() {
     // The server announces the firmware to the devices of the profile.
     wanted["version"] = Json::Null;
     rest.ok("POST", "/api/deviceProfile", &wanted);
-    let told: Json = serde_json::from_slice(&expect(&mut peer, "v1/devices/me/attributes")).expect("JSON");
+    let attributes: Json = serde_json::from_slice(&expect(&mut peer, "v1/devices/me/attributes")).expect("JSON");
     let expected = json!({"fw_title": "meter", "fw_version": "1.0", "fw_tag": "meter 1.0", "fw_size": 34, "fw_checksum": CHECKSUM, "fw_checksum_algorithm": "SHA256"});
-    assert_eq!(told, expected);
+    assert_eq!(attributes, expected);
     let path = format!("/api/plugins/telemetry/DEVICE/{device}/values/timeseries");
     rest.wait_for(&server, &path, |latest| {
         latest["fw_state"][0]["value"] == "INITIATED" && latest["target_fw_version"][0]["value"] == "1.0"
@@ -183,7 +183,7 @@ fn profile_firmware_is_announced_to_its_devices() {
             request(
                 server.http(),
                 "GET",
-                "/api/v1/NOBODY/firmware?title=meter&version=1.0",
+                "/api/v1/UNKNOWN/firmware?title=meter&version=1.0",
                 "",
                 ""
             )
@@ -221,8 +221,8 @@ fn profile_firmware_is_announced_to_its_devices() {
     );
     (own["firmwareId"], own["softwareId"]) = (Json::Null, software["id"].clone());
     let saved = rest.ok("POST", "/api/device", &own);
-    let told: Json = serde_json::from_slice(&expect(&mut peer, "v1/devices/me/attributes")).expect("JSON");
-    assert_eq!(told["sw_version"], "3");
+    let attributes: Json = serde_json::from_slice(&expect(&mut peer, "v1/devices/me/attributes")).expect("JSON");
+    assert_eq!(attributes["sw_version"], "3");
     peer.publish(&Publish::new("v2/sw/request/1/chunk/0", "100").qos(1));
     assert_eq!(expect(&mut peer, "v2/sw/response/1/chunk/0"), b"app");
     let gone = format!("/api/otaPackage/{}", id_of(&software));
@@ -230,12 +230,12 @@ fn profile_firmware_is_announced_to_its_devices() {
     own = saved;
     own["softwareId"] = Json::Null;
     rest.ok("POST", "/api/device", &own);
-    let told: Json = serde_json::from_slice(&expect(&mut peer, "v1/devices/me/attributes")).expect("JSON");
+    let attributes: Json = serde_json::from_slice(&expect(&mut peer, "v1/devices/me/attributes")).expect("JSON");
     assert!(
-        told["deleted"]
+        attributes["deleted"]
             .as_array()
             .is_some_and(|keys| keys.contains(&json!("sw_version"))),
-        "{told}"
+        "{attributes}"
     );
     assert_eq!(rest.raw("DELETE", &gone, "").0, 200);
     assert_eq!(rest.call("GET", &gone, &Json::Null).0, 404);

@@ -121,13 +121,13 @@ fn rest_call_node_passes_on_the_response_or_its_error_status() {
     let found = rest.wait_for(&server, &latest, |found| found["twice"][0]["value"] == "42");
     assert_eq!(found["asked"][0]["value"], "POST /a%20b?of=D&v=21 HTTP/1.1");
     let metadata = metadata_of(&rest, &server, &saving);
-    let told = ["status", "statusCode", "statusReason", "x-seen", "deviceName"].map(|name| metadata[name].as_str());
-    assert_eq!(told, ["OK", "200", "OK", "yes", "D"].map(Some));
+    let found = ["status", "statusCode", "statusReason", "x-seen", "deviceName"].map(|name| metadata[name].as_str());
+    assert_eq!(found, ["OK", "200", "OK", "yes", "D"].map(Some));
     let (failing, _) = put_chain(&rest, &call("/busy"));
     peer.publish(&Publish::new(TELEMETRY, r#"{"v":1}"#).qos(1));
     let metadata = metadata_of(&rest, &server, &failing);
-    let told = ["status", "statusCode", "statusReason"].map(|name| metadata[name].as_str());
-    assert_eq!(told, ["SERVICE_UNAVAILABLE", "503", "Service Unavailable"].map(Some));
+    let found = ["status", "statusCode", "statusReason"].map(|name| metadata[name].as_str());
+    assert_eq!(found, ["SERVICE_UNAVAILABLE", "503", "Service Unavailable"].map(Some));
     assert!(
         metadata["error_body"]
             .as_str()
@@ -185,8 +185,8 @@ fn kafka_node_reports_partition_and_offset() {
     let mut peer = server.session(&login(V4, "D"));
     peer.publish(&Publish::new(TELEMETRY, r#"{"v":1}"#).qos(1));
     let metadata = metadata_of(&rest, &server, &saving);
-    let told = ["topic", "partition", "offset"].map(|name| metadata[name].as_str());
-    assert_eq!(told, [&*name, "0", "0"].map(Some));
+    let found = ["topic", "partition", "offset"].map(|name| metadata[name].as_str());
+    assert_eq!(found, [&*name, "0", "0"].map(Some));
     let found = kafka.read(&name);
     let records: Vec<_> = found.iter().map(|record| (&*record.key, &*record.value)).collect();
     assert_eq!(records, [("k", r#"{"v":1}"#)]);

@@ -33,7 +33,7 @@ fn device(rest: &Rest, is_lenient: bool) -> String {
         "enableCompatibilityWithJsonPayloadFormat": is_lenient, "useJsonPayloadFormatForDefaultDownlinkTopics": is_lenient,
     });
     let transport = json!({"type": "MQTT", "deviceTelemetryTopic": "sensors/+/reading",
-        "deviceAttributesSubscribeTopic": "sensors/+/told", "transportPayloadTypeConfiguration": payload});
+        "deviceAttributesSubscribeTopic": "sensors/+/shared", "transportPayloadTypeConfiguration": payload});
     let profile = json!({"name": "P", "type": "DEFAULT", "transportType": "MQTT", "provisionType": "DISABLED", "profileData": {
         "configuration": {"type": "DEFAULT"}, "transportConfiguration": transport,
         "provisionConfiguration": {"type": "DISABLED", "provisionDeviceSecret": null}, "alarms": null}});
@@ -61,13 +61,13 @@ fn json_compatible_device_gets_json_on_default_topics() {
     let rest = Rest::login(&server);
     let id = device(&rest, true);
     let mut peer = server.session(&login(V4, "TOKEN"));
-    assert_eq!(peer.subscribe_code("sensors/7/told", 1), 1);
-    assert_eq!(peer.subscribe_code("sensors/7/8/told", 1), 0x80);
+    assert_eq!(peer.subscribe_code("sensors/7/shared", 1), 1);
+    assert_eq!(peer.subscribe_code("sensors/7/8/shared", 1), 0x80);
     let path = format!("/api/plugins/telemetry/DEVICE/{id}/SHARED_SCOPE");
     rest.ok("POST", &path, &json!({"target": 21}));
-    let told = peer.receive();
+    let update = peer.receive();
     assert_eq!(
-        (told.topic_str(), told.payload_str()),
+        (update.topic_str(), update.payload_str()),
         ("v1/devices/me/attributes", "{\"target\":21}")
     );
     peer.subscribe("v2/a/res/+", 1);
@@ -216,9 +216,9 @@ fn gateway_sends_and_receives_protobuf() {
     rest.wait_for(&server, &path, |found| found["t"][0] == json!({"ts": 5, "value": 42}));
     let path = format!("/api/plugins/telemetry/DEVICE/{id}/SHARED_SCOPE");
     rest.ok("POST", &path, &json!({"t": 42}));
-    let told = peer.receive();
-    assert_eq!(told.topic_str(), "v1/gateway/attributes");
-    assert!(told.payload.starts_with(&text(1, b"X")) && told.payload.ends_with(&value));
+    let update = peer.receive();
+    assert_eq!(update.topic_str(), "v1/gateway/attributes");
+    assert!(update.payload.starts_with(&text(1, b"X")) && update.payload.ends_with(&value));
     let wanted = json!({"method": "sum", "params": {}, "timeout": 20_000});
     let answered = std::thread::scope(|scope| {
         let asked = scope.spawn(|| rest.ok("POST", &format!("/api/rpc/twoway/{id}"), &wanted));

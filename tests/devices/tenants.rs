@@ -88,9 +88,9 @@ fn rule_chain_of_another_tenant_is_not_found() {
         "/api/events/DEVICE/{device}/ERROR?tenantId={}&pageSize=10&page=0",
         Uuid::NULL
     );
-    let told = second.wait_for(&server, &events, |found| found["totalElements"] != 0);
-    let error = told["data"][0]["body"]["error"].as_str().unwrap_or_default();
-    assert!(error.contains("does not exist in this tenant"), "{told}");
+    let page = second.wait_for(&server, &events, |found| found["totalElements"] != 0);
+    let error = page["data"][0]["body"]["error"].as_str().unwrap_or_default();
+    assert!(error.contains("does not exist in this tenant"), "{page}");
     assert_eq!(values(&second, &device)["mark"], Json::Null);
 
     // A generator node cannot send messages in the name of another tenant's device.
@@ -154,7 +154,7 @@ fn message_without_a_rule_chain_is_reported() {
         "/api/events/DEVICE/{device}/ERROR?tenantId={}&pageSize=10&page=0",
         Uuid::NULL
     );
-    let told = rest.wait_for(&server, &events, |found| found["totalElements"] != 0);
-    let error = told["data"][0]["body"]["error"].as_str().unwrap_or_default();
-    assert!(error.contains("the tenant has no root rule chain"), "{told}");
+    let page = rest.wait_for(&server, &events, |found| found["totalElements"] != 0);
+    let error = page["data"][0]["body"]["error"].as_str().unwrap_or_default();
+    assert!(error.contains("the tenant has no root rule chain"), "{page}");
 }

@@ -12,19 +12,19 @@ const SYS: &str = "[sys]\ninterval = \"10s\"\nemqx_tree = true\n";
 fn unreachable_target_raises_an_alarm_until_it_recovers() {
     let server = Server::start(&Config::new(SYS));
     let api = Api::of(&server);
-    let told = json!([{"function": "republish", "args": {"topic": "told/${event}", "payload": "", "qos": 1}}]);
+    let actions = json!([{"function": "republish", "args": {"topic": "reported/${event}", "payload": "", "qos": 1}}]);
     let sql = "SELECT event, name, details.reason AS reason, activated_at, deactivated_at \
                FROM \"$events/sys/alarm_activated\", \"$events/sys/alarm_deactivated\"";
     api.ok(
         "POST",
         "/api/v1/rules",
-        &json!({"id": "tell", "sql": sql, "actions": told}),
+        &json!({"id": "report", "sql": sql, "actions": actions}),
     );
     assert_eq!(api.get("/api/v1/alarms"), json!({"active": [], "ended": []}));
     let mut sys = server.session(&Connect::new(V5, "sys"));
     sys.subscribe("$SYS/brokers/+/alarms/#", 0);
     let mut rule = server.session(&Connect::new(V5, "rule"));
-    rule.subscribe("told/#", 1);
+    rule.subscribe("reported/#", 1);
 
     // The action is created last, because the alarm may begin before the first message: the server connects as soon
     // as an action exists.
@@ -51,7 +51,7 @@ fn unreachable_target_raises_an_alarm_until_it_recovers() {
     let (topic, of_rule) = next(&mut rule);
     assert_eq!(
         (&*topic, &of_rule["name"]),
-        ("told/alarm.activated", &json!("action:http:web"))
+        ("reported/alarm.activated", &json!("action:http:web"))
     );
     assert_eq!(of_rule["reason"], begun["details"]["reason"]);
     let alarms = api.get("/api/v1/alarms");
@@ -70,7 +70,7 @@ fn unreachable_target_raises_an_alarm_until_it_recovers() {
     let (topic, of_rule) = next(&mut rule);
     assert_eq!(
         (&*topic, &of_rule["name"]),
-        ("told/alarm.deactivated", &json!("action:http:web"))
+        ("reported/alarm.deactivated", &json!("action:http:web"))
     );
     let alarms = api.get("/api/v1/alarms");
     assert_eq!(alarms["active"], json!([]));

@@ -30,10 +30,10 @@ fn buffered_messages_are_restored_from_a_backup() {
     for number in 0..MESSAGES {
         client.publish(&Publish::new("m/1", number.to_string()).qos(1));
     }
-    let told = tidewire(server.dir(), &["backup", "--data-dir", "data", "--to", "copy"]).ok();
+    let output = tidewire(server.dir(), &["backup", "--data-dir", "data", "--to", "copy"]).ok();
     assert!(
-        told.contains("integration/definitions.json") && told.contains("of actions: 1 buffer"),
-        "{told}"
+        output.contains("integration/definitions.json") && output.contains("of actions: 1 buffer"),
+        "{output}"
     );
 
     server.kill();

@@ -135,13 +135,13 @@ fn rule_counts_messages_once_while_its_action_is_full() {
                  proc_dict_put('seen', kv_store_get('seen', 0)) AS before FROM \"t/#\" WHERE topic != 't/none'";
     let rule = json!({"id": "all", "sql": count, "actions": ["http:hook"]});
     api.ok("PUT", "/api/v1/rules/all", &rule);
-    let told = json!({
+    let rule = json!({
         "id": "tell", "sql": "SELECT kv_store_get('seen', 0) AS seen FROM \"ask\"",
-        "actions": [{"function": "republish", "args": {"topic": "told", "payload": "${seen}"}}],
+        "actions": [{"function": "republish", "args": {"topic": "seen", "payload": "${seen}"}}],
     });
-    api.ok("POST", "/api/v1/rules", &told);
+    api.ok("POST", "/api/v1/rules", &rule);
     let mut asker = server.session(&Connect::new(V5, "asker"));
-    asker.subscribe("told", 1);
+    asker.subscribe("seen", 1);
     let mut seen = || {
         asker.publish(&Publish::new("ask", "").qos(1));
         let text = String::from_utf8(asker.receive().payload).expect("a number");

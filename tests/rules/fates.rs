@@ -124,12 +124,12 @@ fn each_delivery_drop_event_has_its_reason() {
     }
     meter.publish(&Publish::new("t0", "of QoS 0"));
     let columns = ["reason", "clientid", "topic"];
-    let told = |reason: &str, topic: &str| [reason, "away", topic].map(|text| json!(text));
-    let mut expected = vec![told("queue_full", "t"), told("qos0_msg", "t0")];
+    let event = |reason: &str, topic: &str| [reason, "away", topic].map(|text| json!(text));
+    let mut expected = vec![event("queue_full", "t"), event("qos0_msg", "t0")];
     assert_eq!(seen(&server, 2, columns), expected);
     // Queued messages are discarded with the session.
     server.session(&Connect::new(V5, "away")).disconnect();
-    expected.extend([told("session_ended", "t"), told("session_ended", "t")]);
+    expected.extend([event("session_ended", "t"), event("session_ended", "t")]);
     assert_eq!(seen(&server, 4, columns), expected);
     // The message expires in the queue.
     let mut client = server.session(&away);
@@ -139,14 +139,14 @@ fn each_delivery_drop_event_has_its_reason() {
     meter.publish(&Publish::new("t", "soon too late").qos(1).property(expiry));
     sleep(Duration::from_millis(1500));
     let mut client = server.session(&away);
-    expected.push(told("expired", "t"));
+    expected.push(event("expired", "t"));
     assert_eq!(seen(&server, 5, columns), expected);
     client.ping_alone();
     client.disconnect();
     // The message exceeds the Maximum Packet Size of the client.
     let mut client = server.session(&away.property(property::u32(property::MAXIMUM_PACKET_SIZE, 60)));
     meter.publish(&Publish::new("t", "x".repeat(100)).qos(1));
-    expected.push(told("too_large", "t"));
+    expected.push(event("too_large", "t"));
     assert_eq!(seen(&server, 6, columns), expected);
     client.ping_alone();
 }
@@ -199,8 +199,8 @@ fn each_qos_0_drop_for_a_slow_reader_is_an_event() {
         json!("meter"),
         json!(0),
     ];
-    let told = seen(&server, dropped() as usize, columns);
-    assert!(told.iter().all(|row| *row == expected), "{:?}", told[0]);
+    let events = seen(&server, dropped() as usize, columns);
+    assert!(events.iter().all(|row| *row == expected), "{:?}", events[0]);
 }
 
 /// The subscription covers topics that the access rules do not allow the client to read.

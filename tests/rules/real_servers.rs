@@ -148,8 +148,8 @@ impl Target<'_> {
         for payload in ["1", self.poison.0, "2"] {
             client.publish(&Publish::new("good", payload).qos(1));
         }
-        for (number, (field, _, told)) in self.wrong.iter().enumerate() {
-            self.assert_unreachable_is_reported(server, &api, &format!("wrong{number}"), told, field);
+        for (number, (field, _, message)) in self.wrong.iter().enumerate() {
+            self.assert_unreachable_is_reported(server, &api, &format!("wrong{number}"), message, field);
         }
         self.assert_rejected_message_is_reported(server, &api);
         let mut parameters = self.parameters.clone();
@@ -160,13 +160,13 @@ impl Target<'_> {
         assert_eq!((status, &problem["field"]), (422, &json!(field)), "{problem:#}");
     }
 
-    fn assert_unreachable_is_reported(&self, server: &Server, api: &Api<'_>, name: &str, told: &str, field: &str) {
+    fn assert_unreachable_is_reported(&self, server: &Server, api: &Api<'_>, name: &str, message: &str, field: &str) {
         let id = format!("{}:{name}", self.kind);
         let path = format!("/api/v1/actions/{id}");
         server.wait_until(&format!("{id} reports the error of {field}"), |_| {
             let health = &api.get(&path)["health"];
             let error = health["last_error"].as_str().unwrap_or_default().to_lowercase();
-            health["state"] == "disconnected" && error.contains(told)
+            health["state"] == "disconnected" && error.contains(message)
         });
         let action = api.get(&path);
         assert_eq!(action["metrics"]["queued_messages"], 1, "{action:#}");
@@ -179,7 +179,7 @@ impl Target<'_> {
             assert!(!log.contains("guessed-it"));
             let is_reported = |line: &&str| line.contains("unreachable") || line.contains("rejects messages");
             let mut lines = log.lines().filter(|line| line.contains(&id)).filter(is_reported);
-            lines.any(|line| line.contains(told))
+            lines.any(|line| line.contains(message))
         });
         let result = api.ok("POST", &format!("/api/v1/connectors/{name}/test"), &Value::Null);
         assert_eq!(result["is_reachable"], false, "{result:#}");

@@ -42,12 +42,12 @@ fn missing_source_is_a_warning_until_it_exists() {
     server.kill();
     server.spawn_again();
     server.wait_until_ready();
-    let told = server
+    let count = server
         .log()
         .lines()
         .filter(|line| line.contains("WARN") && line.contains(missing))
         .count();
-    assert_eq!(told, 4, "two rules, each logged twice");
+    assert_eq!(count, 4, "two rules, each logged twice");
 
     let api = Api::of(&server);
     let config = json!({"server": "127.0.0.1:9", "client_id": "b"});
@@ -107,9 +107,9 @@ fn missing_topic_in_select_is_a_warning() {
         let warnings = warned(sql, action);
         let warning = warnings[0].as_str().expect("a text");
         assert_eq!(warnings.len(), 1, "{sql}");
-        let told_all = [format!("mqtt:{action}"), format!("{field:?}"), "actions[1]".to_owned()];
+        let parts = [format!("mqtt:{action}"), format!("{field:?}"), "actions[1]".to_owned()];
         assert!(
-            told_all.iter().all(|text| warning.contains(text.as_str())),
+            parts.iter().all(|text| warning.contains(text.as_str())),
             "{sql}: {warning}"
         );
     }
@@ -173,12 +173,12 @@ fn configured_http_statuses_are_retried() {
         server.wait_until(&format!("{id}: {is_retried}"), |_| {
             let action = api.get(&format!("/api/v1/actions/http:{id}"));
             let (metrics, health) = (&action["metrics"], &action["health"]);
-            let is_told = health["last_error"]
+            let is_reported = health["last_error"]
                 .as_str()
                 .is_some_and(|error| error.contains(status));
             // Retries are not counted while the target is unreachable.
             let is_tried = metrics["retried"].as_u64() > Some(2) || health["state"] == "disconnected";
-            is_told
+            is_reported
                 && match is_retried {
                     true => is_tried && metrics["queued_messages"] == 1 && metrics["failed"] == 0,
                     false => metrics["failed"] == 1 && metrics["queued_messages"] == 0,

@@ -88,16 +88,16 @@ impl Kafka {
         let name = unique(&format!("tidewire-rules-kafka-{}", std::process::id()));
         let directory = std::env::temp_dir().join(name);
         let output = script(&[&["start", &directory.to_string_lossy(), &nodes.to_string()], options].concat());
-        let told = |name: &str| {
+        let value = |name: &str| {
             output
                 .lines()
                 .find_map(|line| line.strip_prefix(name))
                 .map(str::to_owned)
         };
         Kafka {
-            address: told("TIDEWIRE_KAFKA=").expect("the script prints the address"),
-            sasl: told("TIDEWIRE_KAFKA_SASL=").expect("the script prints the address"),
-            kerberos: told("TIDEWIRE_KAFKA_KERBEROS=").map(PathBuf::from),
+            address: value("TIDEWIRE_KAFKA=").expect("the script prints the address"),
+            sasl: value("TIDEWIRE_KAFKA_SASL=").expect("the script prints the address"),
+            kerberos: value("TIDEWIRE_KAFKA_KERBEROS=").map(PathBuf::from),
             directory,
             replicas: nodes as i32,
             own: Some(own),

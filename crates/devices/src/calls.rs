@@ -21,6 +21,8 @@ use platform::{ChainEvent, TenantLoad, TenantShares};
 use serde_json::{Value as Json, json};
 use tokio::sync::oneshot;
 
+use crate::sessions::ConnectionNumber;
+
 /// Waiting requests over all devices. Tenants share this; requests beyond it are rejected.
 pub(crate) const CALLS_MAX: TenantLoad = TenantLoad {
     count: 100_000,
@@ -156,7 +158,7 @@ impl RpcCaller {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionConnection {
     pub session: Uuid,
-    pub connection: u64,
+    pub connection: ConnectionNumber,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -547,9 +549,12 @@ mod tests {
     const DEVICE: DeviceId = DeviceId(Uuid([1; 16]));
     const ONE: SessionConnection = SessionConnection {
         session: Uuid([1; 16]),
-        connection: 1,
+        connection: ConnectionNumber(1),
     };
-    const OTHER: SessionConnection = SessionConnection { connection: 2, ..ONE };
+    const OTHER: SessionConnection = SessionConnection {
+        connection: ConnectionNumber(2),
+        ..ONE
+    };
 
     fn waiting(is_persistent: bool, is_one_way: bool, retries: u32) -> PendingRpc {
         let call = DeviceRpc {

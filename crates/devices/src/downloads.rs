@@ -9,6 +9,7 @@ use platform::decode::OtaKind;
 use platform::ids::{OtaPackageId, Uuid};
 
 use crate::hub::lock;
+use crate::sessions::ConnectionNumber;
 
 /// When full, all entries are removed. Downloads then continue with the values of each request.
 const DOWNLOADS_MAX: usize = 65_536;
@@ -16,7 +17,7 @@ const DOWNLOADS_MAX: usize = 65_536;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Download {
     /// Connection of the device. A new connection begins a new download.
-    pub connection: u64,
+    pub connection: ConnectionNumber,
     /// The device's request number.
     pub request: i32,
     /// Chunk size in bytes; 0 for the whole package.
@@ -29,7 +30,7 @@ pub struct Download {
 pub struct Downloads(Mutex<HashMap<(Uuid, OtaKind), Download, foldhash::fast::RandomState>>);
 
 impl Downloads {
-    pub fn find(&self, of: (Uuid, OtaKind), connection: u64, request: i32) -> Option<Download> {
+    pub fn find(&self, of: (Uuid, OtaKind), connection: ConnectionNumber, request: i32) -> Option<Download> {
         let found = lock(&self.0).get(&of).copied();
         found.filter(|known| (known.connection, known.request) == (connection, request))
     }
@@ -52,20 +53,20 @@ mod tests {
         let downloads = Downloads::default();
         let of = (Uuid([1; 16]), OtaKind::Firmware);
         let download = Download {
-            connection: 1,
+            connection: ConnectionNumber(1),
             request: 7,
             size: 20,
             package: OtaPackageId(Uuid([2; 16])),
         };
         downloads.put(of, download);
-        assert_eq!(downloads.find(of, 1, 7), Some(download));
-        assert_eq!(downloads.find(of, 2, 7), None);
-        assert_eq!(downloads.find(of, 1, 8), None);
-        assert_eq!(downloads.find((of.0, OtaKind::Software), 1, 7), None);
+        assert_eq!(downloads.find(of, ConnectionNumber(1), 7), Some(download));
+        assert_eq!(downloads.find(of, ConnectionNumber(2), 7), None);
+        assert_eq!(downloads.find(of, ConnectionNumber(1), 8), None);
+        assert_eq!(downloads.find((of.0, OtaKind::Software), ConnectionNumber(1), 7), None);
         for n in 0..DOWNLOADS_MAX as u128 {
             downloads.put((Uuid((n << 8).to_be_bytes()), OtaKind::Software), download);
         }
-        assert_eq!(downloads.find(of, 1, 7), None);
+        assert_eq!(downloads.find(of, ConnectionNumber(1), 7), None);
         assert_eq!(lock(&downloads.0).len(), 1);
     }
 }

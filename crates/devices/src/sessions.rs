@@ -17,6 +17,10 @@ const BEHIND_MAX: usize = 200_000;
 
 type SessionMap<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
 
+/// Number of a connection of a device or gateway, counted since the start of the server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ConnectionNumber(pub u64);
+
 #[derive(Default)]
 pub struct DeviceSessions(Mutex<SessionTable>);
 
@@ -27,12 +31,11 @@ struct SessionTable {
     /// Per gateway, the devices by name; no inner map is empty. May still list a device that moved to another
     /// gateway.
     names: SessionMap<Uuid, SessionMap<Box<str>, DeviceId>>,
-    connections: u64,
+    last_connection: ConnectionNumber,
 }
 
 struct OnlineSession {
-    /// Number that identifies this connection.
-    connection: u64,
+    connection: ConnectionNumber,
     shard: u16,
     is_v5: bool,
     /// True if devices have been behind it.
@@ -49,7 +52,7 @@ struct GatewayDevice {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionTarget {
     pub session: Uuid,
-    pub connection: u64,
+    pub connection: ConnectionNumber,
     pub shard: u16,
     pub qos: QoS,
 }
@@ -92,9 +95,9 @@ impl DeviceSessions {
 
     pub fn connected(&self, session: Uuid, shard: u16, is_v5: bool) {
         let mut inner = self.lock();
-        inner.connections += 1;
+        inner.last_connection.0 += 1;
         let online = OnlineSession {
-            connection: inner.connections,
+            connection: inner.last_connection,
             shard,
             is_v5,
             is_gateway: false,
@@ -138,7 +141,7 @@ impl DeviceSessions {
         self.lock().online.contains_key(&session)
     }
 
-    pub fn connection_of(&self, session: Uuid) -> Option<u64> {
+    pub fn connection_of(&self, session: Uuid) -> Option<ConnectionNumber> {
         Some(self.lock().online.get(&session)?.connection)
     }
 

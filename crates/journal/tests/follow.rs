@@ -105,12 +105,12 @@ fn inspection_reports_removed_and_damaged_data() {
     // This position is within a block and has no header.
     let inside = Lsn(blocks[20].0.base.0 + 8);
     let mut follower = BlockFollower::new(log.reader(), inside);
-    let told = follower.read_block(|_, _| ());
-    assert!(matches!(told, Err(ReadError::Damaged { .. })), "{told:?}");
+    let block = follower.read_block(|_, _| ());
+    assert!(matches!(block, Err(ReadError::Damaged { .. })), "{block:?}");
     assert_eq!(follower.next(), inside);
     log.set_checkpoint(blocks[20].0.base).unwrap();
     assert!(log.truncate_before(blocks[20].0.base).unwrap() > 0);
     let mut follower = BlockFollower::new(log.reader(), Lsn(0));
-    let told = follower.read_block(|_, _| ());
-    assert!(matches!(told, Err(ReadError::Removed { .. })), "{told:?}");
+    let block = follower.read_block(|_, _| ());
+    assert!(matches!(block, Err(ReadError::Removed { .. })), "{block:?}");
 }

@@ -118,13 +118,13 @@ fn a_payload_is_parsed_once_for_all_rules() {
     assert!(
         read_by_many(torn, torn)
             .iter()
-            .all(|told| told.contains("payload is not JSON"))
+            .all(|error| error.contains("payload is not JSON"))
     );
     // A parse error is also found only once.
     assert!(
         read_by_many(torn, whole)
             .iter()
-            .all(|told| told.contains("payload is not JSON"))
+            .all(|error| error.contains("payload is not JSON"))
     );
 }
 

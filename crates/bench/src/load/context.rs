@@ -18,7 +18,7 @@ pub struct LoadContext {
     pub thread: u32,
     pub registry: Registry,
     pub meter: Meter,
-    pub ledger: FlowGaps,
+    pub gaps: FlowGaps,
     /// By shared subscription and the sender's position in its sources.
     pub share_log: Vec<Vec<ReceivedSet>>,
     pub groups: Vec<GroupRun>,

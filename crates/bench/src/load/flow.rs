@@ -269,42 +269,42 @@ mod tests {
     use super::*;
 
     fn run(sequences: &[u32]) -> (FlowGaps, MessageFlow, Vec<Arrival>) {
-        let (mut ledger, mut flow) = (FlowGaps::default(), MessageFlow::default());
+        let (mut gaps, mut flow) = (FlowGaps::default(), MessageFlow::default());
         let arrivals = sequences
             .iter()
-            .map(|sequence| ledger.arrive(&mut flow, *sequence))
+            .map(|sequence| gaps.arrive(&mut flow, *sequence))
             .collect();
-        (ledger, flow, arrivals)
+        (gaps, flow, arrivals)
     }
 
     #[test]
     fn flow_in_order_has_no_holes() {
-        let (ledger, flow, _) = run(&[0, 1, 2, 3]);
-        assert_eq!((ledger.holes.len(), ledger.missing(&flow, 0..4)), (0, (vec![], 0)));
-        assert_eq!(ledger.missing(&flow, 0..6), (vec![4..6], 0));
-        assert_eq!(ledger.missing(&flow, 7..9), (vec![7..9], 0));
+        let (gaps, flow, _) = run(&[0, 1, 2, 3]);
+        assert_eq!((gaps.holes.len(), gaps.missing(&flow, 0..4)), (0, (vec![], 0)));
+        assert_eq!(gaps.missing(&flow, 0..6), (vec![4..6], 0));
+        assert_eq!(gaps.missing(&flow, 7..9), (vec![7..9], 0));
     }
 
     #[test]
     fn arrive_distinguishes_loss_order_and_duplicates() {
         use Arrival::{Duplicate, First, Reordered};
-        let (ledger, flow, arrivals) = run(&[0, 5, 2, 2, 0, 4, 6, 1, 3, 3]);
+        let (gaps, flow, arrivals) = run(&[0, 5, 2, 2, 0, 4, 6, 1, 3, 3]);
         let expected = [
             First, First, Reordered, Duplicate, Duplicate, Reordered, First, Reordered, Reordered, Duplicate,
         ];
         assert_eq!(arrivals, expected);
-        assert_eq!(ledger.missing(&flow, 0..7), (vec![], 0));
-        let (ledger, flow, _) = run(&[1, 4, 9]);
-        assert_eq!(ledger.missing(&flow, 0..11), (vec![0..1, 2..4, 5..9, 10..11], 0));
-        assert_eq!(ledger.missing(&flow, 3..6), (vec![3..4, 5..6], 0));
-        assert_eq!(ledger.distinct, 3);
+        assert_eq!(gaps.missing(&flow, 0..7), (vec![], 0));
+        let (gaps, flow, _) = run(&[1, 4, 9]);
+        assert_eq!(gaps.missing(&flow, 0..11), (vec![0..1, 2..4, 5..9, 10..11], 0));
+        assert_eq!(gaps.missing(&flow, 3..6), (vec![3..4, 5..6], 0));
+        assert_eq!(gaps.distinct, 3);
     }
 
     #[test]
     fn holes_over_limit_are_counted_as_given_up() {
         let every_other: Vec<u32> = (0..30_000).map(|n| 2 * n + 1).collect();
-        let (ledger, flow, _) = run(&every_other);
-        let (missing, given_up) = ledger.missing(&flow, 0..60_000);
+        let (gaps, flow, _) = run(&every_other);
+        let (missing, given_up) = gaps.missing(&flow, 0..60_000);
         assert!(missing.len() <= HOLES_MAX);
         assert_eq!(missing.len() as u64 + given_up, 30_000);
     }

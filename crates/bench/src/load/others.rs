@@ -75,7 +75,7 @@ impl OtherRuns {
     }
 
     /// Checks a message. `now_ns` is wall-clock time ([`super::plan::Plan::stamp`]).
-    pub fn take(&mut self, publish: &Publish<'_>, now_ns: u64, ledger: &mut FlowGaps) -> VerifiedMessage {
+    pub fn take(&mut self, publish: &Publish<'_>, now_ns: u64, gaps: &mut FlowGaps) -> VerifiedMessage {
         if publish.retain {
             return VerifiedMessage::No;
         }
@@ -103,36 +103,36 @@ impl OtherRuns {
         if self.is_divided {
             return VerifiedMessage::Part { age_ns };
         }
-        match self.follow(publisher, header.sequence, ledger) {
+        match self.follow(publisher, header.sequence, gaps) {
             true => VerifiedMessage::Message { age_ns },
             false => VerifiedMessage::No,
         }
     }
 
-    fn follow(&mut self, publisher: ForeignPublisher, sequence: u32, ledger: &mut FlowGaps) -> bool {
+    fn follow(&mut self, publisher: ForeignPublisher, sequence: u32, gaps: &mut FlowGaps) -> bool {
         if let Some(known) = self.flows.get_mut(&publisher) {
             if sequence >= known.first {
-                ledger.arrive(&mut known.flow, sequence);
+                gaps.arrive(&mut known.flow, sequence);
             } else {
                 // It was sent before the message that arrived first.
-                ledger.reordered += 1;
+                gaps.reordered += 1;
             }
             return true;
         }
-        if ledger.followed >= FLOWS_MAX {
+        if gaps.followed >= FLOWS_MAX {
             return false;
         }
-        ledger.followed += 1;
+        gaps.followed += 1;
         let mut flow = MessageFlow::starting_at(sequence);
-        let arrival = ledger.arrive(&mut flow, sequence);
+        let arrival = gaps.arrive(&mut flow, sequence);
         debug_assert_eq!(arrival, Arrival::First);
         self.flows.insert(publisher, OtherFlow { first: sequence, flow });
         true
     }
 
-    pub fn results<'a>(&'a self, ledger: &'a FlowGaps) -> impl Iterator<Item = FlowResult> + 'a {
+    pub fn results<'a>(&'a self, gaps: &'a FlowGaps) -> impl Iterator<Item = FlowResult> + 'a {
         self.flows.iter().map(move |(publisher, known)| {
-            let (missing, given_up) = ledger.missing(&known.flow, known.first..known.flow.next);
+            let (missing, given_up) = gaps.missing(&known.flow, known.first..known.flow.next);
             let missing_count: u64 = missing.iter().map(|range| range.len() as u64).sum();
             FlowResult {
                 publisher: format!("publisher {} of run {:04x}", publisher.sender.0, publisher.run),
@@ -185,13 +185,13 @@ mod tests {
 
     #[test]
     fn flow_of_other_run_expects_first_to_last_message() {
-        let (mut others, mut ledger) = (OtherRuns::default(), FlowGaps::default());
+        let (mut others, mut gaps) = (OtherRuns::default(), FlowGaps::default());
         for sequence in [57, 58, 60, 62, 61, 62, 70, 56] {
             let payload = payload(3, sequence, 1_000);
-            let verified = others.take(&publish(&payload), 1_500, &mut ledger);
+            let verified = others.take(&publish(&payload), 1_500, &mut gaps);
             assert_eq!(verified, VerifiedMessage::Message { age_ns: 500 });
         }
-        let results: Vec<FlowResult> = others.results(&ledger).collect();
+        let results: Vec<FlowResult> = others.results(&gaps).collect();
         let expected = FlowResult {
             publisher: "publisher 3 of run abcd".into(),
             expected: 14,
@@ -199,13 +199,13 @@ mod tests {
             missing: vec![59..60, 63..70],
         };
         assert_eq!(results, [expected]);
-        assert_eq!((ledger.duplicated, ledger.reordered), (1, 2));
+        assert_eq!((gaps.duplicated, gaps.reordered), (1, 2));
     }
 
     #[test]
     fn take_of_foreign_or_damaged_message_is_classified() {
-        let (mut others, mut ledger) = (OtherRuns::default(), FlowGaps::default());
-        let mut take = |payload: &[u8], now_ns| others.take(&publish(payload), now_ns, &mut ledger);
+        let (mut others, mut gaps) = (OtherRuns::default(), FlowGaps::default());
+        let mut take = |payload: &[u8], now_ns| others.take(&publish(payload), now_ns, &mut gaps);
         let mut damaged = payload(1, 0, 5);
         damaged[40] ^= 1;
         assert_eq!(take(&damaged, 5), VerifiedMessage::No, "of an unknown publisher");
@@ -222,19 +222,19 @@ mod tests {
         let mut retained_payload = publish(b"");
         let bytes = payload(1, 3, 5);
         (retained_payload.payload, retained_payload.retain) = (&bytes, true);
-        assert_eq!(others.take(&retained_payload, 5, &mut ledger), VerifiedMessage::No);
-        let results: Vec<FlowResult> = others.results(&ledger).collect();
+        assert_eq!(others.take(&retained_payload, 5, &mut gaps), VerifiedMessage::No);
+        let results: Vec<FlowResult> = others.results(&gaps).collect();
         assert_eq!((results.len(), results[0].expected, results[0].lost), (1, 3, 0));
     }
 
     #[test]
     fn take_with_shared_subscription_returns_age_only() {
-        let (mut others, mut ledger) = (OtherRuns::new(true), FlowGaps::default());
+        let (mut others, mut gaps) = (OtherRuns::new(true), FlowGaps::default());
         for sequence in [4, 9] {
             let payload = payload(1, sequence, 5);
-            let verified = others.take(&publish(&payload), 12, &mut ledger);
+            let verified = others.take(&publish(&payload), 12, &mut gaps);
             assert_eq!(verified, VerifiedMessage::Part { age_ns: 7 });
         }
-        assert_eq!(others.results(&ledger).count(), 0);
+        assert_eq!(others.results(&gaps).count(), 0);
     }
 }

@@ -152,16 +152,14 @@ fn check_of_other_run(client: &mut LoadClient, cx: &mut LoadContext, publish: &P
         .as_deref_mut()
         .and_then(|subscriber| subscriber.other_runs.as_deref_mut());
     let now_ns = cx.plan.stamp(cx.now_ns);
-    match others.map_or(VerifiedMessage::No, |others| {
-        others.take(publish, now_ns, &mut cx.ledger)
-    }) {
+    match others.map_or(VerifiedMessage::No, |others| others.take(publish, now_ns, &mut cx.gaps)) {
         VerifiedMessage::Message { age_ns } => cx.meter.interval.end_to_end.record(age_ns),
         VerifiedMessage::Part { age_ns } => {
             cx.meter.interval.end_to_end.record(age_ns);
-            cx.ledger.unverified += 1;
+            cx.gaps.unverified += 1;
         }
-        VerifiedMessage::Corrupt => cx.ledger.corrupt += 1,
-        VerifiedMessage::No => cx.ledger.unverified += 1,
+        VerifiedMessage::Corrupt => cx.gaps.corrupt += 1,
+        VerifiedMessage::No => cx.gaps.unverified += 1,
     }
 }
 
@@ -192,7 +190,7 @@ fn without_header(slot: ClientSlot, cx: &mut LoadContext, publish: &Publish<'_>)
     match sender.filter(|_| is_verifiable && !is_of_other_run) {
         Some(sender) => corrupt(slot, cx, FindingKind::DamagedHeader, sender, 0),
         None => {
-            cx.ledger.unverified += 1;
+            cx.gaps.unverified += 1;
             // If several publish to this topic, the delivery may be counted for the wrong one; the sum is correct.
             sender.into_iter().for_each(|sender| count_delivery(cx, sender));
         }
@@ -214,8 +212,8 @@ fn count_delivery(cx: &mut LoadContext, sender: SenderNumber) {
 
 #[cold]
 fn corrupt(slot: ClientSlot, cx: &mut LoadContext, kind: FindingKind, sender: SenderNumber, sequence: u32) {
-    cx.ledger.corrupt += 1;
-    cx.ledger.find(Finding {
+    cx.gaps.corrupt += 1;
+    cx.gaps.find(Finding {
         slot,
         sender,
         sequence,
@@ -249,12 +247,12 @@ fn verify(
         return Ok(());
     };
     let arrival = match subscriber.sources.position(sender) {
-        Some(position) => cx.ledger.arrive(&mut subscriber.flows[position], sequence),
+        Some(position) => cx.gaps.arrive(&mut subscriber.flows[position], sequence),
         None => match arrive_shared(client, cx, sender, sequence) {
             Some(arrival) => arrival,
             // A filter without wildcards matches some topics of such a publisher and not others.
             None if cx.plan.topics[sender.index()].changes() => {
-                cx.ledger.unverified += 1;
+                cx.gaps.unverified += 1;
                 return Ok(());
             }
             None => {
@@ -269,7 +267,7 @@ fn verify(
         } else {
             FindingKind::Reordered
         };
-        cx.ledger.find(Finding {
+        cx.gaps.find(Finding {
             slot,
             sender,
             sequence,
@@ -300,12 +298,12 @@ fn arrive_shared(
     let is_late = sequence < *next;
     *next = (*next).max(sequence.saturating_add(1));
     if !cx.share_log[member.share as usize][position].insert(sequence) {
-        cx.ledger.duplicated += 1;
+        cx.gaps.duplicated += 1;
         return Some(Arrival::Duplicate);
     }
     plan.shared.share_received[member.share as usize].fetch_add(1, Relaxed);
     if is_late {
-        cx.ledger.reordered += 1;
+        cx.gaps.reordered += 1;
         return Some(Arrival::Reordered);
     }
     Some(Arrival::First)

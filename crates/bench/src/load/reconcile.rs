@@ -140,7 +140,7 @@ pub fn is_complete(clients: &[LoadClient], cx: &LoadContext, table: &SentTable) 
             return true;
         };
         subscriber.sources.iter().zip(&subscriber.flows).all(|(sender, flow)| {
-            let (missing, _) = cx.ledger.missing(flow, expected(plan, client, sender, table));
+            let (missing, _) = cx.gaps.missing(flow, expected(plan, client, sender, table));
             missing.is_empty() || subtract(missing, table.unaccepted(sender)).is_empty()
         })
     };
@@ -172,10 +172,10 @@ pub fn compare(clients: &[LoadClient], cx: &mut LoadContext, table: &SentTable) 
     let plan = cx.plan.clone();
     let mut findings = Findings {
         truth: ReconciledCounts {
-            duplicated: cx.ledger.duplicated,
-            reordered: cx.ledger.reordered,
-            corrupt: cx.ledger.corrupt,
-            unverified: cx.ledger.unverified,
+            duplicated: cx.gaps.duplicated,
+            reordered: cx.gaps.reordered,
+            corrupt: cx.gaps.corrupt,
+            unverified: cx.gaps.unverified,
             ..ReconciledCounts::default()
         },
         errors: std::mem::take(&mut cx.meter.errors),
@@ -185,11 +185,7 @@ pub fn compare(clients: &[LoadClient], cx: &mut LoadContext, table: &SentTable) 
     for client in clients {
         compare_client(&mut findings, client, cx, table);
     }
-    let written = cx
-        .ledger
-        .findings
-        .iter()
-        .map(|finding| describe(&plan, clients, finding));
+    let written = cx.gaps.findings.iter().map(|finding| describe(&plan, clients, finding));
     findings.examples.extend(written);
     findings
 }
@@ -216,7 +212,7 @@ fn compare_client(findings: &mut Findings, client: &LoadClient, cx: &LoadContext
             continue;
         }
         let count = table.accepted(sender, &expected);
-        let (missing, given_up) = cx.ledger.missing(flow, expected);
+        let (missing, given_up) = cx.gaps.missing(flow, expected);
         let missing = subtract(missing, table.unaccepted(sender));
         let lost = (missing.iter().map(|range| range.len() as u64).sum::<u64>() + given_up).min(count);
         add_flow(truth, count, lost);
@@ -224,11 +220,7 @@ fn compare_client(findings: &mut Findings, client: &LoadClient, cx: &LoadContext
             miss(&publisher_name(plan, sender), &missing, lost);
         }
     }
-    for result in subscriber
-        .other_runs
-        .iter()
-        .flat_map(|others| others.results(&cx.ledger))
-    {
+    for result in subscriber.other_runs.iter().flat_map(|others| others.results(&cx.gaps)) {
         add_flow(truth, result.expected, result.lost);
         miss(&result.publisher, &result.missing, result.lost);
     }

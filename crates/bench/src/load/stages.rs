@@ -310,7 +310,7 @@ impl LoadWorker {
             .iter()
             .map(|count| count.load(Relaxed))
             .sum();
-        let state = self.cx.ledger.distinct + shares;
+        let state = self.cx.gaps.distinct + shares;
         if state != self.progress.1 {
             self.progress = (self.cx.now_ns, state);
             self.cx.plan.shared.last_progress_ns.fetch_max(self.cx.now_ns, Relaxed);

@@ -120,7 +120,7 @@ impl LoadWorker {
             thread,
             registry,
             meter: Meter::new(now_ns),
-            ledger: FlowGaps::default(),
+            gaps: FlowGaps::default(),
             share_log: plan
                 .shares
                 .iter()

@@ -17,7 +17,38 @@ pub(super) struct Deliveries {
 #[derive(Default)]
 struct BatchSlots {
     batches: Vec<Option<PendingBatch>>,
-    free: Vec<u32>,
+    free: Vec<BatchSlot>,
+}
+
+/// Index of a batch in `BatchSlots`.
+#[derive(Clone, Copy)]
+struct BatchSlot(u32);
+
+impl BatchSlot {
+    fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// Identifies a message that librdkafka sends: the slot of its batch and its index in the batch.
+#[derive(Clone, Copy)]
+pub(super) struct MessageToken {
+    slot: BatchSlot,
+    index: u32,
+}
+
+impl MessageToken {
+    /// Returns the token as the opaque value that librdkafka passes to the callback.
+    pub fn to_opaque(self) -> usize {
+        self.slot.index() << 32 | self.index as usize
+    }
+
+    pub fn from_opaque(opaque: usize) -> MessageToken {
+        MessageToken {
+            slot: BatchSlot((opaque >> 32) as u32),
+            index: opaque as u32,
+        }
+    }
 }
 
 struct PendingBatch {
@@ -28,14 +59,17 @@ struct PendingBatch {
 
 /// A batch that is being sent.
 pub(super) struct BatchTicket {
-    slot: u32,
+    slot: BatchSlot,
     pub done: oneshot::Receiver<BatchOutcome>,
 }
 
 impl BatchTicket {
     /// Returns the token of a message of the batch.
-    pub fn token(&self, index: usize) -> usize {
-        (self.slot as usize) << 32 | index
+    pub fn token(&self, index: usize) -> MessageToken {
+        MessageToken {
+            slot: self.slot,
+            index: index as u32,
+        }
     }
 }
 
@@ -51,19 +85,19 @@ impl Deliveries {
         let mut slots = self.slots();
         let slot = slots.free.pop().unwrap_or_else(|| {
             slots.batches.push(None);
-            slots.batches.len() as u32 - 1
+            BatchSlot(slots.batches.len() as u32 - 1)
         });
-        slots.batches[slot as usize] = Some(batch);
+        slots.batches[slot.index()] = Some(batch);
         BatchTicket { slot, done }
     }
 
-    pub fn settle(&self, token: usize, result: Result<(), DeliveryFailure>) {
-        let (slot, index) = (token >> 32, token & 0xffff_ffff);
+    pub fn settle(&self, token: MessageToken, result: Result<(), DeliveryFailure>) {
+        let slot = token.slot.index();
         let mut slots = self.slots();
         let Some(Some(batch)) = slots.batches.get_mut(slot) else {
             return;
         };
-        if let (Err(failure), Some(entry)) = (result, batch.outcome.get_mut(index)) {
+        if let (Err(failure), Some(entry)) = (result, batch.outcome.get_mut(token.index as usize)) {
             *entry = Err(failure);
         }
         batch.left -= 1;
@@ -71,7 +105,7 @@ impl Deliveries {
             return;
         }
         let batch = slots.batches[slot].take();
-        slots.free.push(slot as u32);
+        slots.free.push(token.slot);
         drop(slots);
         if let Some(batch) = batch {
             // An error means that the pump has abandoned the batch.

@@ -23,7 +23,7 @@ use super::config::{
     Compression, FieldIndexes, KEY, KafkaActionConfig, KafkaConnectorConfig, RequiredAcks, UnknownTopic, VALUE,
     check_topic,
 };
-use super::delivery::{BatchTicket, Deliveries};
+use super::delivery::{BatchTicket, Deliveries, MessageToken};
 use super::leaders::Leaders;
 use super::partition::PartitionSelector;
 use super::rejections::{self, Rejections};
@@ -104,7 +104,7 @@ impl ClientContext for DeliveryContext {
 impl ProducerContext for DeliveryContext {
     type DeliveryOpaque = usize;
 
-    fn delivery(&self, result: &DeliveryResult<'_>, token: usize) {
+    fn delivery(&self, result: &DeliveryResult<'_>, opaque: usize) {
         let result = match result {
             Ok(_) => {
                 self.shared.rejections.delivered();
@@ -113,7 +113,7 @@ impl ProducerContext for DeliveryContext {
             Err((error, message)) if client::is_too_large(error) => Err(self.too_large(error, message)),
             Err((error, message)) => Err(self.shared.failure(error, message.topic())),
         };
-        self.deliveries.settle(token, result);
+        self.deliveries.settle(MessageToken::from_opaque(opaque), result);
     }
 }
 
@@ -546,7 +546,7 @@ impl KafkaSinkInner {
         &'a self,
         producer: &Arc<ThreadedProducer<DeliveryContext>>,
         record: &'a Record,
-        token: usize,
+        token: MessageToken,
         now: Instant,
         last: &mut LastTopic<'a>,
     ) -> Result<(), DeliveryFailure> {
@@ -575,7 +575,7 @@ impl KafkaSinkInner {
             key,
             timestamp: Some(self.timestamp(record)),
             headers: self.headers(record),
-            delivery_opaque: token,
+            delivery_opaque: token.to_opaque(),
         };
         let sent = producer
             .send(message)
