@@ -15,7 +15,7 @@ use std::time::Instant;
 
 use tidewire_broker::interest::{Interest, InterestCounts};
 use tidewire_broker::retained::{RetainedLimits, RetainedStore, ScanBudget};
-use tidewire_broker::subscriptions::SubscriptionTree;
+use tidewire_broker::subscriptions::{SubscriberKey, SubscriptionTree};
 use tidewire_broker::timer::TimerWheel;
 
 const MILLION: usize = 1_000_000;
@@ -191,7 +191,7 @@ fn subscriptions(
     let mut tree = SubscriptionTree::<[u32; 2]>::new();
     let insert = once(count, || {
         for (key, filter) in filters.iter().enumerate() {
-            tree.insert(filter, key as u32, [1, 2]);
+            tree.insert(filter, SubscriberKey(key as u32), [1, 2]);
         }
     });
     let (bytes, malloc) = grown(before, count);
@@ -208,8 +208,8 @@ fn subscriptions(
     };
     let (hit, miss) = (matching(&hits), matching(&misses));
     assert!(found >= count);
-    let keys: std::collections::HashMap<&str, u32> = filters.iter().zip(0..).collect();
-    let keys: Vec<u32> = removals.iter().map(|filter| keys[filter]).collect();
+    let keys: std::collections::HashMap<&str, SubscriberKey> = filters.iter().zip((0..).map(SubscriberKey)).collect();
+    let keys: Vec<SubscriberKey> = removals.iter().map(|filter| keys[filter]).collect();
     let remove = once(count, || {
         for (filter, &key) in removals.iter().zip(&keys) {
             tree.remove(filter, key).expect("was inserted");
@@ -243,7 +243,7 @@ fn plus_everywhere() {
         (0..11).map(level).collect::<Vec<_>>().join("/")
     };
     for mask in 0..2048 {
-        tree.insert(&masked(mask), mask, [0; 2]);
+        tree.insert(&masked(mask), SubscriberKey(mask), [0; 2]);
     }
     let (topic, mut lists) = (masked(0), Vec::new());
     let each = repeated(1, || {
@@ -262,14 +262,14 @@ fn fan_out() {
     let keys = shuffled(100_000, 5);
     let insert = once(keys.len(), || {
         for &key in &keys {
-            tree.insert("fan/out", key as u32, [0; 2]);
+            tree.insert("fan/out", SubscriberKey(key as u32), [0; 2]);
         }
     });
     let (bytes, malloc) = grown(before, keys.len());
     let keys = shuffled(100_000, 6);
     let remove = once(keys.len(), || {
         for &key in &keys {
-            tree.remove("fan/out", key as u32).expect("was inserted");
+            tree.remove("fan/out", SubscriberKey(key as u32)).expect("was inserted");
         }
     });
     println!(

@@ -7,7 +7,7 @@ use crate::shard::Shard;
 use crate::slots::SessionSlot;
 
 pub struct ClientIds {
-    slots: IdMap,
+    slots: IdMap<SessionSlot>,
     /// Randomly seeded, because clients choose the ids.
     hashing: RandomState,
 }
@@ -28,11 +28,11 @@ impl ClientIds {
 
     /// Requires that the client id is not in the map.
     pub fn insert(&mut self, client_id: &str, slot: SessionSlot) {
-        self.slots.insert(self.hash(client_id), slot.0);
+        self.slots.insert(self.hash(client_id), slot);
     }
 
     pub fn remove(&mut self, client_id: &str, slot: SessionSlot) {
-        self.slots.remove(self.hash(client_id), |other| other == slot.0);
+        self.slots.remove(self.hash(client_id), |other| other == slot);
     }
 
     fn hash(&self, client_id: &str) -> u64 {
@@ -43,8 +43,7 @@ impl ClientIds {
 impl Shard {
     /// Returns the slot of a client's session on this shard.
     pub(crate) fn slot_of(&self, client_id: &str) -> Option<SessionSlot> {
-        let is_equal = |slot| *self.core.session(SessionSlot(slot)).client_id == *client_id;
-        let slot = self.client_ids.slots.find(self.client_ids.hash(client_id), is_equal);
-        slot.map(SessionSlot)
+        let is_equal = |slot| *self.core.session(slot).client_id == *client_id;
+        self.client_ids.slots.find(self.client_ids.hash(client_id), is_equal)
     }
 }

@@ -12,8 +12,31 @@
 //! entry's home and its position.
 
 use std::hash::{BuildHasher, Hasher};
+use std::marker::PhantomData;
 
 use foldhash::quality::RandomState;
+
+/// An id that is stored as a u32 below `u32::MAX`.
+pub(crate) trait RawId: Copy {
+    fn from_raw(raw: u32) -> Self;
+    fn raw(self) -> u32;
+}
+
+/// Implements [`RawId`] for tuple structs of one u32.
+macro_rules! raw_ids {
+    ($($id:ty),+) => {
+        $(impl $crate::id_table::RawId for $id {
+            fn from_raw(raw: u32) -> Self {
+                Self(raw)
+            }
+
+            fn raw(self) -> u32 {
+                self.0
+            }
+        })+
+    };
+}
+pub(crate) use raw_ids;
 
 const EMPTY: u64 = u64::MAX;
 const HOMES_MIN: usize = 8;
@@ -128,18 +151,20 @@ impl IdTable {
 }
 
 /// Several tables, selected by further bits of the hash, so that growing pauses the shard for one part only.
-pub(crate) struct IdMap {
+pub(crate) struct IdMap<I> {
     parts: Box<[IdTable]>,
     len: usize,
+    ids: PhantomData<I>,
 }
 
 const PARTS: usize = 64;
 
-impl IdMap {
+impl<I: RawId> IdMap<I> {
     pub(crate) fn new() -> Self {
         Self {
             parts: (0..PARTS).map(|_| IdTable::default()).collect(),
             len: 0,
+            ids: PhantomData,
         }
     }
 
@@ -147,24 +172,25 @@ impl IdMap {
         self.len
     }
 
-    pub(crate) fn find(&self, hash: u64, is_equal: impl FnMut(u32) -> bool) -> Option<u32> {
-        self.parts[part(hash)].find(within_part(hash), is_equal)
+    pub(crate) fn find(&self, hash: u64, mut is_equal: impl FnMut(I) -> bool) -> Option<I> {
+        let found = self.parts[part(hash)].find(within_part(hash), |raw| is_equal(I::from_raw(raw)));
+        found.map(I::from_raw)
     }
 
-    pub(crate) fn insert(&mut self, hash: u64, id: u32) {
-        self.parts[part(hash)].insert(within_part(hash), id);
+    pub(crate) fn insert(&mut self, hash: u64, id: I) {
+        self.parts[part(hash)].insert(within_part(hash), id.raw());
         self.len += 1;
     }
 
-    pub(crate) fn remove(&mut self, hash: u64, is_equal: impl FnMut(u32) -> bool) -> Option<u32> {
-        let removed = self.parts[part(hash)].remove(within_part(hash), is_equal)?;
+    pub(crate) fn remove(&mut self, hash: u64, mut is_equal: impl FnMut(I) -> bool) -> Option<I> {
+        let removed = self.parts[part(hash)].remove(within_part(hash), |raw| is_equal(I::from_raw(raw)))?;
         self.len -= 1;
-        Some(removed)
+        Some(I::from_raw(removed))
     }
 
     /// Replaces the id of the entry `hash -> old` with `new`.
-    pub(crate) fn replace(&mut self, hash: u64, old: u32, new: u32) {
-        self.parts[part(hash)].replace(within_part(hash), old, new);
+    pub(crate) fn replace(&mut self, hash: u64, old: I, new: I) {
+        self.parts[part(hash)].replace(within_part(hash), old.raw(), new.raw());
     }
 }
 

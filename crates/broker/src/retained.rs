@@ -28,7 +28,7 @@ use filter::{KeyVerdict, ScanFilter};
 use first_key::FirstKey;
 use foldhash::quality::RandomState;
 
-use crate::id_table::{IdMap, hash_text};
+use crate::id_table::{IdMap, hash_text, raw_ids};
 
 /// Limits of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,17 +77,22 @@ impl ScanCursor {
 }
 
 pub struct RetainedStore<V> {
-    index: BTreeMap<FirstKey, u32>,
-    ids: IdMap,
+    index: BTreeMap<FirstKey, LeafId>,
+    ids: IdMap<LeafId>,
     hashing: RandomState,
     blocks: Vec<Option<Box<Leaf<V>>>>,
-    vacant: Vec<u32>,
-    deadlines: BTreeSet<(u64, u32)>,
+    vacant: Vec<LeafId>,
+    deadlines: BTreeSet<(u64, LeafId)>,
     limits: RetainedLimits,
     count: usize,
     bytes: u64,
     key: Cell<Vec<u8>>,
 }
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct LeafId(u32);
+
+raw_ids!(LeafId);
 
 struct Leaf<V> {
     first_key: FirstKey,
@@ -299,7 +304,7 @@ impl<V> RetainedStore<V> {
     }
 
     /// Returns the bytes that a value of this size would replace. Fails if the limits would be exceeded.
-    fn bytes_before(&self, found: Option<(u32, block::BlockPosition)>, bytes: u64) -> Result<u64, RetainedLimit> {
+    fn bytes_before(&self, found: Option<(LeafId, block::BlockPosition)>, bytes: u64) -> Result<u64, RetainedLimit> {
         let bytes_before = match found {
             Some((id, at)) => u64::from(self.leaf(id).block.bytes_at(at)),
             None if self.count >= self.limits.count_max => return Err(RetainedLimit::Count),
@@ -326,7 +331,7 @@ impl<V> RetainedStore<V> {
         self.split_if_too_big(id, is_ascending);
     }
 
-    fn find(&self, key: &[u8]) -> Option<(u32, block::BlockPosition)> {
+    fn find(&self, key: &[u8]) -> Option<(LeafId, block::BlockPosition)> {
         let mut found = None;
         let id = self.ids.find(hash_text(&self.hashing, key), |id| {
             let BlockSearch::Found(at) = self.leaf(id).block.search(key) else {
@@ -338,7 +343,7 @@ impl<V> RetainedStore<V> {
         found.map(|at| (id, at))
     }
 
-    fn remove_at(&mut self, id: u32, at: block::BlockPosition, key: &[u8]) -> BlockItem<V> {
+    fn remove_at(&mut self, id: LeafId, at: block::BlockPosition, key: &[u8]) -> BlockItem<V> {
         self.ids.remove(hash_text(&self.hashing, key), |of| of == id);
         let leaf = self.leaf_mut(id);
         let item = leaf.block.remove(at);
@@ -351,7 +356,7 @@ impl<V> RetainedStore<V> {
         item
     }
 
-    fn split_if_too_big(&mut self, id: u32, is_ascending: bool) {
+    fn split_if_too_big(&mut self, id: LeafId, is_ascending: bool) {
         let leaf = self.leaf_mut(id);
         if !leaf.block.is_too_big() {
             return;
@@ -364,11 +369,11 @@ impl<V> RetainedStore<V> {
     }
 
     /// Assigns the keys of block `of` from block `from` to block `to`.
-    fn move_ids(&mut self, of: u32, from: u32, to: u32) {
+    fn move_ids(&mut self, of: LeafId, from: LeafId, to: LeafId) {
         let Self {
             blocks, ids, hashing, ..
         } = self;
-        let leaf = blocks[of as usize].as_ref().expect("the index refers to live blocks");
+        let leaf = blocks[of.0 as usize].as_ref().expect("the index refers to live blocks");
         let mut reader = BlockReader::default();
         while reader.has_next(&leaf.block) {
             reader.read(&leaf.block);
@@ -377,7 +382,7 @@ impl<V> RetainedStore<V> {
     }
 
     /// Merges a small block with the next or the previous one.
-    fn join(&mut self, id: u32) {
+    fn join(&mut self, id: LeafId) {
         let first_key = self.leaf(id).first_key.key();
         let next = self
             .index
@@ -398,7 +403,7 @@ impl<V> RetainedStore<V> {
         }
     }
 
-    fn merge_if_fits(&mut self, id: u32, next: u32) -> bool {
+    fn merge_if_fits(&mut self, id: LeafId, next: LeafId) -> bool {
         if !self.leaf(id).block.can_merge(&self.leaf(next).block) {
             return false;
         }
@@ -411,13 +416,13 @@ impl<V> RetainedStore<V> {
         true
     }
 
-    fn advance_deadline(&mut self, id: u32, expires_at_ms: u64) {
+    fn advance_deadline(&mut self, id: LeafId, expires_at_ms: u64) {
         if expires_at_ms < self.leaf(id).earliest {
             self.set_earliest(id, expires_at_ms);
         }
     }
 
-    fn set_earliest(&mut self, id: u32, earliest: u64) {
+    fn set_earliest(&mut self, id: LeafId, earliest: u64) {
         let before = std::mem::replace(&mut self.leaf_mut(id).earliest, earliest);
         if before == earliest {
             return;
@@ -430,7 +435,7 @@ impl<V> RetainedStore<V> {
         }
     }
 
-    fn add_leaf(&mut self, first_key: FirstKey, block: RetainedBlock<V>) -> u32 {
+    fn add_leaf(&mut self, first_key: FirstKey, block: RetainedBlock<V>) -> LeafId {
         let leaf = Some(Box::new(Leaf {
             first_key: first_key.clone(),
             earliest: NEVER,
@@ -438,15 +443,15 @@ impl<V> RetainedStore<V> {
         }));
         let id = self.vacant.pop().unwrap_or_else(|| {
             self.blocks.push(None);
-            self.blocks.len() as u32 - 1
+            LeafId(self.blocks.len() as u32 - 1)
         });
-        self.blocks[id as usize] = leaf;
+        self.blocks[id.0 as usize] = leaf;
         self.index.insert(first_key, id);
         id
     }
 
-    fn remove_leaf(&mut self, id: u32) -> Box<Leaf<V>> {
-        let leaf = self.blocks[id as usize]
+    fn remove_leaf(&mut self, id: LeafId) -> Box<Leaf<V>> {
+        let leaf = self.blocks[id.0 as usize]
             .take()
             .expect("the index refers to live blocks");
         self.index.remove(leaf.first_key.key());
@@ -454,7 +459,7 @@ impl<V> RetainedStore<V> {
         leaf
     }
 
-    fn leaf_of(&self, key: &[u8]) -> u32 {
+    fn leaf_of(&self, key: &[u8]) -> LeafId {
         let (_, &id) = self
             .index
             .range::<[u8], _>((Unbounded, Included(key)))
@@ -463,14 +468,14 @@ impl<V> RetainedStore<V> {
         id
     }
 
-    fn leaf(&self, id: u32) -> &Leaf<V> {
-        self.blocks[id as usize]
+    fn leaf(&self, id: LeafId) -> &Leaf<V> {
+        self.blocks[id.0 as usize]
             .as_deref()
             .expect("the index refers to live blocks")
     }
 
-    fn leaf_mut(&mut self, id: u32) -> &mut Leaf<V> {
-        self.blocks[id as usize]
+    fn leaf_mut(&mut self, id: LeafId) -> &mut Leaf<V> {
+        self.blocks[id.0 as usize]
             .as_deref_mut()
             .expect("the index refers to live blocks")
     }
@@ -489,7 +494,7 @@ struct RetainedCursor<'a, V> {
     retained: &'a RetainedStore<V>,
     leaf: &'a Leaf<V>,
     /// The blocks after `leaf`.
-    following: btree_map::Range<'a, FirstKey, u32>,
+    following: btree_map::Range<'a, FirstKey, LeafId>,
     reader: BlockReader,
     is_on_key: bool,
 }

@@ -3,6 +3,8 @@
 //! A shard reuses its slots. A reference that may outlive its object therefore also has an epoch, or the number of the
 //! connection.
 
+use crate::id_table::raw_ids;
+
 /// Slot of a network connection. The driver assigns dense numbers and reuses a slot only after `Shard::closed`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ConnSlot(pub u32);
@@ -46,6 +48,8 @@ pub struct SubscribeTicket(pub u32);
 /// Number of a request for retained messages, unique in the shard.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ReplayNumber(pub u32);
+
+raw_ids!(SessionSlot);
 
 /// Assigns the epochs and numbers of a shard.
 #[derive(Default)]

@@ -12,6 +12,7 @@ use crate::mail::SessionRef;
 use crate::session::{PendingSubAck, Subscription, SubscriptionKind};
 use crate::shard::{InterestedSession, Shard};
 use crate::slots::{ConnSlot, GroupIndex, SessionEpoch, SessionSlot, SubscribeTicket};
+use crate::subscriptions::SubscriberKey;
 use crate::tap::{TapEvent, TapEventMask};
 
 pub(crate) const EXCLUSIVE: &str = "$exclusive/";
@@ -75,18 +76,18 @@ impl Subscriber {
     const GROUP_BIT: u32 = 1 << 31;
 
     #[inline]
-    pub fn from_key(key: u32) -> Subscriber {
+    pub fn from_key(SubscriberKey(key): SubscriberKey) -> Subscriber {
         match key & Self::GROUP_BIT {
             0 => Subscriber::Session(SessionSlot(key)),
             _ => Subscriber::Group(GroupIndex(key & !Self::GROUP_BIT)),
         }
     }
 
-    pub fn key(self) -> u32 {
-        match self {
+    pub fn key(self) -> SubscriberKey {
+        SubscriberKey(match self {
             Subscriber::Session(slot) => slot.0,
             Subscriber::Group(index) => index.0 | Self::GROUP_BIT,
-        }
+        })
     }
 }
 

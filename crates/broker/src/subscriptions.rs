@@ -21,19 +21,25 @@ mod trie;
 
 use foldhash::quality::RandomState;
 
-use crate::id_table::{IdMap, hash_text};
+use crate::id_table::{IdMap, hash_text, raw_ids};
 use lists::Lists;
-use texts::Texts;
-use trie::Trie;
+use texts::{TextId, Texts};
+use trie::{NodeId, Trie};
 
 /// Id of the entries of one filter. Valid until the last entry is removed; afterwards another filter may use it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ListId(u32);
 
+raw_ids!(ListId);
+
+/// Number of a subscriber, which the caller assigns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SubscriberKey(pub u32);
+
 /// One subscription of a filter. Keys are unique per filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SubscriptionEntry<T> {
-    pub key: u32,
+    pub key: SubscriberKey,
     pub value: T,
 }
 
@@ -72,10 +78,10 @@ pub struct SubscriptionTree<T> {
 /// Where the tree stores the id of a list.
 #[derive(Clone, Copy)]
 enum ListLocation {
-    Literal(u32),
-    Node(u32),
-    Plus(u32),
-    Hash(u32),
+    Literal(TextId),
+    Node(NodeId),
+    Plus(NodeId),
+    Hash(NodeId),
 }
 
 impl<T: Copy> Default for SubscriptionTree<T> {
@@ -96,7 +102,7 @@ impl<T: Copy> SubscriptionTree<T> {
     }
 
     /// Adds an entry, or replaces the one with the same key [MQTT-3.8.4-3].
-    pub fn insert(&mut self, filter: &str, key: u32, value: T) -> InsertedSubscription<T> {
+    pub fn insert(&mut self, filter: &str, key: SubscriberKey, value: T) -> InsertedSubscription<T> {
         let entry = SubscriptionEntry { key, value };
         if !is_wildcard(filter) {
             return match self.literals.find(filter) {
@@ -111,12 +117,12 @@ impl<T: Copy> SubscriptionTree<T> {
         }
     }
 
-    pub fn remove(&mut self, filter: &str, key: u32) -> Option<RemovedSubscription<T>> {
+    pub fn remove(&mut self, filter: &str, key: SubscriberKey) -> Option<RemovedSubscription<T>> {
         self.remove_from(self.find(filter)?, key)
     }
 
     /// Like [`SubscriptionTree::remove`], by list id. `list` must be live.
-    pub fn remove_from(&mut self, list: ListId, key: u32) -> Option<RemovedSubscription<T>> {
+    pub fn remove_from(&mut self, list: ListId, key: SubscriberKey) -> Option<RemovedSubscription<T>> {
         let taken = self.lists.remove(list, key)?;
         match taken.abandoned {
             None => {}
@@ -136,11 +142,11 @@ impl<T: Copy> SubscriptionTree<T> {
         })
     }
 
-    pub fn get(&self, filter: &str, key: u32) -> Option<T> {
+    pub fn get(&self, filter: &str, key: SubscriberKey) -> Option<T> {
         self.lists.get(self.find(filter)?, key)
     }
 
-    pub fn get_in(&self, list: ListId, key: u32) -> Option<T> {
+    pub fn get_in(&self, list: ListId, key: SubscriberKey) -> Option<T> {
         self.lists.get(list, key)
     }
 
@@ -222,13 +228,13 @@ impl<T: Copy> SubscriptionTree<T> {
         mut visit: impl FnMut(ListId, &str, &[SubscriptionEntry<T>]),
     ) -> Option<FilterCursor> {
         let mut filter = String::new();
-        let mut next = self.lists.next(cursor.0);
+        let mut next = self.lists.next(ListId(cursor.0));
         for _ in 0..filters_max {
             let list = next?;
             filter.clear();
             self.write_filter(list, &mut filter);
             visit(list, &filter, self.lists.entries(list));
-            next = self.lists.next(list.0 + 1);
+            next = self.lists.next(ListId(list.0 + 1));
         }
         next.map(|list| FilterCursor(list.0))
     }
@@ -279,7 +285,7 @@ impl<T: Copy> SubscriptionTree<T> {
 /// Filters without wildcards: their texts, each tagged with its list, and a hash table to find them.
 struct LiteralFilters {
     texts: Texts,
-    ids: IdMap,
+    ids: IdMap<TextId>,
     hashing: RandomState,
 }
 
@@ -300,13 +306,13 @@ impl LiteralFilters {
         Some(ListId(self.texts.tag(text)))
     }
 
-    fn insert(&mut self, filter: &str) -> u32 {
+    fn insert(&mut self, filter: &str) -> TextId {
         let text = self.texts.insert(filter.as_bytes(), u32::MAX);
         self.ids.insert(hash_text(&self.hashing, filter.as_bytes()), text);
         text
     }
 
-    fn remove(&mut self, text: u32) {
+    fn remove(&mut self, text: TextId) {
         let hash = hash_text(&self.hashing, self.texts.text(text).as_bytes());
         self.ids.remove(hash, |id| id == text);
         self.texts.remove(text);

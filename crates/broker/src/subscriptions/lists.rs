@@ -8,14 +8,20 @@
 //! table stores the list's id.
 
 use super::slab::{Slab, SlabSlot};
-use super::{ListId, ListLocation, SubscriptionEntry};
-use crate::id_table::IdTable;
+use super::{ListId, ListLocation, SubscriberKey, SubscriptionEntry};
+use crate::id_table::{IdTable, raw_ids};
 
 pub(super) struct Lists<T> {
-    lists: Slab<List<T>>,
-    many: Slab<EntrySlot<T>>,
+    lists: Slab<ListId, List<T>>,
+    many: Slab<EntriesId, EntrySlot<T>>,
     entries: usize,
 }
+
+/// Id of the entries of a list that has several.
+#[derive(Clone, Copy)]
+struct EntriesId(u32);
+
+raw_ids!(EntriesId);
 
 enum List<T> {
     Vacant {
@@ -27,7 +33,7 @@ enum List<T> {
     },
     Many {
         place: ListLocation,
-        many: u32,
+        many: EntriesId,
     },
 }
 
@@ -71,19 +77,19 @@ impl<T: Copy> Lists<T> {
 
     pub(super) fn create(&mut self, place: ListLocation, entry: SubscriptionEntry<T>) -> ListId {
         self.entries += 1;
-        ListId(self.lists.insert(List::One { place, entry }))
+        self.lists.insert(List::One { place, entry })
     }
 
     pub(super) fn entries(&self, id: ListId) -> &[SubscriptionEntry<T>] {
-        match self.lists.get(id.0) {
+        match self.lists.get(id) {
             List::One { entry, .. } => std::slice::from_ref(entry),
             List::Many { many, .. } => self.many.get(*many).entries(),
             List::Vacant { .. } => &[],
         }
     }
 
-    pub(super) fn get(&self, id: ListId, key: u32) -> Option<T> {
-        match self.lists.get(id.0) {
+    pub(super) fn get(&self, id: ListId, key: SubscriberKey) -> Option<T> {
+        match self.lists.get(id) {
             List::One { entry, .. } => (entry.key == key).then_some(entry.value),
             List::Many { many, .. } => self.many.get(*many).get(key),
             List::Vacant { .. } => None,
@@ -91,7 +97,7 @@ impl<T: Copy> Lists<T> {
     }
 
     pub(super) fn insert(&mut self, id: ListId, entry: SubscriptionEntry<T>) -> Option<T> {
-        let replaced = match self.lists.get_mut(id.0) {
+        let replaced = match self.lists.get_mut(id) {
             List::Many { many, .. } => self.many.get_mut(*many).insert(entry),
             List::One { entry: present, .. } if present.key == entry.key => {
                 Some(std::mem::replace(&mut present.value, entry.value))
@@ -108,21 +114,21 @@ impl<T: Copy> Lists<T> {
         replaced
     }
 
-    pub(super) fn remove(&mut self, id: ListId, key: u32) -> Option<RemovedEntry<T>> {
-        let taken = match self.lists.get_mut(id.0) {
+    pub(super) fn remove(&mut self, id: ListId, key: SubscriberKey) -> Option<RemovedEntry<T>> {
+        let taken = match self.lists.get_mut(id) {
             List::One { place, entry } if entry.key == key => {
                 let taken = RemovedEntry {
                     value: entry.value,
                     abandoned: Some(*place),
                 };
-                self.lists.remove(id.0);
+                self.lists.remove(id);
                 taken
             }
             &mut List::Many { place, many } => {
                 let value = self.many.get_mut(many).remove(key)?;
                 if let &[entry] = self.many.get(many).entries() {
                     self.many.remove(many);
-                    *self.lists.get_mut(id.0) = List::One { place, entry };
+                    *self.lists.get_mut(id) = List::One { place, entry };
                 }
                 RemovedEntry { value, abandoned: None }
             }
@@ -133,22 +139,22 @@ impl<T: Copy> Lists<T> {
     }
 
     pub(super) fn place(&self, id: ListId) -> ListLocation {
-        match self.lists.get(id.0) {
+        match self.lists.get(id) {
             List::One { place, .. } | List::Many { place, .. } => *place,
             List::Vacant { .. } => unreachable!("callers hold ids of live lists"),
         }
     }
 
     pub(super) fn set_place(&mut self, id: ListId, to: ListLocation) {
-        match self.lists.get_mut(id.0) {
+        match self.lists.get_mut(id) {
             List::One { place, .. } | List::Many { place, .. } => *place = to,
             List::Vacant { .. } => unreachable!("callers hold ids of live lists"),
         }
     }
 
     /// Returns the first live list at or after `from`.
-    pub(super) fn next(&self, from: u32) -> Option<ListId> {
-        self.lists.next_occupied(from).map(ListId)
+    pub(super) fn next(&self, from: ListId) -> Option<ListId> {
+        self.lists.next_occupied(from)
     }
 }
 
@@ -176,7 +182,7 @@ impl<T: Copy> EntrySlot<T> {
         }
     }
 
-    fn position(&self, key: u32) -> Option<usize> {
+    fn position(&self, key: SubscriberKey) -> Option<usize> {
         let EntrySlot::Entries { entries, index } = self else {
             return None;
         };
@@ -188,7 +194,7 @@ impl<T: Copy> EntrySlot<T> {
         }
     }
 
-    fn get(&self, key: u32) -> Option<T> {
+    fn get(&self, key: SubscriberKey) -> Option<T> {
         self.position(key).map(|at| self.entries()[at].value)
     }
 
@@ -210,7 +216,7 @@ impl<T: Copy> EntrySlot<T> {
         None
     }
 
-    fn remove(&mut self, key: u32) -> Option<T> {
+    fn remove(&mut self, key: SubscriberKey) -> Option<T> {
         let at = self.position(key)?;
         let EntrySlot::Entries { entries, index } = self else {
             return None;
@@ -241,8 +247,8 @@ fn indexed<T>(entries: &[SubscriptionEntry<T>]) -> IdTable {
 }
 
 /// A bijection that spreads consecutive keys. Keys are session numbers that the broker assigns.
-fn hash(key: u32) -> u32 {
-    key.wrapping_mul(0x9E37_79B1)
+fn hash(key: SubscriberKey) -> u32 {
+    key.0.wrapping_mul(0x9E37_79B1)
 }
 
 impl<T> SlabSlot for List<T> {

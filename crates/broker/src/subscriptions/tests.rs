@@ -45,7 +45,7 @@ fn text_of(tree: &SubscriptionTree<u64>, list: ListId) -> String {
 fn tree_of(filters: &[&str]) -> SubscriptionTree<u64> {
     let mut tree = SubscriptionTree::new();
     for (key, filter) in filters.iter().enumerate() {
-        tree.insert(filter, key as u32, 0);
+        tree.insert(filter, SubscriberKey(key as u32), 0);
     }
     tree
 }
@@ -104,14 +104,17 @@ fn leading_wildcard_matches_no_dollar_topic() {
 fn replacing_keeps_one_entry_per_key() {
     let mut tree = SubscriptionTree::new();
     for value in 0..1000u64 {
-        let inserted = tree.insert("#", 7, value);
+        let inserted = tree.insert("#", SubscriberKey(7), value);
         assert_eq!(inserted.replaced, value.checked_sub(1));
         assert_eq!(inserted.is_new_filter, value == 0);
     }
     assert_eq!((tree.filters(), tree.subscriptions(), tree.generation()), (1, 1, 1));
     assert_eq!(
         tree.entries(tree.find("#").unwrap()),
-        [SubscriptionEntry { key: 7, value: 999 }]
+        [SubscriptionEntry {
+            key: SubscriberKey(7),
+            value: 999
+        }]
     );
 }
 
@@ -131,7 +134,7 @@ fn filter_of_32767_levels_is_added_and_removed() {
     assert_eq!(texts_of(&tree, &deep), [hash.clone(), deep.clone()]);
     assert_eq!(texts_of(&tree, &"/".repeat(32_766)), [plus.clone(), hash.clone()]);
     for (key, filter) in [&deep, &plus, &hash].iter().enumerate() {
-        assert!(tree.remove(filter, key as u32).unwrap().was_last);
+        assert!(tree.remove(filter, SubscriberKey(key as u32)).unwrap().was_last);
     }
     assert_is_empty(&tree);
 }
@@ -140,7 +143,7 @@ fn filter_of_32767_levels_is_added_and_removed() {
 fn plus_at_every_level_visits_each_node_at_most_once() {
     let mut tree = SubscriptionTree::new();
     for mask in 0..2048u32 {
-        tree.insert(&masked(mask), mask, 0);
+        tree.insert(&masked(mask), SubscriberKey(mask), 0);
     }
     let topic = masked(0);
     let mut lists = Vec::new();
@@ -171,7 +174,10 @@ fn many_filters_of_one_key_are_added_and_removed() {
     let filters: Vec<String> = (0..20_000)
         .map(|n| format!("site/{}/device/{n}/{}", n % 100, ["#", "x", "+/y"][n % 3]))
         .collect();
-    let lists: Vec<ListId> = filters.iter().map(|filter| tree.insert(filter, 1, 1u64).list).collect();
+    let lists: Vec<ListId> = filters
+        .iter()
+        .map(|filter| tree.insert(filter, SubscriberKey(1), 1u64).list)
+        .collect();
     assert_eq!(tree.filters(), 20_000);
     for topic in 0..100 {
         assert_eq!(
@@ -181,7 +187,7 @@ fn many_filters_of_one_key_are_added_and_removed() {
     }
     for (list, filter) in lists.into_iter().zip(&filters) {
         assert_eq!(text_of(&tree, list), *filter);
-        assert!(tree.remove_from(list, 1).unwrap().was_last);
+        assert!(tree.remove_from(list, SubscriberKey(1)).unwrap().was_last);
     }
     assert_is_empty(&tree);
 }
@@ -189,12 +195,12 @@ fn many_filters_of_one_key_are_added_and_removed() {
 #[test]
 fn many_subscribers_of_one_filter_leave_in_any_order() {
     let mut tree = SubscriptionTree::new();
-    let list = tree.insert("fan/out", 0, 0u64).list;
+    let list = tree.insert("fan/out", SubscriberKey(0), 0u64).list;
     for key in 1..100_000 {
-        assert!(!tree.insert("fan/out", key, 0).is_new_filter);
+        assert!(!tree.insert("fan/out", SubscriberKey(key), 0).is_new_filter);
     }
     for key in 0..100_000u32 {
-        let key = key.wrapping_mul(7919) % 100_000;
+        let key = SubscriberKey(key.wrapping_mul(7919) % 100_000);
         let removed = tree.remove_from(list, key).unwrap();
         assert_eq!(removed.was_last, tree.subscriptions() == 0);
     }
@@ -206,7 +212,7 @@ fn listing_survives_changes_between_calls() {
     let mut tree = SubscriptionTree::new();
     let filters: BTreeSet<String> = (0..1000).map(|n| format!("a/{n}/{}", ["+", "b"][n % 2])).collect();
     for filter in &filters {
-        tree.insert(filter, 1, 0u64);
+        tree.insert(filter, SubscriberKey(1), 0u64);
     }
     let (mut seen, mut cursor) = (BTreeSet::new(), Some(FilterCursor::default()));
     while let Some(at) = cursor {
@@ -216,8 +222,8 @@ fn listing_survives_changes_between_calls() {
             assert!(seen.insert(filter.to_owned()), "{filter} twice");
         });
         assert!(seen.len() <= before + 10);
-        tree.insert(&format!("new/{before}/+"), 1, 0);
-        tree.remove(&format!("new/{}/+", before.saturating_sub(30)), 1);
+        tree.insert(&format!("new/{before}/+"), SubscriberKey(1), 0);
+        tree.remove(&format!("new/{}/+", before.saturating_sub(30)), SubscriberKey(1));
     }
     assert!(filters.is_subset(&seen));
 }
@@ -227,13 +233,15 @@ fn emptied_tree_frees_its_memory() {
     let mut tree = SubscriptionTree::new();
     for round in 0..3u32 {
         for n in 0..5000u32 {
-            tree.insert(&format!("{round}/{n}/+/{}", "x".repeat(n as usize % 300)), n, 0u64);
-            tree.insert(&format!("{round}/{n}/{}", "y".repeat(n as usize % 300)), n, 0u64);
+            let key = SubscriberKey(n);
+            tree.insert(&format!("{round}/{n}/+/{}", "x".repeat(n as usize % 300)), key, 0u64);
+            tree.insert(&format!("{round}/{n}/{}", "y".repeat(n as usize % 300)), key, 0u64);
         }
         for n in 0..5000u32 {
-            tree.remove(&format!("{round}/{n}/+/{}", "x".repeat(n as usize % 300)), n)
+            let key = SubscriberKey(n);
+            tree.remove(&format!("{round}/{n}/+/{}", "x".repeat(n as usize % 300)), key)
                 .unwrap();
-            tree.remove(&format!("{round}/{n}/{}", "y".repeat(n as usize % 300)), n)
+            tree.remove(&format!("{round}/{n}/{}", "y".repeat(n as usize % 300)), key)
                 .unwrap();
         }
         assert_is_empty(&tree);
@@ -283,8 +291,8 @@ pub(crate) fn any_topic() -> impl Strategy<Value = String> {
 
 #[derive(Clone, Debug)]
 enum SubscriptionStep {
-    Insert(String, u32, u64),
-    Remove(String, u32),
+    Insert(String, SubscriberKey, u64),
+    Remove(String, SubscriberKey),
     /// Removes the n-th of the present filters, so that removals often succeed.
     RemovePresent(usize),
     Match(String),
@@ -292,18 +300,22 @@ enum SubscriptionStep {
 
 fn any_step() -> impl Strategy<Value = SubscriptionStep> {
     prop_oneof![
-        4 => (any_filter(), 0..4u32, any::<u64>()).prop_map(|(filter, key, value)| SubscriptionStep::Insert(filter, key, value)),
-        1 => (any_filter(), 0..4u32).prop_map(|(filter, key)| SubscriptionStep::Remove(filter, key)),
+        4 => (any_filter(), any_key(), any::<u64>()).prop_map(|(filter, key, value)| SubscriptionStep::Insert(filter, key, value)),
+        1 => (any_filter(), any_key()).prop_map(|(filter, key)| SubscriptionStep::Remove(filter, key)),
         3 => any::<usize>().prop_map(SubscriptionStep::RemovePresent),
         3 => any_topic().prop_map(SubscriptionStep::Match),
     ]
+}
+
+fn any_key() -> impl Strategy<Value = SubscriberKey> {
+    (0..4u32).prop_map(SubscriberKey)
 }
 
 /// The tree and a map of (filter, key).
 #[derive(Default)]
 struct TreeAndModel {
     tree: SubscriptionTree<u64>,
-    model: BTreeMap<(String, u32), u64>,
+    model: BTreeMap<(String, SubscriberKey), u64>,
     lists: BTreeMap<String, ListId>,
 }
 
@@ -330,7 +342,7 @@ impl TreeAndModel {
         self.model.keys().map(|(filter, _)| filter.clone()).collect()
     }
 
-    fn insert(&mut self, filter: String, key: u32, value: u64) {
+    fn insert(&mut self, filter: String, key: SubscriberKey, value: u64) {
         let is_new_filter = !self.filters().contains(&filter);
         let replaced = self.model.insert((filter.clone(), key), value);
         let inserted = self.tree.insert(&filter, key, value);
@@ -345,7 +357,7 @@ impl TreeAndModel {
         );
     }
 
-    fn remove(&mut self, filter: String, key: u32) {
+    fn remove(&mut self, filter: String, key: SubscriberKey) {
         let value = self.model.remove(&(filter.clone(), key));
         let was_last = !self.filters().contains(&filter);
         assert_eq!(self.tree.get(&filter, key), value);
@@ -408,14 +420,15 @@ proptest! {
         let mut tree = SubscriptionTree::new();
         let mut model = BTreeMap::new();
         for (key, is_insert, value) in steps {
-            if is_insert || key > 120 {
+            let (key, is_insert) = (SubscriberKey(key), is_insert || key > 120);
+            if is_insert {
                 prop_assert_eq!(tree.insert("a", key, value).replaced, model.insert(key, value));
             } else {
                 prop_assert_eq!(tree.remove("a", key).map(|removed| removed.value), model.remove(&key));
             }
         }
         let entries = tree.find("a").map_or(&[][..], |list| tree.entries(list));
-        let entries: BTreeMap<u32, u64> = entries.iter().map(|entry| (entry.key, entry.value)).collect();
+        let entries: BTreeMap<SubscriberKey, u64> = entries.iter().map(|entry| (entry.key, entry.value)).collect();
         prop_assert_eq!(entries, model);
     }
 
@@ -444,7 +457,7 @@ proptest! {
     #[test]
     fn texts_survive_a_round_trip(texts in prop::collection::vec("[a-z/é]{0,400}", 1..60)) {
         let mut store = texts::Texts::default();
-        let ids: Vec<u32> = texts.iter().enumerate().map(|(tag, text)| store.insert(text.as_bytes(), tag as u32)).collect();
+        let ids: Vec<texts::TextId> = texts.iter().enumerate().map(|(tag, text)| store.insert(text.as_bytes(), tag as u32)).collect();
         for (tag, (&id, text)) in ids.iter().zip(&texts).enumerate() {
             prop_assert_eq!((store.text(id), store.tag(id)), (text.as_str(), tag as u32));
             prop_assert!(store.is_text(id, text.as_bytes()));

@@ -6,12 +6,22 @@
 //! `open[class]` at `open_at`; a page without texts has no memory and is in `vacant`.
 
 use super::slab::{ID_LIMIT, slots_to_add};
+use crate::id_table::raw_ids;
+
+/// Id of a text. Valid until the text is removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct TextId(pub(super) u32);
+
+raw_ids!(TextId);
+
+#[derive(Clone, Copy)]
+struct PageIndex(u32);
 
 #[derive(Default)]
 pub(super) struct Texts {
     pages: Vec<TextPage>,
-    open: Vec<Vec<u32>>,
-    vacant: Vec<u32>,
+    open: Vec<Vec<PageIndex>>,
+    vacant: Vec<PageIndex>,
 }
 
 struct TextPage {
@@ -31,9 +41,9 @@ const PADDING: u8 = 0xFF;
 const NO_SLOT: u16 = u16::MAX;
 
 impl Texts {
-    pub(super) fn insert(&mut self, text: &[u8], tag: u32) -> u32 {
+    pub(super) fn insert(&mut self, text: &[u8], tag: u32) -> TextId {
         let page_id = self.open_page(SlotClass::of(TAG_BYTES + text.len()));
-        let page = &mut self.pages[page_id as usize];
+        let page = &mut self.pages[page_id.index()];
         let slot = page.take_slot();
         let bytes = page.slot_mut(slot);
         bytes[..TAG_BYTES].copy_from_slice(&tag.to_le_bytes());
@@ -42,12 +52,12 @@ impl Texts {
         if page.is_full() {
             self.close(page_id);
         }
-        page_id << SLOT_BITS | slot as u32
+        TextId(page_id.0 << SLOT_BITS | slot as u32)
     }
 
-    pub(super) fn remove(&mut self, id: u32) {
-        let (page_id, slot) = (id >> SLOT_BITS, (id & 0xFF) as u16);
-        let page = &mut self.pages[page_id as usize];
+    pub(super) fn remove(&mut self, id: TextId) {
+        let (page_id, slot) = (id.page(), id.slot());
+        let page = &mut self.pages[page_id.index()];
         let was_full = page.is_full();
         let next = page.free as u32;
         page.slot_mut(slot)[..TAG_BYTES].copy_from_slice(&next.to_le_bytes());
@@ -65,27 +75,27 @@ impl Texts {
         }
     }
 
-    pub(super) fn text(&self, id: u32) -> &str {
+    pub(super) fn text(&self, id: TextId) -> &str {
         let padded = &self.slot(id)[TAG_BYTES..];
         let padding = padded.iter().rev().take_while(|&&byte| byte == PADDING).count();
         std::str::from_utf8(&padded[..padded.len() - padding]).expect("only UTF-8 is inserted")
     }
 
-    pub(super) fn is_text(&self, id: u32, text: &[u8]) -> bool {
+    pub(super) fn is_text(&self, id: TextId, text: &[u8]) -> bool {
         let padded = &self.slot(id)[TAG_BYTES..];
         padded.len() >= text.len()
             && padded[..text.len()] == *text
             && padded.get(text.len()).is_none_or(|&byte| byte == PADDING)
     }
 
-    pub(super) fn tag(&self, id: u32) -> u32 {
+    pub(super) fn tag(&self, id: TextId) -> u32 {
         let tag = self.slot(id).first_chunk().expect("a slot begins with its tag");
         u32::from_le_bytes(*tag)
     }
 
-    pub(super) fn set_tag(&mut self, id: u32, tag: u32) {
-        let page = &mut self.pages[(id >> SLOT_BITS) as usize];
-        page.slot_mut((id & 0xFF) as u16)[..TAG_BYTES].copy_from_slice(&tag.to_le_bytes());
+    pub(super) fn set_tag(&mut self, id: TextId, tag: u32) {
+        let page = &mut self.pages[id.page().index()];
+        page.slot_mut(id.slot())[..TAG_BYTES].copy_from_slice(&tag.to_le_bytes());
     }
 
     #[cfg(test)]
@@ -93,13 +103,13 @@ impl Texts {
         self.pages.iter().map(|page| page.bytes.capacity()).sum()
     }
 
-    fn slot(&self, id: u32) -> &[u8] {
-        let page = &self.pages[(id >> SLOT_BITS) as usize];
-        let at = (id & 0xFF) as usize * page.slot_bytes as usize;
+    fn slot(&self, id: TextId) -> &[u8] {
+        let page = &self.pages[id.page().index()];
+        let at = id.slot() as usize * page.slot_bytes as usize;
         &page.bytes[at..at + page.slot_bytes as usize]
     }
 
-    fn open_page(&mut self, class: SlotClass) -> u32 {
+    fn open_page(&mut self, class: SlotClass) -> PageIndex {
         if self.open.len() <= class.number {
             self.open.resize_with(class.number + 1, Vec::new);
         }
@@ -117,29 +127,45 @@ impl Texts {
         };
         let page_id = match self.vacant.pop() {
             Some(page_id) => {
-                self.pages[page_id as usize] = page;
+                self.pages[page_id.index()] = page;
                 page_id
             }
             None => {
                 self.pages.push(page);
-                self.pages.len() as u32 - 1
+                PageIndex(self.pages.len() as u32 - 1)
             }
         };
-        assert!(page_id < ID_LIMIT >> SLOT_BITS, "more than 2^31 texts");
+        assert!(page_id.0 < ID_LIMIT >> SLOT_BITS, "more than 2^31 texts");
         open.push(page_id);
         page_id
     }
 
-    fn close(&mut self, page_id: u32) {
-        let page = &self.pages[page_id as usize];
+    fn close(&mut self, page_id: PageIndex) {
+        let page = &self.pages[page_id.index()];
         let (class, at) = (page.class as usize, page.open_at);
         let open = &mut self.open[class];
         open.swap_remove(at as usize);
         if let Some(&moved) = open.get(at as usize) {
-            self.pages[moved as usize].open_at = at;
+            self.pages[moved.index()].open_at = at;
         } else if open.is_empty() {
             *open = Vec::new();
         }
+    }
+}
+
+impl TextId {
+    fn page(self) -> PageIndex {
+        PageIndex(self.0 >> SLOT_BITS)
+    }
+
+    fn slot(self) -> u16 {
+        (self.0 & 0xFF) as u16
+    }
+}
+
+impl PageIndex {
+    fn index(self) -> usize {
+        self.0 as usize
     }
 }
 

@@ -15,26 +15,33 @@ use foldhash::quality::RandomState;
 
 use super::lists::Lists;
 use super::slab::{Slab, SlabSlot};
-use super::texts::Texts;
+use super::texts::{TextId, Texts};
 use super::{ListId, ListLocation, levels};
-use crate::id_table::{IdMap, hash_text};
+use crate::id_table::{IdMap, hash_text, raw_ids};
 
 pub(super) struct Trie {
-    nodes: Slab<TrieNode>,
-    children: IdMap,
+    nodes: Slab<NodeId, TrieNode>,
+    children: IdMap<NodeId>,
     symbols: Texts,
-    symbol_ids: IdMap,
+    symbol_ids: IdMap<TextId>,
     hashing: RandomState,
     child_seed: u64,
     reached: Cell<ReachedNodes>,
 }
 
+/// Id of a node. Valid until the node is removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct NodeId(u32);
+
+raw_ids!(NodeId);
+
+/// `hash` and `list` are `NO_LIST` without a list.
 struct TrieNode {
-    parent: u32,
-    symbol: u32,
+    parent: NodeId,
+    symbol: TextId,
     plus: Plus,
-    hash: u32,
-    list: u32,
+    hash: ListId,
+    list: ListId,
     children: u32,
 }
 
@@ -45,28 +52,30 @@ struct Plus(u32);
 enum PlusChild {
     None,
     Leaf(ListId),
-    Node(u32),
+    Node(NodeId),
 }
 
 /// The nodes reached at the current level and at the next.
 #[derive(Default)]
 struct ReachedNodes {
-    here: Vec<u32>,
-    below: Vec<u32>,
+    here: Vec<NodeId>,
+    below: Vec<NodeId>,
 }
 
-const ROOT: u32 = 0;
-const NONE: u32 = u32::MAX;
+const ROOT: NodeId = NodeId(0);
+const NO_NODE: NodeId = NodeId(u32::MAX);
+const NO_LIST: ListId = ListId(u32::MAX);
 /// Symbols that are not texts.
-const PLUS: u32 = u32::MAX;
-const VACANT: u32 = u32::MAX - 1;
+const PLUS: TextId = TextId(u32::MAX);
+const VACANT: TextId = TextId(u32::MAX - 1);
+const OF_ROOT: TextId = TextId(u32::MAX - 2);
 /// A scratch buffer that has grown past this is freed.
 const REACHED_MAX: usize = 4096;
 
 impl Trie {
     pub(super) fn new() -> Self {
         let mut nodes = Slab::new();
-        let root = nodes.insert(TrieNode::new(NONE, VACANT - 1));
+        let root = nodes.insert(TrieNode::new(NO_NODE, OF_ROOT));
         debug_assert_eq!(root, ROOT);
         let hashing = RandomState::default();
         Self {
@@ -172,8 +181,8 @@ impl Trie {
 
     pub(super) fn attach(&mut self, place: ListLocation, list: ListId) {
         match place {
-            ListLocation::Node(node) => self.nodes.get_mut(node).list = list.0,
-            ListLocation::Hash(node) => self.nodes.get_mut(node).hash = list.0,
+            ListLocation::Node(node) => self.nodes.get_mut(node).list = list,
+            ListLocation::Hash(node) => self.nodes.get_mut(node).hash = list,
             ListLocation::Plus(node) => self.nodes.get_mut(node).plus = Plus::leaf(list),
             ListLocation::Literal(_) => unreachable!("literal filters are not in the trie"),
         }
@@ -183,11 +192,11 @@ impl Trie {
     pub(super) fn detach<T: Copy>(&mut self, place: ListLocation, lists: &mut Lists<T>) {
         let node = match place {
             ListLocation::Node(node) => {
-                self.nodes.get_mut(node).list = NONE;
+                self.nodes.get_mut(node).list = NO_LIST;
                 node
             }
             ListLocation::Hash(node) => {
-                self.nodes.get_mut(node).hash = NONE;
+                self.nodes.get_mut(node).hash = NO_LIST;
                 node
             }
             ListLocation::Plus(node) => {
@@ -231,7 +240,7 @@ impl Trie {
         self.symbols.page_bytes()
     }
 
-    fn prune<T: Copy>(&mut self, mut node: u32, lists: &mut Lists<T>) {
+    fn prune<T: Copy>(&mut self, mut node: NodeId, lists: &mut Lists<T>) {
         while node != ROOT {
             let TrieNode {
                 parent,
@@ -241,12 +250,12 @@ impl Trie {
                 list,
                 children,
             } = *self.nodes.get(node);
-            if children > 0 || hash != NONE || plus != Plus::NONE {
+            if children > 0 || hash != NO_LIST || plus != Plus::NONE {
                 return;
             }
-            if list != NONE {
+            if list != NO_LIST {
                 if symbol == PLUS {
-                    self.fold(node, parent, ListId(list), lists);
+                    self.fold(node, parent, list, lists);
                 }
                 return;
             }
@@ -256,7 +265,7 @@ impl Trie {
         }
     }
 
-    fn unlink(&mut self, node: u32, parent: u32, symbol: u32) {
+    fn unlink(&mut self, node: NodeId, parent: NodeId, symbol: TextId) {
         if symbol == PLUS {
             self.nodes.get_mut(parent).plus = Plus::NONE;
             return;
@@ -267,26 +276,26 @@ impl Trie {
     }
 
     /// Turns a `+` node that has only a list into a leaf of its parent.
-    fn fold<T: Copy>(&mut self, node: u32, parent: u32, list: ListId, lists: &mut Lists<T>) {
+    fn fold<T: Copy>(&mut self, node: NodeId, parent: NodeId, list: ListId, lists: &mut Lists<T>) {
         self.nodes.remove(node);
         self.nodes.get_mut(parent).plus = Plus::leaf(list);
         lists.set_place(list, ListLocation::Plus(parent));
     }
 
-    fn unfold<T: Copy>(&mut self, parent: u32, list: ListId, lists: &mut Lists<T>) -> u32 {
+    fn unfold<T: Copy>(&mut self, parent: NodeId, list: ListId, lists: &mut Lists<T>) -> NodeId {
         let node = self.add_plus(parent);
-        self.nodes.get_mut(node).list = list.0;
+        self.nodes.get_mut(node).list = list;
         lists.set_place(list, ListLocation::Node(node));
         node
     }
 
-    fn add_plus(&mut self, parent: u32) -> u32 {
+    fn add_plus(&mut self, parent: NodeId) -> NodeId {
         let node = self.nodes.insert(TrieNode::new(parent, PLUS));
-        self.nodes.get_mut(parent).plus = Plus(node);
+        self.nodes.get_mut(parent).plus = Plus::node(node);
         node
     }
 
-    fn child_or_new(&mut self, parent: u32, level: &[u8]) -> u32 {
+    fn child_or_new(&mut self, parent: NodeId, level: &[u8]) -> NodeId {
         let known = self.symbol(level);
         if let Some(child) = known.and_then(|symbol| self.child(parent, symbol)) {
             return child;
@@ -298,19 +307,19 @@ impl Trie {
         node
     }
 
-    fn child(&self, parent: u32, symbol: u32) -> Option<u32> {
+    fn child(&self, parent: NodeId, symbol: TextId) -> Option<NodeId> {
         self.children.find(self.hash_child(parent, symbol), |id| {
             let node = self.nodes.get(id);
             node.parent == parent && node.symbol == symbol
         })
     }
 
-    fn symbol(&self, level: &[u8]) -> Option<u32> {
+    fn symbol(&self, level: &[u8]) -> Option<TextId> {
         self.symbol_ids
             .find(hash_text(&self.hashing, level), |id| self.symbols.is_text(id, level))
     }
 
-    fn acquire_symbol(&mut self, level: &[u8], known: Option<u32>) -> u32 {
+    fn acquire_symbol(&mut self, level: &[u8], known: Option<TextId>) -> TextId {
         if let Some(symbol) = known {
             self.symbols.set_tag(symbol, self.symbols.tag(symbol) + 1);
             return symbol;
@@ -320,7 +329,7 @@ impl Trie {
         symbol
     }
 
-    fn release_symbol(&mut self, symbol: u32) {
+    fn release_symbol(&mut self, symbol: TextId) {
         let uses = self.symbols.tag(symbol) - 1;
         if uses > 0 {
             self.symbols.set_tag(symbol, uses);
@@ -332,8 +341,8 @@ impl Trie {
     }
 
     /// Both numbers are assigned here. The seed prevents clients from constructing filters that collide in the table.
-    fn hash_child(&self, parent: u32, symbol: u32) -> u64 {
-        let pair = (parent as u64) << 32 | symbol as u64;
+    fn hash_child(&self, parent: NodeId, symbol: TextId) -> u64 {
+        let pair = (parent.0 as u64) << 32 | symbol.0 as u64;
         let product = (pair ^ self.child_seed) as u128 * 0x9E37_79B9_7F4A_7C15_u128;
         (product >> 64) as u64 ^ product as u64
     }
@@ -342,11 +351,11 @@ impl Trie {
 /// Symbol of a level, looked up when the first node with children needs it.
 enum Symbol {
     Unknown,
-    Found(Option<u32>),
+    Found(Option<TextId>),
 }
 
 impl Symbol {
-    fn get_or_find(&mut self, find: impl FnOnce() -> Option<u32>) -> Option<u32> {
+    fn get_or_find(&mut self, find: impl FnOnce() -> Option<TextId>) -> Option<TextId> {
         match *self {
             Symbol::Found(symbol) => symbol,
             Symbol::Unknown => {
@@ -359,30 +368,34 @@ impl Symbol {
 }
 
 impl Plus {
-    const NONE: Plus = Plus(NONE);
+    const NONE: Plus = Plus(u32::MAX);
     const LEAF: u32 = 1 << 31;
 
     fn leaf(list: ListId) -> Self {
         Plus(Self::LEAF | list.0)
     }
 
+    fn node(node: NodeId) -> Self {
+        Plus(node.0)
+    }
+
     fn child(self) -> PlusChild {
         match self.0 {
-            NONE => PlusChild::None,
+            _ if self == Plus::NONE => PlusChild::None,
             leaf if leaf & Self::LEAF != 0 => PlusChild::Leaf(ListId(leaf & !Self::LEAF)),
-            node => PlusChild::Node(node),
+            node => PlusChild::Node(NodeId(node)),
         }
     }
 }
 
 impl TrieNode {
-    fn new(parent: u32, symbol: u32) -> Self {
+    fn new(parent: NodeId, symbol: TextId) -> Self {
         Self {
             parent,
             symbol,
             plus: Plus::NONE,
-            hash: NONE,
-            list: NONE,
+            hash: NO_LIST,
+            list: NO_LIST,
             children: 0,
         }
     }
@@ -390,14 +403,14 @@ impl TrieNode {
 
 impl SlabSlot for TrieNode {
     fn vacant(next: u32) -> Self {
-        Self::new(next, VACANT)
+        Self::new(NodeId(next), VACANT)
     }
 
     fn next_vacant(&self) -> Option<u32> {
-        (self.symbol == VACANT).then_some(self.parent)
+        (self.symbol == VACANT).then_some(self.parent.0)
     }
 }
 
-fn list_id(raw: u32) -> Option<ListId> {
-    (raw != NONE).then_some(ListId(raw))
+fn list_id(list: ListId) -> Option<ListId> {
+    (list != NO_LIST).then_some(list)
 }
