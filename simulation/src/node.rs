@@ -195,7 +195,6 @@ fn new_shards(count: u16, config: ShardConfig, now: Now, random: &mut Random) ->
         Shard::new(
             now,
             ShardId(id),
-            count,
             config.clone(),
             Arc::new(OpenAccess),
             shared.clone(),

@@ -100,7 +100,7 @@ impl Node {
             ..ShardConfig::default()
         });
         let state = Arc::new(NodeState::new(1, 7));
-        let mut shard = Shard::new(now, ShardId(0), 1, config, Arc::new(OpenAccess), state, 42);
+        let mut shard = Shard::new(now, ShardId(0), config, Arc::new(OpenAccess), state, 42);
         shard.start_journaling(0);
         Node {
             shard,

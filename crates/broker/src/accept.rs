@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use mqtt::{ConnAck, Connect, Packet, Properties, ProtocolVersion, ReasonCode};
 
-use crate::connack::Rejection;
+use crate::connack::{RejectedConnect, Rejection};
 use crate::connection::{Aliases, ConnectionPhase, PublishQuota};
 use crate::deliver::SessionLink;
 use crate::device::{DeviceAccess, DeviceKey};
@@ -29,25 +29,19 @@ pub(crate) struct AcceptedClient<'a> {
     pub device: Option<DeviceKey>,
 }
 
-impl Shard {
-    /// Accepts a CONNECT of a client: finds or creates the session and sends CONNACK.
-    pub(crate) fn accept(
-        &mut self,
-        now: Now,
-        conn: ConnSlot,
-        connect: &Connect<'_>,
-        client_id: &str,
-        is_superuser: bool,
-        auth_data: Option<&[u8]>,
-    ) {
-        let client = AcceptedClient {
+impl<'a> AcceptedClient<'a> {
+    /// Returns the identity of a client that is not a device.
+    pub(crate) fn of(client_id: &'a str, is_superuser: bool) -> AcceptedClient<'a> {
+        AcceptedClient {
             client_id,
             is_superuser,
             device: None,
-        };
-        self.admit(now, conn, connect, client, auth_data);
+        }
     }
+}
 
+impl Shard {
+    /// Accepts a CONNECT: finds or creates the session and sends CONNACK.
     pub(crate) fn admit(
         &mut self,
         now: Now,
@@ -56,7 +50,6 @@ impl Shard {
         client: AcceptedClient<'_>,
         auth_data: Option<&[u8]>,
     ) {
-        let client_id = client.client_id;
         let mut properties = std::mem::take(&mut self.bytes);
         let result = self
             .check_session_allowed(connect, client)
@@ -64,7 +57,13 @@ impl Shard {
         match result {
             Ok(()) => self.open_session(now, conn, connect, client, &properties),
             Err(Rejection(reason, detail)) => {
-                self.reject_connect(now, conn, client_id, Some(connect), reason, detail);
+                let rejected = RejectedConnect {
+                    client_id: client.client_id,
+                    connect: Some(connect),
+                    reason,
+                    detail,
+                };
+                self.reject_connect(now, conn, rejected);
             }
         }
         self.bytes = properties;

@@ -2,7 +2,9 @@
 
 use mqtt::{Auth, Decoded, Packet, PacketType, Property, PropertyWriter, ReasonCode};
 
+use crate::accept::AcceptedClient;
 use crate::access::{AuthOutcome, ConnectCredentials};
+use crate::connack::RejectedConnect;
 use crate::connection::{Connection, ConnectionPhase, PendingConnect};
 use crate::effect::{DisconnectReason, Effect, Now};
 use crate::shard::Shard;
@@ -47,16 +49,22 @@ impl Shard {
         };
         match outcome {
             AuthOutcome::Allow { is_superuser, data } => {
-                let (client_id, success) = (&pending.client_id, ReasonCode::Success);
+                let client = AcceptedClient::of(&pending.client_id, is_superuser);
                 self.core
-                    .tap_authenticated(now, conn, &connect, client_id, success, is_superuser);
-                self.accept(now, conn, &connect, &pending.client_id, is_superuser, data.as_deref());
+                    .tap_authenticated(now, conn, &connect, client, ReasonCode::Success);
+                self.admit(now, conn, &connect, client, data.as_deref());
                 self.core.effects.push(Effect::Resume { conn });
             }
             AuthOutcome::Deny { reason, detail } => {
-                self.core
-                    .tap_authenticated(now, conn, &connect, &pending.client_id, reason, false);
-                self.reject_connect(now, conn, &pending.client_id, Some(&connect), reason, detail);
+                let client = AcceptedClient::of(&pending.client_id, false);
+                self.core.tap_authenticated(now, conn, &connect, client, reason);
+                let rejected = RejectedConnect {
+                    client_id: &pending.client_id,
+                    connect: Some(&connect),
+                    reason,
+                    detail,
+                };
+                self.reject_connect(now, conn, rejected);
             }
             AuthOutcome::Device(device) => {
                 self.accept_device(now, conn, &connect, &device);

@@ -7,9 +7,9 @@
 //! subscribers. That happens before anything else is queued for any connection, before a link or a subscription
 //! changes, and at the end of the shard's input.
 
-use mqtt::{PacketType, PublishExtras, QoS};
+use mqtt::{PacketType, QoS};
 
-use crate::deliver::ShardCore;
+use crate::deliver::{PublishForm, ShardCore};
 use crate::effect::{DropReason, Now};
 use crate::message::Publication;
 use crate::outbox::Range;
@@ -168,8 +168,7 @@ impl ShardCore {
             return false;
         };
         let (is_v5, limit) = (audience.is_v5, audience.maximum_packet_size);
-        let extras = PublishExtras::default();
-        let (range, _) = self.encode(now, is_v5, p, QoS::AtMostOnce, false, false, None, extras);
+        let (range, _) = self.encode(now, p, PublishForm::qos0(is_v5, false));
         if range.len() > limit {
             self.outbox.arena.truncate(range.start as usize);
             return false;

@@ -15,6 +15,16 @@ use crate::tap::{GrantedConnect, TapClient, TapEvent, TapEventMask};
 /// Reason for rejecting a CONNECT: the reason code for the client and the text for the operator.
 pub(crate) struct Rejection(pub ReasonCode, pub &'static str);
 
+/// A CONNECT that is rejected.
+#[derive(Clone, Copy)]
+pub(crate) struct RejectedConnect<'a> {
+    pub client_id: &'a str,
+    /// `None` if the packet could not be decoded.
+    pub connect: Option<&'a Connect<'a>>,
+    pub reason: ReasonCode,
+    pub detail: &'a str,
+}
+
 impl Shard {
     pub(crate) fn granted_keep_alive(&self, connect: &Connect<'_>) -> u16 {
         let config = &self.core.config;
@@ -104,15 +114,8 @@ impl Shard {
 
     /// Sends CONNACK with a failure code where the version has one, and closes the connection [MQTT-3.1.4-2],
     /// [MQTT-3.2.2-7].
-    pub(crate) fn reject_connect(
-        &mut self,
-        now: Now,
-        conn: ConnSlot,
-        client_id: &str,
-        connect: Option<&Connect<'_>>,
-        reason: ReasonCode,
-        detail: &str,
-    ) {
+    pub(crate) fn reject_connect(&mut self, now: Now, conn: ConnSlot, rejected: RejectedConnect<'_>) {
+        let RejectedConnect { reason, detail, .. } = rejected;
         let mut bytes = Vec::new();
         let mut writer = PropertyWriter::new(&mut bytes);
         let room = self
@@ -138,20 +141,17 @@ impl Shard {
                 properties,
             }),
         );
-        self.close_rejected(now, conn, client_id, connect, reason, detail);
+        self.close_rejected(now, conn, rejected);
     }
 
-    /// Records a rejected connection for operators and closes it. `connect` is `None` if the packet could not be
-    /// decoded.
-    pub(crate) fn close_rejected(
-        &mut self,
-        now: Now,
-        conn: ConnSlot,
-        client_id: &str,
-        connect: Option<&Connect<'_>>,
-        reason: ReasonCode,
-        detail: &str,
-    ) {
+    /// Records a rejected connection for operators and closes it.
+    pub(crate) fn close_rejected(&mut self, now: Now, conn: ConnSlot, rejected: RejectedConnect<'_>) {
+        let RejectedConnect {
+            client_id,
+            connect,
+            reason,
+            detail,
+        } = rejected;
         let Some(connection) = self.core.connection_mut(conn) else {
             return;
         };

@@ -6,8 +6,9 @@
 
 use mqtt::{Connect, DecodeError, DecodeErrorKind, ProtocolVersion, ReasonCode};
 
+use crate::accept::AcceptedClient;
 use crate::access::{AuthOutcome, ConnectCredentials};
-use crate::connack::Rejection;
+use crate::connack::{RejectedConnect, Rejection};
 use crate::connection::{ConnectionPhase, PendingConnect};
 use crate::effect::{Effect, Now};
 use crate::shard::Shard;
@@ -24,7 +25,13 @@ impl Shard {
         connection.last_packet_ms = now.monotonic_ms;
         connection.maximum_packet_size = connect.properties.maximum_packet_size().unwrap_or(u32::MAX);
         if let Err(Rejection(reason, detail)) = self.check_connect(connect) {
-            return self.reject_connect(now, conn, connect.client_id, Some(connect), reason, detail);
+            let rejected = RejectedConnect {
+                client_id: connect.client_id,
+                connect: Some(connect),
+                reason,
+                detail,
+            };
+            return self.reject_connect(now, conn, rejected);
         }
         let client_id: Box<str> = if connect.client_id.is_empty() {
             self.assign_client_id()
@@ -35,14 +42,20 @@ impl Shard {
         match self.access.authenticate_now(&credentials) {
             Some(AuthOutcome::Allow { is_superuser, data }) => {
                 let success = ReasonCode::Success;
-                self.core
-                    .tap_authenticated(now, conn, connect, &client_id, success, is_superuser);
-                self.accept(now, conn, connect, &client_id, is_superuser, data.as_deref());
+                let client = AcceptedClient::of(&client_id, is_superuser);
+                self.core.tap_authenticated(now, conn, connect, client, success);
+                self.admit(now, conn, connect, client, data.as_deref());
             }
             Some(AuthOutcome::Deny { reason, detail }) => {
-                self.core
-                    .tap_authenticated(now, conn, connect, &client_id, reason, false);
-                self.reject_connect(now, conn, &client_id, Some(connect), reason, detail);
+                let client = AcceptedClient::of(&client_id, false);
+                self.core.tap_authenticated(now, conn, connect, client, reason);
+                let rejected = RejectedConnect {
+                    client_id: &client_id,
+                    connect: Some(connect),
+                    reason,
+                    detail,
+                };
+                self.reject_connect(now, conn, rejected);
             }
             Some(AuthOutcome::Device(device)) => self.accept_device(now, conn, connect, &device),
             Some(outcome @ AuthOutcome::Continue { .. }) => {
@@ -172,12 +185,18 @@ impl Shard {
         let is_other_version = matches!(error.kind, DecodeErrorKind::UnsupportedProtocolVersion(_));
         let version = mqtt::connect_answer_version(bytes).filter(|v| is_other_version || *v == ProtocolVersion::V5);
         let detail = error.kind.to_string();
+        let rejected = RejectedConnect {
+            client_id: "",
+            connect: None,
+            reason: error.reason,
+            detail: &detail,
+        };
         match version {
             Some(version) => {
                 self.core.connection_mut(conn).expect("the connection is open").version = version;
-                self.reject_connect(now, conn, "", None, error.reason, &detail);
+                self.reject_connect(now, conn, rejected);
             }
-            None => self.close_rejected(now, conn, "", None, error.reason, &detail),
+            None => self.close_rejected(now, conn, rejected),
         }
     }
 }

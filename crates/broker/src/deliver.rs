@@ -20,6 +20,7 @@ use crate::config::ShardConfig;
 use crate::connection::Connection;
 use crate::durable::journaling::RecordFields;
 use crate::durable::pending_records::PendingRecords;
+use crate::durable::record::Seq;
 use crate::effect::{ConnectionEvent, DropReason, Effect, Now, ShardId};
 use crate::mail::SessionRef;
 use crate::message::Publication;
@@ -34,7 +35,7 @@ use crate::timer::TimerWheel;
 use crate::timers::ShardTimer;
 use crate::trace::Traces;
 
-pub use encode::EncodedForms;
+pub use encode::{EncodedForms, PublishForm};
 pub use link::SessionLink;
 
 pub struct ShardCore {
@@ -75,6 +76,14 @@ pub struct DeliveryOptions<'a> {
     pub retain: bool,
     pub identifiers: &'a [u32],
     pub group: Option<GroupRef>,
+}
+
+/// A QoS 1 or 2 message that is sent to a session for the first time.
+#[derive(Clone, Copy)]
+struct OutgoingPublish<'a> {
+    p: &'a Publication<'a>,
+    terms: DeliveryOptions<'a>,
+    seq: Seq,
 }
 
 /// Result of delivering a message to one session.
@@ -173,7 +182,7 @@ impl ShardCore {
     ) -> DeliverResult {
         let link = self.links[slot.index()];
         if terms.qos == QoS::AtMostOnce {
-            return self.deliver_qos0(now, slot, link, p, terms, forms);
+            return self.deliver_qos0(now, slot, p, terms, forms);
         }
         if link.conn != ConnSlot::NONE {
             let is_open = self.can_queue_live(link.conn) && !self.must_wait_for_commit(link, terms);
@@ -184,10 +193,14 @@ impl ShardCore {
                 && out.inflight.len() < usize::from(session.window)
                 && out.is_free(out.last_seq + 1)
             {
-                let seq = self.session_mut(slot).outgoing.next_seq();
-                let delivered = self.send_new(now, slot, link, p, terms, forms, seq);
+                let outgoing = OutgoingPublish {
+                    p,
+                    terms,
+                    seq: self.session_mut(slot).outgoing.next_seq(),
+                };
+                let delivered = self.send_new(now, slot, outgoing, forms);
                 if delivered == DeliverResult::Sent {
-                    self.add_recipient(slot, seq, terms);
+                    self.add_recipient(slot, outgoing.seq, terms);
                 }
                 return delivered;
             }
@@ -288,18 +301,18 @@ impl ShardCore {
         &mut self,
         now: Now,
         slot: SessionSlot,
-        link: SessionLink,
         p: &Publication<'_>,
         terms: DeliveryOptions<'_>,
         forms: &mut EncodedForms,
     ) -> DeliverResult {
+        let link = self.links[slot.index()];
         if link.conn == ConnSlot::NONE || (self.config.is_qos0_queued && self.session(slot).outgoing.queued_qos0 > 0) {
             return self.queue_qos0(now, slot, p, terms, forms);
         }
         if !self.can_queue_live(link.conn) {
             return self.drop_delivery(now, slot, DropReason::SlowConsumer, p, terms);
         }
-        self.send_qos0(now, slot, link, p, terms, forms)
+        self.send_qos0(now, slot, p, terms, forms)
     }
 
     /// Delivers a message of a replay. It is sent even if the output buffer is full; only the next batch waits for
@@ -319,7 +332,7 @@ impl ShardCore {
         if terms.qos != QoS::AtMostOnce || link.conn == ConnSlot::NONE {
             return self.deliver_now(now, slot, p, terms, forms);
         }
-        self.send_qos0(now, slot, link, p, terms, forms)
+        self.send_qos0(now, slot, p, terms, forms)
     }
 
     fn queue_qos0(

@@ -3,6 +3,7 @@
 use mqtt::{Disconnect, Packet, PacketType, Properties, Property, PropertyWriter, ProtocolVersion, QoS, ReasonCode};
 
 use crate::access::ClientIdentity;
+use crate::connack::RejectedConnect;
 use crate::connection::ConnectionPhase;
 use crate::deliver::SessionLink;
 use crate::effect::{ConnectionEvent, DisconnectReason, DropReason, Effect, Now};
@@ -68,7 +69,13 @@ impl Shard {
                 .as_ref()
                 .map(|p| p.client_id.clone())
                 .unwrap_or_default();
-            return self.reject_connect(now, conn, &client_id, None, code, detail);
+            let rejected = RejectedConnect {
+                client_id: &client_id,
+                connect: None,
+                reason: code,
+                detail,
+            };
+            return self.reject_connect(now, conn, rejected);
         }
         let reason = match code {
             ReasonCode::MalformedPacket => DisconnectReason::MalformedPacket,
@@ -153,14 +160,13 @@ impl Shard {
         self.core.stats.packets_received[PacketType::Disconnect as usize] += 1;
         let Some(session) = self.core.sessions.get_mut(slot.index()).and_then(Option::as_deref_mut) else {
             // The client disconnected during an enhanced authentication.
-            return self.close_rejected(
-                now,
-                conn,
-                "",
-                None,
-                disconnect.reason,
-                "the client disconnected during authentication",
-            );
+            let rejected = RejectedConnect {
+                client_id: "",
+                connect: None,
+                reason: disconnect.reason,
+                detail: "the client disconnected during authentication",
+            };
+            return self.close_rejected(now, conn, rejected);
         };
         if let Some(expiry_s) = disconnect.properties.session_expiry_interval() {
             if session.expiry_s == 0 && expiry_s > 0 {

@@ -58,24 +58,45 @@ pub enum Envelope {
     Member {
         session: SessionSlot,
         epoch: SessionEpoch,
-        group: GroupRef,
-        maximum_qos: QoS,
-        retain_as_published: bool,
-        identifier: u32,
+        subscription: MemberSubscription,
     },
-    /// A member cannot receive the message; select another. `held_by` is the group that holds it in the journal, if
-    /// any.
-    Return {
-        index: GroupIndex,
-        epoch: GroupEpoch,
-        held_by: GroupKey,
-    },
+    /// A member cannot receive the message; select another.
+    Return(GroupHold),
     /// Deliver a retained message of a replay.
     Replay {
         session: SessionSlot,
         epoch: SessionEpoch,
         number: ReplayNumber,
     },
+}
+
+/// The subscription of a member of a share group.
+#[derive(Clone, Copy, Debug)]
+pub struct MemberSubscription {
+    pub group: GroupRef,
+    pub maximum_qos: QoS,
+    pub retain_as_published: bool,
+    /// Subscription Identifier; 0 for none.
+    pub identifier: u32,
+}
+
+/// The group of a returned message. `held_by` is the group that holds it in the journal, if any.
+#[derive(Clone, Copy, Debug)]
+pub struct GroupHold {
+    pub index: GroupIndex,
+    pub epoch: GroupEpoch,
+    pub held_by: GroupKey,
+}
+
+impl GroupHold {
+    /// Returns the hold of a message that the group of a member has dispatched.
+    pub fn of(group: GroupRef, held_by: GroupKey) -> GroupHold {
+        GroupHold {
+            index: group.index,
+            epoch: group.epoch,
+            held_by,
+        }
+    }
 }
 
 /// Requests other than publications.
@@ -132,14 +153,7 @@ pub enum MailRequest {
         member: SessionRef,
     },
     /// Send matching retained messages, starting at the cursor.
-    ReplayRequest {
-        session: SessionSlot,
-        epoch: SessionEpoch,
-        number: ReplayNumber,
-        filter: Box<str>,
-        cursor: Option<ScanCursor>,
-        from: ShardId,
-    },
+    ReplayRequest(ReplayRequest),
     /// The sender has started a checkpoint, or has finished its part. All earlier mail of the sender precedes this
     /// request.
     Barrier { is_end: bool },
@@ -150,6 +164,18 @@ pub enum MailRequest {
         number: ReplayNumber,
         cursor: Option<ScanCursor>,
     },
+}
+
+/// Asks for the retained messages that match a filter of a session.
+#[derive(Debug)]
+pub struct ReplayRequest {
+    pub session: SessionSlot,
+    pub epoch: SessionEpoch,
+    pub number: ReplayNumber,
+    pub filter: Box<str>,
+    pub cursor: Option<ScanCursor>,
+    /// Shard of the session.
+    pub from: ShardId,
 }
 
 const ROUTE: u8 = 1;
@@ -214,11 +240,14 @@ impl Mail {
             Envelope::Member {
                 session,
                 epoch,
-                group,
-                maximum_qos,
-                retain_as_published,
-                identifier,
+                subscription,
             } => {
+                let MemberSubscription {
+                    group,
+                    maximum_qos,
+                    retain_as_published,
+                    identifier,
+                } = subscription;
                 out.push(MEMBER);
                 put_u32s(
                     out,
@@ -234,7 +263,7 @@ impl Mail {
                 out.extend_from_slice(&group.key.0.to_ne_bytes());
                 out.extend_from_slice(&[maximum_qos as u8, u8::from(retain_as_published)]);
             }
-            Envelope::Return { index, epoch, held_by } => {
+            Envelope::Return(GroupHold { index, epoch, held_by }) => {
                 out.push(RETURN);
                 put_u32s(out, [index.0, epoch.0]);
                 out.extend_from_slice(&held_by.0.to_ne_bytes());
@@ -378,17 +407,19 @@ impl<'a> MailDecoder<'a> {
                 Envelope::Member {
                     session,
                     epoch,
-                    group,
-                    maximum_qos,
-                    retain_as_published,
-                    identifier,
+                    subscription: MemberSubscription {
+                        group,
+                        maximum_qos,
+                        retain_as_published,
+                        identifier,
+                    },
                 }
             }
-            RETURN => Envelope::Return {
+            RETURN => Envelope::Return(GroupHold {
                 index: GroupIndex(self.u32()),
                 epoch: GroupEpoch(self.u32()),
                 held_by: GroupKey(self.u64()),
-            },
+            }),
             REPLAY => Envelope::Replay {
                 session: SessionSlot(self.u32()),
                 epoch: SessionEpoch(self.u32()),

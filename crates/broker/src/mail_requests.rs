@@ -5,7 +5,7 @@ use mqtt::QoS;
 use crate::deliver::{DeliverResult, EncodedForms};
 use crate::effect::{DropReason, Now};
 use crate::lifecycle::granted;
-use crate::mail::{Envelope, MailRequest, SessionRef};
+use crate::mail::{Envelope, GroupHold, MailRequest, MemberSubscription, SessionRef};
 use crate::message::Publication;
 use crate::outgoing::GroupRef;
 use crate::shard::Shard;
@@ -50,16 +50,7 @@ impl Shard {
             MailRequest::ReturnCold { index, epoch, returned } => self.accept_returned(now, index, epoch, &returned),
             MailRequest::Full { index, epoch, member } => self.member_is_full(now, index, epoch, member),
             MailRequest::Acknowledged { index, epoch, member } => self.count_acknowledged(index, epoch, member),
-            MailRequest::ReplayRequest {
-                session,
-                epoch,
-                number,
-                filter,
-                cursor,
-                from,
-            } => {
-                self.replay_for(now, session, epoch, number, &filter, cursor, from);
-            }
+            MailRequest::ReplayRequest(request) => self.replay_for(now, request),
             MailRequest::ReplayEnd {
                 session,
                 epoch,
@@ -95,7 +86,7 @@ impl Shard {
                 epoch,
                 returned: vec![ReturnedMessage { message, held_by }],
             }),
-            None => mail.publication(Envelope::Return { index, epoch, held_by }, p),
+            None => mail.publication(Envelope::Return(GroupHold::of(group, held_by)), p),
         }
     }
 
@@ -105,11 +96,9 @@ impl Shard {
             Envelope::Member {
                 session,
                 epoch,
-                group,
-                maximum_qos,
-                retain_as_published,
-                identifier,
+                subscription,
             } => {
+                let MemberSubscription { group, maximum_qos, .. } = subscription;
                 let is_online = self.core.live_session(session, epoch).map(|s| s.conn.is_some());
                 let needs_ack = granted(p.qos, maximum_qos) != QoS::AtMostOnce;
                 let has_space = !needs_ack || is_online.is_some() && self.core.has_space(session, p.stored_bytes());
@@ -121,16 +110,7 @@ impl Shard {
                     if !self.core.link(session).is_durable && needs_ack && !group_retains {
                         self.record_group_dropped(group.key, p.place);
                     }
-                    let delivered = self.deliver_member(
-                        now,
-                        session,
-                        p,
-                        group,
-                        maximum_qos,
-                        retain_as_published,
-                        identifier,
-                        &mut forms,
-                    );
+                    let delivered = self.deliver_member(now, session, p, subscription, &mut forms);
                     if !group_retains || matches!(delivered, DeliverResult::Dropped(_)) {
                         self.record_group_delivery(now, group.key, p, &forms);
                     }
@@ -146,11 +126,7 @@ impl Shard {
                             group,
                         );
                     }
-                    let envelope = Envelope::Return {
-                        index: group.index,
-                        epoch: group.epoch,
-                        held_by: group.key,
-                    };
+                    let envelope = Envelope::Return(GroupHold::of(group, group.key));
                     self.outgoing_mail[usize::from(group.shard.0)].publication(envelope, p);
                 } else {
                     // Another member may have returned it to the group, which then has it in the journal.
@@ -158,7 +134,7 @@ impl Shard {
                     self.core.stats.drop_message(DropReason::NoSharedMember);
                 }
             }
-            Envelope::Return { index, epoch, held_by } => self.redispatch(now, index, epoch, p, None, held_by),
+            Envelope::Return(hold) => self.redispatch(now, hold, p, None),
             Envelope::Replay { session, epoch, number } => self.replayed(now, session, epoch, number, p),
             Envelope::Route { .. } | Envelope::Late { .. } | Envelope::Retain { .. } => {}
         }

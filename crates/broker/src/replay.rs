@@ -13,7 +13,7 @@ use crate::deliver::{DeliveryOptions, EncodedForms};
 use crate::durable::journaling::RecordFields;
 use crate::effect::{Now, ShardId};
 use crate::lifecycle::granted;
-use crate::mail::{Envelope, MailRequest};
+use crate::mail::{Envelope, MailRequest, ReplayRequest};
 use crate::message::Publication;
 use crate::retained::{ScanBudget, ScanCursor};
 use crate::session::RetainedReplay;
@@ -144,7 +144,7 @@ impl Shard {
         if let Some(asked) = session.replays.first_mut() {
             asked.is_waiting = true;
         }
-        let request = MailRequest::ReplayRequest {
+        let request = ReplayRequest {
             session: slot,
             epoch: session.epoch,
             number: replay.number,
@@ -152,7 +152,7 @@ impl Shard {
             cursor: replay.cursor,
             from: self.core.id,
         };
-        self.outgoing_mail[usize::from(replay.shard.0)].request(request);
+        self.outgoing_mail[usize::from(replay.shard.0)].request(MailRequest::ReplayRequest(request));
     }
 
     /// Returns whether the connection accepts more now. If only this tick is full, the session continues in the next
@@ -172,13 +172,11 @@ impl Shard {
 
     fn replay_batch(&mut self, now: Now, slot: SessionSlot, replay: &RetainedReplay) -> Option<ScanCursor> {
         let (core, retained) = (&mut self.core, &self.retained);
-        let mut steps = 0;
-        let cursor = retained.scan_counted(
+        let scan = retained.scan_counted(
             &replay.filter,
             replay.cursor.clone(),
             now.monotonic_ms,
             BATCH,
-            &mut steps,
             |_, message| {
                 let mut forms = EncodedForms::of(message.clone());
                 deliver_retained(core, now, slot, replay, &message.publication(), &mut forms);
@@ -186,8 +184,8 @@ impl Shard {
                 session.outgoing.is_idle() && session.conn.is_some_and(|conn| core.has_tick_capacity(conn))
             },
         );
-        self.replay_steps_left = self.replay_steps_left.saturating_sub(steps + BATCH_STEPS);
-        cursor
+        self.replay_steps_left = self.replay_steps_left.saturating_sub(scan.steps + BATCH_STEPS);
+        scan.cursor
     }
 
     /// A batch is complete. Continues with the rest of this shard, the next shard, or the next replay.
@@ -213,17 +211,15 @@ impl Shard {
     }
 
     /// Sends a batch to a session of another shard.
-    #[allow(clippy::too_many_arguments)]
-    pub(crate) fn replay_for(
-        &mut self,
-        now: Now,
-        session: SessionSlot,
-        epoch: SessionEpoch,
-        number: ReplayNumber,
-        filter: &str,
-        cursor: Option<ScanCursor>,
-        from: ShardId,
-    ) {
+    pub(crate) fn replay_for(&mut self, now: Now, request: ReplayRequest) {
+        let ReplayRequest {
+            session,
+            epoch,
+            number,
+            filter,
+            cursor,
+            from,
+        } = request;
         let mail = &mut self.outgoing_mail[usize::from(from.0)];
         // The batch must fit into the session's queue in case the connection does not accept it.
         let config = &self.core.config;
@@ -235,7 +231,7 @@ impl Shard {
         let mut bytes = 0;
         let cursor = self
             .retained
-            .scan_while(filter, cursor, now.monotonic_ms, budget, |_, message| {
+            .scan_while(&filter, cursor, now.monotonic_ms, budget, |_, message| {
                 mail.publication(Envelope::Replay { session, epoch, number }, &message.publication());
                 bytes += message.stored_bytes();
                 bytes <= bytes_max

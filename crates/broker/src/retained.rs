@@ -76,6 +76,14 @@ impl ScanCursor {
     }
 }
 
+/// Result of [`RetainedStore::scan_counted`].
+pub struct CountedScan {
+    /// Where to continue; `None` after the last entry.
+    pub cursor: Option<ScanCursor>,
+    /// Number of visited entries.
+    pub steps: usize,
+}
+
 pub struct RetainedStore<V> {
     index: BTreeMap<FirstKey, LeafId>,
     ids: IdMap<LeafId>,
@@ -202,20 +210,19 @@ impl<V> RetainedStore<V> {
         budget: ScanBudget,
         visit: impl FnMut(&str, &V) -> bool,
     ) -> Option<ScanCursor> {
-        self.scan_counted(filter, cursor, now_ms, budget, &mut 0, visit)
+        self.scan_counted(filter, cursor, now_ms, budget, visit).cursor
     }
 
-    /// Like [`RetainedStore::scan_while`]. Adds the used steps of the budget to `steps`.
+    /// Like [`RetainedStore::scan_while`]. Also returns the used steps of the budget.
     pub fn scan_counted(
         &self,
         filter: &str,
         cursor: Option<ScanCursor>,
         now_ms: u64,
         budget: ScanBudget,
-        steps: &mut usize,
         visit: impl FnMut(&str, &V) -> bool,
-    ) -> Option<ScanCursor> {
-        self.scan_with(&ScanFilter::new(filter), cursor, now_ms, budget, steps, visit)
+    ) -> CountedScan {
+        self.scan_with(&ScanFilter::new(filter), cursor, now_ms, budget, visit)
     }
 
     /// Visits all entries in topic order, including those that no client filter matches, until `visit` returns false;
@@ -227,7 +234,8 @@ impl<V> RetainedStore<V> {
         budget: ScanBudget,
         visit: impl FnMut(&str, &V) -> bool,
     ) -> Option<ScanCursor> {
-        self.scan_with(&ScanFilter::match_all(), cursor, now_ms, budget, &mut 0, visit)
+        self.scan_with(&ScanFilter::match_all(), cursor, now_ms, budget, visit)
+            .cursor
     }
 
     fn scan_with(
@@ -236,20 +244,19 @@ impl<V> RetainedStore<V> {
         cursor: Option<ScanCursor>,
         now_ms: u64,
         budget: ScanBudget,
-        steps: &mut usize,
         mut visit: impl FnMut(&str, &V) -> bool,
-    ) -> Option<ScanCursor> {
+    ) -> CountedScan {
         let mut target = cursor.map_or_else(|| filter.first_key(), |cursor| cursor.0.into_vec());
         let mut walk = RetainedCursor::at(self, &target);
-        let (mut topic, mut matches, mut goes_on) = (Vec::new(), 0, true);
-        let steps_end = steps.saturating_add(budget.steps_max);
+        let (mut topic, mut matches, mut steps, mut goes_on) = (Vec::new(), 0, 0, true);
         while walk.is_on_key {
-            if !goes_on || matches == budget.matches_max || *steps == steps_end {
-                return Some(ScanCursor(walk.reader.key.into()));
+            if !goes_on || matches == budget.matches_max || steps == budget.steps_max {
+                let cursor = Some(ScanCursor(walk.reader.key.into()));
+                return CountedScan { cursor, steps };
             }
-            *steps += 1;
+            steps += 1;
             match filter.verdict(&walk.reader.key, &mut target) {
-                KeyVerdict::Done => return None,
+                KeyVerdict::Done => break,
                 KeyVerdict::Seek => walk.seek(&target),
                 KeyVerdict::Next => walk.next(),
                 KeyVerdict::Match => {
@@ -264,7 +271,7 @@ impl<V> RetainedStore<V> {
                 }
             }
         }
-        None
+        CountedScan { cursor: None, steps }
     }
 
     /// Returns a time at which entries may be due, no later than the first deadline.

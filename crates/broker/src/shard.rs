@@ -100,6 +100,8 @@ pub struct Shard {
 
 /// State shared by all shards of a node. Read mostly, and not used per message.
 pub struct NodeState {
+    /// Number of shards of the node.
+    shards: u16,
     pub interest: Interest,
     /// Like `interest`, for durable sessions and groups: messages for them are written to the journal.
     pub durable: Interest,
@@ -113,6 +115,7 @@ pub struct NodeState {
 impl NodeState {
     pub fn new(shards: u16, seed: u64) -> NodeState {
         NodeState {
+            shards,
             interest: Interest::new(usize::from(shards), seed),
             durable: Interest::new(usize::from(shards), seed),
             exclusives: Exclusives::default(),
@@ -174,13 +177,13 @@ impl Shard {
     pub fn new(
         now: Now,
         id: ShardId,
-        shards: u16,
         config: Arc<ShardConfig>,
         access: Arc<dyn AccessControl>,
         shared: Arc<NodeState>,
         seed: u64,
     ) -> Shard {
         let retained = RetainedStore::new(retained_limits(&config));
+        let shards = shared.shards;
         Shard {
             return_left: config.group_window.max(1) * RETURNED_WINDOWS,
             core: ShardCore::new(now, id, shards, config),

@@ -16,16 +16,15 @@ mod return_queue;
 
 use std::sync::Arc;
 
-use mqtt::{SharedFilter, SubscriptionOptions};
+use mqtt::SharedFilter;
 
 use crate::deliver::EncodedForms;
-use crate::durable::record::GroupKey;
 use crate::effect::{DropReason, Now, ShardId};
-use crate::mail::{Envelope, MailRequest, SessionRef};
+use crate::mail::{Envelope, GroupHold, MailRequest, SessionRef};
 use crate::message::{Message, Publication};
 use crate::outgoing::GroupRef;
 use crate::session::SubscriptionKind;
-use crate::shard::{Shard, hash};
+use crate::shard::{InterestedSession, Shard, hash};
 use crate::slots::{GroupEpoch, GroupIndex, SessionSlot, SubscribeTicket};
 use crate::subscribe::{ParsedFilter, Subscriber};
 
@@ -49,15 +48,14 @@ impl Shard {
         now: Now,
         slot: SessionSlot,
         shared: SharedFilter<'_>,
-        options: SubscriptionOptions,
-        identifier: u32,
+        subscription: InterestedSession,
         ticket: SubscribeTicket,
     ) -> bool {
         let is_online = self.core.session(slot).conn.is_some();
         let member = ShareGroupMember {
             session: self.session_ref(slot),
-            options,
-            identifier,
+            options: subscription.options,
+            identifier: subscription.identifier,
             is_online,
             is_durable: self.core.link(slot).is_durable,
             inflight: 0,
@@ -284,21 +282,12 @@ impl Shard {
             self.member_acknowledged(slot, group);
             let place = delivery.message.place();
             let held_by = self.record_returned(slot, delivery.seq, delivery.qos, place, group.key);
+            let hold = GroupHold::of(group, held_by);
             if group.shard == self.core.id {
-                self.redispatch(
-                    now,
-                    group.index,
-                    group.epoch,
-                    &delivery.message.publication(),
-                    Some(delivery.message.clone()),
-                    held_by,
-                );
+                let p = delivery.message.publication();
+                self.redispatch(now, hold, &p, Some(delivery.message.clone()));
             } else {
-                let envelope = Envelope::Return {
-                    index: group.index,
-                    epoch: group.epoch,
-                    held_by,
-                };
+                let envelope = Envelope::Return(hold);
                 self.outgoing_mail[usize::from(group.shard.0)].publication(envelope, &delivery.message.publication());
             }
         }
@@ -308,15 +297,8 @@ impl Shard {
         count
     }
 
-    pub(crate) fn redispatch(
-        &mut self,
-        now: Now,
-        index: GroupIndex,
-        epoch: GroupEpoch,
-        p: &Publication<'_>,
-        message: Option<Arc<Message>>,
-        held_by: GroupKey,
-    ) {
+    pub(crate) fn redispatch(&mut self, now: Now, hold: GroupHold, p: &Publication<'_>, message: Option<Arc<Message>>) {
+        let GroupHold { index, epoch, held_by } = hold;
         if let Some(group) = self.groups.get_current(index, epoch) {
             // A group that ended and became durable again has another key in the journal.
             let is_held = held_by.0 != 0 && held_by == group.key;

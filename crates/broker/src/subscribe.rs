@@ -284,19 +284,14 @@ impl Shard {
             stats.subscriptions += 1;
             stats.subscriptions_max = stats.subscriptions_max.max(stats.subscriptions);
         }
+        let interest = InterestedSession {
+            identifier: identifier.unwrap_or(0),
+            options,
+        };
         match target {
-            ParsedFilter::Shared(shared) => {
-                must_wait = self.join_group(now, slot, shared, options, identifier.unwrap_or(0), ticket)
-            }
+            ParsedFilter::Shared(shared) => must_wait = self.join_group(now, slot, shared, interest, ticket),
             ParsedFilter::Plain(filter) | ParsedFilter::Exclusive(filter) => {
-                self.index(
-                    filter,
-                    Subscriber::Session(slot),
-                    InterestedSession {
-                        identifier: identifier.unwrap_or(0),
-                        options,
-                    },
-                );
+                self.index(filter, Subscriber::Session(slot), interest);
                 if starts_replay {
                     self.start_replay(slot, filter, options, identifier);
                 }

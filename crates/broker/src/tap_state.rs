@@ -2,8 +2,9 @@
 
 use mqtt::{Connect, ProtocolVersion, Publish, QoS, ReasonCode};
 
+use crate::accept::AcceptedClient;
 use crate::delayed::{PublishDelay, strip_delay};
-use crate::deliver::ShardCore;
+use crate::deliver::{DeliveryOptions, ShardCore};
 use crate::durable::journaling::PendingCommits;
 use crate::effect::{DropReason, Now};
 use crate::fault::{Fault, is_planted};
@@ -113,9 +114,8 @@ impl ShardCore {
         now: Now,
         conn: ConnSlot,
         connect: &Connect<'_>,
-        client_id: &str,
+        accepted: AcceptedClient<'_>,
         reason: ReasonCode,
-        is_superuser: bool,
     ) {
         if !self.tap.wants.has(TapEventMask::AUTHENTICATED) {
             return;
@@ -124,7 +124,7 @@ impl ShardCore {
             return;
         };
         let client = TapClient {
-            client_id,
+            client_id: accepted.client_id,
             user_name: connect.user_name,
             address: connection.peer.address,
             listener: Some(connection.peer.listener),
@@ -132,7 +132,7 @@ impl ShardCore {
         };
         let tap_event = TapEvent::Authenticated {
             reason,
-            is_superuser,
+            is_superuser: accepted.is_superuser,
             is_anonymous: connect.user_name.is_none() && connect.password.is_none(),
         };
         self.tap_client(now, client, TapEventMask::AUTHENTICATED, &tap_event);
@@ -244,28 +244,27 @@ impl ShardCore {
         }
     }
 
-    /// Reports a message that is sent to a client.
+    /// Reports a message that is sent to a client for the first time.
     #[inline]
-    pub fn tap_delivered(
-        &mut self,
-        now: Now,
-        slot: SessionSlot,
-        p: &Publication<'_>,
-        qos: QoS,
-        retain: bool,
-        is_duplicate: bool,
-    ) {
+    pub fn tap_delivered(&mut self, now: Now, slot: SessionSlot, p: &Publication<'_>, terms: DeliveryOptions<'_>) {
         if self.tap.wants.has(TapEventMask::DELIVERED) {
+            let (qos, retain) = (terms.qos, terms.retain);
             let sent = Publication { qos, retain, ..*p };
             self.tap_message_event(now, slot, TapEventMask::DELIVERED, &sent, |message| {
-                TapEvent::Delivered {
-                    message: TapMessage {
-                        is_duplicate,
-                        ..message
-                    },
-                }
+                TapEvent::Delivered { message }
             });
         }
+    }
+
+    /// Reports a message that is sent to a client again.
+    pub fn tap_redelivered(&mut self, now: Now, slot: SessionSlot, delivery: &Delivery) {
+        let (wanted, sent) = (TapEventMask::DELIVERED, delivery.publication());
+        self.tap_message_event(now, slot, wanted, &sent, |message| TapEvent::Delivered {
+            message: TapMessage {
+                is_duplicate: true,
+                ..message
+            },
+        });
     }
 
     /// Reports the acknowledgement of a message.

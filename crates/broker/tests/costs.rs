@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use crate::world::{World, connect_packet};
+use crate::world::{PublishFields, World, connect_packet};
 use mqtt::ProtocolVersion::V5;
 use mqtt::QoS::{AtLeastOnce, AtMostOnce};
 use mqtt::*;
@@ -71,7 +71,17 @@ fn retained_message_expiries_share_one_timer() {
     let publisher = w.connect(V5, "publisher", true, &[Property::SessionExpiryInterval(u32::MAX)]);
     let retain = |w: &mut World, topic: &str, expiry_s: u32| {
         let expiry = [Property::MessageExpiryInterval(expiry_s)];
-        w.publish_with(publisher, topic, "x", AtMostOnce, true, 1, false, &expiry);
+        w.publish_with(
+            publisher,
+            topic,
+            "x",
+            AtMostOnce,
+            PublishFields {
+                retain: true,
+                properties: &expiry,
+                ..PublishFields::default()
+            },
+        );
     };
     retain(&mut w, "far", 10_000);
     for _ in 0..500 {
@@ -108,7 +118,7 @@ fn unsubscribe_from_all(w: &mut World, client: usize, filters: &[String]) {
 }
 
 fn retain(w: &mut World, client: usize, topic: &str) {
-    w.publish_with(client, topic, "x", AtMostOnce, true, 1, false, &[]);
+    w.publish_with(client, topic, "x", AtMostOnce, PublishFields::RETAINED);
 }
 
 #[test]

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use crate::world::{World, connect_packet};
+use crate::world::{PublishFields, World, connect_packet};
 use mqtt::ProtocolVersion::{V3_1_1, V5};
 use mqtt::QoS::{AtLeastOnce, AtMostOnce, ExactlyOnce};
 use mqtt::*;
@@ -251,10 +251,10 @@ fn expired_returned_message_is_not_redispatched() {
             "t",
             payload,
             AtLeastOnce,
-            false,
-            1,
-            false,
-            &[Property::MessageExpiryInterval(2)],
+            PublishFields {
+                properties: &[Property::MessageExpiryInterval(2)],
+                ..PublishFields::default()
+            },
         );
     }
     let second = w.connect(V5, "second", true, &[]);
@@ -333,10 +333,7 @@ fn takeover_during_a_retained_replay_loses_nothing() {
             &format!("r/{n}"),
             &n.to_string(),
             AtLeastOnce,
-            true,
-            1,
-            false,
-            &[],
+            PublishFields::RETAINED,
         );
     }
     let id = id_on(0, "sub");
@@ -361,7 +358,7 @@ fn unsubscribe_does_not_stop_the_next_replay() {
     let mut w = World::new(3);
     let publisher = w.connect(V5, "pub", true, &[]);
     for n in 0..30 {
-        w.publish_with(publisher, &format!("r/{n}"), "x", AtLeastOnce, true, 1, false, &[]);
+        w.publish_with(publisher, &format!("r/{n}"), "x", AtLeastOnce, PublishFields::RETAINED);
     }
     let subscriber = w.connect(V5, &id_on(1, "sub"), true, &[]);
     w.is_mail_held = true;
@@ -394,10 +391,7 @@ fn large_retained_qos0_messages_reach_a_reading_client() {
                 &format!("r/{n}"),
                 &"x".repeat(3000),
                 AtLeastOnce,
-                true,
-                1,
-                false,
-                &[],
+                PublishFields::RETAINED,
             );
         }
         let subscriber = w.connect(V5, "sub", true, &[]);
@@ -416,7 +410,7 @@ fn small_queue_does_not_truncate_a_replay() {
         let mut w = World::with(shards, config, Arc::new(OpenAccess));
         let publisher = w.connect(V5, "pub", true, &[]);
         for n in 0..100 {
-            w.publish_with(publisher, &format!("r/{n}"), "x", AtLeastOnce, true, 1, false, &[]);
+            w.publish_with(publisher, &format!("r/{n}"), "x", AtLeastOnce, PublishFields::RETAINED);
         }
         let subscriber = w.connect(V5, "sub", true, &[Property::ReceiveMaximum(3)]);
         w.subscribe(subscriber, "r/#", AtLeastOnce);
@@ -470,7 +464,7 @@ fn concurrent_subscription_gets_a_retained_message() {
         let publisher = connect(&mut w, &id_on(0, "pub"), true, &[], None);
         let subscriber = connect(&mut w, &id_on(1, "sub"), true, &[], None);
         w.is_mail_held = true;
-        w.publish_with(publisher, &topic, "x", AtLeastOnce, true, 1, false, &[]);
+        w.publish_with(publisher, &topic, "x", AtLeastOnce, PublishFields::RETAINED);
         w.subscribe(subscriber, &topic, AtMostOnce);
         // The subscriber's request overtakes the publisher's mail.
         while w.mail_waiting() > 0 {
@@ -511,7 +505,7 @@ fn live_messages_follow_the_retained_replay() {
         let mut w = World::new(3);
         let topic = format!("state/{n}");
         let publisher = connect(&mut w, &id_on(0, "pub"), true, &[], None);
-        w.publish_with(publisher, &topic, "old", AtMostOnce, true, 1, false, &[]);
+        w.publish_with(publisher, &topic, "old", AtMostOnce, PublishFields::RETAINED);
         let subscriber = connect(&mut w, &id_on(1, "sub"), true, &[], None);
         w.is_mail_held = true;
         w.subscribe(subscriber, "state/#", AtMostOnce);
@@ -531,7 +525,7 @@ fn live_messages_follow_the_retained_replay() {
 /// Every shard has retained messages to ask for.
 fn retain_everywhere(w: &mut World, publisher: usize) {
     for n in 0..20 {
-        w.publish_with(publisher, &format!("z/{n}"), "x", AtMostOnce, true, 1, false, &[]);
+        w.publish_with(publisher, &format!("z/{n}"), "x", AtMostOnce, PublishFields::RETAINED);
     }
 }
 
@@ -647,7 +641,16 @@ fn slow_reader_stays_connected_and_stalled_reader_does_not() {
 
 fn expiring(w: &mut World, publisher: usize, topic: &str, payload: &str, expiry_s: u32) {
     let properties = [Property::MessageExpiryInterval(expiry_s)];
-    w.publish_with(publisher, topic, payload, AtLeastOnce, false, 1, false, &properties);
+    w.publish_with(
+        publisher,
+        topic,
+        payload,
+        AtLeastOnce,
+        PublishFields {
+            properties: &properties,
+            ..PublishFields::default()
+        },
+    );
 }
 
 #[test]
@@ -739,15 +742,42 @@ fn earlier_inflight_messages_do_not_use_receive_maximum() {
     w.shards[0].reconfigure(Arc::new(config));
     let first = w.connect(V5, "me", true, &[session_for(100)]);
     for id in [1, 2] {
-        w.publish_with(first, "t", "x", ExactlyOnce, false, id, false, &[]);
+        w.publish_with(
+            first,
+            "t",
+            "x",
+            ExactlyOnce,
+            PublishFields {
+                id,
+                ..PublishFields::default()
+            },
+        );
     }
     w.cut(first);
     let second = w.connect(V5, "me", false, &[session_for(100)]);
     for id in [3, 4] {
-        w.publish_with(second, "t", "x", ExactlyOnce, false, id, false, &[]);
+        w.publish_with(
+            second,
+            "t",
+            "x",
+            ExactlyOnce,
+            PublishFields {
+                id,
+                ..PublishFields::default()
+            },
+        );
     }
     assert!(!w.is_closed(second));
-    w.publish_with(second, "t", "x", ExactlyOnce, false, 5, false, &[]);
+    w.publish_with(
+        second,
+        "t",
+        "x",
+        ExactlyOnce,
+        PublishFields {
+            id: 5,
+            ..PublishFields::default()
+        },
+    );
     assert!(w.is_closed(second));
 }
 
@@ -763,8 +793,17 @@ fn limits_announced_in_connack_are_enforced() {
     w.shards[0].reconfigure(Arc::new(config));
     let after = w.connect(V5, "after", true, &[]);
     for client in [before, after] {
-        w.publish_with(client, "t", "x", ExactlyOnce, false, 1, false, &[]);
-        w.publish_with(client, "t", "x", ExactlyOnce, false, 2, false, &[]);
+        w.publish_with(client, "t", "x", ExactlyOnce, PublishFields::default());
+        w.publish_with(
+            client,
+            "t",
+            "x",
+            ExactlyOnce,
+            PublishFields {
+                id: 2,
+                ..PublishFields::default()
+            },
+        );
     }
     assert!(!w.is_closed(before) && w.is_closed(after));
     let after = w.connect(V5, "after", true, &[]);
@@ -774,10 +813,10 @@ fn limits_announced_in_connack_are_enforced() {
             "t",
             "x",
             AtMostOnce,
-            false,
-            1,
-            false,
-            &[Property::TopicAlias(5)],
+            PublishFields {
+                properties: &[Property::TopicAlias(5)],
+                ..PublishFields::default()
+            },
         );
     }
     assert!(!w.is_closed(before) && w.is_closed(after));

@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use crate::world::{World, connect_packet};
+use crate::world::{PublishFields, World, connect_packet};
 use mqtt::ProtocolVersion::{V3_1_1, V5};
 use mqtt::QoS::{AtLeastOnce, AtMostOnce, ExactlyOnce};
 use mqtt::*;
@@ -32,10 +32,11 @@ fn a_message_reaches_every_version_at_the_lower_qos() {
             "a/b",
             "x",
             AtLeastOnce,
-            false,
-            9,
-            false,
-            &[Property::UserProperty("k", "v")],
+            PublishFields {
+                id: 9,
+                properties: &[Property::UserProperty("k", "v")],
+                ..PublishFields::default()
+            },
         );
         assert_eq!(w.take(publisher), ["PUBACK 9 Success"]);
         assert_eq!(w.take(old), ["SUBACK 7 [00]", "PUBLISH a/b x q0 id=0"]);
@@ -62,11 +63,40 @@ fn qos2_is_delivered_once_however_often_it_is_sent() {
         let publisher = w.connect(V3_1_1, "pub", false, &[]);
         let subscriber = w.connect(V3_1_1, "sub", true, &[]);
         w.subscribe(subscriber, "t", ExactlyOnce);
-        w.publish_with(publisher, "t", "x", ExactlyOnce, false, 5, false, &[]);
-        w.publish_with(publisher, "t", "x", ExactlyOnce, false, 5, true, &[]);
+        w.publish_with(
+            publisher,
+            "t",
+            "x",
+            ExactlyOnce,
+            PublishFields {
+                id: 5,
+                ..PublishFields::default()
+            },
+        );
+        w.publish_with(
+            publisher,
+            "t",
+            "x",
+            ExactlyOnce,
+            PublishFields {
+                id: 5,
+                dup: true,
+                ..PublishFields::default()
+            },
+        );
         w.cut(publisher);
         let publisher = w.connect(V3_1_1, "pub", false, &[]);
-        w.publish_with(publisher, "t", "x", ExactlyOnce, false, 5, true, &[]);
+        w.publish_with(
+            publisher,
+            "t",
+            "x",
+            ExactlyOnce,
+            PublishFields {
+                id: 5,
+                dup: true,
+                ..PublishFields::default()
+            },
+        );
         assert_eq!(w.take(publisher), ["PUBREC 5 Success"]);
         w.ack(publisher, PacketType::PubRel, 5);
         w.ack(publisher, PacketType::PubRel, 5);
@@ -188,13 +218,10 @@ fn retained_messages_of_all_shards_are_sent_and_cleared() {
                 &format!("r/{n}/v"),
                 &n.to_string(),
                 AtLeastOnce,
-                true,
-                1,
-                false,
-                &[],
+                PublishFields::RETAINED,
             );
         }
-        w.publish_with(publisher, "r/7/v", "", AtLeastOnce, true, 1, false, &[]);
+        w.publish_with(publisher, "r/7/v", "", AtLeastOnce, PublishFields::RETAINED);
         assert_eq!(w.stats().retained_messages, 499);
         let subscriber = w.connect(V3_1_1, "sub", true, &[]);
         w.subscribe(subscriber, "r/+/v", AtMostOnce);
@@ -208,7 +235,7 @@ fn retained_messages_of_all_shards_are_sent_and_cleared() {
             (got.len(), &got[0].identifiers[..], got[0].retain),
             (1, &[33][..], true)
         );
-        w.publish_with(publisher, "r/9/v", "live", AtMostOnce, true, 1, false, &[]);
+        w.publish_with(publisher, "r/9/v", "live", AtMostOnce, PublishFields::RETAINED);
         assert!(!w.messages(one)[0].retain, "a live message without Retain As Published");
     });
 }
@@ -218,7 +245,7 @@ fn a_long_replay_at_qos1_follows_the_acknowledgements() {
     each(|mut w| {
         let publisher = w.connect(V5, "pub", true, &[]);
         for n in 0..1000 {
-            w.publish_with(publisher, &format!("r/{n}"), "x", AtLeastOnce, true, 1, false, &[]);
+            w.publish_with(publisher, &format!("r/{n}"), "x", AtLeastOnce, PublishFields::RETAINED);
         }
         let subscriber = w.connect(V5, "sub", true, &[Property::ReceiveMaximum(10)]);
         w.subscribe(subscriber, "#", AtLeastOnce);
@@ -354,7 +381,7 @@ fn no_local_and_retain_as_published_are_kept() {
             },
             None,
         );
-        w.publish_with(me, "t", "x", AtMostOnce, true, 1, false, &[]);
+        w.publish_with(me, "t", "x", AtMostOnce, PublishFields::RETAINED);
         assert_eq!(w.payloads(me), [""; 0]);
         assert!(w.messages(other)[0].retain);
     });
@@ -373,10 +400,10 @@ fn message_expiry_counts_down_and_ends() {
                 "t",
                 payload,
                 AtLeastOnce,
-                false,
-                1,
-                false,
-                &[Property::MessageExpiryInterval(expiry_s)],
+                PublishFields {
+                    properties: &[Property::MessageExpiryInterval(expiry_s)],
+                    ..PublishFields::default()
+                },
             );
         }
         w.pass(10_000);
@@ -491,22 +518,22 @@ fn topic_aliases_work_in_both_directions() {
             "long/topic",
             "1",
             AtMostOnce,
-            false,
-            1,
-            false,
-            &[Property::TopicAlias(3)],
+            PublishFields {
+                properties: &[Property::TopicAlias(3)],
+                ..PublishFields::default()
+            },
         );
         w.publish_with(
             publisher,
             "",
             "2",
             AtMostOnce,
-            false,
-            1,
-            false,
-            &[Property::TopicAlias(3)],
+            PublishFields {
+                properties: &[Property::TopicAlias(3)],
+                ..PublishFields::default()
+            },
         );
-        w.publish_with(publisher, "other/topic", "3", AtMostOnce, false, 1, false, &[]);
+        w.publish_with(publisher, "other/topic", "3", AtMostOnce, PublishFields::default());
         assert_eq!(
             w.take(subscriber),
             [
@@ -520,10 +547,10 @@ fn topic_aliases_work_in_both_directions() {
             "",
             "4",
             AtMostOnce,
-            false,
-            1,
-            false,
-            &[Property::TopicAlias(4)],
+            PublishFields {
+                properties: &[Property::TopicAlias(4)],
+                ..PublishFields::default()
+            },
         );
         assert_eq!(w.take(publisher), ["DISCONNECT ProtocolError"]);
     });

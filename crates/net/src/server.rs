@@ -288,7 +288,6 @@ fn new_shards(common: &ServerCommon) -> Vec<Shard> {
         Shard::new(
             now,
             ShardId(id),
-            common.shards,
             common.shard_config.clone(),
             common.access.clone(),
             common.node.clone(),

@@ -34,6 +34,31 @@ pub(super) struct EncodedTemplate {
     pub(super) id_offset: u32,
 }
 
+/// Fields of a PUBLISH that depend on its receiver.
+#[derive(Clone, Copy)]
+pub struct PublishForm<'a> {
+    pub is_v5: bool,
+    pub qos: QoS,
+    pub retain: bool,
+    pub dup: bool,
+    pub id: Option<PacketId>,
+    pub extras: PublishExtras<'a>,
+}
+
+impl PublishForm<'_> {
+    /// Returns the form that all QoS 0 subscribers of a protocol class share.
+    pub fn qos0(is_v5: bool, retain: bool) -> Self {
+        PublishForm {
+            is_v5,
+            qos: QoS::AtMostOnce,
+            retain,
+            dup: false,
+            id: None,
+            extras: PublishExtras::default(),
+        }
+    }
+}
+
 impl EncodedForms {
     /// Creates the forms of a stored message.
     pub fn of(message: Arc<Message>) -> EncodedForms {
@@ -66,32 +91,21 @@ impl ShardCore {
         if let Some(range) = forms.plain[usize::from(is_v5)][usize::from(retain)] {
             return range;
         }
-        let (range, _) = self.encode(
-            now,
-            is_v5,
-            p,
-            QoS::AtMostOnce,
-            retain,
-            false,
-            None,
-            PublishExtras::default(),
-        );
+        let (range, _) = self.encode(now, p, PublishForm::qos0(is_v5, retain));
         forms.plain[usize::from(is_v5)][usize::from(retain)] = Some(range);
         range
     }
 
-    #[allow(clippy::too_many_arguments)]
-    pub fn encode(
-        &mut self,
-        now: Now,
-        is_v5: bool,
-        p: &Publication<'_>,
-        qos: QoS,
-        retain: bool,
-        dup: bool,
-        id: Option<PacketId>,
-        extras: PublishExtras<'_>,
-    ) -> (Range, u32) {
+    /// Encodes a PUBLISH. Returns its range and the offset of the packet identifier.
+    pub fn encode(&mut self, now: Now, p: &Publication<'_>, form: PublishForm<'_>) -> (Range, u32) {
+        let PublishForm {
+            is_v5,
+            qos,
+            retain,
+            dup,
+            id,
+            extras,
+        } = form;
         let mark = self.outbox.mark();
         let topic = if extras.topic_alias.is_some_and(|alias| alias & KNOWN_ALIAS != 0) {
             ""
@@ -141,7 +155,15 @@ impl ShardCore {
             subscription_identifiers: identifiers,
             ..PublishExtras::default()
         };
-        let (range, at) = self.encode(now, link.is_v5, p, terms.qos, terms.retain, false, id, extras);
+        let form = PublishForm {
+            is_v5: link.is_v5,
+            qos: terms.qos,
+            retain: terms.retain,
+            dup: false,
+            id,
+            extras,
+        };
+        let (range, at) = self.encode(now, p, form);
         if range.len() > link.maximum_packet_size as usize
             && let Some(alias) = topic_alias
             && alias & KNOWN_ALIAS == 0
@@ -149,19 +171,11 @@ impl ShardCore {
             // With topic and alias the packet exceeds the client's maximum. It is sent without the alias.
             self.forget_alias(link.conn, p.topic);
             self.outbox.arena.truncate(range.start as usize);
-            return self.encode(
-                now,
-                link.is_v5,
-                p,
-                terms.qos,
-                terms.retain,
-                false,
-                id,
-                PublishExtras {
-                    topic_alias: None,
-                    ..extras
-                },
-            );
+            let extras = PublishExtras {
+                topic_alias: None,
+                ..extras
+            };
+            return self.encode(now, p, PublishForm { extras, ..form });
         }
         (range, at)
     }

@@ -3,8 +3,8 @@
 use mqtt::{PacketId, PacketType, PublishExtras, QoS};
 
 use crate::config::QueueDropPolicy;
-use crate::deliver::encode::EncodedForms;
-use crate::deliver::{DeliverResult, DeliveryOptions, SessionLink, ShardCore};
+use crate::deliver::encode::{EncodedForms, PublishForm};
+use crate::deliver::{DeliverResult, DeliveryOptions, OutgoingPublish, SessionLink, ShardCore};
 use crate::durable::record::JournalRecord;
 use crate::effect::{DropReason, Now};
 use crate::fault::{Fault, is_planted};
@@ -75,16 +75,15 @@ impl ShardCore {
             ..PublishExtras::default()
         };
         let mark = self.outbox.mark();
-        let (range, _) = self.encode(
-            now,
-            link.is_v5,
-            &p,
-            delivery.qos,
-            delivery.retain,
-            !is_planted(Fault::ForgetDup),
-            Some(id),
+        let form = PublishForm {
+            is_v5: link.is_v5,
+            qos: delivery.qos,
+            retain: delivery.retain,
+            dup: !is_planted(Fault::ForgetDup),
+            id: Some(id),
             extras,
-        );
+        };
+        let (range, _) = self.encode(now, &p, form);
         self.stats.messages_redelivered += 1;
         if range.len() > link.maximum_packet_size as usize {
             // The client's Maximum Packet Size is now smaller: the message counts as acknowledged [MQTT-3.1.2-25].
@@ -104,7 +103,7 @@ impl ShardCore {
         }
         self.push(conn, range);
         self.count_sent(slot, delivery.qos, range.len(), p.payload.len());
-        self.tap_delivered(now, slot, &p, delivery.qos, delivery.retain, true);
+        self.tap_redelivered(now, slot, &delivery);
     }
 
     fn send_queued(&mut self, now: Now, slot: SessionSlot, link: SessionLink) -> bool {
@@ -148,8 +147,8 @@ impl ShardCore {
             group: delivery.tag.group(),
         };
         let delivered = match needs_id {
-            true => self.send_new(now, slot, link, &p, terms, &mut forms, seq),
-            false => self.send_qos0(now, slot, link, &p, terms, &mut forms),
+            true => self.send_new(now, slot, OutgoingPublish { p: &p, terms, seq }, &mut forms),
+            false => self.send_qos0(now, slot, &p, terms, &mut forms),
         };
         if !needs_id || matches!(delivered, DeliverResult::Dropped(_)) {
             self.record_acknowledged(slot, seq, false);

@@ -3,8 +3,7 @@
 use mqtt::{PacketId, PacketType, QoS};
 
 use crate::deliver::encode::{EncodedForms, EncodedTemplate};
-use crate::deliver::{DeliverResult, DeliveryOptions, SessionLink, ShardCore};
-use crate::durable::record::Seq;
+use crate::deliver::{DeliverResult, DeliveryOptions, OutgoingPublish, ShardCore};
 use crate::effect::{DropReason, Now};
 use crate::message::Publication;
 use crate::outbox::Range;
@@ -27,11 +26,11 @@ impl ShardCore {
         &mut self,
         now: Now,
         slot: SessionSlot,
-        link: SessionLink,
         p: &Publication<'_>,
         terms: DeliveryOptions<'_>,
         forms: &mut EncodedForms,
     ) -> DeliverResult {
+        let link = self.links[slot.index()];
         let conn = link.conn;
         let is_shared_form = terms.identifiers.is_empty() && !link.uses_aliases;
         let range = if is_shared_form {
@@ -51,22 +50,24 @@ impl ShardCore {
             self.push_single(conn, range, p.payload.len(), forms);
         }
         self.count_sent(slot, QoS::AtMostOnce, range.len(), p.payload.len());
-        self.tap_delivered(now, slot, p, QoS::AtMostOnce, terms.retain, false);
+        let terms = DeliveryOptions {
+            qos: QoS::AtMostOnce,
+            ..terms
+        };
+        self.tap_delivered(now, slot, p, terms);
         DeliverResult::Sent
     }
 
     /// Sends a QoS 1 or 2 message for the first time.
-    #[allow(clippy::too_many_arguments)]
     pub(super) fn send_new(
         &mut self,
         now: Now,
         slot: SessionSlot,
-        link: SessionLink,
-        p: &Publication<'_>,
-        terms: DeliveryOptions<'_>,
+        outgoing: OutgoingPublish<'_>,
         forms: &mut EncodedForms,
-        seq: Seq,
     ) -> DeliverResult {
+        let OutgoingPublish { p, terms, seq } = outgoing;
+        let link = self.links[slot.index()];
         let id = packet_id(seq);
         let conn = link.conn;
         let mark = self.outbox.mark();
@@ -105,7 +106,7 @@ impl ShardCore {
         self.session_mut(slot).outgoing.start(delivery);
         self.stats.inflight_messages += 1;
         self.count_sent(slot, terms.qos, size, p.payload.len());
-        self.tap_delivered(now, slot, p, terms.qos, terms.retain, false);
+        self.tap_delivered(now, slot, p, terms);
         DeliverResult::Sent
     }
 

@@ -376,21 +376,18 @@ impl Shard {
         if recovered.is_replaying {
             self.register_replay(slot, target.filter(), options, identifier);
         }
-        let identifier = identifier.unwrap_or(0);
+        let interest = InterestedSession {
+            identifier: identifier.unwrap_or(0),
+            options,
+        };
         match target {
-            ParsedFilter::Shared(shared) => {
-                _ = self.join_group(now, slot, shared, options, identifier, SubscribeTicket::NONE)
-            }
+            ParsedFilter::Shared(shared) => _ = self.join_group(now, slot, shared, interest, SubscribeTicket::NONE),
             ParsedFilter::Plain(bare) | ParsedFilter::Exclusive(bare) => {
                 if matches!(target, ParsedFilter::Exclusive(_)) {
                     self.shared.exclusives.claim(bare, self.session_ref(slot));
                 }
                 self.update_durable_interest(bare, true);
-                self.index(
-                    bare,
-                    Subscriber::Session(slot),
-                    InterestedSession { identifier, options },
-                );
+                self.index(bare, Subscriber::Session(slot), interest);
             }
         }
     }
@@ -592,7 +589,7 @@ mod tests {
         };
         let config = Arc::new(ShardConfig::default());
         let node = Arc::new(NodeState::new(1, 1));
-        let mut shard = Shard::new(now, ShardId(0), 1, config, Arc::new(OpenAccess), node, 1);
+        let mut shard = Shard::new(now, ShardId(0), config, Arc::new(OpenAccess), node, 1);
         let slot = shard.add_session(now, "c", SocketAddr::from((Ipv4Addr::LOCALHOST, 1)));
         shard.restore_queue(slot, recovered, &HashMap::new());
         let cold = shard.core.session(slot).outgoing.cold.as_deref().unwrap();

@@ -10,7 +10,7 @@ use crate::durable::journaling::RecordFields;
 use crate::durable::record::GroupKey;
 use crate::effect::{DropReason, Now};
 use crate::lifecycle::granted;
-use crate::mail::Envelope;
+use crate::mail::{Envelope, MemberSubscription};
 use crate::message::{Message, Publication, RecordLocation};
 use crate::outgoing::GroupRef;
 use crate::shard::Shard;
@@ -22,6 +22,22 @@ use crate::slots::{ConnSlot, GroupIndex, SessionSlot};
 /// receives the message. If no member has queue space either, the remaining members are checked as well, because any
 /// number of them may have stopped acknowledging.
 const CANDIDATES_MAX: usize = 16;
+
+/// Why a group dispatches a message.
+#[derive(Clone, Copy, Debug)]
+enum DispatchCause {
+    /// The message has been published.
+    Live,
+    /// The group has received the message before. `is_held` means that it holds the message in the journal.
+    Again { is_held: bool },
+}
+
+/// A member of a group, by its position.
+#[derive(Clone, Copy, Debug)]
+struct ChosenMember {
+    group: GroupIndex,
+    at: usize,
+}
 
 /// Result of dispatching a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +53,7 @@ impl Shard {
     /// Dispatches a live message to a member of a group.
     pub(crate) fn dispatch(&mut self, now: Now, index: GroupIndex, p: &Publication<'_>, forms: &mut EncodedForms) {
         if !self.must_queue(now, index, p) {
-            self.select_and_dispatch(now, index, p, forms, false, false);
+            self.select_and_dispatch(now, index, p, forms, DispatchCause::Live);
         } else if self.make_space_in_group(now, index, p.stored_bytes()) {
             self.queue_in_group(now, index, p, forms, false);
         }
@@ -73,7 +89,8 @@ impl Shard {
             .groups
             .get_mut(index)
             .map_or(GroupKey::default(), |group| group.key);
-        match self.select_and_dispatch(now, index, p, forms, is_held, true) {
+        let cause = DispatchCause::Again { is_held };
+        match self.select_and_dispatch(now, index, p, forms, cause) {
             DispatchResult::Local if is_held => self.record_group_delivery(now, key, p, forms),
             DispatchResult::Dropped if is_held => self.record_group_dropped(key, p.place),
             _ => {
@@ -85,16 +102,19 @@ impl Shard {
         }
     }
 
-    /// Selects a member and dispatches to it. `is_again` means that the group has received the message before.
+    /// Selects a member and dispatches to it.
     fn select_and_dispatch(
         &mut self,
         now: Now,
         index: GroupIndex,
         p: &Publication<'_>,
         forms: &mut EncodedForms,
-        is_held: bool,
-        is_again: bool,
+        cause: DispatchCause,
     ) -> DispatchResult {
+        let (is_held, is_again) = match cause {
+            DispatchCause::Live => (false, false),
+            DispatchCause::Again { is_held } => (is_held, true),
+        };
         if p.is_expired(now) {
             self.core.stats.drop_message(DropReason::Expired);
             return DispatchResult::Dropped;
@@ -128,7 +148,7 @@ impl Shard {
             }
         }
         match choice {
-            Some(at) => self.dispatch_to(now, index, at, p, forms, is_held),
+            Some(at) => self.dispatch_to(now, ChosenMember { group: index, at }, p, forms, is_held),
             // Messages that the group has received before are exempt from the queue limit.
             None if !is_again && !self.make_space_in_group(now, index, p.stored_bytes()) => DispatchResult::Dropped,
             None => {
@@ -159,12 +179,12 @@ impl Shard {
     fn dispatch_to(
         &mut self,
         now: Now,
-        index: GroupIndex,
-        at: usize,
+        chosen: ChosenMember,
         p: &Publication<'_>,
         forms: &mut EncodedForms,
         is_held: bool,
     ) -> DispatchResult {
+        let ChosenMember { group: index, at } = chosen;
         let must_record_holder = self.must_record_holder(is_held);
         let Some(group) = self.groups.get_mut(index) else {
             return DispatchResult::Dropped;
@@ -185,21 +205,18 @@ impl Shard {
             member.inflight += 1;
         }
         let member = *member;
+        let subscription = MemberSubscription {
+            group: reference,
+            maximum_qos: member.options.maximum_qos,
+            retain_as_published: member.options.retain_as_published,
+            identifier: member.identifier,
+        };
         if member.session.shard == self.core.id {
             let group_retains = self.core.group_retains(member.session.session, qos, reference.key);
             if is_held && !member.is_durable && !group_retains {
                 self.record_group_dropped(reference.key, p.place);
             }
-            let delivered = self.deliver_member(
-                now,
-                member.session.session,
-                p,
-                reference,
-                member.options.maximum_qos,
-                member.options.retain_as_published,
-                member.identifier,
-                forms,
-            );
+            let delivered = self.deliver_member(now, member.session.session, p, subscription, forms);
             return match delivered {
                 DeliverResult::Dropped(_) if group_retains => DispatchResult::Dropped,
                 _ if group_retains => {
@@ -218,10 +235,7 @@ impl Shard {
         let envelope = Envelope::Member {
             session: member.session.session,
             epoch: member.session.epoch,
-            group: reference,
-            maximum_qos: member.options.maximum_qos,
-            retain_as_published: member.options.retain_as_published,
-            identifier: member.identifier,
+            subscription,
         };
         self.member_mail.push((member.session.shard, envelope));
         DispatchResult::Pending
@@ -234,18 +248,20 @@ impl Shard {
         }
     }
 
-    #[allow(clippy::too_many_arguments)]
     pub(crate) fn deliver_member(
         &mut self,
         now: Now,
         slot: SessionSlot,
         p: &Publication<'_>,
-        group: GroupRef,
-        maximum_qos: QoS,
-        retain_as_published: bool,
-        identifier: u32,
+        subscription: MemberSubscription,
         forms: &mut EncodedForms,
     ) -> DeliverResult {
+        let MemberSubscription {
+            group,
+            maximum_qos,
+            retain_as_published,
+            identifier,
+        } = subscription;
         let identifiers = if identifier == 0 {
             &[][..]
         } else {

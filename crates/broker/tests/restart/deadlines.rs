@@ -46,7 +46,7 @@ fn start_writes_many_wills_in_several_batches() {
     let node = Arc::new(NodeState::new(2, 1));
     let new = |id| {
         let config = Arc::new(ShardConfig::default());
-        let mut shard = Shard::new(NOW, ShardId(id), 2, config, Arc::new(OpenAccess), node.clone(), 1);
+        let mut shard = Shard::new(NOW, ShardId(id), config, Arc::new(OpenAccess), node.clone(), 1);
         shard.start_journaling(recovered.last_key);
         shard
     };

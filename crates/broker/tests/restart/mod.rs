@@ -71,7 +71,7 @@ fn started(records: &Records) -> (Shard, u64, RestoreCounts) {
     let recovered = recovery.finish();
     let config = Arc::new(ShardConfig::default());
     let node = Arc::new(NodeState::new(1, 1));
-    let mut shard = Shard::new(NOW, ShardId(0), 1, config, Arc::new(OpenAccess), node, 1);
+    let mut shard = Shard::new(NOW, ShardId(0), config, Arc::new(OpenAccess), node, 1);
     shard.start_journaling(recovered.last_key);
     let mut end = 1000;
     let mut read = |positions: &[RecordPosition], each: &mut dyn FnMut(usize, Option<&[u8]>)| {
@@ -363,17 +363,7 @@ fn start_with(directory: &Path, shards: u16, kept_batches: usize, config: ShardC
     let recovered = recovery.finish();
     let node = Arc::new(NodeState::new(shards, 1));
     let config = Arc::new(config);
-    let new = |id| {
-        Shard::new(
-            NOW,
-            ShardId(id),
-            shards,
-            config.clone(),
-            Arc::new(OpenAccess),
-            node.clone(),
-            1,
-        )
-    };
+    let new = |id| Shard::new(NOW, ShardId(id), config.clone(), Arc::new(OpenAccess), node.clone(), 1);
     let mut started: Vec<Shard> = (0..shards).map(new).collect();
     for shard in &mut started {
         shard.start_journaling(recovered.last_key);

@@ -29,7 +29,7 @@ impl Node {
         std::fs::create_dir_all(&directory).unwrap();
         let log = open(&directory, &mut |_, _| ());
         let node = Arc::new(NodeState::new(1, 1));
-        let mut shard = Shard::new(NOW, ShardId(0), 1, Arc::new(config), Arc::new(OpenAccess), node, 1);
+        let mut shard = Shard::new(NOW, ShardId(0), Arc::new(config), Arc::new(OpenAccess), node, 1);
         shard.start_journaling(0);
         Node {
             shard,

@@ -30,7 +30,7 @@ impl Pair {
         let (node, config) = (Arc::new(NodeState::new(2, 1)), Arc::new(config));
         let new = |id| {
             let (config, node) = (config.clone(), node.clone());
-            let mut shard = Shard::new(NOW, ShardId(id), 2, config, Arc::new(OpenAccess), node, 1);
+            let mut shard = Shard::new(NOW, ShardId(id), config, Arc::new(OpenAccess), node, 1);
             shard.start_journaling(0);
             shard
         };

@@ -48,7 +48,7 @@ fn start(topic: &str, later: &[JournalRecord<'_>]) -> (Shard, Recorder) {
         recovery.record(RecordPosition(at), &bytes(record)).unwrap();
     }
     let node = Arc::new(NodeState::new(1, 1));
-    let mut shard = Shard::new(NOW, ShardId(0), 1, Arc::default(), Arc::new(OpenAccess), node, 1);
+    let mut shard = Shard::new(NOW, ShardId(0), Arc::default(), Arc::new(OpenAccess), node, 1);
     shard.start_journaling(1);
     let record = bytes(&message);
     let mut read = |positions: &[RecordPosition], each: &mut dyn FnMut(usize, Option<&[u8]>)| {

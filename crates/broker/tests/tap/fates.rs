@@ -8,7 +8,7 @@ use tidewire_broker::tap::*;
 use tidewire_broker::*;
 
 use super::recorder::{Recorder, world};
-use crate::world::{World, connect_packet};
+use crate::world::{PublishFields, World, connect_packet};
 
 fn all() -> TapEventMask {
     TapEventMask::DELIVERED | TapEventMask::ACKED | TapEventMask::DELIVERY_DROPPED
@@ -72,10 +72,30 @@ fn message_before_the_first_interest_has_no_publisher() {
     let (mut w, tap) = world("kept/");
     let source = w.connect(V5, "source", true, &[]);
     let sink = w.connect(V5, "sink", true, &[]);
-    w.publish_with(source, "t", "old", AtMostOnce, true, 0, false, &[]);
+    w.publish_with(
+        source,
+        "t",
+        "old",
+        AtMostOnce,
+        PublishFields {
+            retain: true,
+            id: 0,
+            ..PublishFields::default()
+        },
+    );
     tap.wants(&mut w, all());
     w.subscribe(sink, "t", AtMostOnce);
-    w.publish_with(source, "t", "new", AtMostOnce, true, 0, false, &[]);
+    w.publish_with(
+        source,
+        "t",
+        "new",
+        AtMostOnce,
+        PublishFields {
+            retain: true,
+            id: 0,
+            ..PublishFields::default()
+        },
+    );
     let late = w.connect(V5, "late", true, &[]);
     w.subscribe(late, "t", AtMostOnce);
     let expected = [

@@ -12,7 +12,7 @@ use mqtt::QoS::{AtLeastOnce, AtMostOnce, ExactlyOnce};
 use tidewire_broker::tap::*;
 use tidewire_broker::*;
 
-use crate::world::World;
+use crate::world::{PublishFields, World};
 use recorder::{Recorder, world};
 
 #[test]
@@ -160,7 +160,16 @@ fn unreleased_qos_2_message_is_passed_to_the_tap_again() {
     let tap = Recorder::keeping("kept/");
     w.shards[0].set_tap(Box::new(tap.clone()));
     tap.wants(&mut w, TapEventMask::MESSAGES);
-    w.publish_with(client, "kept/1", "x", ExactlyOnce, false, 1, true, &[]);
+    w.publish_with(
+        client,
+        "kept/1",
+        "x",
+        ExactlyOnce,
+        PublishFields {
+            dup: true,
+            ..PublishFields::default()
+        },
+    );
     assert_eq!(w.take(client), [""; 0]);
     tap.keep(&mut w);
     assert_eq!(w.take(client), ["PUBREC 1 Success"]);

@@ -8,7 +8,7 @@ use tidewire_broker::tap::*;
 use tidewire_broker::*;
 
 use super::recorder::{Recorder, world};
-use crate::world::World;
+use crate::world::{PublishFields, World};
 
 #[test]
 fn slow_action_delays_only_its_messages() {
@@ -17,9 +17,27 @@ fn slow_action_delays_only_its_messages() {
     let patient = w.connect(V5, "patient", true, &[]);
     let quick = w.connect(V5, "quick", true, &[]);
     let other = w.connect(V3_1_1, "other", true, &[]);
-    w.publish_with(patient, "slow/1", "x", AtLeastOnce, false, 1, false, &[]);
-    w.publish_with(patient, "kept/1", "x", AtLeastOnce, false, 2, false, &[]);
-    w.publish_with(patient, "passed", "x", AtLeastOnce, false, 3, false, &[]);
+    w.publish_with(patient, "slow/1", "x", AtLeastOnce, PublishFields::default());
+    w.publish_with(
+        patient,
+        "kept/1",
+        "x",
+        AtLeastOnce,
+        PublishFields {
+            id: 2,
+            ..PublishFields::default()
+        },
+    );
+    w.publish_with(
+        patient,
+        "passed",
+        "x",
+        AtLeastOnce,
+        PublishFields {
+            id: 3,
+            ..PublishFields::default()
+        },
+    );
     w.publish(quick, "kept/2", "x", AtLeastOnce);
     w.publish(other, "passed", "x", AtLeastOnce);
     assert_eq!(w.take(other), ["PUBACK 1 Success"]);
@@ -38,10 +56,28 @@ fn later_acknowledgement_also_waits_for_its_own_receipt() {
     let (mut w, tap) = world("kept/");
     tap.wants(&mut w, TapEventMask::MESSAGES);
     let client = w.connect(V5, "c", true, &[]);
-    w.publish_with(client, "slow/1", "x", AtLeastOnce, false, 1, false, &[]);
+    w.publish_with(client, "slow/1", "x", AtLeastOnce, PublishFields::default());
     tap.end_tick(&mut w);
-    w.publish_with(client, "kept/1", "x", AtLeastOnce, false, 2, false, &[]);
-    w.publish_with(client, "slow/2", "x", AtLeastOnce, false, 3, false, &[]);
+    w.publish_with(
+        client,
+        "kept/1",
+        "x",
+        AtLeastOnce,
+        PublishFields {
+            id: 2,
+            ..PublishFields::default()
+        },
+    );
+    w.publish_with(
+        client,
+        "slow/2",
+        "x",
+        AtLeastOnce,
+        PublishFields {
+            id: 3,
+            ..PublishFields::default()
+        },
+    );
     tap.end_tick(&mut w);
     tap.keep_up_to(&mut w, [0, 1]);
     assert_eq!(w.take(client), ["PUBACK 1 NoMatchingSubscribers"]);
@@ -79,12 +115,30 @@ fn resent_qos_2_message_waits_for_the_same_receipt() {
     tap.end_tick(&mut w);
     w.cut(client);
     let client = w.connect(V5, "c", false, &expiry);
-    w.publish_with(client, "kept/1", "x", ExactlyOnce, false, 1, true, &[]);
+    w.publish_with(
+        client,
+        "kept/1",
+        "x",
+        ExactlyOnce,
+        PublishFields {
+            dup: true,
+            ..PublishFields::default()
+        },
+    );
     assert_eq!(w.take(client), [""; 0]);
     tap.keep(&mut w);
     assert_eq!(w.take(client), ["PUBREC 1 Success"]);
     assert_eq!(tap.seen(), ["c kept/1 x"], "once");
-    w.publish_with(client, "kept/1", "x", ExactlyOnce, false, 1, true, &[]);
+    w.publish_with(
+        client,
+        "kept/1",
+        "x",
+        ExactlyOnce,
+        PublishFields {
+            dup: true,
+            ..PublishFields::default()
+        },
+    );
     assert_eq!(w.take(client), ["PUBREC 1 Success"]);
 }
 
@@ -94,7 +148,16 @@ fn acknowledgements_of_a_closed_connection_are_dropped() {
     tap.wants(&mut w, TapEventMask::MESSAGES);
     let gone = w.connect(V5, "c", true, &[]);
     for n in 1..=3 {
-        w.publish_with(gone, "kept/1", "x", AtLeastOnce, false, n, false, &[]);
+        w.publish_with(
+            gone,
+            "kept/1",
+            "x",
+            AtLeastOnce,
+            PublishFields {
+                id: n,
+                ..PublishFields::default()
+            },
+        );
     }
     w.cut(gone);
     let next = w.connect(V5, "d", true, &[]);

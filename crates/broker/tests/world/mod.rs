@@ -52,6 +52,34 @@ pub struct Got {
     pub identifiers: Vec<u32>,
 }
 
+/// Fields of a PUBLISH that most tests leave at their defaults.
+#[derive(Clone, Copy)]
+pub struct PublishFields<'a> {
+    pub retain: bool,
+    /// Ignored at QoS 0.
+    pub id: u16,
+    pub dup: bool,
+    pub properties: &'a [Property<'a>],
+}
+
+impl PublishFields<'_> {
+    pub const RETAINED: Self = PublishFields {
+        retain: true,
+        id: 1,
+        dup: false,
+        properties: &[],
+    };
+}
+
+impl Default for PublishFields<'_> {
+    fn default() -> Self {
+        PublishFields {
+            retain: false,
+            ..PublishFields::RETAINED
+        }
+    }
+}
+
 impl World {
     pub fn new(shards: u16) -> World {
         World::with(shards, ShardConfig::default(), Arc::new(OpenAccess))
@@ -69,7 +97,6 @@ impl World {
             Shard::new(
                 now,
                 ShardId(i),
-                shards,
                 config.clone(),
                 access.clone(),
                 node.clone(),
@@ -499,21 +526,16 @@ impl World {
     }
 
     pub fn publish(&mut self, client: usize, topic: &str, payload: &str, qos: QoS) {
-        self.publish_with(client, topic, payload, qos, false, 1, false, &[]);
+        self.publish_with(client, topic, payload, qos, PublishFields::default());
     }
 
-    #[allow(clippy::too_many_arguments)]
-    pub fn publish_with(
-        &mut self,
-        client: usize,
-        topic: &str,
-        payload: &str,
-        qos: QoS,
-        retain: bool,
-        id: u16,
-        dup: bool,
-        properties: &[Property<'_>],
-    ) {
+    pub fn publish_with(&mut self, client: usize, topic: &str, payload: &str, qos: QoS, fields: PublishFields<'_>) {
+        let PublishFields {
+            retain,
+            id,
+            dup,
+            properties,
+        } = fields;
         let mut bytes = Vec::new();
         let mut writer = PropertyWriter::new(&mut bytes);
         for property in properties {

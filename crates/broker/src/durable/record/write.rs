@@ -181,16 +181,14 @@ impl RecordTarget {
             Recipient::Session(session) => (session.0, 0),
             Recipient::Group(group) => (group.0, IS_GROUP),
         };
-        put_place(
-            out,
+        let head = PlaceHead {
             kind,
             key,
-            self.seq,
-            self.qos,
-            self.retain,
-            self.group,
-            &self.identifiers,
-        );
+            seq: self.seq,
+            qos: self.qos,
+            retain: self.retain,
+        };
+        put_place(out, head, self.group, &self.identifiers);
     }
 }
 
@@ -198,16 +196,14 @@ impl SessionEntry {
     pub fn put(&self, out: &mut Vec<u8>) {
         let kind = if self.is_released { IS_RELEASED } else { 0 };
         let position = self.message.0;
-        put_place(
-            out,
+        let head = PlaceHead {
             kind,
-            position,
-            self.seq,
-            self.qos,
-            self.retain,
-            self.group,
-            &self.identifiers,
-        );
+            key: position,
+            seq: self.seq,
+            qos: self.qos,
+            retain: self.retain,
+        };
+        put_place(out, head, self.group, &self.identifiers);
     }
 }
 
@@ -234,17 +230,25 @@ impl RecordPosition {
     }
 }
 
-#[allow(clippy::too_many_arguments)]
-fn put_place(
-    out: &mut Vec<u8>,
+/// Fields that every entry and recipient has.
+struct PlaceHead {
+    /// Flags of the type of entry.
     kind: u8,
+    /// Key of the recipient, or position of the message.
     key: u64,
     seq: Seq,
     qos: QoS,
     retain: bool,
-    group: Option<GroupKey>,
-    identifiers: &[u32],
-) {
+}
+
+fn put_place(out: &mut Vec<u8>, head: PlaceHead, group: Option<GroupKey>, identifiers: &[u32]) {
+    let PlaceHead {
+        kind,
+        key,
+        seq,
+        qos,
+        retain,
+    } = head;
     let mut flags = kind | qos as u8;
     flags |= if retain { RETAIN } else { 0 };
     flags |= if group.is_some() { HAS_GROUP } else { 0 };
