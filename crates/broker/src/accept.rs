@@ -7,7 +7,6 @@ use mqtt::{ConnAck, Connect, Packet, Properties, ProtocolVersion, ReasonCode};
 
 use crate::connack::{RejectedConnect, Rejection};
 use crate::connection::{Aliases, ConnectionPhase, PublishQuota};
-use crate::deliver::SessionLink;
 use crate::device::{DeviceAccess, DeviceKey};
 use crate::effect::{ConnectionEvent, DisconnectReason, Now};
 use crate::fault::{Fault, is_planted};
@@ -71,10 +70,10 @@ impl Shard {
 
     fn check_session_allowed(&self, connect: &Connect<'_>, client: AcceptedClient<'_>) -> Result<(), Rejection> {
         let config = &self.core.config;
-        let existing = self.slot_of(client.client_id);
+        let existing = self.core.sessions.slot_of(client.client_id);
         let needs_journal = || {
             self.granted_expiry(connect, client.device) > 0
-                || existing.is_some_and(|slot| self.core.link(slot).is_durable)
+                || existing.is_some_and(|slot| self.core.sessions.link(slot).is_durable)
                 || self.core.is_end_pending(client.client_id)
         };
         if self.core.has_journal_failed() && needs_journal() {
@@ -83,12 +82,12 @@ impl Shard {
             return Err(Rejection(ReasonCode::ServerUnavailable, detail));
         }
         let Some(slot) = existing else {
-            return match self.client_ids.len() < config.sessions_max {
+            return match self.core.sessions.len() < config.sessions_max {
                 true => Ok(()),
                 false => Err(Rejection(ReasonCode::QuotaExceeded, "limits.max_sessions is reached")),
             };
         };
-        let is_own = self.core.session(slot).user_name.as_deref() == connect.user_name;
+        let is_own = self.core.sessions.at(slot).user_name.as_deref() == connect.user_name;
         if config.is_client_id_owned && !client.is_superuser && client.device.is_none() && !is_own {
             let detail = "the client id belongs to a session of another user";
             return Err(Rejection(ReasonCode::NotAuthorized, detail));
@@ -105,7 +104,7 @@ impl Shard {
         client: AcceptedClient<'_>,
         properties: &[u8],
     ) {
-        let existing = self.slot_of(client.client_id);
+        let existing = self.core.sessions.slot_of(client.client_id);
         let wills = self.core.stats.wills_published;
         let resumed = existing.and_then(|slot| self.take_over(now, slot, connect.clean_start));
         let session_present = resumed.is_some();
@@ -114,8 +113,9 @@ impl Shard {
         self.attach_session(now, conn, slot, connect, client);
         self.record_session(now, slot);
         let has_published_will = self.core.stats.wills_published > wills;
-        let must_wait =
-            self.core.link(slot).is_durable || self.core.is_end_pending(client.client_id) || has_published_will;
+        let must_wait = self.core.sessions.link(slot).is_durable
+            || self.core.is_end_pending(client.client_id)
+            || has_published_will;
         if must_wait && !is_planted(Fault::ConnackBeforeCommit) {
             // The client relies on the state that CONNACK reports, so it must survive a crash.
             self.core.hold_until_committed(conn);
@@ -126,7 +126,7 @@ impl Shard {
             properties: Properties::from_validated(properties),
         };
         self.send(conn, &Packet::ConnAck(connack));
-        let session = self.core.session(slot);
+        let session = self.core.sessions.at(slot);
         let tap_event = TapEvent::ConnAck {
             reason: ReasonCode::Success,
             granted: Some(GrantedConnect {
@@ -137,22 +137,22 @@ impl Shard {
             properties: connect.properties.as_bytes(),
         };
         self.core.tap_session(now, slot, TapEventMask::CONNACK, &tap_event);
-        self.set_keep_alive(now, conn, self.core.session(slot).keep_alive_s);
+        self.set_keep_alive(now, conn, self.core.sessions.at(slot).keep_alive_s);
         self.connected(now, slot, session_present, connect);
     }
 
     /// Closes the present connection of a session. With Clean Start it also discards the session. Returns the slot if
     /// the session continues.
     fn take_over(&mut self, now: Now, slot: SessionSlot, clean_start: bool) -> Option<SessionSlot> {
-        let old = self.core.session(slot).conn;
+        let old = self.core.sessions.at(slot).conn;
         if let Some(old) = old {
             self.core.stats.takeovers += 1;
-            let session = self.core.session_mut(slot);
+            let session = self.core.sessions.at_mut(slot);
             if !clean_start && session.expiry_s > 0 && session.will.as_ref().is_some_and(|w| w.delay_s > 0) {
                 // The session continues before the delay has passed [MQTT-3.1.3-9].
                 session.will = None;
             }
-            let expiry_s = std::mem::replace(&mut self.core.session_mut(slot).expiry_s, u32::MAX);
+            let expiry_s = std::mem::replace(&mut self.core.sessions.at_mut(slot).expiry_s, u32::MAX);
             // [MQTT-3.1.4-3]
             let ending = ConnectionEnd {
                 is_discarded: clean_start,
@@ -163,7 +163,7 @@ impl Shard {
                 )
             };
             self.end_connection_as(now, old, ending);
-            self.core.session_mut(slot).expiry_s = expiry_s;
+            self.core.sessions.at_mut(slot).expiry_s = expiry_s;
             if expiry_s == 0 {
                 self.end_session(now, slot, "taken over by a new connection");
                 return None;
@@ -175,12 +175,12 @@ impl Shard {
             return None;
         }
         // The client is back before the delay has passed [MQTT-3.1.3-9].
-        self.core.session_mut(slot).will = None;
+        self.core.sessions.at_mut(slot).will = None;
         Some(slot)
     }
 
     fn create_session(&mut self, now: Now, conn: ConnSlot, client_id: &str) -> SessionSlot {
-        let connection = self.core.connection_mut(conn).expect("the connection is open");
+        let connection = self.core.connections.get_mut(conn).expect("the connection is open");
         let address = connection.peer.address;
         self.add_session(now, client_id, address)
     }
@@ -188,14 +188,9 @@ impl Shard {
     pub(crate) fn add_session(&mut self, now: Now, client_id: &str, address: SocketAddr) -> SessionSlot {
         let epoch = SessionEpoch(self.numbers.next());
         let session = Session::new(now, client_id, address, epoch);
-        let slot = match self.free_sessions.pop() {
-            Some(slot) => slot,
-            None => self.core.add_session_slot(),
-        };
-        self.core.sessions[slot.index()] = Some(Box::new(session));
-        *self.core.link_mut(slot) = SessionLink::default();
-        self.client_ids.insert(client_id, slot);
-        self.core.stats.sessions = self.client_ids.len() as u64;
+        self.core.invalidate_recipients();
+        let slot = self.core.sessions.add(session);
+        self.core.stats.sessions = self.core.sessions.len() as u64;
         self.core.stats.sessions_max = self.core.stats.sessions_max.max(self.core.stats.sessions);
         slot
     }
@@ -209,7 +204,7 @@ impl Shard {
             .unwrap_or(0)
             .min(config.topic_alias_maximum_outgoing);
         let uses_aliases = connect.version == ProtocolVersion::V5 && outgoing_max > 0;
-        let connection = self.core.connection_mut(conn).expect("the connection is open");
+        let connection = self.core.connections.get_mut(conn).expect("the connection is open");
         connection.session = slot;
         connection.phase = ConnectionPhase::Online;
         connection.receive_maximum = config.receive_maximum;
@@ -227,7 +222,7 @@ impl Shard {
         if config.limits_publishers() {
             connection.publish_quota = Some(Box::new(PublishQuota::full(&config, now.monotonic_ms)));
         }
-        let is_replaying = !self.core.session(slot).replays.is_empty();
+        let is_replaying = !self.core.sessions.at(slot).replays.is_empty();
         let link = self.core.link_mut(slot);
         link.conn = conn;
         link.is_v5 = connect.version == ProtocolVersion::V5;
@@ -252,9 +247,14 @@ impl Shard {
             self.granted_keep_alive(connect),
         );
         let properties = connect.properties;
-        let peer = &self.core.connection_mut(conn).expect("the connection is open").peer;
+        let peer = &self
+            .core
+            .connections
+            .get_mut(conn)
+            .expect("the connection is open")
+            .peer;
         let (address, listener) = (peer.address, peer.listener);
-        let session = self.core.session_mut(slot);
+        let session = self.core.sessions.at_mut(slot);
         session.conn = Some(conn);
         session.address = address.into();
         session.listener = Some(listener);
@@ -286,7 +286,7 @@ impl Shard {
 
     fn set_keep_alive(&mut self, now: Now, conn: ConnSlot, keep_alive_s: u16) {
         if keep_alive_s > 0 {
-            let epoch = self.core.connection_mut(conn).map_or(ConnEpoch(0), |c| c.epoch);
+            let epoch = self.core.connections.get_mut(conn).map_or(ConnEpoch(0), |c| c.epoch);
             let allowed_ms = u64::from(keep_alive_s) * 10 * self.core.config.keep_alive_percent;
             let timer = ShardTimer::KeepAlive { conn, epoch };
             self.core.wake(now, now.monotonic_ms + allowed_ms, timer);
@@ -298,7 +298,7 @@ impl Shard {
         stats.connections += 1;
         stats.connections_total += 1;
         stats.connections_max = stats.connections_max.max(stats.connections);
-        let session = self.core.session(slot);
+        let session = self.core.sessions.at(slot);
         let (connect_number, is_v5) = (session.connect_number, session.version == ProtocolVersion::V5);
         let event = ConnectionEvent::Connected {
             client_id: session.client_id.clone(),
@@ -307,7 +307,7 @@ impl Shard {
             session_present,
         };
         self.event(event);
-        let session = self.core.session(slot);
+        let session = self.core.sessions.at(slot);
         let tap_event = TapEvent::Connected {
             session_present,
             clean_start: session.clean_start,

@@ -13,7 +13,7 @@ use crate::slots::{AuthAttempt, ConnSlot};
 impl Shard {
     /// Handles the authenticator's decision about a CONNECT, an AUTH, or a re-authentication.
     pub(crate) fn authentication_decided(&mut self, now: Now, conn: ConnSlot, outcome: AuthOutcome) {
-        let Some(connection) = self.core.connection_mut(conn) else {
+        let Some(connection) = self.core.connections.get_mut(conn) else {
             return;
         };
         let phase = connection.phase;
@@ -88,7 +88,7 @@ impl Shard {
             pending.method.as_deref(),
             Some(data),
         );
-        let connection = self.core.connection_mut(conn).expect("the connection is open");
+        let connection = self.core.connections.get_mut(conn).expect("the connection is open");
         pending.is_decision_pending = false;
         connection.pending = Some(pending);
         if phase != ConnectionPhase::Online {
@@ -115,7 +115,8 @@ impl Shard {
         self.core.stats.packets_received[PacketType::Auth as usize] += 1;
         let connection = self
             .core
-            .connection_mut(conn)
+            .connections
+            .get_mut(conn)
             .expect("a packet comes from an open connection");
         if !is_expected(connection, auth) {
             // [MQTT-4.12.0-5], [MQTT-4.12.0-7]
@@ -128,7 +129,7 @@ impl Shard {
         }
         let client_id = match (&connection.pending, connection.session) {
             (Some(pending), _) => pending.client_id.clone(),
-            (None, session) => self.core.session(session).client_id.clone(),
+            (None, session) => self.core.sessions.at(session).client_id.clone(),
         };
         self.request_authentication(conn, client_id, auth);
     }
@@ -137,7 +138,7 @@ impl Shard {
     fn request_authentication(&mut self, conn: ConnSlot, client_id: Box<str>, auth: &Auth<'_>) {
         let attempt = AuthAttempt(self.numbers.next());
         let method: Option<Box<str>> = auth.properties.authentication_method().map(Into::into);
-        let connection = self.core.connection_mut(conn).expect("the connection is open");
+        let connection = self.core.connections.get_mut(conn).expect("the connection is open");
         connection.attempt = attempt;
         if connection.phase == ConnectionPhase::AwaitingAuth {
             connection.phase = ConnectionPhase::Authenticating;

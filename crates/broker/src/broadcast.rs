@@ -121,7 +121,7 @@ impl ShardCore {
         let Subscriber::Session(first) = Subscriber::from_key(entries[0].key) else {
             return audience;
         };
-        audience.is_v5 = self.link(first).is_v5;
+        audience.is_v5 = self.sessions.link(first).is_v5;
         let can_share = |entry: &SubscriptionEntry<_>| self.can_share_encoding(entry, audience.is_v5);
         if self.config.is_qos0_queued || !entries.iter().all(can_share) {
             return audience;
@@ -130,7 +130,7 @@ impl ShardCore {
             let Subscriber::Session(slot) = Subscriber::from_key(entry.key) else {
                 continue;
             };
-            let link = self.link(slot);
+            let link = self.sessions.link(slot);
             let limit = link.maximum_packet_size as usize;
             audience.maximum_packet_size = audience.maximum_packet_size.min(limit);
             audience.members.push(BroadcastRecipient {
@@ -150,7 +150,7 @@ impl ShardCore {
         if entry.value.identifier != 0 || entry.value.options.no_local {
             return false;
         }
-        let link = self.link(slot);
+        let link = self.sessions.link(slot);
         link.conn != ConnSlot::NONE
             && link.is_v5 == is_v5
             && !link.is_filtered

@@ -3,7 +3,6 @@
 use foldhash::quality::RandomState;
 
 use crate::id_table::{IdMap, hash_text};
-use crate::shard::Shard;
 use crate::slots::SessionSlot;
 
 pub struct ClientIds {
@@ -35,15 +34,12 @@ impl ClientIds {
         self.slots.remove(self.hash(client_id), |other| other == slot);
     }
 
+    /// Returns the slot of a client id. `is_equal` compares it with that of a session.
+    pub fn find(&self, client_id: &str, is_equal: impl FnMut(SessionSlot) -> bool) -> Option<SessionSlot> {
+        self.slots.find(self.hash(client_id), is_equal)
+    }
+
     fn hash(&self, client_id: &str) -> u64 {
         hash_text(&self.hashing, client_id.as_bytes())
-    }
-}
-
-impl Shard {
-    /// Returns the slot of a client's session on this shard.
-    pub(crate) fn slot_of(&self, client_id: &str) -> Option<SessionSlot> {
-        let is_equal = |slot| *self.core.session(slot).client_id == *client_id;
-        self.client_ids.slots.find(self.client_ids.hash(client_id), is_equal)
     }
 }

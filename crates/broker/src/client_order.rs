@@ -73,10 +73,11 @@ impl Shard {
         from: SessionSlot,
         limit: usize,
     ) -> (Vec<ClientView>, Option<SessionSlot>) {
-        let end = from.index().saturating_add(LOOK_MAX);
-        let slots = self.core.sessions.iter().enumerate().take(end).skip(from.index());
-        let mut found: Vec<(u64, &str, SessionSlot)> = slots
-            .filter_map(|(slot, session)| Some((SessionSlot::from_index(slot), session.as_deref()?)))
+        let sessions = &self.core.sessions;
+        let end = SessionSlot::from_index(from.index().saturating_add(LOOK_MAX)).min(sessions.end());
+        let mut found: Vec<(u64, &str, SessionSlot)> = from
+            .until(end)
+            .filter_map(|slot| Some((slot, sessions.get(slot)?)))
             .filter(|(_, session)| filter.matches(session))
             .map(|(slot, session)| (self.sorted_by(order.by, slot, session), &*session.client_id, slot))
             .filter(|(value, client_id, _)| {
@@ -96,11 +97,8 @@ impl Shard {
         found.sort_unstable_by(compare);
         let views = found
             .iter()
-            .map(|(_, _, slot)| self.view(*slot, self.core.session(*slot)));
-        (
-            views.collect(),
-            (end < self.core.sessions.len()).then(|| SessionSlot::from_index(end)),
-        )
+            .map(|(_, _, slot)| self.view(*slot, self.core.sessions.at(*slot)));
+        (views.collect(), (end < sessions.end()).then_some(end))
     }
 
     /// Returns the sort key of [`ClientOrder::place`] without building the view.
@@ -112,7 +110,7 @@ impl Shard {
             ClientSort::Subscriptions => session.subscriptions.len() as u64,
             ClientSort::Queued => (session.outgoing.queued() + session.replays.held().0) as u64,
             ClientSort::MessagesReceived => session.messages_received,
-            ClientSort::MessagesSent => self.core.link(slot).messages_sent,
+            ClientSort::MessagesSent => self.core.sessions.link(slot).messages_sent,
             ClientSort::Dropped => session.drops.as_deref().map_or(0, DropCounts::total),
         }
     }

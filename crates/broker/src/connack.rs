@@ -66,7 +66,7 @@ impl Shard {
         out: &mut Vec<u8>,
     ) -> Result<(), Rejection> {
         out.clear();
-        let connection = self.core.connection_mut(conn).expect("the connection is open");
+        let connection = self.core.connections.get_mut(conn).expect("the connection is open");
         let room = connection.maximum_packet_size as usize;
         let limit = connection.peer.maximum_packet_size;
         if connect.version == ProtocolVersion::V5 {
@@ -120,7 +120,8 @@ impl Shard {
         let mut writer = PropertyWriter::new(&mut bytes);
         let room = self
             .core
-            .connection_mut(conn)
+            .connections
+            .get_mut(conn)
             .map_or(0, |c| c.maximum_packet_size as usize);
         let is_secret = matches!(reason, ReasonCode::NotAuthorized | ReasonCode::BadUserNameOrPassword);
         // [MQTT-3.2.2-19]
@@ -152,7 +153,7 @@ impl Shard {
             reason,
             detail,
         } = rejected;
-        let Some(connection) = self.core.connection_mut(conn) else {
+        let Some(connection) = self.core.connections.get_mut(conn) else {
             return;
         };
         connection.phase = ConnectionPhase::Closing;

@@ -19,7 +19,8 @@ impl Shard {
     pub(crate) fn connect(&mut self, now: Now, conn: ConnSlot, connect: &Connect<'_>, bytes: &[u8]) {
         let connection = self
             .core
-            .connection_mut(conn)
+            .connections
+            .get_mut(conn)
             .expect("a packet comes from an open connection");
         connection.version = connect.version;
         connection.last_packet_ms = now.monotonic_ms;
@@ -83,7 +84,8 @@ impl Shard {
         let attempt = AuthAttempt(self.numbers.next());
         let connection = self
             .core
-            .connection_mut(conn)
+            .connections
+            .get_mut(conn)
             .expect("a packet comes from an open connection");
         connection.phase = ConnectionPhase::Authenticating;
         connection.attempt = attempt;
@@ -152,7 +154,8 @@ impl Shard {
     fn credentials(&mut self, conn: ConnSlot, connect: &Connect<'_>, client_id: &str) -> ConnectCredentials {
         let peer = &mut self
             .core
-            .connection_mut(conn)
+            .connections
+            .get_mut(conn)
             .expect("a packet comes from an open connection")
             .peer;
         ConnectCredentials {
@@ -172,7 +175,9 @@ impl Shard {
     fn assign_client_id(&mut self) -> Box<str> {
         loop {
             let id = format!("auto-{:016X}{:04X}", self.next_random(), self.next_random() as u16);
-            if Shard::home_shard(&id, self.core.shards) == Some(self.core.id) && self.slot_of(&id).is_none() {
+            if Shard::home_shard(&id, self.core.shards) == Some(self.core.id)
+                && self.core.sessions.slot_of(&id).is_none()
+            {
                 return id.into();
             }
         }
@@ -193,7 +198,11 @@ impl Shard {
         };
         match version {
             Some(version) => {
-                self.core.connection_mut(conn).expect("the connection is open").version = version;
+                self.core
+                    .connections
+                    .get_mut(conn)
+                    .expect("the connection is open")
+                    .version = version;
                 self.reject_connect(now, conn, rejected);
             }
             None => self.close_rejected(now, conn, rejected),

@@ -17,7 +17,7 @@ use mqtt::QoS;
 
 use crate::broadcast::Broadcast;
 use crate::config::ShardConfig;
-use crate::connection::Connection;
+use crate::connections::Connections;
 use crate::durable::journaling::RecordFields;
 use crate::durable::pending_records::PendingRecords;
 use crate::durable::record::Seq;
@@ -26,9 +26,9 @@ use crate::mail::SessionRef;
 use crate::message::Publication;
 use crate::outbox::Outbox;
 use crate::outgoing::{Delivery, DeliveryTag, GroupRef};
-use crate::session::Session;
+use crate::sessions::Sessions;
 use crate::shard::hash;
-use crate::slots::{ConnSlot, SessionEpoch, SessionSlot};
+use crate::slots::{ConnSlot, SessionSlot};
 use crate::stats::ShardStats;
 use crate::tap_state::TapState;
 use crate::timer::TimerWheel;
@@ -43,11 +43,9 @@ pub struct ShardCore {
     pub shards: u16,
     pub config: Arc<ShardConfig>,
     pub outbox: Outbox,
-    pub sessions: Vec<Option<Box<Session>>>,
-    /// Parallel to `sessions`: the fields that delivery reads first.
-    pub(crate) links: Vec<SessionLink>,
+    pub sessions: Sessions,
     pub broadcast: Broadcast,
-    pub connections: Vec<Option<Box<Connection>>>,
+    pub connections: Connections,
     pub stats: ShardStats,
     pub effects: Vec<Effect>,
     pub timers: TimerWheel<ShardTimer>,
@@ -101,10 +99,9 @@ impl ShardCore {
             shards,
             config,
             outbox: Outbox::default(),
-            sessions: Vec::new(),
-            links: Vec::new(),
+            sessions: Sessions::default(),
             broadcast: Broadcast::default(),
-            connections: Vec::new(),
+            connections: Connections::default(),
             stats: ShardStats::default(),
             effects: Vec::new(),
             timers: TimerWheel::new(now.monotonic_ms),
@@ -118,30 +115,6 @@ impl ShardCore {
         }
     }
 
-    pub fn session(&self, slot: SessionSlot) -> &Session {
-        self.sessions[slot.index()]
-            .as_ref()
-            .expect("subscriptions, timers and connections refer to live sessions only")
-    }
-
-    pub fn session_mut(&mut self, slot: SessionSlot) -> &mut Session {
-        self.sessions[slot.index()]
-            .as_mut()
-            .expect("subscriptions, timers and connections refer to live sessions only")
-    }
-
-    /// Returns the session in a slot if it has this epoch.
-    pub fn live_session(&mut self, slot: SessionSlot, epoch: SessionEpoch) -> Option<&mut Session> {
-        self.sessions
-            .get_mut(slot.index())?
-            .as_deref_mut()
-            .filter(|s| s.epoch == epoch)
-    }
-
-    pub fn connection_mut(&mut self, conn: ConnSlot) -> Option<&mut Connection> {
-        self.connections.get_mut(conn.index())?.as_deref_mut()
-    }
-
     /// Delivers a message to one session.
     pub fn deliver(
         &mut self,
@@ -151,15 +124,17 @@ impl ShardCore {
         terms: DeliveryOptions<'_>,
         forms: &mut EncodedForms,
     ) -> DeliverResult {
-        let link = self.links[slot.index()];
-        if self.home_filter.is_some() && terms.group.is_none() && !self.is_selected_home(&self.session(slot).client_id)
+        let link = self.sessions.link(slot);
+        if self.home_filter.is_some()
+            && terms.group.is_none()
+            && !self.is_selected_home(&self.sessions.at(slot).client_id)
         {
             return DeliverResult::Queued;
         }
         if link.is_filtered && !self.can_receive(slot, p.topic) {
             return self.drop_delivery(now, slot, DropReason::NotAuthorizedToReceive, p, terms);
         }
-        if link.is_replaying && terms.group.is_none() && self.session(slot).replays.must_wait(p.topic) {
+        if link.is_replaying && terms.group.is_none() && self.sessions.at(slot).replays.must_wait(p.topic) {
             return self.hold_for_replay(now, slot, p, terms, forms);
         }
         self.deliver_now(now, slot, p, terms, forms)
@@ -180,13 +155,13 @@ impl ShardCore {
         terms: DeliveryOptions<'_>,
         forms: &mut EncodedForms,
     ) -> DeliverResult {
-        let link = self.links[slot.index()];
+        let link = self.sessions.link(slot);
         if terms.qos == QoS::AtMostOnce {
             return self.deliver_qos0(now, slot, p, terms, forms);
         }
         if link.conn != ConnSlot::NONE {
             let is_open = self.can_queue_live(link.conn) && !self.must_wait_for_commit(link, terms);
-            let session = self.session(slot);
+            let session = self.sessions.at(slot);
             let out = &session.outgoing;
             if is_open
                 && out.is_idle()
@@ -196,7 +171,7 @@ impl ShardCore {
                 let outgoing = OutgoingPublish {
                     p,
                     terms,
-                    seq: self.session_mut(slot).outgoing.next_seq(),
+                    seq: self.sessions.at_mut(slot).outgoing.next_seq(),
                 };
                 let delivered = self.send_new(now, slot, outgoing, forms);
                 if delivered == DeliverResult::Sent {
@@ -204,7 +179,7 @@ impl ShardCore {
                 }
                 return delivered;
             }
-        } else if self.session(slot).expiry_s == 0 {
+        } else if self.sessions.at(slot).expiry_s == 0 {
             return self.drop_delivery(now, slot, DropReason::SessionEnded, p, terms);
         }
         let delivery = Delivery {
@@ -241,7 +216,8 @@ impl ShardCore {
         let bytes = delivery.stored_bytes() as u64;
         let (max_messages, max_bytes) = (self.config.queued_messages_max, self.config.queued_bytes_max);
         if self
-            .session_mut(slot)
+            .sessions
+            .at_mut(slot)
             .replays
             .hold(delivery, max_messages, max_bytes)
             .is_err()
@@ -263,7 +239,7 @@ impl ShardCore {
         // Another message may be in the middle of routing. Its recipients must not be mixed with those of these
         // messages.
         let others = self.ledger.as_mut().map(|ledger| std::mem::take(&mut ledger.targets));
-        for delivery in self.session_mut(slot).replays.release() {
+        for delivery in self.sessions.at_mut(slot).replays.release() {
             self.stats.queued_messages -= 1;
             self.stats.queued_bytes -= delivery.stored_bytes() as u64;
             if delivery.message.is_expired(now) {
@@ -291,7 +267,8 @@ impl ShardCore {
     }
 
     fn can_receive(&self, slot: SessionSlot, topic: &str) -> bool {
-        self.session(slot)
+        self.sessions
+            .at(slot)
             .access
             .as_ref()
             .is_none_or(|access| access.can_receive(topic))
@@ -305,8 +282,10 @@ impl ShardCore {
         terms: DeliveryOptions<'_>,
         forms: &mut EncodedForms,
     ) -> DeliverResult {
-        let link = self.links[slot.index()];
-        if link.conn == ConnSlot::NONE || (self.config.is_qos0_queued && self.session(slot).outgoing.queued_qos0 > 0) {
+        let link = self.sessions.link(slot);
+        if link.conn == ConnSlot::NONE
+            || (self.config.is_qos0_queued && self.sessions.at(slot).outgoing.queued_qos0 > 0)
+        {
             return self.queue_qos0(now, slot, p, terms, forms);
         }
         if !self.can_queue_live(link.conn) {
@@ -325,7 +304,7 @@ impl ShardCore {
         terms: DeliveryOptions<'_>,
         forms: &mut EncodedForms,
     ) -> DeliverResult {
-        let link = self.links[slot.index()];
+        let link = self.sessions.link(slot);
         if link.is_filtered && !self.can_receive(slot, p.topic) {
             return self.drop_delivery(now, slot, DropReason::NotAuthorizedToReceive, p, terms);
         }
@@ -343,7 +322,7 @@ impl ShardCore {
         terms: DeliveryOptions<'_>,
         forms: &mut EncodedForms,
     ) -> DeliverResult {
-        let is_lost = self.links[slot.index()].conn == ConnSlot::NONE && self.session(slot).expiry_s == 0;
+        let is_lost = self.sessions.link(slot).conn == ConnSlot::NONE && self.sessions.at(slot).expiry_s == 0;
         if !self.config.is_qos0_queued || is_lost {
             return self.drop_delivery(now, slot, DropReason::OfflineQoS0, p, terms);
         }
@@ -408,7 +387,7 @@ impl ShardCore {
     #[cold]
     pub fn dropped(&mut self, now: Now, slot: SessionSlot, reason: DropReason) -> DeliverResult {
         self.stats.drop_message(reason);
-        let session = self.session_mut(slot);
+        let session = self.sessions.at_mut(slot);
         if session.count_drop(reason, now.monotonic_ms) {
             let client_id = session.client_id.clone();
             self.effects

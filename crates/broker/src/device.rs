@@ -84,7 +84,7 @@ impl Shard {
     }
 
     pub(crate) fn device_of(&self, slot: SessionSlot) -> Option<DeviceKey> {
-        self.core.sessions.get(slot.index())?.as_deref()?.device()
+        self.core.sessions.get(slot)?.device()
     }
 
     /// Returns whether reading from a device must stop because the tap is full. MQTT 5 devices get a reason code
@@ -100,7 +100,7 @@ impl Shard {
         device: DeviceKey,
         publish: &Publish<'_>,
     ) -> (ReasonCode, PendingCommits) {
-        let session = self.core.session_mut(slot);
+        let session = self.core.sessions.at_mut(slot);
         let is_v5 = session.version == ProtocolVersion::V5;
         session.messages_received += 1;
         session.bytes_received += publish.payload.len() as u64;
@@ -136,7 +136,7 @@ impl Shard {
                 self.reject(now, slot, DropReason::NotAuthorizedToPublish, reason)
             }
             Some(DeviceMessageResult::Disconnect { reason, detail }) => {
-                let conn = self.core.session(slot).conn;
+                let conn = self.core.sessions.at(slot).conn;
                 let rejected = self.reject(now, slot, DropReason::OverLimit, reason);
                 if let Some(conn) = conn {
                     self.end_connection(now, conn, DisconnectReason::QuotaExceeded, reason, detail);
@@ -192,7 +192,12 @@ impl Shard {
     /// Sends a message to a device. Returns false if the device is not connected to this shard or the message is
     /// dropped.
     pub fn send_to_device(&mut self, now: Now, client_id: &str, topic: &str, payload: &[u8], qos: QoS) -> bool {
-        let Some(slot) = self.slot_of(client_id).filter(|slot| self.device_of(*slot).is_some()) else {
+        let Some(slot) = self
+            .core
+            .sessions
+            .slot_of(client_id)
+            .filter(|slot| self.device_of(*slot).is_some())
+        else {
             return false;
         };
         let p = Publication {
@@ -211,8 +216,12 @@ impl Shard {
 
     /// Returns the backlog of a device; `None` if it is not connected to this shard.
     pub fn device_backlog(&self, client_id: &str) -> Option<DeviceBacklog> {
-        let slot = self.slot_of(client_id).filter(|slot| self.device_of(*slot).is_some())?;
-        let session = self.core.session(slot);
+        let slot = self
+            .core
+            .sessions
+            .slot_of(client_id)
+            .filter(|slot| self.device_of(*slot).is_some())?;
+        let session = self.core.sessions.at(slot);
         let out = &session.outgoing;
         let in_flight = out.inflight.iter().filter_map(|message| message.delivery.as_ref());
         Some(DeviceBacklog {
@@ -223,10 +232,15 @@ impl Shard {
 
     /// Closes the connection of a device. Returns false if it is not connected to this shard.
     pub fn close_device(&mut self, now: Now, client_id: &str, detail: &str) -> bool {
-        let Some(slot) = self.slot_of(client_id).filter(|slot| self.device_of(*slot).is_some()) else {
+        let Some(slot) = self
+            .core
+            .sessions
+            .slot_of(client_id)
+            .filter(|slot| self.device_of(*slot).is_some())
+        else {
             return false;
         };
-        let Some(conn) = self.core.session(slot).conn else {
+        let Some(conn) = self.core.sessions.at(slot).conn else {
             return false;
         };
         let reason = ReasonCode::AdministrativeAction;
@@ -243,7 +257,7 @@ impl ShardCore {
 
     /// Reports an event of a device to the tap. Does nothing for other sessions.
     pub fn tap_device(&mut self, now: Now, slot: SessionSlot, what: DeviceConnectionEvent) {
-        let session = self.sessions.get(slot.index()).and_then(Option::as_deref);
+        let session = self.sessions.get(slot);
         let Some(device) = session.and_then(Session::device) else {
             return;
         };
@@ -254,7 +268,7 @@ impl ShardCore {
 
     /// Reports to the tap that a device has acknowledged a message. Does nothing for other sessions.
     pub fn tap_device_acked(&mut self, now: Now, slot: SessionSlot, delivery: &Delivery) {
-        let session = self.sessions.get(slot.index()).and_then(Option::as_deref);
+        let session = self.sessions.get(slot);
         let Some(device) = session.and_then(Session::device) else {
             return;
         };

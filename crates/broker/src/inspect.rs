@@ -173,13 +173,11 @@ impl Shard {
         limit: usize,
     ) -> (Vec<ClientView>, Option<SessionSlot>) {
         let mut found = Vec::new();
-        let sessions = self.core.sessions.iter().enumerate().skip(from.index());
-        for (looked, (index, session)) in sessions.enumerate() {
-            let slot = SessionSlot::from_index(index);
+        for (looked, slot) in from.until(self.core.sessions.end()).enumerate() {
             if found.len() == limit || looked == LOOK_MAX {
                 return (found, Some(slot));
             }
-            if let Some(session) = session.as_deref().filter(|s| filter.matches(s)) {
+            if let Some(session) = self.core.sessions.get(slot).filter(|s| filter.matches(s)) {
                 found.push(self.view(slot, session));
             }
         }
@@ -187,16 +185,14 @@ impl Shard {
     }
 
     pub fn client(&self, client_id: &str) -> Option<ClientView> {
-        let slot = self.slot_of(client_id)?;
-        Some(self.view(slot, self.core.session(slot)))
+        let slot = self.core.sessions.slot_of(client_id)?;
+        Some(self.view(slot, self.core.sessions.at(slot)))
     }
 
     pub fn client_details(&self, client_id: &str, payload_max: usize) -> Option<InspectedClient> {
-        let slot = self.slot_of(client_id)?;
-        let session = self.core.session(slot);
-        let connection = session
-            .conn
-            .and_then(|conn| self.core.connections[conn.index()].as_deref());
+        let slot = self.core.sessions.slot_of(client_id)?;
+        let session = self.core.sessions.at(slot);
+        let connection = session.conn.and_then(|conn| self.core.connections.get(conn));
         let will = session.will.as_deref();
         let will = will.map(|will| WillView {
             topic: will.topic.to_string(),
@@ -221,10 +217,8 @@ impl Shard {
     }
 
     pub(crate) fn view(&self, slot: SessionSlot, session: &Session) -> ClientView {
-        let link = self.core.link(slot);
-        let connection = session
-            .conn
-            .and_then(|conn| self.core.connections[conn.index()].as_deref());
+        let link = self.core.sessions.link(slot);
+        let connection = session.conn.and_then(|conn| self.core.connections.get(conn));
         let drops = session.drops.as_deref();
         let (held, held_bytes) = session.replays.held();
         ClientView {
@@ -261,8 +255,8 @@ impl Shard {
     }
 
     pub fn subscriptions_of(&self, client_id: &str) -> Option<Vec<SubscriptionView>> {
-        let slot = self.slot_of(client_id)?;
-        let session = self.core.session(slot);
+        let slot = self.core.sessions.slot_of(client_id)?;
+        let session = self.core.sessions.at(slot);
         let view = |(filter, s): (&str, &crate::session::Subscription)| SubscriptionView {
             client_id: client_id.to_owned(),
             filter: filter.to_owned(),
@@ -280,11 +274,11 @@ impl Shard {
         limit: usize,
     ) -> (Vec<SubscriptionView>, Option<SessionSlot>) {
         let mut found = Vec::new();
-        for (looked, slot) in from.until(self.core.end_slot()).enumerate() {
+        for (looked, slot) in from.until(self.core.sessions.end()).enumerate() {
             if found.len() >= limit || looked == LOOK_MAX {
                 return (found, Some(slot));
             }
-            let Some(session) = self.core.sessions[slot.index()].as_deref() else {
+            let Some(session) = self.core.sessions.get(slot) else {
                 continue;
             };
             for (filter, s) in session.subscriptions.iter() {
@@ -337,7 +331,7 @@ impl Shard {
             let SessionRef {
                 session: slot, epoch, ..
             } = member.session;
-            let session = self.core.sessions.get(slot.index())?.as_deref()?;
+            let session = self.core.sessions.get(slot)?;
             (session.epoch == epoch).then(|| (*member, self.view(slot, session)))
         };
         members.iter().filter_map(view).collect()
@@ -393,7 +387,7 @@ impl Shard {
         filter: &str,
         options: SubscriptionOptions,
     ) -> Option<ReasonCode> {
-        let slot = self.slot_of(client_id)?;
+        let slot = self.core.sessions.slot_of(client_id)?;
         let reason = self
             .subscribe_filter(
                 now,
@@ -410,13 +404,13 @@ impl Shard {
     /// Unsubscribes a client. Returns false if there was no such subscription, and `None` if the client is not on this
     /// shard.
     pub fn unsubscribe_client(&mut self, client_id: &str, filter: &str) -> Option<bool> {
-        let slot = self.slot_of(client_id)?;
+        let slot = self.core.sessions.slot_of(client_id)?;
         Some(self.unsubscribe_filter(slot, filter))
     }
 
     /// Returns the connection of a client, for the driver.
     pub fn connection_of(&self, client_id: &str) -> Option<ConnSlot> {
-        self.core.session(self.slot_of(client_id)?).conn
+        self.core.sessions.at(self.core.sessions.slot_of(client_id)?).conn
     }
 }
 

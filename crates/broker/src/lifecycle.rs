@@ -60,7 +60,7 @@ impl<'a> ConnectionEnd<'a> {
 impl Shard {
     /// Handles a protocol violation: sends DISCONNECT to an MQTT 5 client and closes the connection [MQTT-4.13.1-1].
     pub(crate) fn protocol_error(&mut self, now: Now, conn: ConnSlot, code: ReasonCode, detail: &str) {
-        let Some(connection) = self.core.connection_mut(conn) else {
+        let Some(connection) = self.core.connections.get_mut(conn) else {
             return;
         };
         if connection.phase != ConnectionPhase::Online {
@@ -104,7 +104,7 @@ impl Shard {
     }
 
     pub(crate) fn end_connection_as(&mut self, now: Now, conn: ConnSlot, ending: ConnectionEnd<'_>) {
-        let Some(connection) = self.core.connection_mut(conn) else {
+        let Some(connection) = self.core.connections.get_mut(conn) else {
             return;
         };
         if connection.phase == ConnectionPhase::Closing {
@@ -117,7 +117,7 @@ impl Shard {
             self.send_disconnect(conn, code, ending.detail);
         }
         self.detach(now, conn, ending);
-        if let Some(connection) = self.core.connection_mut(conn) {
+        if let Some(connection) = self.core.connections.get_mut(conn) {
             connection.phase = ConnectionPhase::Closing;
         }
         self.core.effects.push(Effect::Close {
@@ -127,11 +127,15 @@ impl Shard {
     }
 
     fn send_disconnect(&mut self, conn: ConnSlot, code: ReasonCode, detail: &str) {
-        let slot = self.core.connection_mut(conn).map_or(SessionSlot::NONE, |c| c.session);
+        let slot = self
+            .core
+            .connections
+            .get_mut(conn)
+            .map_or(SessionSlot::NONE, |c| c.session);
         let link = if slot == SessionSlot::NONE {
             SessionLink::default()
         } else {
-            self.core.link(slot)
+            self.core.sessions.link(slot)
         };
         let mut bytes = Vec::new();
         let mut writer = PropertyWriter::new(&mut bytes);
@@ -158,7 +162,7 @@ impl Shard {
         disconnect: &Disconnect<'_>,
     ) {
         self.core.stats.packets_received[PacketType::Disconnect as usize] += 1;
-        let Some(session) = self.core.sessions.get_mut(slot.index()).and_then(Option::as_deref_mut) else {
+        let Some(session) = self.core.sessions.get_mut(slot) else {
             // The client disconnected during an enhanced authentication.
             let rejected = RejectedConnect {
                 client_id: "",
@@ -191,7 +195,7 @@ impl Shard {
             properties: disconnect.properties,
         };
         self.detach(now, conn, ending);
-        if let Some(connection) = self.core.connection_mut(conn) {
+        if let Some(connection) = self.core.connections.get_mut(conn) {
             connection.phase = ConnectionPhase::Closing;
         }
         self.core.effects.push(Effect::Close {
@@ -205,7 +209,7 @@ impl Shard {
     pub(crate) fn detach(&mut self, now: Now, conn: ConnSlot, ending: ConnectionEnd<'_>) {
         let ConnectionEnd { reason, detail, .. } = ending;
         self.core.trace_leaving(conn);
-        let Some(connection) = self.core.connection_mut(conn) else {
+        let Some(connection) = self.core.connections.get_mut(conn) else {
             return;
         };
         let slot = std::mem::replace(&mut connection.session, SessionSlot::NONE);
@@ -217,7 +221,7 @@ impl Shard {
         self.core.stats.connections -= 1;
         self.core.stats.disconnects[reason as usize] += 1;
         self.core.link_mut(slot).conn = ConnSlot::NONE;
-        let session = self.core.session_mut(slot);
+        let session = self.core.sessions.at_mut(slot);
         session.conn = None;
         session.disconnected_at_ms = now.unix_ms;
         session.left_at_ms = now.monotonic_ms;
@@ -230,7 +234,7 @@ impl Shard {
         }
         let expiry_s = session.expiry_s;
         self.core.release(now, slot);
-        let session = self.core.session(slot);
+        let session = self.core.sessions.at(slot);
         let event = ConnectionEvent::Disconnected {
             client_id: session.client_id.clone(),
             address: session.address.get(),
@@ -243,7 +247,7 @@ impl Shard {
             code: ending.code,
             is_discarded: ending.is_discarded,
             detail,
-            connected_at_ms: self.core.session(slot).connected_at_ms,
+            connected_at_ms: self.core.sessions.at(slot).connected_at_ms,
             properties: ending.properties.as_bytes(),
         };
         self.core.tap_session(now, slot, TapEventMask::DISCONNECTED, &tap_event);
@@ -259,7 +263,7 @@ impl Shard {
 
     /// Ends a session whose expiry interval has passed, or starts a timer [MQTT-3.1.2-23].
     pub(crate) fn expiry_after_disconnect(&mut self, now: Now, slot: SessionSlot) {
-        let session = self.core.session(slot);
+        let session = self.core.sessions.at(slot);
         let connect_number = session.connect_number;
         match session.expires_at_ms() {
             None => {}
@@ -278,7 +282,7 @@ impl Shard {
 
     /// Publishes the will, or starts a timer for its delay [MQTT-3.1.2-8].
     pub(crate) fn will_after_disconnect(&mut self, now: Now, slot: SessionSlot) {
-        let session = self.core.session(slot);
+        let session = self.core.sessions.at(slot);
         let connect_number = session.connect_number;
         match session.will_due_ms() {
             None => {}
@@ -295,11 +299,11 @@ impl Shard {
 
     /// Publishes the will with the access rules of the session, at most once [MQTT-3.1.2-10].
     fn publish_will(&mut self, now: Now, slot: SessionSlot) {
-        let Some(will) = self.core.session_mut(slot).will.take() else {
+        let Some(will) = self.core.sessions.at_mut(slot).will.take() else {
             return;
         };
         self.record_will_published(slot);
-        let session = self.core.session(slot);
+        let session = self.core.sessions.at(slot);
         let is_allowed = session
             .access
             .as_ref()
@@ -350,7 +354,8 @@ impl Shard {
         self.publish_will(now, slot);
         self.record_session_ended(slot);
         self.core.tap_undelivered(now, slot);
-        let Some(session) = self.core.sessions[slot.index()].take() else {
+        self.core.invalidate_recipients();
+        let Some(session) = self.core.sessions.remove(slot) else {
             return;
         };
         let out = &session.outgoing;
@@ -360,10 +365,7 @@ impl Shard {
         stats.queued_messages -= out.queued() as u64;
         stats.queued_bytes -= out.queued_bytes as u64;
         stats.inflight_messages -= out.unacknowledged() as u64;
-        self.client_ids.remove(&session.client_id, slot);
-        self.core.stats.sessions = self.client_ids.len() as u64;
-        self.core.link_mut(slot).conn = ConnSlot::NONE;
-        self.free_sessions.push(slot);
+        self.core.stats.sessions = self.core.sessions.len() as u64;
         self.event(ConnectionEvent::SessionEnded {
             client_id: session.client_id,
             detail,
@@ -399,8 +401,9 @@ impl Shard {
 
     /// Returns whether the session has not been connected since the timer was set.
     fn is_offline(&self, slot: SessionSlot, connect_number: ConnectNumber) -> bool {
-        self.core.sessions[slot.index()]
-            .as_ref()
+        self.core
+            .sessions
+            .get(slot)
             .is_some_and(|s| s.connect_number == connect_number && s.conn.is_none())
     }
 
@@ -409,7 +412,8 @@ impl Shard {
     fn check_keep_alive(&mut self, now: Now, conn: ConnSlot, epoch: ConnEpoch) {
         let Some(connection) = self
             .core
-            .connection_mut(conn)
+            .connections
+            .get_mut(conn)
             .filter(|c| c.epoch == epoch && c.phase == ConnectionPhase::Online)
         else {
             return;
@@ -421,7 +425,7 @@ impl Shard {
         if is_over_quota || is_held || self.is_slow_reader(conn) {
             last_ms = now.monotonic_ms;
         }
-        let keep_alive_s = u64::from(self.core.session(slot).keep_alive_s);
+        let keep_alive_s = u64::from(self.core.sessions.at(slot).keep_alive_s);
         let deadline = last_ms + keep_alive_s * 10 * self.core.config.keep_alive_percent;
         if deadline > now.monotonic_ms {
             let timer = ShardTimer::KeepAlive { conn, epoch };
@@ -450,15 +454,15 @@ impl Shard {
         let Some(retry_ms) = self.core.config.retry_interval_ms else {
             return;
         };
-        let Some(session) = self.core.sessions[slot.index()].as_deref() else {
+        let Some(session) = self.core.sessions.get(slot) else {
             return;
         };
         if session.connect_number != connect_number || session.conn.is_none() {
             return;
         }
-        let link = self.core.link(slot);
+        let link = self.core.sessions.link(slot);
         for at in 0..session.outgoing.sent {
-            let Some(entry) = self.core.session(slot).outgoing.inflight.get(at) else {
+            let Some(entry) = self.core.sessions.at(slot).outgoing.inflight.get(at) else {
                 break;
             };
             let (id, delivery) = (entry.id(), entry.delivery.clone());
@@ -478,11 +482,11 @@ impl Shard {
 
     /// Disconnects a client on behalf of an operator. Returns false if there is no such session.
     pub fn kick(&mut self, now: Now, client_id: &str, end_session: bool) -> bool {
-        let Some(slot) = self.slot_of(client_id) else {
+        let Some(slot) = self.core.sessions.slot_of(client_id) else {
             return false;
         };
-        let epoch = self.core.session(slot).epoch;
-        if let Some(conn) = self.core.session(slot).conn {
+        let epoch = self.core.sessions.at(slot).epoch;
+        if let Some(conn) = self.core.sessions.at(slot).conn {
             self.end_connection(
                 now,
                 conn,
@@ -491,7 +495,7 @@ impl Shard {
                 "disconnected by an operator",
             );
         }
-        if end_session && self.core.live_session(slot, epoch).is_some() {
+        if end_session && self.core.sessions.live(slot, epoch).is_some() {
             self.end_session(now, slot, "ended by an operator");
         }
         true
@@ -545,16 +549,16 @@ impl Shard {
         publishes_will: bool,
         is_meant: impl Fn(&Session) -> bool,
     ) -> Option<SessionSlot> {
-        let end = self.core.end_slot();
+        let end = self.core.sessions.end();
         let until = SessionSlot(from.0.saturating_add(LOOK_MAX as u32)).min(end);
         for slot in from.until(until) {
-            let Some(session) = self.core.sessions[slot.index()].as_deref() else {
+            let Some(session) = self.core.sessions.get(slot) else {
                 continue;
             };
             if let Some(conn) = session.conn
                 && is_meant(session)
             {
-                if !publishes_will && self.core.session_mut(slot).will.take().is_some() {
+                if !publishes_will && self.core.sessions.at_mut(slot).will.take().is_some() {
                     // Recovery must not publish it either.
                     self.record_will_published(slot);
                 }
@@ -572,17 +576,17 @@ impl Shard {
 
     /// Applies changed access rules to every session.
     pub fn access_changed(&mut self) {
-        for slot in SessionSlot::FIRST.until(self.core.end_slot()) {
-            let Some(session) = self.core.sessions[slot.index()].as_deref() else {
+        for slot in SessionSlot::FIRST.until(self.core.sessions.end()) {
+            let Some(session) = self.core.sessions.get(slot) else {
                 continue;
             };
             if session.device().is_some() {
                 continue;
             }
             let access = self.access.session(&session.identity());
-            self.core.session_mut(slot).access = access;
+            self.core.sessions.at_mut(slot).access = access;
             self.recheck_subscriptions(slot);
-            if let Some(conn) = self.core.session(slot).conn {
+            if let Some(conn) = self.core.sessions.at(slot).conn {
                 // A replay whose subscription was removed may have held messages.
                 self.core.continue_later(conn, slot);
             }

@@ -99,7 +99,7 @@ impl Shard {
                 subscription,
             } => {
                 let MemberSubscription { group, maximum_qos, .. } = subscription;
-                let is_online = self.core.live_session(session, epoch).map(|s| s.conn.is_some());
+                let is_online = self.core.sessions.live(session, epoch).map(|s| s.conn.is_some());
                 let needs_ack = granted(p.qos, maximum_qos) != QoS::AtMostOnce;
                 let has_space = !needs_ack || is_online.is_some() && self.core.has_space(session, p.stored_bytes());
                 if is_online == Some(true) && !has_space {
@@ -107,7 +107,7 @@ impl Shard {
                 } else if is_online == Some(true) {
                     let mut forms = EncodedForms::default();
                     let group_retains = self.core.group_retains(session, granted(p.qos, maximum_qos), group.key);
-                    if !self.core.link(session).is_durable && needs_ack && !group_retains {
+                    if !self.core.sessions.link(session).is_durable && needs_ack && !group_retains {
                         self.record_group_dropped(group.key, p.place);
                     }
                     let delivered = self.deliver_member(now, session, p, subscription, &mut forms);

@@ -100,9 +100,10 @@ impl Shard {
     ) {
         let is_quota_used_up = self
             .core
-            .connection_mut(conn)
+            .connections
+            .get_mut(conn)
             .is_none_or(|c| c.open_exactly_once >= c.receive_maximum);
-        let session = self.core.session_mut(slot);
+        let session = self.core.sessions.at_mut(slot);
         if session.received.contains(id.get()) {
             // A duplicate gets the same answer and is not delivered again.
             let mut commits = PendingCommits::for_journal(session.key.0 != 0);
@@ -119,8 +120,8 @@ impl Shard {
         }
         let (reason, commits) = self.authorize_and_route(now, slot, publish);
         if !reason.is_error() {
-            self.core.session_mut(slot).received.insert(id.get());
-            if let Some(connection) = self.core.connection_mut(conn) {
+            self.core.sessions.at_mut(slot).received.insert(id.get());
+            if let Some(connection) = self.core.connections.get_mut(conn) {
                 connection.open_exactly_once = connection.open_exactly_once.saturating_add(1);
             }
             if let Some(receipt) = commits.tap {
@@ -134,7 +135,7 @@ impl Shard {
     fn open_id(&self, slot: SessionSlot, id: PacketId) -> OpenId {
         OpenId {
             session: slot,
-            epoch: self.core.session(slot).epoch,
+            epoch: self.core.sessions.at(slot).epoch,
             id: id.get(),
         }
     }
@@ -168,7 +169,7 @@ impl Shard {
         if !config.allows_characters(topic) {
             return self.reject(now, slot, DropReason::TopicInvalid, ReasonCode::TopicNameInvalid);
         }
-        let session = self.core.session_mut(slot);
+        let session = self.core.sessions.at_mut(slot);
         session.messages_received += 1;
         session.bytes_received += publish.payload.len() as u64;
         let is_allowed = !topic.starts_with('$') || !is_reserved(topic);
@@ -191,7 +192,7 @@ impl Shard {
         {
             return self.reject(now, slot, DropReason::JournalFull, ReasonCode::QuotaExceeded);
         }
-        let publisher_hash = hash(&self.core.session(slot).client_id) as u32;
+        let publisher_hash = hash(&self.core.sessions.at(slot).client_id) as u32;
         let mut forwarded = Vec::new();
         let properties = if publish.properties.is_forwarded_whole() {
             publish.properties.as_bytes()
@@ -213,7 +214,7 @@ impl Shard {
             expires_at_ms: self.expiry_deadline(now, publish.properties.message_expiry_interval()),
             origin: MessageOrigin {
                 shard: self.core.id,
-                epoch: self.core.session(slot).epoch,
+                epoch: self.core.sessions.at(slot).epoch,
             },
             publisher_hash,
             place: RecordLocation::NONE,
@@ -224,7 +225,7 @@ impl Shard {
         }
         self.core.stats.messages_received[publish.qos as usize] += 1;
         self.core.stats.publish_bytes_received += publish.payload.len() as u64;
-        let key = self.core.session(slot).key;
+        let key = self.core.sessions.at(slot).key;
         let publisher = match (publish.qos, publish.packet_id) {
             (QoS::ExactlyOnce, Some(id)) if key.0 != 0 => Some((key, id.get())),
             _ => None,
@@ -352,7 +353,8 @@ impl Shard {
         };
         let connection = self
             .core
-            .connection_mut(conn)
+            .connections
+            .get_mut(conn)
             .expect("a packet comes from an open connection");
         if alias == 0 || alias > connection.topic_alias_maximum {
             // [MQTT-3.3.2-8], [MQTT-3.3.2-9]
@@ -386,7 +388,7 @@ impl Shard {
     /// Sends an acknowledgement. Success takes four bytes in every version. A failure has a reason code in MQTT 5;
     /// before that it looks like success [MQTT-3.3.5-2].
     pub(crate) fn acknowledge(&mut self, conn: ConnSlot, kind: PacketType, id: PacketId, reason: ReasonCode) {
-        let Some(connection) = self.core.connection_mut(conn) else {
+        let Some(connection) = self.core.connections.get_mut(conn) else {
             return;
         };
         if reason == ReasonCode::Success || connection.version != ProtocolVersion::V5 {
@@ -396,11 +398,10 @@ impl Shard {
         let wants_text = self
             .core
             .sessions
-            .get(slot.index())
-            .and_then(Option::as_ref)
+            .get(slot)
             .is_some_and(|s| s.wants_problem_information);
         let mut bytes = Vec::new();
-        if wants_text && reason.is_error() && self.core.link(slot).maximum_packet_size > 256 {
+        if wants_text && reason.is_error() && self.core.sessions.link(slot).maximum_packet_size > 256 {
             PropertyWriter::new(&mut bytes).put(Property::ReasonString(reason.name()));
         }
         let ack = Ack {
@@ -419,7 +420,7 @@ impl Shard {
 
     pub(crate) fn puback(&mut self, now: Now, slot: SessionSlot, ack: &Ack<'_>) {
         self.core.stats.packets_received[PacketType::PubAck as usize] += 1;
-        let out = &mut self.core.session_mut(slot).outgoing;
+        let out = &mut self.core.sessions.at_mut(slot).outgoing;
         let seq = out.seq_of(ack.packet_id);
         let result = out.puback(ack.packet_id);
         self.tap_client_ack(now, slot, &result, ack);
@@ -428,7 +429,7 @@ impl Shard {
 
     pub(crate) fn pubrec(&mut self, now: Now, conn: ConnSlot, slot: SessionSlot, ack: &Ack<'_>) {
         self.core.stats.packets_received[PacketType::PubRec as usize] += 1;
-        let out = &mut self.core.session_mut(slot).outgoing;
+        let out = &mut self.core.sessions.at_mut(slot).outgoing;
         let seq = out.seq_of(ack.packet_id);
         if ack.reason.is_error() {
             let result = out.pubrec_failed(ack.packet_id);
@@ -446,15 +447,16 @@ impl Shard {
             self.group_acknowledged(slot, &delivery);
         }
         // The client forgets the identifier on PUBREL, so the journal must have committed PUBREC by then.
-        let commits = PendingCommits::for_journal(reason == ReasonCode::Success && self.core.link(slot).is_durable);
+        let commits =
+            PendingCommits::for_journal(reason == ReasonCode::Success && self.core.sessions.link(slot).is_durable);
         // An unknown identifier is answered as well, so that the client can release it [MQTT-4.3.3-4].
         self.acknowledge_when_committed(conn, PacketType::PubRel, ack.packet_id, reason, commits);
     }
 
     pub(crate) fn pubrel(&mut self, conn: ConnSlot, slot: SessionSlot, ack: &Ack<'_>) {
         self.core.stats.packets_received[PacketType::PubRel as usize] += 1;
-        let was_open = self.core.session_mut(slot).received.remove(ack.packet_id.get());
-        if let Some(connection) = self.core.connection_mut(conn).filter(|_| was_open) {
+        let was_open = self.core.sessions.at_mut(slot).received.remove(ack.packet_id.get());
+        if let Some(connection) = self.core.connections.get_mut(conn).filter(|_| was_open) {
             connection.open_exactly_once = connection.open_exactly_once.saturating_sub(1);
         }
         let reason = if was_open {
@@ -470,7 +472,7 @@ impl Shard {
 
     pub(crate) fn pubcomp(&mut self, now: Now, slot: SessionSlot, ack: &Ack<'_>) {
         self.core.stats.packets_received[PacketType::PubComp as usize] += 1;
-        let out = &mut self.core.session_mut(slot).outgoing;
+        let out = &mut self.core.sessions.at_mut(slot).outgoing;
         let seq = out.seq_of(ack.packet_id);
         let result = out.pubcomp(ack.packet_id);
         self.acknowledged(now, slot, seq, result);
@@ -506,7 +508,7 @@ impl Shard {
     /// Sends what a session waits for: its queue, then retained messages for new subscriptions.
     pub(crate) fn pump(&mut self, now: Now, slot: SessionSlot) {
         self.core.pump(now, slot);
-        if !self.core.session(slot).replays.is_done() {
+        if !self.core.sessions.at(slot).replays.is_done() {
             self.replay(now, slot);
         }
     }
@@ -514,7 +516,12 @@ impl Shard {
     // --- publish quota: exceeding it slows the publisher down; the connection stays ---
 
     fn charge_quota(&mut self, conn: ConnSlot, packet_bytes: usize) {
-        if let Some(quota) = self.core.connection_mut(conn).and_then(|c| c.publish_quota.as_mut()) {
+        if let Some(quota) = self
+            .core
+            .connections
+            .get_mut(conn)
+            .and_then(|c| c.publish_quota.as_mut())
+        {
             quota.messages -= 1.0;
             quota.bytes -= packet_bytes as f64;
         }
@@ -522,7 +529,7 @@ impl Shard {
 
     pub(crate) fn is_over_quota(&mut self, now: Now, conn: ConnSlot) -> bool {
         let config = self.core.config.clone();
-        let Some(connection) = self.core.connection_mut(conn) else {
+        let Some(connection) = self.core.connections.get_mut(conn) else {
             return false;
         };
         let epoch = connection.epoch;
@@ -549,21 +556,17 @@ impl Shard {
         if !config.limits_publishers() {
             return;
         }
-        for (slot, connection) in self.core.connections.iter_mut().enumerate() {
-            let Some(connection) = connection.as_deref_mut() else {
-                continue;
-            };
+        for (conn, connection) in self.core.connections.iter_mut() {
             let full = || Box::new(PublishQuota::full(&config, 0));
             let quota = connection.publish_quota.get_or_insert_with(full);
             if std::mem::take(&mut quota.is_paused) {
-                let conn = ConnSlot(slot as u32);
                 self.core.effects.push(Effect::Resume { conn });
             }
         }
     }
 
     pub(crate) fn quota_due(&mut self, now: Now, conn: ConnSlot, epoch: ConnEpoch) {
-        let Some(connection) = self.core.connection_mut(conn).filter(|c| c.epoch == epoch) else {
+        let Some(connection) = self.core.connections.live(conn, epoch) else {
             return;
         };
         // The server has not read from it while it was paused.

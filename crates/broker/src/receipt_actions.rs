@@ -143,7 +143,7 @@ impl Shard {
     pub(crate) fn acknowledge_or_wait(&mut self, ack: PendingAck) {
         let is_stored = ack.receipt.is_none_or(|receipt| self.core.tap.has_stored(receipt))
             || is_planted(Fault::AcknowledgeBeforeTap);
-        let Some(connection) = self.core.connection_mut(ack.conn).filter(|c| c.epoch == ack.epoch) else {
+        let Some(connection) = self.core.connections.live(ack.conn, ack.epoch) else {
             return;
         };
         // PUBREL and PUBCOMP have an order of their own, which the journal preserves.
@@ -169,7 +169,7 @@ impl Shard {
         let key = (first.conn, first.epoch);
         let mut next = Some(first);
         while let Some(ack) = next.take() {
-            let Some(connection) = self.core.connection_mut(ack.conn).filter(|c| c.epoch == ack.epoch) else {
+            let Some(connection) = self.core.connections.live(ack.conn, ack.epoch) else {
                 self.core.tap.receipt_actions.behind.remove(&key);
                 return;
             };

@@ -70,7 +70,7 @@ impl Shard {
             false => self.retained_owner(filter),
         };
         let number = ReplayNumber(self.numbers.next());
-        let replays = &mut self.core.session_mut(slot).replays;
+        let replays = &mut self.core.sessions.at_mut(slot).replays;
         let options = SubscriptionOptions {
             retain_handling: RetainHandling::SendAtSubscribe,
             ..options
@@ -108,7 +108,7 @@ impl Shard {
     /// Continues the first replay of a session while its connection accepts more.
     pub(crate) fn replay(&mut self, now: Now, slot: SessionSlot) {
         loop {
-            let Some(replay) = self.core.session(slot).replays.first().cloned() else {
+            let Some(replay) = self.core.sessions.at(slot).replays.first().cloned() else {
                 return self.core.release(now, slot);
             };
             if replay.is_waiting {
@@ -133,14 +133,14 @@ impl Shard {
     /// date.
     fn yield_replay(&mut self, now: Now, slot: SessionSlot) {
         self.core.release(now, slot);
-        if let Some(conn) = self.core.session(slot).conn {
+        if let Some(conn) = self.core.sessions.at(slot).conn {
             self.core.continue_later(conn, slot);
         }
     }
 
     fn request_replay(&mut self, slot: SessionSlot, replay: RetainedReplay) {
         self.core.link_mut(slot).is_replaying = true;
-        let session = self.core.session_mut(slot);
+        let session = self.core.sessions.at_mut(slot);
         if let Some(asked) = session.replays.first_mut() {
             asked.is_waiting = true;
         }
@@ -158,7 +158,7 @@ impl Shard {
     /// Returns whether the connection accepts more now. If only this tick is full, the session continues in the next
     /// one.
     fn can_replay(&mut self, slot: SessionSlot) -> bool {
-        let session = self.core.session(slot);
+        let session = self.core.sessions.at(slot);
         let Some(conn) = session.conn else { return false };
         if !session.outgoing.is_idle() {
             return false;
@@ -180,7 +180,7 @@ impl Shard {
             |_, message| {
                 let mut forms = EncodedForms::of(message.clone());
                 deliver_retained(core, now, slot, replay, &message.publication(), &mut forms);
-                let session = core.session(slot);
+                let session = core.sessions.at(slot);
                 session.outgoing.is_idle() && session.conn.is_some_and(|conn| core.has_tick_capacity(conn))
             },
         );
@@ -190,7 +190,7 @@ impl Shard {
 
     /// A batch is complete. Continues with the rest of this shard, the next shard, or the next replay.
     fn replay_advanced(&mut self, slot: SessionSlot, number: ReplayNumber, cursor: Option<ScanCursor>) {
-        let first = self.core.session(slot).replays.first();
+        let first = self.core.sessions.at(slot).replays.first();
         let Some(replay) = first.filter(|r| r.number == number) else {
             return;
         };
@@ -200,10 +200,10 @@ impl Shard {
         };
         let Some(shard) = shard else {
             let replay = replay.clone();
-            self.core.session_mut(slot).replays.remove_first();
+            self.core.sessions.at_mut(slot).replays.remove_first();
             return self.record_replayed(slot, &replay);
         };
-        if let Some(replay) = self.core.session_mut(slot).replays.first_mut() {
+        if let Some(replay) = self.core.sessions.at_mut(slot).replays.first_mut() {
             replay.is_waiting = false;
             replay.cursor = cursor;
             replay.shard = shard;
@@ -253,7 +253,7 @@ impl Shard {
         number: ReplayNumber,
         p: &Publication<'_>,
     ) {
-        let Some(session) = self.core.live_session(slot, epoch) else {
+        let Some(session) = self.core.sessions.live(slot, epoch) else {
             return;
         };
         let Some(replay) = session.replays.numbered_mut(number).filter(|r| r.is_waiting).cloned() else {
@@ -271,7 +271,7 @@ impl Shard {
         number: ReplayNumber,
         cursor: Option<ScanCursor>,
     ) {
-        let Some(session) = self.core.live_session(slot, epoch) else {
+        let Some(session) = self.core.sessions.live(slot, epoch) else {
             return;
         };
         if session.replays.numbered_mut(number).is_some_and(|r| r.is_waiting) {

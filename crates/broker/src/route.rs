@@ -235,14 +235,14 @@ impl Shard {
                 if entry.value.options.no_local && is_publisher(&self.core, slot, p.origin) {
                     continue;
                 }
-                let link = self.core.link(slot);
+                let link = self.core.sessions.link(slot);
                 let is_merged = link.is_v5 || self.core.config.overlapping == OverlappingDelivery::DeliverOnce;
                 let at = link.stamp as usize;
                 // A stamp is an index of `merged`. It is valid only if that entry is of this session.
                 if is_merged && scratch.merged.get(at).is_some_and(|m| m.session == slot) {
                     scratch.merged[at].add(&entry.value);
                 } else {
-                    *self.core.stamp_mut(slot) = scratch.merged.len() as u32;
+                    self.core.sessions.link_mut(slot).stamp = scratch.merged.len() as u32;
                     scratch.merged.push(MergedSubscription::new(slot, &entry.value));
                 }
             }
@@ -369,5 +369,5 @@ impl MergedSubscription {
 
 /// Returns whether the session is the publisher, for No Local [MQTT-3.8.3-3].
 fn is_publisher(core: &ShardCore, slot: SessionSlot, origin: MessageOrigin) -> bool {
-    origin.shard == core.id && origin.epoch == core.session(slot).epoch
+    origin.shard == core.id && origin.epoch == core.sessions.at(slot).epoch
 }

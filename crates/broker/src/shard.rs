@@ -12,7 +12,6 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 use mqtt::{Decoded, Packet, PacketType, Properties, ProtocolVersion, QoS, ReasonCode};
 
 use crate::access::{AccessControl, AuthOutcome, ConnectIdentity};
-use crate::client_ids::ClientIds;
 use crate::config::ShardConfig;
 use crate::connection::{Connection, ConnectionPhase};
 use crate::delayed::DelayedMessage;
@@ -64,8 +63,6 @@ pub struct Shard {
     pub(crate) late_retained: LateRetained,
     /// Remaining part of `replay::STEPS_PER_TICK`.
     pub(crate) replay_steps_left: usize,
-    pub(crate) client_ids: ClientIds,
-    pub(crate) free_sessions: Vec<SessionSlot>,
     /// Filters of durable sessions and groups. `None` without a journal.
     pub(crate) durable_interest: Option<InterestCounts>,
     /// Connections from which reading is paused until the journal accepts records again.
@@ -95,7 +92,7 @@ pub struct Shard {
     pub(crate) numbers: NumberSequence,
     pub(crate) random: u64,
     pub(crate) is_shutting_down: bool,
-    shut_down_at: usize,
+    shut_down_at: ConnSlot,
 }
 
 /// State shared by all shards of a node. Read mostly, and not used per message.
@@ -197,8 +194,6 @@ impl Shard {
             retained_stamp: 0,
             late_retained: LateRetained::default(),
             replay_steps_left: STEPS_PER_TICK,
-            client_ids: ClientIds::default(),
-            free_sessions: Vec::new(),
             durable_interest: None,
             paused_publishers: Vec::new(),
             running_checkpoint: None,
@@ -217,7 +212,7 @@ impl Shard {
             numbers: NumberSequence::default(),
             random: seed | 1,
             is_shutting_down: false,
-            shut_down_at: 0,
+            shut_down_at: ConnSlot(0),
         }
     }
 
@@ -242,13 +237,10 @@ impl Shard {
         // Stays the same for the lifetime of the connection, because CONNACK reports it to the client.
         let limit = self.core.config.maximum_packet_size;
         peer.maximum_packet_size = Some(peer.maximum_packet_size.map_or(limit, |own| own.min(limit)));
-        let index = conn.index();
-        if self.core.connections.len() <= index {
-            self.core.connections.resize_with(index + 1, || None);
-        }
         self.core.outbox.open(conn);
         let epoch = ConnEpoch(self.numbers.next());
-        self.core.connections[index] = Some(Box::new(Connection::new(peer, epoch, now.monotonic_ms)));
+        let connection = Connection::new(peer, epoch, now.monotonic_ms);
+        self.core.connections.open(conn, connection);
     }
 
     /// Handles received bytes of a connection, from its CONNECT on: as many complete packets as possible.
@@ -280,7 +272,7 @@ impl Shard {
     /// Returns why the next packet of a connection cannot be handled now.
     #[inline]
     fn must_wait(&mut self, now: Now, conn: ConnSlot) -> Option<NextAction> {
-        let Some(connection) = self.core.connections.get(conn.index()).and_then(Option::as_deref) else {
+        let Some(connection) = self.core.connections.get(conn) else {
             return Some(NextAction::Closed);
         };
         match connection.phase {
@@ -308,7 +300,8 @@ impl Shard {
     fn receive_packet(&mut self, now: Now, conn: ConnSlot, bytes: &[u8]) -> Result<usize, NextAction> {
         let connection = self
             .core
-            .connection_mut(conn)
+            .connections
+            .get_mut(conn)
             .expect("`must_wait` checked the connection");
         let limit = connection
             .peer
@@ -316,7 +309,8 @@ impl Shard {
             .unwrap_or(self.core.config.maximum_packet_size) as usize;
         let connection = self
             .core
-            .connection_mut(conn)
+            .connections
+            .get_mut(conn)
             .expect("`must_wait` checked the connection");
         if connection.phase == ConnectionPhase::New {
             return match mqtt::decode_connect(bytes, limit) {
@@ -360,7 +354,7 @@ impl Shard {
         packet: &Packet<'_>,
     ) -> Option<NextAction> {
         let Packet::Publish(publish) = packet else { return None };
-        if let Some(connection) = self.core.connection_mut(conn)
+        if let Some(connection) = self.core.connections.get_mut(conn)
             && connection.acks_waiting_for_tap >= WAITING_ACKS_MAX
             && publish.qos != QoS::AtMostOnce
         {
@@ -372,7 +366,8 @@ impl Shard {
         }
         let slot = self
             .core
-            .connection_mut(conn)
+            .connections
+            .get_mut(conn)
             .map_or(SessionSlot::NONE, |connection| connection.session);
         let is_device = self.device_of(slot).is_some();
         if is_device && (!self.must_pause_device() || receives_reason_code(version, publish.qos)) {
@@ -391,7 +386,7 @@ impl Shard {
             self.disconnect_without_journal(now, conn);
             return Some(NextAction::Closed);
         }
-        if let Some(connection) = self.core.connection_mut(conn)
+        if let Some(connection) = self.core.connections.get_mut(conn)
             && !std::mem::replace(&mut connection.is_held_by_journal, true)
         {
             self.paused_publishers.push(conn);
@@ -417,7 +412,8 @@ impl Shard {
     fn packet(&mut self, now: Now, conn: ConnSlot, packet: Packet<'_>, bytes: &[u8]) {
         let connection = self
             .core
-            .connection_mut(conn)
+            .connections
+            .get_mut(conn)
             .expect("a packet comes from an open connection");
         connection.last_packet_ms = now.monotonic_ms;
         let (session, phase) = (connection.session, connection.phase);
@@ -468,7 +464,7 @@ impl Shard {
     /// Queues a packet for a connection. Returns false, without sending it, if it exceeds the client's Maximum Packet
     /// Size [MQTT-3.1.2-24].
     pub(crate) fn send(&mut self, conn: ConnSlot, packet: &Packet<'_>) -> bool {
-        let Some(connection) = self.core.connection_mut(conn) else {
+        let Some(connection) = self.core.connections.get_mut(conn) else {
             return true;
         };
         let (version, room) = (connection.version, connection.maximum_packet_size as usize);
@@ -501,12 +497,12 @@ impl Shard {
         self.detach(now, conn, ending);
         self.core.trace_closed(conn);
         self.core.outbox.close(conn);
-        self.core.connections[conn.index()] = None;
+        self.core.connections.close(conn);
     }
 
     /// The backlog of a connection has been written; continues with queued messages.
     pub fn drained(&mut self, now: Now, conn: ConnSlot) {
-        let Some(connection) = self.core.connection_mut(conn) else {
+        let Some(connection) = self.core.connections.get_mut(conn) else {
             return;
         };
         let (session, phase) = (connection.session, connection.phase);
@@ -517,7 +513,7 @@ impl Shard {
 
     /// The answer to `Effect::Authenticate`. Ignored if the connection has another pending question or none.
     pub fn authenticated(&mut self, now: Now, conn: ConnSlot, attempt: AuthAttempt, outcome: AuthOutcome) {
-        let Some(connection) = self.core.connection_mut(conn) else {
+        let Some(connection) = self.core.connections.get_mut(conn) else {
             return;
         };
         if connection.attempt == attempt {
@@ -604,7 +600,7 @@ impl Shard {
             let Some(slot) = self.core.unfinished.pop_front() else {
                 break;
             };
-            if let Some(session) = self.core.sessions[slot.index()].as_deref_mut() {
+            if let Some(session) = self.core.sessions.get_mut(slot) {
                 session.is_unfinished = false;
                 self.pump(now, slot);
             }
@@ -649,10 +645,10 @@ impl Shard {
     /// none is left.
     pub fn shut_down(&mut self, now: Now, limit: usize) -> bool {
         self.is_shutting_down = true;
-        let end = (self.shut_down_at + limit).min(self.core.connections.len());
-        for index in self.shut_down_at..end {
-            if self.core.connections[index].is_some() {
-                let conn = ConnSlot(index as u32);
+        let slots = self.core.connections.end();
+        let end = ConnSlot(self.shut_down_at.0.saturating_add(limit as u32)).min(slots);
+        for conn in (self.shut_down_at.0..end.0).map(ConnSlot) {
+            if self.core.connections.get(conn).is_some() {
                 self.end_connection(
                     now,
                     conn,
@@ -663,7 +659,7 @@ impl Shard {
             }
         }
         self.shut_down_at = end;
-        end < self.core.connections.len()
+        end < slots
     }
 
     pub(crate) fn event(&mut self, event: ConnectionEvent) {

@@ -51,13 +51,13 @@ impl Shard {
         subscription: InterestedSession,
         ticket: SubscribeTicket,
     ) -> bool {
-        let is_online = self.core.session(slot).conn.is_some();
+        let is_online = self.core.sessions.at(slot).conn.is_some();
         let member = ShareGroupMember {
             session: self.session_ref(slot),
             options: subscription.options,
             identifier: subscription.identifier,
             is_online,
-            is_durable: self.core.link(slot).is_durable,
+            is_durable: self.core.sessions.link(slot).is_durable,
             inflight: 0,
             full_until_ms: 0,
             full_for_ms: 0,
@@ -101,7 +101,7 @@ impl Shard {
 
     /// Informs the groups of a session that it has connected or disconnected.
     pub(crate) fn announce_member_state(&mut self, now: Now, slot: SessionSlot, is_online: bool) {
-        let session = self.core.session(slot);
+        let session = self.core.sessions.at(slot);
         let shared = session
             .subscriptions
             .iter()
@@ -262,9 +262,7 @@ impl Shard {
         wanted: impl Fn(GroupRef) -> bool,
     ) -> usize {
         let stats = &mut self.core.stats;
-        let session = self.core.sessions[slot.index()]
-            .as_deref_mut()
-            .expect("the session exists");
+        let session = self.core.sessions.get_mut(slot).expect("the session exists");
         let (queued, inflight, bytes) = (
             session.outgoing.queued(),
             session.outgoing.unacknowledged(),

@@ -118,7 +118,7 @@ impl Shard {
         if let Some(detail) = refusal.filter(|_| identifier.is_some()) {
             return self.protocol_error(now, conn, ReasonCode::SubscriptionIdentifiersNotSupported, detail);
         }
-        let is_v5 = self.core.session(slot).version == ProtocolVersion::V5;
+        let is_v5 = self.core.sessions.at(slot).version == ProtocolVersion::V5;
         for asked in subscribe.filters.iter() {
             match ParsedFilter::parse(asked.filter) {
                 Err(error) if is_malformed(error, is_v5) => {
@@ -144,7 +144,7 @@ impl Shard {
         }
         let mut reasons = Vec::with_capacity(subscribe.filters.len());
         let (ticket, mut waiting) = (SubscribeTicket(self.numbers.next()), 0);
-        let is_bridge = self.core.session(slot).is_bridge;
+        let is_bridge = self.core.sessions.at(slot).is_bridge;
         for mut filter in subscribe.filters.iter() {
             if is_bridge && matches!(ParsedFilter::parse(filter.filter), Ok(ParsedFilter::Plain(_))) {
                 // A bridge before MQTT 5 cannot ask for these options. As in Mosquitto, the bridge flag implies them.
@@ -157,7 +157,7 @@ impl Shard {
         }
         let packet_id = subscribe.packet_id;
         if waiting > 0 {
-            self.core.session_mut(slot).subacks.push_back(PendingSubAck {
+            self.core.sessions.at_mut(slot).subacks.push_back(PendingSubAck {
                 packet_id,
                 reasons,
                 kind: PacketType::SubAck,
@@ -189,7 +189,7 @@ impl Shard {
     }
 
     fn suback(&mut self, now: Now, conn: ConnSlot, slot: SessionSlot, packet_id: PacketId, reasons: &[u8]) {
-        if self.core.link(slot).is_durable && !is_planted(Fault::SubackBeforeCommit) {
+        if self.core.sessions.link(slot).is_durable && !is_planted(Fault::SubackBeforeCommit) {
             self.core.hold_until_committed(conn);
         }
         // [MQTT-3.8.4-1], [MQTT-3.8.4-2], [MQTT-3.8.4-5]
@@ -213,7 +213,7 @@ impl Shard {
 
     /// Another shard has added a shared subscription to its index, or removed it.
     pub(crate) fn joined(&mut self, now: Now, slot: SessionSlot, epoch: SessionEpoch, ticket: SubscribeTicket) {
-        let Some(session) = self.core.live_session(slot, epoch) else {
+        let Some(session) = self.core.sessions.live(slot, epoch) else {
             return;
         };
         let Some(at) = session.subacks.iter().position(|s| s.ticket == ticket) else {
@@ -272,11 +272,12 @@ impl Shard {
         }
         let replaced = self
             .core
-            .session_mut(slot)
+            .sessions
+            .at_mut(slot)
             .subscriptions
             .insert(asked.filter, subscription);
         let starts_replay = self.needs_replay(target, options, replaced.is_some());
-        let is_replaying = starts_replay || self.core.session(slot).replays.is_pending(target.filter());
+        let is_replaying = starts_replay || self.core.sessions.at(slot).replays.is_pending(target.filter());
         self.record_subscribed(slot, asked.filter, &subscription, is_replaying);
         if replaced.is_none() {
             self.update_durable_filter(slot, target, true);
@@ -336,7 +337,7 @@ impl Shard {
             return Err(ReasonCode::TopicFilterInvalid);
         }
         let subscriptions_max = config.subscriptions_max;
-        let session = self.core.session(slot);
+        let session = self.core.sessions.at(slot);
         let subscriptions = &session.subscriptions;
         let is_full =
             subscriptions.len() >= subscriptions_max || subscriptions.filter_bytes() + filter.len() > FILTER_BYTES_MAX;
@@ -353,7 +354,7 @@ impl Shard {
 
     pub(crate) fn unsubscribe(&mut self, now: Now, conn: ConnSlot, slot: SessionSlot, unsubscribe: &Unsubscribe<'_>) {
         self.core.stats.packets_received[PacketType::Unsubscribe as usize] += 1;
-        let is_v5 = self.core.session(slot).version == ProtocolVersion::V5;
+        let is_v5 = self.core.sessions.at(slot).version == ProtocolVersion::V5;
         let mut errors = unsubscribe
             .filters
             .iter()
@@ -370,7 +371,7 @@ impl Shard {
         let mut reasons = Vec::new();
         let (ticket, mut waiting) = (SubscribeTicket(self.numbers.next()), 0);
         for filter in unsubscribe.filters.iter() {
-            let known = self.core.session(slot).subscriptions.get(filter);
+            let known = self.core.sessions.at(slot).subscriptions.get(filter);
             let qos = known.map_or(mqtt::QoS::AtMostOnce, |known| known.options.maximum_qos);
             let reason = match ParsedFilter::parse(filter).map(|_| self.remove_subscription(slot, filter, Some(ticket)))
             {
@@ -393,7 +394,7 @@ impl Shard {
         }
         let packet_id = unsubscribe.packet_id;
         if waiting > 0 {
-            self.core.session_mut(slot).subacks.push_back(PendingSubAck {
+            self.core.sessions.at_mut(slot).subacks.push_back(PendingSubAck {
                 packet_id,
                 reasons,
                 kind: PacketType::UnsubAck,
@@ -406,7 +407,7 @@ impl Shard {
     }
 
     fn unsuback(&mut self, now: Now, conn: ConnSlot, slot: SessionSlot, packet_id: PacketId, reasons: &[u8]) {
-        if self.core.link(slot).is_durable && !is_planted(Fault::SubackBeforeCommit) {
+        if self.core.sessions.link(slot).is_durable && !is_planted(Fault::SubackBeforeCommit) {
             self.core.hold_until_committed(conn);
         }
         let properties = Properties::EMPTY;
@@ -444,7 +445,7 @@ impl Shard {
         filter: &str,
         ticket: Option<SubscribeTicket>,
     ) -> Option<bool> {
-        let session = self.core.session_mut(slot);
+        let session = self.core.sessions.at_mut(slot);
         session.subscriptions.remove(filter)?;
         self.core.stats.subscriptions -= 1;
         self.record_unsubscribed(slot, filter);
@@ -457,7 +458,7 @@ impl Shard {
             self.update_durable_filter(slot, target, false);
         }
         if let Ok(ParsedFilter::Plain(bare) | ParsedFilter::Exclusive(bare)) = target {
-            self.core.session_mut(slot).replays.remove(bare);
+            self.core.sessions.at_mut(slot).replays.remove(bare);
         }
         match target {
             Ok(ParsedFilter::Shared(shared)) => return self.leave_group(slot, shared, ticket),
@@ -473,7 +474,7 @@ impl Shard {
 
     /// A session may hold a filter both plainly and exclusively. The index has one entry for both.
     fn unindex_unless_held(&mut self, slot: SessionSlot, bare: &str, other_prefix: &str) {
-        let session = self.core.session(slot);
+        let session = self.core.sessions.at(slot);
         let other = match other_prefix {
             "" => session.subscriptions.get(bare).copied(),
             prefix => session.subscriptions.get(&format!("{prefix}{bare}")).copied(),
@@ -493,7 +494,7 @@ impl Shard {
 
     /// Removes all subscriptions of a session that ends.
     pub(crate) fn drop_subscriptions(&mut self, slot: SessionSlot) {
-        let session = self.core.session_mut(slot);
+        let session = self.core.sessions.at_mut(slot);
         session.replays.clear();
         let subscriptions = std::mem::take(&mut session.subscriptions);
         self.core.stats.subscriptions -= subscriptions.len() as u64;
@@ -504,7 +505,7 @@ impl Shard {
 
     /// Removes subscriptions that changed access rules no longer allow.
     pub(crate) fn recheck_subscriptions(&mut self, slot: SessionSlot) {
-        let session = self.core.session(slot);
+        let session = self.core.sessions.at(slot);
         let mut denied = Vec::new();
         let mut is_filtered = false;
         if let Some(access) = &session.access {
@@ -529,7 +530,7 @@ impl Shard {
     /// group's home shard does that.
     fn update_durable_filter(&mut self, slot: SessionSlot, target: ParsedFilter<'_>, is_added: bool) {
         if let ParsedFilter::Plain(filter) | ParsedFilter::Exclusive(filter) = target
-            && self.core.link(slot).is_durable
+            && self.core.sessions.link(slot).is_durable
         {
             self.update_durable_interest(filter, is_added);
         }
@@ -549,7 +550,7 @@ impl Shard {
         SessionRef {
             shard: self.core.id,
             session: slot,
-            epoch: self.core.session(slot).epoch,
+            epoch: self.core.sessions.at(slot).epoch,
         }
     }
 

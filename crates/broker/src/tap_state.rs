@@ -85,7 +85,7 @@ impl ShardCore {
     #[inline]
     pub fn tap_session(&mut self, now: Now, slot: SessionSlot, wanted: TapEventMask, tap_event: &TapEvent<'_>) {
         if self.tap.wants.has(wanted)
-            && let Some(session) = self.sessions[slot.index()].as_deref()
+            && let Some(session) = self.sessions.get(slot)
             && session.device().is_none()
             && let Some(tap) = &mut self.tap.tap
         {
@@ -97,7 +97,7 @@ impl ShardCore {
     #[inline]
     pub fn tap_ping(&mut self, now: Now, slot: SessionSlot) {
         if self.tap.wants.has(TapEventMask::PING) {
-            let session = self.session(slot);
+            let session = self.sessions.at(slot);
             let tap_event = TapEvent::Ping {
                 clean_start: session.clean_start,
                 keep_alive_s: session.keep_alive_s,
@@ -120,7 +120,7 @@ impl ShardCore {
         if !self.tap.wants.has(TapEventMask::AUTHENTICATED) {
             return;
         }
-        let Some(connection) = self.connection_mut(conn) else {
+        let Some(connection) = self.connections.get_mut(conn) else {
             return;
         };
         let client = TapClient {
@@ -140,7 +140,7 @@ impl ShardCore {
 
     /// Reports the result of a re-authentication to the tap.
     pub fn tap_reauthenticated(&mut self, now: Now, conn: ConnSlot, reason: ReasonCode, is_superuser: bool) {
-        if let Some(slot) = self.connection_mut(conn).map(|connection| connection.session) {
+        if let Some(slot) = self.connections.get_mut(conn).map(|connection| connection.session) {
             let tap_event = TapEvent::Authenticated {
                 reason,
                 is_superuser,
@@ -185,7 +185,7 @@ impl ShardCore {
             return None;
         }
         let known = tap_message(now, p);
-        let session = slot.and_then(|slot| self.sessions[slot.index()].as_deref());
+        let session = slot.and_then(|slot| self.sessions.get(slot));
         let message = TapMessage {
             id: match known.id {
                 0 => self.tap.next_id(now, self.id.0),
@@ -222,7 +222,7 @@ impl ShardCore {
         let mut bytes = Vec::new();
         if self.tap.wants.has(wanted) {
             let id = self.tap.next_id(now, self.id.0);
-            let session = slot.and_then(|slot| self.sessions[slot.index()].as_deref());
+            let session = slot.and_then(|slot| self.sessions.get(slot));
             let source = DecodedProvenance {
                 id,
                 received_at_ms: now.unix_ms,
@@ -303,7 +303,7 @@ impl ShardCore {
         if !self.tap.wants.has(TapEventMask::DELIVERY_DROPPED) {
             return;
         }
-        let session = self.sessions[slot.index()].as_deref();
+        let session = self.sessions.get(slot);
         let session = session.filter(|session| session.device().is_none());
         let (Some(session), Some(tap)) = (session, &mut self.tap.tap) else {
             return;
@@ -345,7 +345,7 @@ impl ShardCore {
         if !self.tap.wants.has(TapEventMask::CHECK_FULL) || p.qos == QoS::AtMostOnce {
             return false;
         }
-        let session = slot.and_then(|slot| self.sessions[slot.index()].as_deref());
+        let session = slot.and_then(|slot| self.sessions.get(slot));
         let message = TapMessage {
             client: session.map(Session::tap_client),
             received_at_ms: now.unix_ms,
@@ -466,7 +466,7 @@ impl Shard {
     /// have ended before the tap stored it.
     pub(crate) fn must_repeat_to_tap(&self, slot: SessionSlot) -> bool {
         let is_wanted = self.core.tap.wants.has(TapEventMask::MESSAGES) && !is_planted(Fault::ForgetTap);
-        is_wanted && self.core.session(slot).epoch <= self.core.tap.restored_epochs
+        is_wanted && self.core.sessions.at(slot).epoch <= self.core.tap.restored_epochs
     }
 
     /// Returns whether reading from a 3.1 or 3.1.1 client must be paused because the tap cannot accept its message.
@@ -481,10 +481,10 @@ impl Shard {
         if version == ProtocolVersion::V5 || !self.is_tap_full() || publish.qos == QoS::AtMostOnce {
             return false;
         }
-        let Some(slot) = self.core.connection_mut(conn).map(|connection| connection.session) else {
+        let Some(slot) = self.core.connections.get_mut(conn).map(|connection| connection.session) else {
             return false;
         };
-        if self.core.sessions.get(slot.index()).is_none_or(Option::is_none) {
+        if self.core.sessions.get(slot).is_none() {
             return false;
         }
         let topic = match strip_delay(publish.topic) {

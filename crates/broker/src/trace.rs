@@ -253,8 +253,8 @@ impl ShardCore {
     }
 
     fn session_at(&self, conn: ConnSlot) -> Option<&Session> {
-        let connection = self.connections.get(conn.index())?.as_deref()?;
-        self.sessions.get(connection.session.index())?.as_deref()
+        let connection = self.connections.get(conn)?;
+        self.sessions.get(connection.session)
     }
 }
 
@@ -301,7 +301,7 @@ impl Traces {
 
     /// Returns the client of a connection, if it is known, and whether it is a device.
     fn client_of<'a>(&'a self, core: &'a ShardCore, conn: ConnSlot) -> Option<(TapClient<'a>, bool)> {
-        let connection = core.connections.get(conn.index())?.as_deref()?;
+        let connection = core.connections.get(conn)?;
         let (client_id, user_name, is_device) = match (core.session_at(conn), self.detached.get(&conn)) {
             (Some(session), _) => (
                 &session.client_id,
@@ -340,7 +340,7 @@ impl Traces {
         if let Some((client, is_device)) = self.client_of(core, conn)
             && all.iter().any(|(filter, _)| filter.matches(&client))
         {
-            let connection = core.connections[conn.index()].as_deref();
+            let connection = core.connections.get(conn);
             while let Ok(Decoded::Complete { packet, size }) = mqtt::decode(&bytes[shown..], client.version, usize::MAX)
             {
                 shown += size;

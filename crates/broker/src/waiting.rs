@@ -87,7 +87,7 @@ impl Shard {
     /// Returns the messages that were sent to a client and not acknowledged, oldest first. `None` if the client is not
     /// on this shard.
     pub fn inflight_of(&self, now: Now, client_id: &str, range: WaitingRange) -> Option<WaitingPart> {
-        let session = self.core.session(self.slot_of(client_id)?);
+        let session = self.core.sessions.at(self.core.sessions.slot_of(client_id)?);
         let outgoing = &session.outgoing;
         let cold = outgoing.cold.iter().flat_map(|cold| cold.inflight.iter());
         let warm = outgoing.inflight.iter().map(|entry| match &entry.delivery {
@@ -100,7 +100,7 @@ impl Shard {
 
     /// Returns the queued messages, in the order in which they will be sent.
     pub fn queue_of(&self, now: Now, client_id: &str, range: WaitingRange) -> Option<WaitingPart> {
-        let session = self.core.session(self.slot_of(client_id)?);
+        let session = self.core.sessions.at(self.core.sessions.slot_of(client_id)?);
         let cold = session.outgoing.cold.as_deref();
         let stored = cold.into_iter().flat_map(|cold| cold.queue.iter());
         let fresh = cold.into_iter().flat_map(|cold| cold.fresh.iter());

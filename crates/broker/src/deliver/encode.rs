@@ -182,7 +182,7 @@ impl ShardCore {
 
     /// Returns an alias for the topic, marked with `KNOWN_ALIAS` if the client knows it already [MQTT-3.3.2-9].
     fn alias_for(&mut self, conn: ConnSlot, topic: &str) -> Option<u16> {
-        let aliases = self.connection_mut(conn)?.aliases.as_mut()?;
+        let aliases = self.connections.get_mut(conn)?.aliases.as_mut()?;
         if let Some(alias) = aliases.outgoing.get(topic) {
             return Some(alias | KNOWN_ALIAS);
         }
@@ -195,7 +195,7 @@ impl ShardCore {
     }
 
     fn forget_alias(&mut self, conn: ConnSlot, topic: &str) {
-        if let Some(aliases) = self.connection_mut(conn).and_then(|c| c.aliases.as_mut()) {
+        if let Some(aliases) = self.connections.get_mut(conn).and_then(|c| c.aliases.as_mut()) {
             aliases.outgoing.remove(topic);
         }
     }

@@ -45,37 +45,15 @@ impl Default for SessionLink {
 }
 
 impl ShardCore {
-    #[inline]
-    pub fn link(&self, slot: SessionSlot) -> SessionLink {
-        self.links[slot.index()]
-    }
-
     /// Returns the fields for modification. Invalidates cached broadcasts.
     pub fn link_mut(&mut self, slot: SessionSlot) -> &mut SessionLink {
         self.invalidate_recipients();
-        &mut self.links[slot.index()]
-    }
-
-    #[inline]
-    pub fn stamp_mut(&mut self, slot: SessionSlot) -> &mut u32 {
-        &mut self.links[slot.index()].stamp
-    }
-
-    /// Returns the slot after the last one.
-    pub fn end_slot(&self) -> SessionSlot {
-        SessionSlot::from_index(self.sessions.len())
-    }
-
-    /// Adds a session slot.
-    pub fn add_session_slot(&mut self) -> SessionSlot {
-        self.sessions.push(None);
-        self.links.push(SessionLink::default());
-        SessionSlot::from_index(self.sessions.len() - 1)
+        self.sessions.link_mut(slot)
     }
 
     #[inline]
     pub fn count_sent(&mut self, slot: SessionSlot, qos: QoS, packet_bytes: usize, payload_bytes: usize) {
-        let link = &mut self.links[slot.index()];
+        let link = self.sessions.link_mut(slot);
         link.messages_sent += 1;
         link.bytes_sent += packet_bytes as u64;
         self.stats.messages_sent[qos as usize] += 1;
@@ -86,7 +64,7 @@ impl ShardCore {
 
     #[inline]
     pub fn count_broadcast(&mut self, slot: SessionSlot, messages: u64, bytes: usize) {
-        let link = &mut self.links[slot.index()];
+        let link = self.sessions.link_mut(slot);
         link.messages_sent += messages;
         link.bytes_sent += bytes as u64;
     }

@@ -17,13 +17,13 @@ impl ShardCore {
     /// Sends messages of a session: first those in flight from an earlier connection, in order [MQTT-4.4.0-1], then the
     /// queue.
     pub fn pump(&mut self, now: Now, slot: SessionSlot) {
-        let link = self.links[slot.index()];
+        let link = self.sessions.link(slot);
         if link.conn == ConnSlot::NONE {
             return;
         }
         let conn = link.conn;
         while self.has_tick_capacity(conn) {
-            let session = self.session(slot);
+            let session = self.sessions.at(slot);
             let out = &session.outgoing;
             let has_more = if out.sent < out.inflight.len() {
                 out.sent < usize::from(session.window) && self.resend_next(now, slot, link)
@@ -45,7 +45,7 @@ impl ShardCore {
     /// Schedules the session for the next tick. A session with a backlog continues when that has drained.
     pub fn continue_later(&mut self, conn: ConnSlot, slot: SessionSlot) {
         let has_backlog = self.outbox.has_backlog(conn);
-        let session = self.session_mut(slot);
+        let session = self.sessions.at_mut(slot);
         if !has_backlog && !session.is_unfinished {
             session.is_unfinished = true;
             self.unfinished.push_back(slot);
@@ -53,7 +53,7 @@ impl ShardCore {
     }
 
     fn resend_next(&mut self, now: Now, slot: SessionSlot, link: SessionLink) -> bool {
-        let out = &mut self.session_mut(slot).outgoing;
+        let out = &mut self.sessions.at_mut(slot).outgoing;
         let entry = &out.inflight[out.sent];
         let (id, delivery) = (entry.id(), entry.delivery.clone());
         out.sent += 1;
@@ -90,7 +90,7 @@ impl ShardCore {
             self.outbox.arena.truncate(mark);
             self.drop_queued(now, slot, DropReason::TooLargeForClient, &delivery);
             self.record_acknowledged(slot, delivery.seq, false);
-            let out = &mut self.session_mut(slot).outgoing;
+            let out = &mut self.sessions.at_mut(slot).outgoing;
             let is_done = match delivery.qos {
                 QoS::ExactlyOnce => matches!(out.pubrec_failed(id), crate::outgoing::AckResult::Done(_)),
                 _ => matches!(out.puback(id), crate::outgoing::AckResult::Done(_)),
@@ -107,7 +107,7 @@ impl ShardCore {
     }
 
     fn send_queued(&mut self, now: Now, slot: SessionSlot, link: SessionLink) -> bool {
-        let session = self.session_mut(slot);
+        let session = self.sessions.at_mut(slot);
         let Some(next) = session.outgoing.queue.front() else {
             return false;
         };
@@ -169,7 +169,7 @@ impl ShardCore {
             let member = SessionRef {
                 shard: self.id,
                 session: slot,
-                epoch: self.session(slot).epoch,
+                epoch: self.sessions.at(slot).epoch,
             };
             self.released_members.push((member, group));
         }
@@ -177,7 +177,7 @@ impl ShardCore {
 
     /// Returns whether a group's message of `bytes` fits into a session's queue without dropping another.
     pub fn has_space(&self, slot: SessionSlot, bytes: usize) -> bool {
-        let out = &self.session(slot).outgoing;
+        let out = &self.sessions.at(slot).outgoing;
         let bytes = bytes + DeliveryTag::GROUP_BYTES_MAX;
         let is_full =
             out.queued() >= self.config.queued_messages_max || out.queued_bytes + bytes > self.config.queued_bytes_max;
@@ -196,7 +196,7 @@ impl ShardCore {
         let bytes = delivery.stored_bytes();
         let policy = self.config.queue_drop;
         loop {
-            let out = &self.session(slot).outgoing;
+            let out = &self.sessions.at(slot).outgoing;
             let is_full = out.queued() >= max_messages || out.queued_bytes + bytes > max_bytes;
             if is_full && out.queue.front().is_some_and(|oldest| oldest.message.is_expired(now)) {
                 // Drop expired messages before live ones.
@@ -215,7 +215,7 @@ impl ShardCore {
             }
             self.drop_oldest(now, slot, reason);
         }
-        let out = &mut self.session_mut(slot).outgoing;
+        let out = &mut self.sessions.at_mut(slot).outgoing;
         delivery.seq = out.next_seq();
         let seq = delivery.seq;
         out.push_queue(delivery);
@@ -227,7 +227,7 @@ impl ShardCore {
     }
 
     fn drop_oldest(&mut self, now: Now, slot: SessionSlot, reason: DropReason) {
-        let out = &mut self.session_mut(slot).outgoing;
+        let out = &mut self.sessions.at_mut(slot).outgoing;
         let before = out.queued_bytes;
         if let Some(oldest) = out.pop_queue() {
             self.stats.queued_messages -= 1;

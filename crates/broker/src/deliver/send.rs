@@ -30,7 +30,7 @@ impl ShardCore {
         terms: DeliveryOptions<'_>,
         forms: &mut EncodedForms,
     ) -> DeliverResult {
-        let link = self.links[slot.index()];
+        let link = self.sessions.link(slot);
         let conn = link.conn;
         let is_shared_form = terms.identifiers.is_empty() && !link.uses_aliases;
         let range = if is_shared_form {
@@ -67,7 +67,7 @@ impl ShardCore {
         forms: &mut EncodedForms,
     ) -> DeliverResult {
         let OutgoingPublish { p, terms, seq } = outgoing;
-        let link = self.links[slot.index()];
+        let link = self.sessions.link(slot);
         let id = packet_id(seq);
         let conn = link.conn;
         let mark = self.outbox.mark();
@@ -103,7 +103,7 @@ impl ShardCore {
             seq,
             tag: DeliveryTag::new(terms.identifiers, terms.group),
         };
-        self.session_mut(slot).outgoing.start(delivery);
+        self.sessions.at_mut(slot).outgoing.start(delivery);
         self.stats.inflight_messages += 1;
         self.count_sent(slot, terms.qos, size, p.payload.len());
         self.tap_delivered(now, slot, p, terms);

@@ -209,8 +209,8 @@ impl Shard {
     fn step(&mut self, now: Now, walk: &mut RunningCheckpoint) -> CheckpointStep {
         let oldest = &mut walk.oldest;
         match walk.at.clone() {
-            CheckpointStep::Holding(slot) if walk.moves.has_old_entries() && slot < self.core.end_slot() => {
-                let end = SessionSlot(slot.0 + SLOTS).min(self.core.end_slot());
+            CheckpointStep::Holding(slot) if walk.moves.has_old_entries() && slot < self.core.sessions.end() => {
+                let end = SessionSlot(slot.0 + SLOTS).min(self.core.sessions.end());
                 slot.until(end)
                     .for_each(|slot| self.core.release_held_messages(now, slot, &walk.moves));
                 CheckpointStep::Holding(end)
@@ -233,7 +233,7 @@ impl Shard {
                 CheckpointStep::Delayed(index.next())
             }
             CheckpointStep::Delayed(_) => CheckpointStep::Sessions(SessionSlot::FIRST),
-            CheckpointStep::Sessions(slot) if slot < self.core.end_slot() => {
+            CheckpointStep::Sessions(slot) if slot < self.core.sessions.end() => {
                 match self.move_session(now, slot, &mut walk.moves) {
                     true => CheckpointStep::Sessions(slot),
                     false => self.write_session(now, slot),
@@ -362,7 +362,7 @@ impl Shard {
 
     /// Writes a session. Its queue follows.
     fn write_session(&mut self, now: Now, slot: SessionSlot) -> CheckpointStep {
-        let Some(session) = self.core.sessions[slot.index()].as_deref() else {
+        let Some(session) = self.core.sessions.get(slot) else {
             return CheckpointStep::Sessions(slot.next());
         };
         let (key, evictions) = (session.key, session.outgoing.evictions);
@@ -392,7 +392,7 @@ impl Shard {
         else {
             return at;
         };
-        let session = self.core.sessions[slot.index()].as_deref();
+        let session = self.core.sessions.get(slot);
         let Some(session) = session.filter(|session| session.key == key) else {
             return CheckpointStep::Sessions(slot.next());
         };

@@ -219,11 +219,11 @@ impl OutgoingMessages {
 impl ShardCore {
     /// Evicts messages of a session from memory. Called after a batch was appended.
     pub fn evict(&mut self, slot: SessionSlot) {
-        if !self.links[slot.index()].is_durable {
+        if !self.sessions.link(slot).is_durable {
             return;
         }
-        let is_offline = self.links[slot.index()].conn == ConnSlot::NONE;
-        let Some(session) = self.sessions[slot.index()].as_deref_mut() else {
+        let is_offline = self.sessions.link(slot).conn == ConnSlot::NONE;
+        let Some(session) = self.sessions.get_mut(slot) else {
             return;
         };
         session.is_eviction_scheduled = false;
@@ -248,7 +248,7 @@ impl ShardCore {
     /// Schedules an eviction check of the session for when this tick's batch has been appended.
     pub fn evict_later(&mut self, slot: SessionSlot) {
         let Some(ledger) = &mut self.ledger else { return };
-        let session = self.sessions[slot.index()].as_deref_mut().expect("the session exists");
+        let session = self.sessions.get_mut(slot).expect("the session exists");
         if session.key.0 != 0 && !session.is_eviction_scheduled {
             session.is_eviction_scheduled = true;
             ledger.eviction_candidates.push(slot);
@@ -257,7 +257,7 @@ impl ShardCore {
 
     /// Fetches the next messages of a session if they are not in memory.
     pub fn fetch_more(&mut self, slot: SessionSlot) {
-        let Some(session) = self.sessions[slot.index()].as_deref_mut() else {
+        let Some(session) = self.sessions.get_mut(slot) else {
             return;
         };
         if session.conn.is_none() || !session.outgoing.needs_fetch() {
@@ -282,7 +282,7 @@ impl ShardCore {
 
     /// Starts a queued fetch, if the session still has this connection.
     fn resume_fetch(&mut self, slot: SessionSlot, connect_number: ConnectNumber) {
-        let session = self.sessions[slot.index()].as_deref_mut();
+        let session = self.sessions.get_mut(slot);
         if let Some(session) = session.filter(|session| session.connect_number == connect_number) {
             if let Some(cold) = &mut session.outgoing.cold {
                 cold.is_fetching = false;
@@ -311,7 +311,7 @@ impl Shard {
         let records: BTreeMap<RecordPosition, Option<Vec<u8>>> = positions.iter().copied().zip(records).collect();
         match purpose {
             FetchPurpose::Session { slot, connect_number } => {
-                let session = self.core.sessions.get(slot.index()).and_then(Option::as_deref);
+                let session = self.core.sessions.get(slot);
                 if session.is_some_and(|session| session.connect_number == connect_number && session.conn.is_some()) {
                     self.load_fetched(now, slot, &records);
                     self.pump(now, slot);
@@ -344,7 +344,7 @@ impl Shard {
         slot: SessionSlot,
         records: &BTreeMap<RecordPosition, Option<Vec<u8>>>,
     ) -> Vec<Seq> {
-        let cold = self.core.session(slot).outgoing.cold.as_deref();
+        let cold = self.core.sessions.at(slot).outgoing.cold.as_deref();
         let next = cold
             .and_then(ColdEntries::next_page)
             .and_then(|page| page.place.position());
@@ -362,7 +362,7 @@ impl Shard {
         records: &BTreeMap<RecordPosition, Option<Vec<u8>>>,
     ) {
         let lost_page = self.load_fetched_page(slot, records);
-        let out = &mut self.core.session_mut(slot).outgoing;
+        let out = &mut self.core.sessions.at_mut(slot).outgoing;
         let Some(cold) = &mut out.cold else { return };
         cold.is_fetching = false;
         let has_arrived = |entry: &StoredEntry| entry.is_released() || records.contains_key(&entry.message());

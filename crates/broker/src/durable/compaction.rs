@@ -262,7 +262,7 @@ impl Shard {
         let Some(ledger) = &mut self.core.ledger else {
             return false;
         };
-        let Some(session) = self.core.sessions[slot.index()].as_deref_mut() else {
+        let Some(session) = self.core.sessions.get_mut(slot) else {
             return false;
         };
         let is_retained_by_group = session.key.0 == 0;
@@ -357,14 +357,14 @@ impl Shard {
 impl ShardCore {
     /// Queues the held messages of a session if any of them must be moved.
     pub(super) fn release_held_messages(&mut self, now: Now, slot: SessionSlot, moves: &CheckpointMoves) {
-        if !self.links[slot.index()].is_replaying {
+        if !self.sessions.link(slot).is_replaying {
             return;
         }
         let is_old = |delivery: &Delivery| {
             let position = delivery.message.place().position();
             position.is_some_and(|position| moves.is_old(position))
         };
-        if self.session(slot).replays.held_messages().any(is_old) {
+        if self.sessions.at(slot).replays.held_messages().any(is_old) {
             self.release(now, slot);
         }
     }
@@ -379,7 +379,7 @@ impl ShardCore {
 
     /// Moves the old messages of a session's pages, then rewrites each page. Returns false if there are none.
     fn move_page(&mut self, slot: SessionSlot, moves: &mut CheckpointMoves) -> bool {
-        let session = self.sessions[slot.index()].as_deref_mut();
+        let session = self.sessions.get_mut(slot);
         let pages = session.and_then(|session| session.outgoing.cold.as_deref_mut()?.pages.as_deref_mut());
         moves.page_needed = RecordPosition(u64::MAX);
         let Some(pages) = pages else {
@@ -421,7 +421,7 @@ impl ShardCore {
 
     /// Records the page at its new position. Returns false if the session no longer has the page.
     fn rewrite_page(&mut self, slot: SessionSlot, loaded: LoadedPage) -> bool {
-        let (Some(session), Some(ledger)) = (self.sessions[slot.index()].as_deref_mut(), &mut self.ledger) else {
+        let (Some(session), Some(ledger)) = (self.sessions.get_mut(slot), &mut self.ledger) else {
             return false;
         };
         let pages = session

@@ -89,7 +89,7 @@ impl ShardCore {
         if group.key.0 == 0 || terms.qos != QoS::ExactlyOnce || seq == 0 {
             return;
         }
-        let session = self.sessions[slot.index()].as_deref_mut().expect("the session exists");
+        let session = self.sessions.get_mut(slot).expect("the session exists");
         match ledger.has_uncommitted() {
             true => ledger.wait(CommitAction::Deliver {
                 slot,
@@ -102,10 +102,10 @@ impl ShardCore {
 
     /// Adds a recipient to the record that is being built.
     pub fn add_recipient(&mut self, slot: SessionSlot, seq: u64, terms: DeliveryOptions<'_>) {
-        if !self.links[slot.index()].is_durable {
+        if !self.sessions.link(slot).is_durable {
             return self.await_group_commit(slot, seq, terms);
         }
-        let session = self.sessions[slot.index()].as_deref().expect("the session exists");
+        let session = self.sessions.get(slot).expect("the session exists");
         let (key, epoch) = (session.key, session.epoch);
         let group = terms.group.map(|group| group.key).filter(|key| key.0 != 0);
         let Some(ledger) = &mut self.ledger else { return };
@@ -127,7 +127,7 @@ impl ShardCore {
     /// non-durable member: if it disconnects, another member gets the message. A QoS 2 message must not change the
     /// member [MQTT-4.8.2-5].
     pub fn group_retains(&self, slot: SessionSlot, qos: QoS, group: GroupKey) -> bool {
-        qos == QoS::AtLeastOnce && group.0 != 0 && self.ledger.is_some() && !self.links[slot.index()].is_durable
+        qos == QoS::AtLeastOnce && group.0 != 0 && self.ledger.is_some() && !self.sessions.link(slot).is_durable
     }
 
     /// Adds a share group that has no available member as a recipient.
@@ -189,10 +189,10 @@ impl ShardCore {
 
     /// Records that a session acknowledged a message. At QoS 2, `is_release` means that only PUBCOMP is outstanding.
     pub fn record_acknowledged(&mut self, slot: SessionSlot, seq: u64, is_release: bool) {
-        if self.links[slot.index()].is_durable
+        if self.sessions.link(slot).is_durable
             && !is_planted(Fault::ForgetSettled)
             && let Some(ledger) = &mut self.ledger
-            && let Some(session) = self.sessions[slot.index()].as_deref()
+            && let Some(session) = self.sessions.get(slot)
         {
             ledger.acknowledge(session.key, seq, is_release);
         }
@@ -238,7 +238,7 @@ impl ShardCore {
 
     /// Holds back all further output of a connection until the records written so far are committed.
     pub fn hold_until_committed(&mut self, conn: ConnSlot) {
-        let Some(epoch) = self.connection_mut(conn).map(|c| c.epoch) else {
+        let Some(epoch) = self.connections.get_mut(conn).map(|c| c.epoch) else {
             return;
         };
         if let Some(ledger) = &mut self.ledger
@@ -259,7 +259,7 @@ impl ShardCore {
 
     /// Returns the key of a durable session.
     fn durable_key(&self, slot: SessionSlot) -> Option<SessionKey> {
-        let session = self.sessions[slot.index()].as_deref()?;
+        let session = self.sessions.get(slot)?;
         (self.ledger.is_some() && session.key.0 != 0).then_some(session.key)
     }
 }
@@ -274,7 +274,7 @@ impl Shard {
         reason: ReasonCode,
         commits: PendingCommits,
     ) {
-        let Some(connection) = self.core.connections[conn.index()].as_deref_mut() else {
+        let Some(connection) = self.core.connections.get_mut(conn) else {
             return;
         };
         if reason.is_error() && connection.phase == ConnectionPhase::Closing {
@@ -303,7 +303,7 @@ impl Shard {
     /// Records the terms of a CONNECT. The session becomes or stays durable. That includes a session with a new expiry
     /// interval of 0: a crash may lose this CONNECT, and then its later messages must be in the journal.
     pub(crate) fn record_session(&mut self, now: Now, slot: SessionSlot) {
-        let Some(session) = self.core.sessions[slot.index()].as_deref_mut() else {
+        let Some(session) = self.core.sessions.get_mut(slot) else {
             return;
         };
         let Some(ledger) = &mut self.core.ledger else { return };
@@ -326,7 +326,7 @@ impl Shard {
         let Some(session) = self.core.durable_key(slot) else {
             return;
         };
-        let state = self.core.session(slot);
+        let state = self.core.sessions.at(slot);
         let record = JournalRecord::Disconnected {
             session,
             unix_ms: now.journal_ms,
@@ -346,7 +346,7 @@ impl Shard {
 
     pub(crate) fn record_session_ended(&mut self, slot: SessionSlot) {
         if let Some(key) = self.core.durable_key(slot)
-            && let (Some(ledger), Some(session)) = (&mut self.core.ledger, self.core.sessions[slot.index()].as_deref())
+            && let (Some(ledger), Some(session)) = (&mut self.core.ledger, self.core.sessions.get(slot))
         {
             ledger.record_end(key, &session.client_id);
         }
@@ -503,7 +503,7 @@ impl Shard {
     pub(crate) fn needs_journal(&self, slot: Option<SessionSlot>, topic: &str, qos: QoS, retain: bool) -> bool {
         let is_acknowledged = qos != QoS::AtMostOnce;
         // Duplicates must be recognised after a crash.
-        let is_once = qos == QoS::ExactlyOnce && slot.is_some_and(|slot| self.core.session(slot).key.0 != 0);
+        let is_once = qos == QoS::ExactlyOnce && slot.is_some_and(|slot| self.core.sessions.at(slot).key.0 != 0);
         let has_durable_recipient = || self.core.config.journals_all_messages || self.shared.durable.mask(topic) != 0;
         self.core.ledger.is_some() && (retain || is_once || is_acknowledged && has_durable_recipient())
     }
@@ -511,7 +511,7 @@ impl Shard {
     /// Resumes reading from MQTT 3.1 and 3.1.1 publishers, which cannot receive a reason code.
     pub(crate) fn resume_paused_publishers(&mut self) {
         for conn in std::mem::take(&mut self.paused_publishers) {
-            if let Some(connection) = self.core.connection_mut(conn) {
+            if let Some(connection) = self.core.connections.get_mut(conn) {
                 connection.is_held_by_journal = false;
             }
             self.core.effects.push(Effect::Resume { conn });

@@ -208,7 +208,7 @@ impl ShardCore {
     fn write_pages_of(&mut self, slot: SessionSlot) {
         let page_entries = self.config.page_entries.max(1);
         let Some(ledger) = &mut self.ledger else { return };
-        let session = self.sessions[slot.index()].as_deref_mut();
+        let session = self.sessions.get_mut(slot);
         let Some(session) = session.filter(|session| session.key.0 != 0) else {
             return;
         };
@@ -243,7 +243,7 @@ impl ShardCore {
 
     /// Sets the position of a page when its batch has been appended.
     pub fn set_page_place(&mut self, slot: SessionSlot, pending: RecordLocation, place: RecordLocation) {
-        let session = self.sessions[slot.index()].as_deref_mut();
+        let session = self.sessions.get_mut(slot);
         let pages = session.and_then(|session| session.outgoing.cold.as_deref_mut()?.pages.as_deref_mut());
         let page = pages.and_then(|pages| pages.list.iter_mut().rev().find(|page| page.place == pending));
         if let Some(page) = page {
@@ -253,7 +253,7 @@ impl ShardCore {
 
     /// Loads the first page of a session's queue. Returns the numbers of its entries if the record could not be read.
     pub fn load_page(&mut self, slot: SessionSlot, record: Option<&[u8]>) -> Vec<Seq> {
-        let session = self.sessions[slot.index()].as_deref_mut().expect("the session exists");
+        let session = self.sessions.get_mut(slot).expect("the session exists");
         let (key, out) = (session.key, &mut session.outgoing);
         let Some(cold) = out.cold.as_deref_mut() else {
             return Vec::new();
@@ -280,7 +280,7 @@ impl ShardCore {
 impl ShardCore {
     /// Marks queued entries up to `started` as sent at least once.
     pub(super) fn mark_sent(&mut self, slot: SessionSlot, started: Seq) {
-        let session = self.sessions[slot.index()].as_deref_mut().expect("the session exists");
+        let session = self.sessions.get_mut(slot).expect("the session exists");
         let Some(cold) = session.outgoing.cold.as_deref_mut() else {
             return;
         };

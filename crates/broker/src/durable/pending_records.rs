@@ -331,14 +331,14 @@ impl Shard {
     fn run_commit_action(&mut self, now: Now, waiting: CommitAction) {
         match waiting {
             CommitAction::Ack(ack) => {
-                let connection = self.core.connection_mut(ack.conn).filter(|c| c.epoch == ack.epoch);
+                let connection = self.core.connections.live(ack.conn, ack.epoch);
                 if let Some(connection) = connection {
                     connection.waiting_acks -= 1;
                     self.acknowledge_or_wait(ack);
                 }
             }
             CommitAction::Release { conn, epoch } => {
-                if self.core.connection_mut(conn).is_some_and(|c| c.epoch == epoch) {
+                if self.core.connections.live(conn, epoch).is_some() {
                     self.core.outbox.release(conn);
                 }
             }
@@ -349,7 +349,7 @@ impl Shard {
                 }
             }
             CommitAction::Deliver { slot, epoch, seq } => {
-                let Some(session) = self.core.live_session(slot, epoch) else {
+                let Some(session) = self.core.sessions.live(slot, epoch) else {
                     return;
                 };
                 session.outgoing.committed_seq = session.outgoing.committed_seq.max(seq);
@@ -388,7 +388,7 @@ impl Shard {
                 // These waiters get no reply. QoS 2 messages without a commit are never sent.
                 CommitAction::Call(..) | CommitAction::Deliver { .. } | CommitAction::FetchForGroup { .. } => continue,
             };
-            if self.core.connection_mut(conn).is_some_and(|c| c.epoch == epoch) {
+            if self.core.connections.live(conn, epoch).is_some() {
                 self.disconnect_without_journal(now, conn);
                 if is_held {
                     self.core.outbox.close(conn);

@@ -191,7 +191,7 @@ fn resume_deadlines(now: Now, shards: &mut [Shard], append: &mut AppendBatch<'_>
         is_any_left = false;
         for (shard, slot) in shards.iter_mut().zip(&mut slots) {
             *slot = shard.resume_deadlines(now, *slot);
-            is_any_left |= *slot < shard.core.end_slot();
+            is_any_left |= *slot < shard.core.sessions.end();
         }
         exchange_mail(now, shards, append);
     }
@@ -342,7 +342,7 @@ impl Shard {
     ) -> (SessionSlot, u64) {
         let slot = self.add_session(now, &recovered.client_id, SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)));
         let left_unix_ms = recovered.left_unix_ms.unwrap_or(now.journal_ms);
-        let session = self.core.session_mut(slot);
+        let session = self.core.sessions.at_mut(slot);
         set_terms(session, &recovered);
         session.disconnected_at_ms = left_unix_ms;
         session.left_at_ms = now.monotonic_at(left_unix_ms);
@@ -370,7 +370,7 @@ impl Shard {
             identifier,
             kind: target.kind(),
         };
-        let session = self.core.session_mut(slot);
+        let session = self.core.sessions.at_mut(slot);
         session.subscriptions.insert(filter, subscription);
         self.core.stats.subscriptions += 1;
         if recovered.is_replaying {
@@ -416,7 +416,7 @@ impl Shard {
         let stats = &mut self.core.stats;
         stats.queued_messages += cold.queued() as u64;
         stats.inflight_messages += cold.inflight.len() as u64;
-        let out = &mut self.core.session_mut(slot).outgoing;
+        let out = &mut self.core.sessions.at_mut(slot).outgoing;
         out.last_seq = recovered.next_seq.saturating_sub(1);
         out.committed_seq = out.last_seq;
         out.queued_qos0 = queued_qos0;
@@ -429,7 +429,7 @@ impl Shard {
     fn load_started_pages(&mut self, now: Now, slot: SessionSlot, started: Seq, read: &mut ReadMessages<'_>) -> u64 {
         let mut damaged = 0;
         loop {
-            let cold = self.core.session(slot).outgoing.cold.as_deref();
+            let cold = self.core.sessions.at(slot).outgoing.cold.as_deref();
             let Some(pages) = cold.and_then(|cold| cold.pages.as_deref()) else {
                 return damaged;
             };
@@ -453,17 +453,17 @@ impl Shard {
     /// Schedules wills and expiry of the sessions from slot `from` on, including those due while the process was down.
     /// Returns the slot to continue at.
     fn resume_deadlines(&mut self, now: Now, from: SessionSlot) -> SessionSlot {
-        let end = self.core.end_slot();
+        let end = self.core.sessions.end();
         for slot in from.until(end) {
             if self.batch_bytes() >= DUE_BYTES {
                 return slot;
             }
-            if self.core.sessions[slot.index()].is_none() {
+            if self.core.sessions.get(slot).is_none() {
                 continue;
             }
-            let epoch = self.core.session(slot).epoch;
+            let epoch = self.core.sessions.at(slot).epoch;
             self.will_after_disconnect(now, slot);
-            if self.core.live_session(slot, epoch).is_some() {
+            if self.core.sessions.live(slot, epoch).is_some() {
                 self.expiry_after_disconnect(now, slot);
             }
         }
@@ -491,7 +491,7 @@ impl ShardCore {
     /// A message that was just routed to a session that was connected at the crash may have been sent before its record
     /// was written. It is sent again with DUP [MQTT-3.3.1-1].
     fn mark_possibly_sent(&mut self, slot: SessionSlot) {
-        let Some(session) = self.sessions[slot.index()].as_deref_mut() else {
+        let Some(session) = self.sessions.get_mut(slot) else {
             return;
         };
         let out = &mut session.outgoing;
@@ -592,7 +592,7 @@ mod tests {
         let mut shard = Shard::new(now, ShardId(0), config, Arc::new(OpenAccess), node, 1);
         let slot = shard.add_session(now, "c", SocketAddr::from((Ipv4Addr::LOCALHOST, 1)));
         shard.restore_queue(slot, recovered, &HashMap::new());
-        let cold = shard.core.session(slot).outgoing.cold.as_deref().unwrap();
+        let cold = shard.core.sessions.at(slot).outgoing.cold.as_deref().unwrap();
         let numbers = |list: &EntryList| list.iter().map(|(entry, _)| entry.seq()).collect::<Vec<_>>();
         assert_eq!(numbers(&cold.inflight), [3, 4]);
         assert_eq!(cold.tail().map(numbers), Some(vec![7]), "behind the pages");

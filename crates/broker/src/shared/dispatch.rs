@@ -422,11 +422,13 @@ fn is_queued_for(member: &ShareGroupMember, p: &Publication<'_>) -> bool {
 
 fn has_open_window(core: &ShardCore, member: ShareGroupMember, qos: QoS) -> bool {
     let slot = member.session.session;
-    let link = core.link(slot);
+    let link = core.sessions.link(slot);
     if link.conn == ConnSlot::NONE || core.outbox.queued_bytes(link.conn) > core.config.output_buffer_bytes {
         return false;
     }
-    let out = &core.session(slot).outgoing;
+    let out = &core.sessions.at(slot).outgoing;
     granted(qos, member.options.maximum_qos) == QoS::AtMostOnce
-        || (out.queue.is_empty() && out.cold.is_none() && out.inflight.len() < usize::from(core.session(slot).window))
+        || (out.queue.is_empty()
+            && out.cold.is_none()
+            && out.inflight.len() < usize::from(core.sessions.at(slot).window))
 }

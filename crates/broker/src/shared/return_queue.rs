@@ -107,7 +107,7 @@ impl ReturningSession {
 impl Shard {
     /// Starts immediately if the limit of this tick allows it.
     pub(crate) fn start_or_queue_reclaim(&mut self, now: Now, slot: SessionSlot, epoch: SessionEpoch, group: GroupRef) {
-        let session = self.core.live_session(slot, epoch);
+        let session = self.core.sessions.live(slot, epoch);
         let is_offline = session.filter(|session| session.conn.is_none());
         let has_any =
             is_offline.is_some_and(|session| session.outgoing.queued() + session.outgoing.unacknowledged() > 0);
@@ -128,7 +128,7 @@ impl Shard {
         while self.return_left > 0
             && let Some(ReturningSession { slot, epoch, group }) = self.return_queue.pop_front()
         {
-            if self.core.live_session(slot, epoch).is_none_or(|s| s.conn.is_some()) {
+            if self.core.sessions.live(slot, epoch).is_none_or(|s| s.conn.is_some()) {
                 continue;
             }
             let count = self.return_shared(now, slot, self.return_left, |from| from.is_same_group(group));

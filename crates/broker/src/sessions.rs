@@ -1,0 +1,98 @@
+//! The sessions of a shard, by slot and by client id.
+//!
+//! A slot is reused after its session has ended. The fields that delivery reads first are in an array of their own
+//! (`SessionLink`). Both arrays have the same length; a free slot has no session.
+
+use crate::client_ids::ClientIds;
+use crate::deliver::SessionLink;
+use crate::session::Session;
+use crate::slots::{SessionEpoch, SessionSlot};
+
+#[derive(Default)]
+pub struct Sessions {
+    slots: Vec<Option<Box<Session>>>,
+    links: Vec<SessionLink>,
+    free: Vec<SessionSlot>,
+    client_ids: ClientIds,
+}
+
+impl Sessions {
+    /// Returns a session that must exist.
+    #[inline]
+    pub fn at(&self, slot: SessionSlot) -> &Session {
+        self.slots[slot.index()]
+            .as_ref()
+            .expect("subscriptions, timers and connections refer to live sessions only")
+    }
+
+    #[inline]
+    pub fn at_mut(&mut self, slot: SessionSlot) -> &mut Session {
+        self.slots[slot.index()]
+            .as_mut()
+            .expect("subscriptions, timers and connections refer to live sessions only")
+    }
+
+    /// Returns the session in a slot. `slot` may be free or `SessionSlot::NONE`.
+    #[inline]
+    pub fn get(&self, slot: SessionSlot) -> Option<&Session> {
+        self.slots.get(slot.index())?.as_deref()
+    }
+
+    #[inline]
+    pub fn get_mut(&mut self, slot: SessionSlot) -> Option<&mut Session> {
+        self.slots.get_mut(slot.index())?.as_deref_mut()
+    }
+
+    /// Returns the session in a slot if it has this epoch.
+    pub fn live(&mut self, slot: SessionSlot, epoch: SessionEpoch) -> Option<&mut Session> {
+        self.get_mut(slot).filter(|session| session.epoch == epoch)
+    }
+
+    #[inline]
+    pub fn link(&self, slot: SessionSlot) -> SessionLink {
+        self.links[slot.index()]
+    }
+
+    /// Does not invalidate cached broadcasts; `ShardCore::link_mut` does.
+    #[inline]
+    pub fn link_mut(&mut self, slot: SessionSlot) -> &mut SessionLink {
+        &mut self.links[slot.index()]
+    }
+
+    /// Returns the number of sessions.
+    pub fn len(&self) -> usize {
+        self.client_ids.len()
+    }
+
+    /// Returns the slot after the last one.
+    pub fn end(&self) -> SessionSlot {
+        SessionSlot::from_index(self.slots.len())
+    }
+
+    /// Returns the slot of a client's session.
+    pub fn slot_of(&self, client_id: &str) -> Option<SessionSlot> {
+        self.client_ids
+            .find(client_id, |slot| *self.at(slot).client_id == *client_id)
+    }
+
+    /// Requires that the client has no session.
+    pub fn add(&mut self, session: Session) -> SessionSlot {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            self.links.push(SessionLink::default());
+            SessionSlot::from_index(self.slots.len() - 1)
+        });
+        self.client_ids.insert(&session.client_id, slot);
+        self.links[slot.index()] = SessionLink::default();
+        self.slots[slot.index()] = Some(Box::new(session));
+        slot
+    }
+
+    pub fn remove(&mut self, slot: SessionSlot) -> Option<Box<Session>> {
+        let session = self.slots[slot.index()].take()?;
+        self.client_ids.remove(&session.client_id, slot);
+        self.links[slot.index()] = SessionLink::default();
+        self.free.push(slot);
+        Some(session)
+    }
+}
