@@ -34,7 +34,7 @@ fuzz_target!(|script: &[u8]| {
         if world.is_closed(wires[which]) {
             wires[which] = world.open();
         }
-        let used = step(&mut world, &mut wires, which, *op, *a, *b, rest);
+        let used = step(&mut world, &mut wires, which, [*op, *a, *b], rest);
         rest = &rest[used..];
     }
     for wire in wires {
@@ -52,7 +52,7 @@ fuzz_target!(|script: &[u8]| {
 });
 
 /// Runs one step of the script. Returns the number of bytes of `rest` that it used.
-fn step(world: &mut World, wires: &mut [usize], which: usize, op: u8, a: u8, b: u8, rest: &[u8]) -> usize {
+fn step(world: &mut World, wires: &mut [usize], which: usize, [op, a, b]: [u8; 3], rest: &[u8]) -> usize {
     let wire = wires[which];
     let name = ["w", "x", "y", "z"][usize::from(a >> 2) % 4];
     let qos = QoS::from_bits(b % 3).unwrap();
@@ -95,7 +95,12 @@ fn step(world: &mut World, wires: &mut [usize], which: usize, op: u8, a: u8, b: 
         }
         6 | 7 => {
             let topic = TOPICS[usize::from(b >> 2) % TOPICS.len()];
-            world.publish_with(wire, topic, "payload", qos, b & 128 != 0, u16::from(b) + 1, false, &[]);
+            let fields = world::PublishFields {
+                retain: b & 128 != 0,
+                id: u16::from(b) + 1,
+                ..world::PublishFields::default()
+            };
+            world.publish_with(wire, topic, "payload", qos, fields);
         }
         8 => {
             let kinds = [PacketType::PubAck, PacketType::PubRec, PacketType::PubRel, PacketType::PubComp];

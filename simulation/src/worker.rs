@@ -195,7 +195,7 @@ impl SimulatedWorker {
     pub fn is_busy(&self, now: Now) -> bool {
         let is_due = self.shard.next_deadline().is_some_and(|at| at <= now.monotonic_ms);
         is_due
-            || self.shard.is_waiting_for_tap()
+            || self.shard.taps().is_waiting()
             || self.shard.is_checkpoint_active()
             || !self.notices.is_empty()
             || !self.inbox.is_empty()

@@ -136,7 +136,9 @@ impl Shard {
             }),
             properties: connect.properties.as_bytes(),
         };
-        self.core.tap_session(now, slot, TapEventMask::CONNACK, &tap_event);
+        self.core
+            .taps
+            .session_event(now, self.core.sessions.at(slot), TapEventMask::CONNACK, &tap_event);
         self.set_keep_alive(now, conn, self.core.sessions.at(slot).keep_alive_s);
         self.connected(now, slot, session_present, connect);
     }
@@ -317,7 +319,9 @@ impl Shard {
             connected_at_ms: session.connected_at_ms,
             properties: connect.properties.as_bytes(),
         };
-        self.core.tap_session(now, slot, TapEventMask::CONNECTED, &tap_event);
+        self.core
+            .taps
+            .session_event(now, self.core.sessions.at(slot), TapEventMask::CONNECTED, &tap_event);
         self.core
             .tap_device(now, slot, DeviceConnectionEvent::Connected { is_v5 });
         if let Some(retry_ms) = self.core.config.retry_interval_ms

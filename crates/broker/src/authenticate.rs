@@ -25,7 +25,7 @@ impl Shard {
             (_, AuthOutcome::Continue { data }) => self.continue_authentication(conn, pending, phase, &data),
             (ConnectionPhase::Online, AuthOutcome::Allow { data, is_superuser }) => {
                 self.core
-                    .tap_reauthenticated(now, conn, ReasonCode::Success, is_superuser);
+                    .report_reauthenticated(now, conn, ReasonCode::Success, is_superuser);
                 self.send_auth(conn, ReasonCode::Success, pending.method.as_deref(), data.as_deref());
                 self.core.effects.push(Effect::Resume { conn });
             }
@@ -35,7 +35,7 @@ impl Shard {
                 self.end_connection(now, conn, DisconnectReason::ReAuthenticationFailed, reason, detail);
             }
             (ConnectionPhase::Online, AuthOutcome::Deny { reason, detail }) => {
-                self.core.tap_reauthenticated(now, conn, reason, false);
+                self.core.report_reauthenticated(now, conn, reason, false);
                 self.end_connection(now, conn, DisconnectReason::ReAuthenticationFailed, reason, detail);
             }
             (_, outcome) => self.connect_decided(now, conn, &pending, outcome),
@@ -51,13 +51,13 @@ impl Shard {
             AuthOutcome::Allow { is_superuser, data } => {
                 let client = AcceptedClient::of(&pending.client_id, is_superuser);
                 self.core
-                    .tap_authenticated(now, conn, &connect, client, ReasonCode::Success);
+                    .report_authenticated(now, conn, &connect, client, ReasonCode::Success);
                 self.admit(now, conn, &connect, client, data.as_deref());
                 self.core.effects.push(Effect::Resume { conn });
             }
             AuthOutcome::Deny { reason, detail } => {
                 let client = AcceptedClient::of(&pending.client_id, false);
-                self.core.tap_authenticated(now, conn, &connect, client, reason);
+                self.core.report_authenticated(now, conn, &connect, client, reason);
                 let rejected = RejectedConnect {
                     client_id: &pending.client_id,
                     connect: Some(&connect),

@@ -63,7 +63,7 @@ impl Shard {
     /// Adds a message to the run for a list. Returns false if it must take the normal path.
     #[inline]
     pub(crate) fn broadcast(&mut self, now: Now, list: ListId, p: &Publication<'_>) -> bool {
-        let wants_every_delivery = self.core.wants_every_delivery();
+        let wants_every_delivery = self.core.taps.wants_every_delivery();
         let broadcast = &mut self.core.broadcast;
         if !broadcast.is_open || wants_every_delivery || p.qos != QoS::AtMostOnce || p.retain {
             return false;

@@ -187,7 +187,9 @@ impl Shard {
             }),
             properties: connect.map_or(&[], |connect| connect.properties.as_bytes()),
         };
-        self.core.tap_client(now, client, TapEventMask::CONNACK, &tap_event);
+        self.core
+            .taps
+            .client_event(now, client, TapEventMask::CONNACK, &tap_event);
         self.event(ConnectionEvent::Refused {
             client_id: refusal.client_id.clone(),
             user_name: refusal.user_name.clone(),

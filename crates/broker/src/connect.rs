@@ -44,12 +44,12 @@ impl Shard {
             Some(AuthOutcome::Allow { is_superuser, data }) => {
                 let success = ReasonCode::Success;
                 let client = AcceptedClient::of(&client_id, is_superuser);
-                self.core.tap_authenticated(now, conn, connect, client, success);
+                self.core.report_authenticated(now, conn, connect, client, success);
                 self.admit(now, conn, connect, client, data.as_deref());
             }
             Some(AuthOutcome::Deny { reason, detail }) => {
                 let client = AcceptedClient::of(&client_id, false);
-                self.core.tap_authenticated(now, conn, connect, client, reason);
+                self.core.report_authenticated(now, conn, connect, client, reason);
                 let rejected = RejectedConnect {
                     client_id: &client_id,
                     connect: Some(connect),

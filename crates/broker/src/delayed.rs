@@ -109,13 +109,13 @@ impl Shard {
             place: RecordLocation::NONE,
             ..message.publication()
         };
-        let mut receipt = self.core.tap_message(now, None, &p, false);
+        let mut receipt = self.core.taps.message(now, None, &p, false);
         if !was_routed {
             self.publish(now, &p, None);
         }
-        if self.core.tap.is_used() {
+        if self.core.taps.is_used() {
             let made = self.publish_tap_messages(now);
-            receipt = self.core.join_receipts(receipt, made.tap);
+            receipt = self.core.taps.join(receipt, made.tap);
         }
         let Some(receipt) = receipt else {
             return self.delete_delayed(index);
@@ -124,10 +124,7 @@ impl Shard {
             message,
             due_unix_ms: WITH_TAP,
         });
-        self.core
-            .tap
-            .receipt_actions
-            .add(receipt, ReceiptAction::Delayed(index));
+        self.core.taps.run_when_stored(receipt, ReceiptAction::Delayed(index));
     }
 
     /// Deletes a delayed message that has been published and stored by the tap.

@@ -30,7 +30,7 @@ use crate::sessions::Sessions;
 use crate::shard::hash;
 use crate::slots::{ConnSlot, SessionSlot};
 use crate::stats::ShardStats;
-use crate::tap_state::TapState;
+use crate::taps::Taps;
 use crate::timer::TimerWheel;
 use crate::timers::ShardTimer;
 use crate::trace::Traces;
@@ -58,7 +58,7 @@ pub struct ShardCore {
     pub home_filter: Option<(u16, u64)>,
     /// `None` without a journal.
     pub ledger: Option<Box<PendingRecords>>,
-    pub tap: TapState,
+    pub taps: Taps,
     /// `None` if no trace is active.
     pub traces: Option<Box<Traces>>,
     /// Members that have dropped a message of a group without acknowledging it. Their groups are informed in the next
@@ -110,7 +110,7 @@ impl ShardCore {
             released_members: Vec::new(),
             home_filter: None,
             ledger: None,
-            tap: TapState::default(),
+            taps: Taps::new(id),
             traces: None,
         }
     }
@@ -359,7 +359,8 @@ impl ShardCore {
             retain: terms.retain,
             ..*p
         };
-        self.tap_delivery_dropped(now, slot, Some(&p), reason);
+        let session = self.sessions.at(slot);
+        self.taps.delivery_dropped(now, session, Some(&p), reason);
         self.dropped(now, slot, reason)
     }
 
@@ -372,14 +373,16 @@ impl ShardCore {
         reason: DropReason,
         delivery: &Delivery,
     ) -> DeliverResult {
-        self.tap_delivery_dropped(now, slot, Some(&delivery.publication()), reason);
+        let (session, p) = (self.sessions.at(slot), delivery.publication());
+        self.taps.delivery_dropped(now, session, Some(&p), reason);
         self.dropped(now, slot, reason)
     }
 
     /// Drops a message that is only in the journal.
     #[cold]
     pub fn drop_cold(&mut self, now: Now, slot: SessionSlot, reason: DropReason) -> DeliverResult {
-        self.tap_delivery_dropped(now, slot, None, reason);
+        let session = self.sessions.at(slot);
+        self.taps.delivery_dropped(now, session, None, reason);
         self.dropped(now, slot, reason)
     }
 

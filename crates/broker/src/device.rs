@@ -90,7 +90,7 @@ impl Shard {
     /// Returns whether reading from a device must stop because the tap is full. MQTT 5 devices get a reason code
     /// instead.
     pub(crate) fn must_pause_device(&mut self) -> bool {
-        self.is_tap_full() && self.core.tap.tap.as_mut().is_some_and(|tap| tap.is_full_for_devices())
+        self.core.taps.is_full_for_devices()
     }
 
     pub(crate) fn publish_from_device(
@@ -252,7 +252,7 @@ impl Shard {
 impl ShardCore {
     /// Returns the tap for device events.
     fn device_tap(&mut self) -> Option<&mut dyn Tap> {
-        self.tap.used()
+        self.taps.used()
     }
 
     /// Reports an event of a device to the tap. Does nothing for other sessions.

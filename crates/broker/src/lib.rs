@@ -47,7 +47,7 @@ mod stats;
 mod subscribe;
 mod sys;
 mod sys_topics;
-mod tap_state;
+mod taps;
 mod timers;
 
 pub mod durable;
@@ -84,3 +84,4 @@ pub use slots::{AuthAttempt, ConnEpoch, ConnSlot, ConnectNumber, GroupEpoch, Gro
 pub use stats::ShardStats;
 pub use sys::{EventTopic, LoadAverage, LoadAverages, SysInfo, emqx_tree, event_topic, mosquitto_tree, rfc3339};
 pub use sys_topics::{SysTopic, emqx_sys_topics, mosquitto_sys_topics};
+pub use taps::Taps;

@@ -250,7 +250,9 @@ impl Shard {
             connected_at_ms: self.core.sessions.at(slot).connected_at_ms,
             properties: ending.properties.as_bytes(),
         };
-        self.core.tap_session(now, slot, TapEventMask::DISCONNECTED, &tap_event);
+        self.core
+            .taps
+            .session_event(now, self.core.sessions.at(slot), TapEventMask::DISCONNECTED, &tap_event);
         self.core.tap_device(now, slot, DeviceConnectionEvent::Disconnected);
         if expiry_s == 0 {
             return self.end_session(now, slot, "session expiry interval is 0");
@@ -315,7 +317,10 @@ impl Shard {
         let publisher_hash = hash(&session.client_id) as u32;
         let epoch = session.epoch;
         self.core.stats.wills_published += 1;
-        let provenance = self.core.provenance(now, Some(slot), 0, TapEventMask::MESSAGE_EVENTS);
+        let provenance = self
+            .core
+            .taps
+            .provenance(now, self.core.sessions.get(slot), 0, TapEventMask::MESSAGE_EVENTS);
         let p = Publication {
             topic: &will.topic,
             payload: &will.payload,
@@ -331,7 +336,7 @@ impl Shard {
             place: RecordLocation::NONE,
             provenance: Provenance::from_written(&provenance),
         };
-        self.core.tap_message(now, Some(slot), &p, false);
+        self.core.taps.message(now, self.core.sessions.get(slot), &p, false);
         self.publish(now, &p, None);
     }
 
@@ -353,7 +358,7 @@ impl Shard {
         self.return_shared(now, slot, usize::MAX, |_| true);
         self.publish_will(now, slot);
         self.record_session_ended(slot);
-        self.core.tap_undelivered(now, slot);
+        self.core.taps.undelivered(now, self.core.sessions.at(slot));
         self.core.invalidate_recipients();
         let Some(session) = self.core.sessions.remove(slot) else {
             return;

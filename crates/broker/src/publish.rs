@@ -107,9 +107,9 @@ impl Shard {
         if session.received.contains(id.get()) {
             // A duplicate gets the same answer and is not delivered again.
             let mut commits = PendingCommits::for_journal(session.key.0 != 0);
-            commits.tap = match self.must_repeat_to_tap(slot) {
+            commits.tap = match self.core.taps.must_repeat(self.core.sessions.at(slot)) {
                 true => self.repeat_to_tap(now, slot, publish),
-                false => self.core.tap.receipt_actions.receipt_of(self.open_id(slot, id)),
+                false => self.core.taps.receipt_of(self.open_id(slot, id)),
             };
             return self.acknowledge_when_committed(conn, PacketType::PubRec, id, ReasonCode::Success, commits);
         }
@@ -126,7 +126,7 @@ impl Shard {
             }
             if let Some(receipt) = commits.tap {
                 let id = self.open_id(slot, id);
-                self.core.tap.receipt_actions.add_open(receipt, id);
+                self.core.taps.add_open(receipt, id);
             }
         }
         self.acknowledge_when_committed(conn, PacketType::PubRec, id, reason, commits);
@@ -183,7 +183,9 @@ impl Shard {
             topic,
             is_allowed,
         };
-        self.core.tap_session(now, slot, TapEventMask::AUTHORIZED, &tap_event);
+        self.core
+            .taps
+            .session_event(now, self.core.sessions.at(slot), TapEventMask::AUTHORIZED, &tap_event);
         if !is_allowed {
             return self.reject(now, slot, DropReason::NotAuthorizedToPublish, ReasonCode::NotAuthorized);
         }
@@ -204,7 +206,7 @@ impl Shard {
             None => TapEventMask::MESSAGE_EVENTS,
             Some(_) => TapEventMask::MESSAGE_EVENTS | TapEventMask::MESSAGES,
         };
-        let provenance = self.core.provenance(now, Some(slot), 0, wanted);
+        let provenance = self.core.taps.provenance(now, self.core.sessions.get(slot), 0, wanted);
         let p = Publication {
             topic,
             payload: publish.payload,
@@ -220,7 +222,7 @@ impl Shard {
             place: RecordLocation::NONE,
             provenance: Provenance::from_written(&provenance),
         };
-        if self.core.is_rejected_by_tap(now, Some(slot), &p) {
+        if self.core.taps.rejects(now, self.core.sessions.get(slot), &p) {
             return self.reject(now, slot, DropReason::BufferFull, ReasonCode::QuotaExceeded);
         }
         self.core.stats.messages_received[publish.qos as usize] += 1;
@@ -233,13 +235,18 @@ impl Shard {
         if let Some(seconds) = delay_s {
             return self.delay(now, slot, &p, seconds, publisher);
         }
-        let receipt = self.core.tap_message(now, Some(slot), &p, publish.dup);
+        let receipt = self
+            .core
+            .taps
+            .message(now, self.core.sessions.get(slot), &p, publish.dup);
         let published = self.publish(now, &p, publisher);
         let commits = self.wait_for(now, published, receipt);
         match published.has_recipient {
             true => (ReasonCode::Success, commits),
             false => {
-                self.core.tap_dropped(now, Some(slot), &p, DropReason::NoSubscriber);
+                self.core
+                    .taps
+                    .dropped(now, self.core.sessions.get(slot), &p, DropReason::NoSubscriber);
                 (ReasonCode::NoMatchingSubscribers, commits)
             }
         }
@@ -252,10 +259,10 @@ impl Shard {
             journal: published.is_recorded,
             tap: receipt,
         };
-        if self.core.tap.is_used() {
+        if self.core.taps.is_used() {
             let made = self.publish_tap_messages(now);
             commits.journal |= made.journal;
-            commits.tap = self.core.join_receipts(receipt, made.tap);
+            commits.tap = self.core.taps.join(receipt, made.tap);
         }
         commits
     }
@@ -270,7 +277,9 @@ impl Shard {
             retain: publish.retain,
             ..Publication::from_server(publish.topic, publish.payload)
         };
-        self.core.tap_message(now, Some(slot), &p, publish.dup)
+        self.core
+            .taps
+            .message(now, self.core.sessions.get(slot), &p, publish.dup)
     }
 
     pub(crate) fn reject(
@@ -289,6 +298,7 @@ impl Shard {
     pub fn publish_from_server(&mut self, now: Now, message: ServerMessage<'_>) -> bool {
         let provenance = self
             .core
+            .taps
             .provenance(now, None, message.mark, TapEventMask::MESSAGE_EVENTS);
         let p = Publication {
             provenance: Provenance::from_written(&provenance),
@@ -298,11 +308,10 @@ impl Shard {
             expires_at_ms: message.expiry_s.map(|s| now.monotonic_ms + u64::from(s) * 1000),
             ..Publication::from_server(message.topic, message.payload)
         };
-        let receipt = self.core.tap_marked(now, None, &p, false, message.mark);
+        let receipt = self.core.taps.marked(now, None, &p, false, message.mark);
         let published = self.publish(now, &p, None);
         let commits = self.wait_for(now, published, receipt);
-        self.core.tap.server_receipt = self.core.join_receipts(self.core.tap.server_receipt, commits.tap);
-        self.core.tap.is_server_recorded |= commits.journal;
+        self.core.taps.add_server_commits(commits);
         published.has_recipient
     }
 
@@ -315,15 +324,15 @@ impl Shard {
             ..Publication::from_server(message.topic, message.payload)
         };
         let is_journal_full = self.core.is_journal_unavailable() && self.needs_journal(None, p.topic, p.qos, p.retain);
-        !is_journal_full && !self.core.is_rejected_by_tap(now, None, &p)
+        !is_journal_full && !self.core.taps.rejects(now, None, &p)
     }
 
     /// Calls `done` when all messages published from the server in this tick are stored; immediately if they are.
     pub fn call_when_stored(&mut self, done: Box<dyn FnOnce() + Send>) {
-        let receipt = self.core.tap.server_receipt.take();
-        match std::mem::take(&mut self.core.tap.is_server_recorded) {
-            true => self.call_when_all_stored(receipt, done),
-            false => self.call_when_tap_stored(receipt, done),
+        let commits = self.core.taps.take_server_commits();
+        match commits.journal {
+            true => self.call_when_all_stored(commits.tap, done),
+            false => self.call_when_tap_stored(commits.tap, done),
         }
     }
 
@@ -338,8 +347,8 @@ impl Shard {
     }
 
     pub(crate) fn call_when_tap_stored(&mut self, receipt: Option<Receipt>, done: Box<dyn FnOnce() + Send>) {
-        match receipt.filter(|receipt| !self.core.tap.has_stored(*receipt)) {
-            Some(receipt) => self.core.tap.receipt_actions.add(receipt, ReceiptAction::Call(done)),
+        match receipt.filter(|receipt| !self.core.taps.has_stored(*receipt)) {
+            Some(receipt) => self.core.taps.run_when_stored(receipt, ReceiptAction::Call(done)),
             None => done(),
         }
     }
@@ -443,7 +452,9 @@ impl Shard {
         };
         if let Some(delivery) = delivery {
             self.core.record_acknowledged(slot, seq, true);
-            self.core.tap_acked(now, slot, &delivery, ack.properties.as_bytes());
+            self.core
+                .taps
+                .acked(now, self.core.sessions.at(slot), &delivery, ack.properties.as_bytes());
             self.group_acknowledged(slot, &delivery);
         }
         // The client forgets the identifier on PUBREL, so the journal must have committed PUBREC by then.
@@ -480,7 +491,9 @@ impl Shard {
 
     fn tap_client_ack(&mut self, now: Now, slot: SessionSlot, result: &AckResult, ack: &Ack<'_>) {
         if let AckResult::Done(Some(delivery)) = result {
-            self.core.tap_acked(now, slot, delivery, ack.properties.as_bytes());
+            self.core
+                .taps
+                .acked(now, self.core.sessions.at(slot), delivery, ack.properties.as_bytes());
             self.core.tap_device_acked(now, slot, delivery);
         }
     }

@@ -74,7 +74,33 @@ impl ReceiptActions {
         self.open.get(&id).copied()
     }
 
-    fn take_stored(&mut self, tap: &mut dyn Tap) -> Vec<ReceiptAction> {
+    pub fn remove_open(&mut self, id: OpenId) {
+        self.open.remove(&id);
+    }
+
+    /// Holds an acknowledgement back. Only the first one of a connection is registered with its receipt.
+    pub fn hold_ack(&mut self, ack: PendingAck, is_first: bool) {
+        match ack.receipt.filter(|_| is_first) {
+            Some(receipt) => self.add(receipt, ReceiptAction::Ack(ack)),
+            None => self.behind.entry((ack.conn, ack.epoch)).or_default().push_back(ack),
+        }
+    }
+
+    /// Removes and returns the next acknowledgement of a connection that waits behind another.
+    pub fn next_behind(&mut self, key: (ConnSlot, ConnEpoch)) -> Option<PendingAck> {
+        let behind = self.behind.get_mut(&key)?;
+        let ack = behind.pop_front();
+        if behind.is_empty() {
+            self.behind.remove(&key);
+        }
+        ack
+    }
+
+    pub fn drop_behind(&mut self, key: (ConnSlot, ConnEpoch)) {
+        self.behind.remove(&key);
+    }
+
+    pub fn take_stored(&mut self, tap: &mut dyn Tap) -> Vec<ReceiptAction> {
         let mut due = Vec::new();
         let mut from = Receipt::new(0, 1);
         while let Some((&first, _)) = self.waiting.range(from..).next() {
@@ -90,17 +116,10 @@ impl ReceiptActions {
 }
 
 impl Shard {
-    /// Returns whether any action waits for the tap.
-    pub fn is_waiting_for_tap(&self) -> bool {
-        !self.core.tap.receipt_actions.is_empty()
-    }
-
     /// Runs all actions whose receipts the tap has stored.
     pub fn run_stored_actions(&mut self) {
         loop {
-            let tap_state = &mut self.core.tap;
-            let Some(tap) = &mut tap_state.tap else { return };
-            let due = tap_state.receipt_actions.take_stored(&mut **tap);
+            let due = self.core.taps.take_stored();
             let mut has_called_back = false;
             for action in due {
                 match action {
@@ -109,7 +128,7 @@ impl Shard {
                         done();
                         has_called_back = true;
                     }
-                    ReceiptAction::Open(id) => _ = self.core.tap.receipt_actions.open.remove(&id),
+                    ReceiptAction::Open(id) => self.core.taps.remove_open(id),
                     ReceiptAction::Delayed(index) => self.delete_delayed(index),
                 }
             }
@@ -121,16 +140,11 @@ impl Shard {
         }
     }
 
-    /// Returns whether the tap has work on other threads.
-    pub fn is_tap_offloading(&self) -> bool {
-        self.core.tap.tap.as_ref().is_some_and(|tap| tap.is_offloading())
-    }
-
     /// Publishes the results of the tap's other threads. Calls back to the tap when a result is durable.
     pub fn take_offloaded(&mut self, now: Now) {
-        while let Some(result) = self.core.tap.take_offloaded(now) {
+        while let Some(result) = self.core.taps.take_offloaded(now) {
             let commits = self.publish_tap_messages(now);
-            let receipt = self.core.join_receipts(result.receipt, commits.tap);
+            let receipt = self.core.taps.join(result.receipt, commits.tap);
             match result.on_durable {
                 Some(done) if commits.journal => self.call_when_all_stored(receipt, done),
                 Some(done) => self.call_when_tap_stored(receipt, done),
@@ -141,7 +155,7 @@ impl Shard {
 
     /// Sends an acknowledgement that the journal does not hold back, unless it must wait for the tap or an earlier one.
     pub(crate) fn acknowledge_or_wait(&mut self, ack: PendingAck) {
-        let is_stored = ack.receipt.is_none_or(|receipt| self.core.tap.has_stored(receipt))
+        let is_stored = ack.receipt.is_none_or(|receipt| self.core.taps.has_stored(receipt))
             || is_planted(Fault::AcknowledgeBeforeTap);
         let Some(connection) = self.core.connections.live(ack.conn, ack.epoch) else {
             return;
@@ -153,24 +167,16 @@ impl Shard {
         }
         connection.acks_waiting_for_tap += 1;
         let is_first = connection.acks_waiting_for_tap == 1;
-        let receipt_actions = &mut self.core.tap.receipt_actions;
-        match ack.receipt.filter(|_| is_first) {
-            Some(receipt) => receipt_actions.add(receipt, ReceiptAction::Ack(ack)),
-            None => receipt_actions
-                .behind
-                .entry((ack.conn, ack.epoch))
-                .or_default()
-                .push_back(ack),
-        }
+        self.core.taps.hold_ack(ack, is_first);
     }
 
     /// Sends the oldest acknowledgement of a connection, and the following ones whose receipts are stored.
     fn send_waiting(&mut self, first: PendingAck) {
-        let key = (first.conn, first.epoch);
+        let (conn, epoch) = (first.conn, first.epoch);
         let mut next = Some(first);
         while let Some(ack) = next.take() {
             let Some(connection) = self.core.connections.live(ack.conn, ack.epoch) else {
-                self.core.tap.receipt_actions.behind.remove(&key);
+                self.core.taps.drop_acks(conn, epoch);
                 return;
             };
             connection.acks_waiting_for_tap -= 1;
@@ -178,25 +184,7 @@ impl Shard {
                 self.core.effects.push(Effect::Resume { conn: ack.conn });
             }
             self.acknowledge(ack.conn, ack.kind, ack.id, ack.reason);
-            next = self.next_behind(key);
-        }
-    }
-
-    /// Returns the next acknowledgement that can be sent. If it must wait, it is registered as the oldest.
-    fn next_behind(&mut self, key: (ConnSlot, ConnEpoch)) -> Option<PendingAck> {
-        let receipt_actions = &mut self.core.tap.receipt_actions;
-        let behind = receipt_actions.behind.get_mut(&key)?;
-        let ack = behind.pop_front();
-        if behind.is_empty() {
-            receipt_actions.behind.remove(&key);
-        }
-        let ack = ack?;
-        match ack.receipt.filter(|receipt| !self.core.tap.has_stored(*receipt)) {
-            None => Some(ack),
-            Some(receipt) => {
-                self.core.tap.receipt_actions.add(receipt, ReceiptAction::Ack(ack));
-                None
-            }
+            next = self.core.taps.next_ack(conn, epoch);
         }
     }
 }

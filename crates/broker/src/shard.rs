@@ -361,7 +361,7 @@ impl Shard {
             connection.is_held_by_acks = true;
             return Some(NextAction::Pause);
         }
-        if !self.is_tap_full() && !self.core.is_journal_unavailable() {
+        if !self.core.taps.is_full() && !self.core.is_journal_unavailable() {
             return None;
         }
         let slot = self
@@ -455,7 +455,7 @@ impl Shard {
 
     fn ping(&mut self, now: Now, conn: ConnSlot, slot: SessionSlot) {
         self.core.stats.packets_received[PacketType::PingReq as usize] += 1;
-        self.core.tap_ping(now, slot);
+        self.core.taps.ping(now, self.core.sessions.at(slot));
         self.core.tap_device(now, slot, DeviceConnectionEvent::Pinged);
         // [MQTT-3.12.4-1]
         self.send(conn, &Packet::PingResp);

@@ -250,7 +250,9 @@ impl Shard {
             topic: asked.filter,
             is_allowed: !matches!(checked, Err(ReasonCode::NotAuthorized)),
         };
-        self.core.tap_session(now, slot, TapEventMask::AUTHORIZED, &tap_event);
+        self.core
+            .taps
+            .session_event(now, self.core.sessions.at(slot), TapEventMask::AUTHORIZED, &tap_event);
         let target = match checked {
             Ok(target) => target,
             Err(reason) => return (reason, false),
@@ -303,7 +305,9 @@ impl Shard {
             qos: options.maximum_qos,
             properties: properties.as_bytes(),
         };
-        self.core.tap_session(now, slot, TapEventMask::SUBSCRIBED, &tap_event);
+        self.core
+            .taps
+            .session_event(now, self.core.sessions.at(slot), TapEventMask::SUBSCRIBED, &tap_event);
         let reason = match options.maximum_qos {
             mqtt::QoS::AtMostOnce => ReasonCode::Success,
             mqtt::QoS::AtLeastOnce => ReasonCode::GrantedQoS1,
@@ -383,7 +387,12 @@ impl Shard {
                         qos,
                         properties: unsubscribe.properties.as_bytes(),
                     };
-                    self.core.tap_session(now, slot, TapEventMask::UNSUBSCRIBED, &tap_event);
+                    self.core.taps.session_event(
+                        now,
+                        self.core.sessions.at(slot),
+                        TapEventMask::UNSUBSCRIBED,
+                        &tap_event,
+                    );
                     ReasonCode::Success
                 }
                 Ok(None) => ReasonCode::NoSubscriptionExisted,

@@ -433,11 +433,11 @@ impl NetWorker {
 
     /// Runs after the journal's commits, because the tap may wait for them.
     fn process_tap_results(&mut self) {
-        if self.shard.is_tap_offloading() {
+        if self.shard.taps().is_offloading() {
             self.request_commit_wake_up();
             self.shard.take_offloaded(self.now);
         }
-        if self.shard.is_waiting_for_tap() {
+        if self.shard.taps().is_waiting() {
             self.request_commit_wake_up();
             self.shard.run_stored_actions();
         }
@@ -509,7 +509,7 @@ impl NetWorker {
     /// than necessary.
     pub(crate) fn next_journal_check_ms(&self) -> Option<u64> {
         let (now_ms, soon_ms) = (self.now.monotonic_ms, self.now.monotonic_ms + FULL_CHECK_MS);
-        if self.journal_health != LogHealth::Ok || self.shard.is_tap_full() {
+        if self.journal_health != LogHealth::Ok || self.shard.taps().is_full() {
             return Some(soon_ms);
         }
         let early_ms = self.common.node_journal.idle_checkpoint_ms(now_ms)?;
@@ -525,7 +525,7 @@ impl NetWorker {
     /// Appends the batch of a tick. Called before messages are sent, which refer to the batch, and before output is
     /// written.
     pub(crate) fn append_to_journal(&mut self) {
-        if self.shard.was_tap_called() {
+        if self.shard.taps().is_used() {
             self.request_commit_wake_up();
             self.shard.end_tap_tick(self.now);
         }

@@ -85,7 +85,7 @@ impl NetWorker {
         while let Some(tick) = self.latency.take_committed(self.committed) {
             histogram.add_many(micros(now - tick.began), tick.messages);
         }
-        if messages == 0 || self.shard.is_waiting_for_tap() {
+        if messages == 0 || self.shard.taps().is_waiting() {
             return;
         }
         let last = self.shard.last_awaited_position().map(Lsn);

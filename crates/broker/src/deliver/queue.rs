@@ -103,7 +103,7 @@ impl ShardCore {
         }
         self.push(conn, range);
         self.count_sent(slot, delivery.qos, range.len(), p.payload.len());
-        self.tap_redelivered(now, slot, &delivery);
+        self.taps.redelivered(now, self.sessions.at(slot), &delivery);
     }
 
     fn send_queued(&mut self, now: Now, slot: SessionSlot, link: SessionLink) -> bool {

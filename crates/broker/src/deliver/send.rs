@@ -9,6 +9,7 @@ use crate::message::Publication;
 use crate::outbox::Range;
 use crate::outgoing::{Delivery, DeliveryTag, packet_id};
 use crate::slots::{ConnSlot, SessionSlot};
+use crate::tap::TapEventMask;
 
 /// At QoS 1 and 2, payloads up to this size are copied with their header for each subscriber; larger ones are
 /// referenced.
@@ -54,7 +55,9 @@ impl ShardCore {
             qos: QoS::AtMostOnce,
             ..terms
         };
-        self.tap_delivered(now, slot, p, terms);
+        if self.taps.wants(TapEventMask::DELIVERED) {
+            self.taps.delivered(now, self.sessions.at(slot), p, terms);
+        }
         DeliverResult::Sent
     }
 
@@ -106,7 +109,9 @@ impl ShardCore {
         self.sessions.at_mut(slot).outgoing.start(delivery);
         self.stats.inflight_messages += 1;
         self.count_sent(slot, terms.qos, size, p.payload.len());
-        self.tap_delivered(now, slot, p, terms);
+        if self.taps.wants(TapEventMask::DELIVERED) {
+            self.taps.delivered(now, self.sessions.at(slot), p, terms);
+        }
         DeliverResult::Sent
     }
 
