@@ -75,7 +75,8 @@ impl WorkerJournal {
     pub fn overdue(&self, shard: &Shard) -> Option<(u64, u64)> {
         let reported = self.committed.0;
         shard
-            .first_awaited_position()
+            .ledger()
+            .first_awaited()
             .filter(|end| *end <= reported)
             .map(|end| (end, reported))
     }

@@ -74,9 +74,9 @@ impl Shard {
         let needs_journal = || {
             self.granted_expiry(connect, client.device) > 0
                 || existing.is_some_and(|slot| self.core.sessions.link(slot).is_durable)
-                || self.core.is_end_pending(client.client_id)
+                || self.core.ledger.is_end_pending(client.client_id)
         };
-        if self.core.has_journal_failed() && needs_journal() {
+        if self.core.ledger.has_failed() && needs_journal() {
             // CONNACK would wait forever, because neither a session nor its end can be committed.
             let detail = "the journal has failed, and the session needs it";
             return Err(Rejection(ReasonCode::ServerUnavailable, detail));
@@ -114,7 +114,7 @@ impl Shard {
         self.record_session(now, slot);
         let has_published_will = self.core.stats.wills_published > wills;
         let must_wait = self.core.sessions.link(slot).is_durable
-            || self.core.is_end_pending(client.client_id)
+            || self.core.ledger.is_end_pending(client.client_id)
             || has_published_will;
         if must_wait && !is_planted(Fault::ConnackBeforeCommit) {
             // The client relies on the state that CONNACK reports, so it must survive a crash.

@@ -71,7 +71,7 @@ impl Shard {
             is_required: true,
             ..RecordFields::default()
         };
-        let place = self.core.record_message(now, p, Some(&message), record_fields);
+        let place = self.core.ledger.record_message(now, p, Some(&message), record_fields);
         self.delay_until(DelayedMessage {
             message,
             due_ms,
@@ -120,10 +120,12 @@ impl Shard {
         let Some(receipt) = receipt else {
             return self.delete_delayed(index);
         };
-        self.core.record_of(message.place(), |message| JournalRecord::Delayed {
-            message,
-            due_unix_ms: WITH_TAP,
-        });
+        self.core
+            .ledger
+            .record_of(message.place(), |message| JournalRecord::Delayed {
+                message,
+                due_unix_ms: WITH_TAP,
+            });
         self.core.taps.run_when_stored(receipt, ReceiptAction::Delayed(index));
     }
 
@@ -136,6 +138,7 @@ impl Shard {
         self.delayed_bytes -= delayed.message.stored_bytes();
         self.core.stats.delayed_messages -= 1;
         self.core
+            .ledger
             .record_of(delayed.message.place(), |message| JournalRecord::DelayedDone {
                 message,
             });

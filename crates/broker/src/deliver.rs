@@ -19,7 +19,7 @@ use crate::broadcast::Broadcast;
 use crate::config::ShardConfig;
 use crate::connections::Connections;
 use crate::durable::journaling::RecordFields;
-use crate::durable::pending_records::PendingRecords;
+use crate::durable::pending_records::Ledger;
 use crate::durable::record::Seq;
 use crate::effect::{ConnectionEvent, DropReason, Effect, Now, ShardId};
 use crate::mail::SessionRef;
@@ -56,8 +56,7 @@ pub struct ShardCore {
     /// Set while unrouted messages of the previous run are routed: number of shards of that run, and bit set of the
     /// home shards whose sessions and groups receive them.
     pub home_filter: Option<(u16, u64)>,
-    /// `None` without a journal.
-    pub ledger: Option<Box<PendingRecords>>,
+    pub ledger: Ledger,
     pub taps: Taps,
     /// `None` if no trace is active.
     pub traces: Option<Box<Traces>>,
@@ -109,7 +108,7 @@ impl ShardCore {
             not_reading_ms: 0,
             released_members: Vec::new(),
             home_filter: None,
-            ledger: None,
+            ledger: Ledger::new(id),
             taps: Taps::new(id),
             traces: None,
         }
@@ -160,7 +159,7 @@ impl ShardCore {
             return self.deliver_qos0(now, slot, p, terms, forms);
         }
         if link.conn != ConnSlot::NONE {
-            let is_open = self.can_queue_live(link.conn) && !self.must_wait_for_commit(link, terms);
+            let is_open = self.can_queue_live(link.conn) && !self.ledger.must_wait_for_commit(link, terms);
             let session = self.sessions.at(slot);
             let out = &session.outgoing;
             if is_open
@@ -175,7 +174,7 @@ impl ShardCore {
                 };
                 let delivered = self.send_new(now, slot, outgoing, forms);
                 if delivered == DeliverResult::Sent {
-                    self.add_recipient(slot, outgoing.seq, terms);
+                    self.ledger.add_recipient(&mut self.sessions, slot, outgoing.seq, terms);
                 }
                 return delivered;
             }
@@ -226,7 +225,7 @@ impl ShardCore {
             return self.deliver_now(now, slot, p, terms, forms);
         }
         if terms.qos != QoS::AtMostOnce {
-            self.add_recipient(slot, 0, terms);
+            self.ledger.add_recipient(&mut self.sessions, slot, 0, terms);
         }
         self.stats.queued_messages += 1;
         self.stats.queued_bytes += bytes;
@@ -238,12 +237,16 @@ impl ShardCore {
         self.link_mut(slot).is_replaying = false;
         // Another message may be in the middle of routing. Its recipients must not be mixed with those of these
         // messages.
-        let others = self.ledger.as_mut().map(|ledger| std::mem::take(&mut ledger.targets));
+        let others = self
+            .ledger
+            .records_mut()
+            .map(|ledger| std::mem::take(ledger.targets_mut()));
         for delivery in self.sessions.at_mut(slot).replays.release() {
             self.stats.queued_messages -= 1;
             self.stats.queued_bytes -= delivery.stored_bytes() as u64;
             if delivery.message.is_expired(now) {
-                self.record_dropped(slot, delivery.message.place());
+                self.ledger
+                    .record_dropped(self.sessions.at(slot), delivery.message.place());
                 self.drop_queued(now, slot, DropReason::Expired, &delivery);
                 continue;
             }
@@ -257,12 +260,13 @@ impl ShardCore {
             let p = message.publication();
             let delivered = self.deliver_now(now, slot, &p, terms, &mut EncodedForms::of(delivery.message));
             if matches!(delivered, DeliverResult::Dropped(_)) && terms.qos != QoS::AtMostOnce {
-                self.record_dropped(slot, p.place);
+                self.ledger.record_dropped(self.sessions.at(slot), p.place);
             }
-            self.record_message(now, &p, Some(&message), RecordFields::default());
+            self.ledger
+                .record_message(now, &p, Some(&message), RecordFields::default());
         }
-        if let (Some(ledger), Some(others)) = (&mut self.ledger, others) {
-            ledger.targets = others;
+        if let (Some(ledger), Some(others)) = (self.ledger.records_mut(), others) {
+            *ledger.targets_mut() = others;
         }
     }
 

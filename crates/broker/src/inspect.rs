@@ -367,7 +367,7 @@ impl Shard {
 
     /// Deletes a retained message without publishing. Returns false if there was none on this shard.
     pub fn delete_retained(&mut self, topic: &str) -> bool {
-        self.record_retained_cleared(topic);
+        self.core.ledger.record_retained_cleared(topic);
         let existed = self.retained.remove(topic).is_some();
         self.core.stats.retained_messages = self.retained.count() as u64;
         self.core.stats.retained_bytes = self.retained.bytes();

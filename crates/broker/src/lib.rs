@@ -69,6 +69,7 @@ pub use client_order::{ClientOrder, ClientPlace, ClientSort};
 pub use config::{OverlappingDelivery, PublishRate, QueueDropPolicy, ShardConfig, ShareStrategy};
 pub use device::{DeviceBacklog, DeviceKey, IdentifiedDevice};
 pub use durable::checkpoint::FinishedCheckpoint;
+pub use durable::pending_records::Ledger;
 pub use effect::*;
 pub use fixed_limits::FIXED_LIMITS;
 pub use inspect::{

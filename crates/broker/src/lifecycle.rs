@@ -257,7 +257,8 @@ impl Shard {
         if expiry_s == 0 {
             return self.end_session(now, slot, "session expiry interval is 0");
         }
-        self.record_disconnected(now, slot);
+        self.core.ledger.record_disconnected(now, self.core.sessions.at(slot));
+        self.core.evict_later(slot);
         self.will_after_disconnect(now, slot);
         self.announce_member_state(now, slot, false);
         self.expiry_after_disconnect(now, slot);
@@ -304,7 +305,7 @@ impl Shard {
         let Some(will) = self.core.sessions.at_mut(slot).will.take() else {
             return;
         };
-        self.record_will_published(slot);
+        self.core.ledger.record_will_published(self.core.sessions.at(slot));
         let session = self.core.sessions.at(slot);
         let is_allowed = session
             .access
@@ -357,7 +358,7 @@ impl Shard {
         self.core.release(now, slot);
         self.return_shared(now, slot, usize::MAX, |_| true);
         self.publish_will(now, slot);
-        self.record_session_ended(slot);
+        self.core.ledger.record_session_ended(self.core.sessions.at(slot));
         self.core.taps.undelivered(now, self.core.sessions.at(slot));
         self.core.invalidate_recipients();
         let Some(session) = self.core.sessions.remove(slot) else {
@@ -565,7 +566,7 @@ impl Shard {
             {
                 if !publishes_will && self.core.sessions.at_mut(slot).will.take().is_some() {
                     // Recovery must not publish it either.
-                    self.record_will_published(slot);
+                    self.core.ledger.record_will_published(self.core.sessions.at(slot));
                 }
                 self.end_connection(
                     now,

@@ -106,13 +106,17 @@ impl Shard {
                     self.send_back(session, epoch, group, p);
                 } else if is_online == Some(true) {
                     let mut forms = EncodedForms::default();
-                    let group_retains = self.core.group_retains(session, granted(p.qos, maximum_qos), group.key);
+                    let group_retains = self.core.ledger.group_retains(
+                        self.core.sessions.link(session),
+                        granted(p.qos, maximum_qos),
+                        group.key,
+                    );
                     if !self.core.sessions.link(session).is_durable && needs_ack && !group_retains {
-                        self.record_group_dropped(group.key, p.place);
+                        self.core.ledger.record_group_dropped(group.key, p.place);
                     }
                     let delivered = self.deliver_member(now, session, p, subscription, &mut forms);
                     if !group_retains || matches!(delivered, DeliverResult::Dropped(_)) {
-                        self.record_group_delivery(now, group.key, p, &forms);
+                        self.core.ledger.record_group_delivery(now, group.key, p, &forms);
                     }
                 } else if needs_ack {
                     // The member disconnected while the message was in transit.
@@ -130,7 +134,7 @@ impl Shard {
                     self.outgoing_mail[usize::from(group.shard.0)].publication(envelope, p);
                 } else {
                     // Another member may have returned it to the group, which then has it in the journal.
-                    self.record_group_dropped(group.key, p.place);
+                    self.core.ledger.record_group_dropped(group.key, p.place);
                     self.core.stats.drop_message(DropReason::NoSharedMember);
                 }
             }

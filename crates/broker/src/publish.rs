@@ -189,7 +189,7 @@ impl Shard {
         if !is_allowed {
             return self.reject(now, slot, DropReason::NotAuthorizedToPublish, ReasonCode::NotAuthorized);
         }
-        if self.core.is_journal_unavailable()
+        if self.core.ledger.is_unavailable()
             && (delay_s.is_some() || self.needs_journal(Some(slot), topic, publish.qos, publish.retain))
         {
             return self.reject(now, slot, DropReason::JournalFull, ReasonCode::QuotaExceeded);
@@ -323,7 +323,7 @@ impl Shard {
             retain: message.retain,
             ..Publication::from_server(message.topic, message.payload)
         };
-        let is_journal_full = self.core.is_journal_unavailable() && self.needs_journal(None, p.topic, p.qos, p.retain);
+        let is_journal_full = self.core.ledger.is_unavailable() && self.needs_journal(None, p.topic, p.qos, p.retain);
         !is_journal_full && !self.core.taps.rejects(now, None, &p)
     }
 
@@ -338,7 +338,7 @@ impl Shard {
 
     /// Like `call_when_stored`, for all records written so far.
     pub fn call_when_all_stored(&mut self, receipt: Option<Receipt>, done: Box<dyn FnOnce() + Send>) {
-        match &mut self.core.ledger {
+        match self.core.ledger.records_mut() {
             Some(ledger) if ledger.has_uncommitted() && !is_planted(Fault::TellBeforeCommit) => {
                 ledger.wait(CommitAction::Call(receipt, done));
             }
@@ -451,7 +451,9 @@ impl Shard {
             _ => ReasonCode::PacketIdentifierNotFound,
         };
         if let Some(delivery) = delivery {
-            self.core.record_acknowledged(slot, seq, true);
+            self.core
+                .ledger
+                .record_acknowledged(&self.core.sessions, slot, seq, true);
             self.core
                 .taps
                 .acked(now, self.core.sessions.at(slot), &delivery, ack.properties.as_bytes());
@@ -476,7 +478,13 @@ impl Shard {
             ReasonCode::PacketIdentifierNotFound
         };
         // The client may reuse the identifier after PUBCOMP.
-        let commits = PendingCommits::for_journal(was_open && self.record_packet_id_freed(slot, ack.packet_id.get()));
+        let commits = PendingCommits::for_journal(
+            was_open
+                && self
+                    .core
+                    .ledger
+                    .record_packet_id_freed(self.core.sessions.at(slot), ack.packet_id.get()),
+        );
         // [MQTT-4.3.3-11]
         self.acknowledge_when_committed(conn, PacketType::PubComp, ack.packet_id, reason, commits);
     }
@@ -500,7 +508,9 @@ impl Shard {
 
     fn acknowledged(&mut self, now: Now, slot: SessionSlot, seq: u64, result: AckResult) {
         let AckResult::Done(delivery) = result else { return };
-        self.core.record_acknowledged(slot, seq, false);
+        self.core
+            .ledger
+            .record_acknowledged(&self.core.sessions, slot, seq, false);
         self.core.stats.inflight_messages -= 1;
         self.core.stats.messages_acknowledged += 1;
         if let Some(delivery) = delivery {
@@ -511,8 +521,14 @@ impl Shard {
 
     fn group_acknowledged(&mut self, slot: SessionSlot, delivery: &Delivery) {
         if let Some(group) = delivery.tag.group() {
-            if self.core.group_retains(slot, delivery.qos, group.key) {
-                self.record_group_dropped(group.key, delivery.message.place());
+            if self
+                .core
+                .ledger
+                .group_retains(self.core.sessions.link(slot), delivery.qos, group.key)
+            {
+                self.core
+                    .ledger
+                    .record_group_dropped(group.key, delivery.message.place());
             }
             self.member_acknowledged(slot, group);
         }

@@ -201,7 +201,7 @@ impl Shard {
         let Some(shard) = shard else {
             let replay = replay.clone();
             self.core.sessions.at_mut(slot).replays.remove_first();
-            return self.record_replayed(slot, &replay);
+            return self.core.ledger.record_replayed(self.core.sessions.at(slot), &replay);
         };
         if let Some(replay) = self.core.sessions.at_mut(slot).replays.first_mut() {
             replay.is_waiting = false;
@@ -326,6 +326,7 @@ fn deliver_retained(
     };
     if !p.is_expired(now) {
         core.deliver_retained(now, slot, p, terms, forms);
-        core.record_message(now, p, forms.stored(), RecordFields::default());
+        core.ledger
+            .record_message(now, p, forms.stored(), RecordFields::default());
     }
 }

@@ -69,7 +69,7 @@ impl Shard {
         let record_fields = self.record_fields(now, p, others, publisher);
         let mut forms = EncodedForms::default();
         let mut has_recipient = self.route_here(now, p, &mut forms);
-        let place = self.core.record_message(now, p, forms.stored(), record_fields);
+        let place = self.core.ledger.record_message(now, p, forms.stored(), record_fields);
         let p = &Publication { place, ..*p };
         self.send_member_mail(p);
         let mut stamp = 0;
@@ -93,7 +93,7 @@ impl Shard {
     /// this point only if they are wills or delayed messages, which the journal already records as published; others
     /// are rejected before.
     fn can_retain(&self, p: &Publication<'_>) -> bool {
-        !self.core.is_journal_unavailable() || p.origin != MessageOrigin::NONE || p.topic.starts_with("$SYS/")
+        !self.core.ledger.is_unavailable() || p.origin != MessageOrigin::NONE || p.topic.starts_with("$SYS/")
     }
 
     /// Returns the fields of the message record, except for the local recipients.
@@ -104,7 +104,7 @@ impl Shard {
         others: u64,
         publisher: Option<(SessionKey, u16)>,
     ) -> RecordFields {
-        if self.core.ledger.is_none() || p.topic.starts_with("$SYS/") {
+        if !self.core.ledger.is_active() || p.topic.starts_with("$SYS/") {
             return RecordFields::default();
         }
         let mut record_fields = RecordFields {
@@ -156,6 +156,7 @@ impl Shard {
         let has_recipient = self.route_here(now, p, &mut forms);
         let place = self
             .core
+            .ledger
             .record_message(now, p, forms.stored(), RecordFields::default());
         self.send_member_mail(&Publication { place, ..*p });
         has_recipient
@@ -277,7 +278,7 @@ impl Shard {
     /// receives the message as if it had been published after the subscription.
     pub(crate) fn retain_from(&mut self, now: Now, from: ShardId, routed_by: u64, stamp: u64, p: &Publication<'_>) {
         if self.has_retained_space(p) {
-            self.record_retained(now, p);
+            self.core.ledger.record_retained(now, p);
         }
         self.retain_here(now, p);
         let late = self.shared.interest.mask(p.topic) & !routed_by;
@@ -329,7 +330,7 @@ impl Shard {
         }
         .to_message();
         let bytes = stored.stored_bytes();
-        if let Some(ledger) = &mut self.core.ledger {
+        if let Some(ledger) = self.core.ledger.records_mut() {
             ledger.set_place_when_appended(&stored, p.place);
         }
         if self

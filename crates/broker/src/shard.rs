@@ -218,7 +218,7 @@ impl Shard {
 
     /// Starts recording durable state. `last_key` is the highest key that any shard has assigned in any run.
     pub fn start_journaling(&mut self, last_key: u64) {
-        self.core.ledger = Some(Box::new(PendingRecords::new(self.core.id.0, last_key)));
+        self.core.ledger.start(last_key);
         self.durable_interest = Some(InterestCounts::new(usize::from(self.core.id.0)));
     }
 
@@ -361,7 +361,7 @@ impl Shard {
             connection.is_held_by_acks = true;
             return Some(NextAction::Pause);
         }
-        if !self.core.taps.is_full() && !self.core.is_journal_unavailable() {
+        if !self.core.taps.is_full() && !self.core.ledger.is_unavailable() {
             return None;
         }
         let slot = self
@@ -374,7 +374,7 @@ impl Shard {
             return None;
         }
         let waits_for_journal = !is_device
-            && self.core.is_journal_unavailable()
+            && self.core.ledger.is_unavailable()
             && version != ProtocolVersion::V5
             && publish.qos != QoS::AtMostOnce
             && (self.needs_journal(Some(slot), publish.topic, publish.qos, publish.retain)
@@ -382,7 +382,7 @@ impl Shard {
         if !is_device && !waits_for_journal && !self.must_pause_for_tap(now, conn, version, publish) {
             return None;
         }
-        if waits_for_journal && self.core.has_journal_failed() {
+        if waits_for_journal && self.core.ledger.has_failed() {
             self.disconnect_without_journal(now, conn);
             return Some(NextAction::Closed);
         }
@@ -537,7 +537,7 @@ impl Shard {
                     if stamp > 0 {
                         self.late_retained.routed(p.topic, ShardId(from), stamp);
                     }
-                    self.core.set_routing_in_progress(routed.position().is_some());
+                    self.core.ledger.set_routing_in_progress(routed.position().is_some());
                     self.route_local(now, &p);
                 }
                 MailItem::Publication(Envelope::Late { from, stamp }, p) => {
@@ -556,8 +556,8 @@ impl Shard {
         }
         if let Some(up_to) = routed.position() {
             let by = self.core.id.0;
-            self.core.record(&JournalRecord::Routed { by, from, up_to });
-            self.core.set_routing_in_progress(false);
+            self.core.ledger.record(&JournalRecord::Routed { by, from, up_to });
+            self.core.ledger.set_routing_in_progress(false);
         }
         self.core.close_broadcast();
     }
@@ -575,7 +575,7 @@ impl Shard {
         if mail.is_empty() {
             return None;
         }
-        let base = self.core.ledger.as_ref().map_or(0, |ledger| ledger.base);
+        let base = self.core.ledger.records().map_or(0, PendingRecords::base);
         mail.sent(self.core.id, base);
         Some(std::mem::take(mail))
     }

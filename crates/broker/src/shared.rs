@@ -19,6 +19,7 @@ use std::sync::Arc;
 use mqtt::SharedFilter;
 
 use crate::deliver::EncodedForms;
+use crate::durable::journaling::ReturnedEntry;
 use crate::effect::{DropReason, Now, ShardId};
 use crate::mail::{Envelope, GroupHold, MailRequest, SessionRef};
 use crate::message::{Message, Publication};
@@ -279,7 +280,16 @@ impl Shard {
             let Some(group) = delivery.tag.group() else { continue };
             self.member_acknowledged(slot, group);
             let place = delivery.message.place();
-            let held_by = self.record_returned(slot, delivery.seq, delivery.qos, place, group.key);
+            let held_by = self.core.ledger.record_returned(
+                &self.core.sessions,
+                slot,
+                ReturnedEntry {
+                    seq: delivery.seq,
+                    qos: delivery.qos,
+                    place,
+                },
+                group.key,
+            );
             let hold = GroupHold::of(group, held_by);
             if group.shard == self.core.id {
                 let p = delivery.message.publication();

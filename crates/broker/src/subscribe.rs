@@ -280,7 +280,9 @@ impl Shard {
             .insert(asked.filter, subscription);
         let starts_replay = self.needs_replay(target, options, replaced.is_some());
         let is_replaying = starts_replay || self.core.sessions.at(slot).replays.is_pending(target.filter());
-        self.record_subscribed(slot, asked.filter, &subscription, is_replaying);
+        self.core
+            .ledger
+            .record_subscribed(self.core.sessions.at(slot), asked.filter, &subscription, is_replaying);
         if replaced.is_none() {
             self.update_durable_filter(slot, target, true);
             let stats = &mut self.core.stats;
@@ -457,7 +459,9 @@ impl Shard {
         let session = self.core.sessions.at_mut(slot);
         session.subscriptions.remove(filter)?;
         self.core.stats.subscriptions -= 1;
-        self.record_unsubscribed(slot, filter);
+        self.core
+            .ledger
+            .record_unsubscribed(self.core.sessions.at(slot), filter);
         Some(self.unindex_target(slot, filter, ticket))
     }
 

@@ -551,7 +551,7 @@ impl Shard {
     /// Begins a tick. Called before anything else of it.
     pub fn begin_tick(&mut self, now: Now) {
         self.core.outbox.begin_tick(now.monotonic_ms);
-        if let Some(ledger) = &mut self.core.ledger {
+        if let Some(ledger) = self.core.ledger.records_mut() {
             ledger.begin_tick(now);
         }
         if self.core.taps.begin_tick(now) {
@@ -583,7 +583,7 @@ impl Shard {
                 };
                 // The publisher of the original cannot be rejected any more, and each retry would disconnect it.
                 // Retained messages are checked in `publish`.
-                if self.core.has_journal_failed() && self.needs_journal(None, p.topic, p.qos, false) {
+                if self.core.ledger.has_failed() && self.needs_journal(None, p.topic, p.qos, false) {
                     self.core.stats.drop_message(DropReason::JournalFull);
                     continue;
                 }

@@ -489,7 +489,7 @@ impl NetWorker {
 
     /// Returns whether anything waits for appended records. A part of a checkpoint is reported when it is committed.
     fn is_waiting_for_journal(&self) -> bool {
-        self.shard.first_awaited_position().is_some()
+        self.shard.ledger().first_awaited().is_some()
             || self.checkpointed.is_some()
             || self.shard.is_checkpoint_active()
     }
@@ -502,7 +502,7 @@ impl NetWorker {
                 .journal()
                 .is_some_and(|journal| journal.committed().0 >= end)
         };
-        self.shard.first_awaited_position().is_some_and(is_committed)
+        self.shard.ledger().first_awaited().is_some_and(is_committed)
     }
 
     /// Returns when to check the journal without an event: publishers may wait until it has space, or it may be longer

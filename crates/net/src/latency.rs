@@ -88,7 +88,7 @@ impl NetWorker {
         if messages == 0 || self.shard.taps().is_waiting() {
             return;
         }
-        let last = self.shard.last_awaited_position().map(Lsn);
+        let last = self.shard.ledger().last_awaited().map(Lsn);
         match required_commit(last, appended_before, self.appended) {
             Some(_) if has_failed => {}
             Some(end) => self.latency.wait(end, began, messages),

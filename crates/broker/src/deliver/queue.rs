@@ -89,7 +89,8 @@ impl ShardCore {
             // The client's Maximum Packet Size is now smaller: the message counts as acknowledged [MQTT-3.1.2-25].
             self.outbox.arena.truncate(mark);
             self.drop_queued(now, slot, DropReason::TooLargeForClient, &delivery);
-            self.record_acknowledged(slot, delivery.seq, false);
+            self.ledger
+                .record_acknowledged(&self.sessions, slot, delivery.seq, false);
             let out = &mut self.sessions.at_mut(slot).outgoing;
             let is_done = match delivery.qos {
                 QoS::ExactlyOnce => matches!(out.pubrec_failed(id), crate::outgoing::AckResult::Done(_)),
@@ -130,7 +131,7 @@ impl ShardCore {
         self.stats.queued_messages -= 1;
         self.stats.queued_bytes -= delivery.stored_bytes() as u64;
         if delivery.message.is_expired(now) {
-            self.record_acknowledged(slot, seq, false);
+            self.ledger.record_acknowledged(&self.sessions, slot, seq, false);
             self.drop_queued(now, slot, DropReason::Expired, &delivery);
             if let Some(group) = delivery.tag.group() {
                 self.report_group_drop(slot, group, delivery.message.place());
@@ -151,7 +152,7 @@ impl ShardCore {
             false => self.send_qos0(now, slot, &p, terms, &mut forms),
         };
         if !needs_id || matches!(delivered, DeliverResult::Dropped(_)) {
-            self.record_acknowledged(slot, seq, false);
+            self.ledger.record_acknowledged(&self.sessions, slot, seq, false);
         }
         if let (DeliverResult::Dropped(_), Some(group)) = (delivered, terms.group) {
             self.report_group_drop(slot, group, p.place);
@@ -161,9 +162,13 @@ impl ShardCore {
 
     /// Informs the group that a member dropped a message without acknowledging it.
     fn report_group_drop(&mut self, slot: SessionSlot, group: GroupRef, place: RecordLocation) {
-        if self.group_retains(slot, QoS::AtLeastOnce, group.key) {
+        if self
+            .ledger
+            .group_retains(self.sessions.link(slot), QoS::AtLeastOnce, group.key)
+        {
             let group = group.key;
-            self.record_of(place, |message| JournalRecord::GroupDropped { group, message });
+            self.ledger
+                .record_of(place, |message| JournalRecord::GroupDropped { group, message });
         }
         if self.config.counts_inflight() {
             let member = SessionRef {
@@ -219,7 +224,7 @@ impl ShardCore {
         delivery.seq = out.next_seq();
         let seq = delivery.seq;
         out.push_queue(delivery);
-        self.add_recipient(slot, seq, terms);
+        self.ledger.add_recipient(&mut self.sessions, slot, seq, terms);
         self.evict_later(slot);
         self.stats.queued_messages += 1;
         self.stats.queued_bytes += bytes as u64;
@@ -232,7 +237,7 @@ impl ShardCore {
         if let Some(oldest) = out.pop_queue() {
             self.stats.queued_messages -= 1;
             self.stats.queued_bytes -= oldest.stored_bytes() as u64;
-            self.record_acknowledged(slot, oldest.seq, false);
+            self.ledger.record_acknowledged(&self.sessions, slot, oldest.seq, false);
             self.drop_queued(now, slot, reason, &oldest);
             if let Some(group) = oldest.tag.group() {
                 self.report_group_drop(slot, group, oldest.message.place());
@@ -242,7 +247,7 @@ impl ShardCore {
             let freed = before - out.queued_bytes;
             self.stats.queued_messages -= 1;
             self.stats.queued_bytes -= freed as u64;
-            self.record_acknowledged(slot, seq, false);
+            self.ledger.record_acknowledged(&self.sessions, slot, seq, false);
             self.drop_cold(now, slot, reason);
             if let Some(group) = group {
                 self.report_group_drop(slot, group, place);

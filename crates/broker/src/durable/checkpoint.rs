@@ -99,7 +99,7 @@ impl Shard {
     /// Starts a checkpoint. Every shard of the node must start one, and none may start the next before all have
     /// finished. Messages in `part` that are still needed are rewritten, so that their segments can be deleted.
     pub fn begin_checkpoint(&mut self, now: Now, part: MovePart) {
-        if self.core.ledger.is_none() {
+        if !self.core.ledger.is_active() {
             return;
         }
         debug_assert_eq!(self.batch_bytes(), 0, "earlier records must be appended first");
@@ -109,16 +109,16 @@ impl Shard {
             bytes: 0,
             moves: CheckpointMoves::new(part),
         }));
-        if let Some(ledger) = &mut self.core.ledger {
-            ledger.oldest_referenced = None;
+        if let Some(ledger) = self.core.ledger.records_mut() {
+            ledger.forget_referenced();
         }
         self.send_barrier(false);
         self.record_checkpoint(now);
     }
 
     fn record_checkpoint(&mut self, now: Now) {
-        let (shards, last_key) = (self.core.shards, self.core.last_key());
-        self.core.record(&JournalRecord::Checkpoint {
+        let (shards, last_key) = (self.core.shards, self.core.ledger.last_key());
+        self.core.ledger.record(&JournalRecord::Checkpoint {
             unix_ms: now.journal_ms,
             shards,
             last_key,
@@ -160,7 +160,7 @@ impl Shard {
                 self.consume_barriers(true);
                 // Ensures that this tick has a batch: the last one of the checkpoint.
                 self.record_checkpoint(now);
-                let mentioned = self.core.ledger.as_ref().and_then(|ledger| ledger.oldest_referenced);
+                let mentioned = self.core.ledger.records().and_then(PendingRecords::oldest_referenced);
                 let oldest = walk.oldest.into_iter().chain(mentioned).min();
                 let oldest = oldest.filter(|_| !is_planted(Fault::CheckpointForgetsOldest));
                 return Some(FinishedCheckpoint {
@@ -202,7 +202,7 @@ impl Shard {
 
     /// Returns the bytes that have been recorded but not appended.
     pub fn batch_bytes(&self) -> usize {
-        self.core.ledger.as_ref().map_or(0, |ledger| ledger.batch.len())
+        self.core.ledger.records().map_or(0, PendingRecords::batch_bytes)
     }
 
     /// Writes one group, some retained messages, one session, or a part of a queue. Returns the next step.
@@ -250,7 +250,7 @@ impl Shard {
             return CheckpointStep::Groups(index.next());
         };
         if group.is_durable()
-            && let Some(ledger) = &mut self.core.ledger
+            && let Some(ledger) = self.core.ledger.records_mut()
         {
             ledger.record(&JournalRecord::Group {
                 group: group.key,
@@ -277,7 +277,7 @@ impl Shard {
         if self.move_group_entries(index, behind, ENTRIES_MAX, &mut walk.moves) {
             return at;
         }
-        let (Some(group), Some(ledger)) = (self.groups.get_mut(index), &mut self.core.ledger) else {
+        let (Some(group), Some(ledger)) = (self.groups.get_mut(index), self.core.ledger.records_mut()) else {
             return CheckpointStep::Groups(index.next());
         };
         let part = group.queue.part(behind, ENTRIES_MAX);
@@ -311,7 +311,7 @@ impl Shard {
         oldest: &mut Option<RecordPosition>,
         moves: &mut CheckpointMoves,
     ) -> Option<ScanCursor> {
-        let Some(ledger) = &mut self.core.ledger else {
+        let Some(ledger) = self.core.ledger.records_mut() else {
             return None;
         };
         let each = |topic: &str, message: &Arc<Message>| {
@@ -327,7 +327,7 @@ impl Shard {
                 topic,
             });
             // Moved messages may be large.
-            ledger.batch.len() < STEP_BYTES
+            ledger.batch_bytes() < STEP_BYTES
         };
         self.retained.scan_all(cursor, now.monotonic_ms, SCAN, each)
     }
@@ -339,7 +339,7 @@ impl Shard {
         oldest: &mut Option<RecordPosition>,
         moves: &mut CheckpointMoves,
     ) {
-        let (Some(delayed), Some(ledger)) = (&self.delayed[index.index()], &mut self.core.ledger) else {
+        let (Some(delayed), Some(ledger)) = (&self.delayed[index.index()], self.core.ledger.records_mut()) else {
             return;
         };
         let message = &delayed.message;
@@ -367,7 +367,7 @@ impl Shard {
         };
         let (key, evictions) = (session.key, session.outgoing.evictions);
         if key.0 != 0
-            && let Some(ledger) = &mut self.core.ledger
+            && let Some(ledger) = self.core.ledger.records_mut()
         {
             ledger.record(&JournalRecord::Session(session_record(now, session)));
         }
@@ -399,7 +399,7 @@ impl Shard {
         let cold = session.outgoing.cold.as_deref();
         if behind == 0
             && let Some(pages) = cold.and_then(|cold| cold.pages.as_deref())
-            && let Some(ledger) = &mut self.core.ledger
+            && let Some(ledger) = self.core.ledger.records_mut()
         {
             write_pages(ledger, key, pages, oldest);
         }
@@ -459,7 +459,7 @@ impl ShardCore {
     /// is replayed first.
     fn record_retained_by_group(&mut self, entries: &[SessionEntry]) {
         for entry in entries.iter().filter(|entry| entry.qos == QoS::AtLeastOnce) {
-            if let (Some(group), Some(ledger)) = (entry.group, &mut self.ledger) {
+            if let (Some(group), Some(ledger)) = (entry.group, self.ledger.records_mut()) {
                 ledger.record(&JournalRecord::Returned {
                     session: SessionKey(0),
                     seq: 0,
@@ -472,7 +472,7 @@ impl ShardCore {
 
     /// Records the positions of entries of a durable session.
     pub(super) fn record_entries(&mut self, session: SessionKey, entries: &[SessionEntry]) {
-        let Some(ledger) = self.ledger.as_mut().filter(|_| session.0 != 0) else {
+        let Some(ledger) = self.ledger.records_mut().filter(|_| session.0 != 0) else {
             return;
         };
         for part in entries.chunks(ENTRIES_MAX) {

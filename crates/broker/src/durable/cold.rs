@@ -32,9 +32,6 @@ const WARM_LOW: usize = 128;
 /// Messages per fetch.
 const FETCH_MAX: usize = 256;
 
-/// Concurrent fetches per shard, for sessions and groups. Further fetches are queued.
-pub(crate) const FETCHES_MAX: usize = 64;
-
 #[derive(Debug, Default)]
 pub struct ColdEntries {
     /// Sent at least once, oldest first.
@@ -239,19 +236,21 @@ impl ShardCore {
         self.stats.queued_bytes -= (before - out.queued_bytes) as u64;
         let is_long = |cold: &ColdEntries| cold.is_long(self.config.page_entries.max(1));
         if out.cold.as_deref().is_some_and(is_long)
-            && let Some(ledger) = &mut self.ledger
+            && let Some(ledger) = self.ledger.records_mut()
         {
-            ledger.paging.push(slot);
+            ledger.write_pages_later(slot);
         }
     }
 
     /// Schedules an eviction check of the session for when this tick's batch has been appended.
     pub fn evict_later(&mut self, slot: SessionSlot) {
-        let Some(ledger) = &mut self.ledger else { return };
+        let Some(ledger) = self.ledger.records_mut() else {
+            return;
+        };
         let session = self.sessions.get_mut(slot).expect("the session exists");
         if session.key.0 != 0 && !session.is_eviction_scheduled {
             session.is_eviction_scheduled = true;
-            ledger.eviction_candidates.push(slot);
+            ledger.evict_after_append(slot);
         }
     }
 
@@ -263,8 +262,10 @@ impl ShardCore {
         if session.conn.is_none() || !session.outgoing.needs_fetch() {
             return;
         }
-        let Some(ledger) = &mut self.ledger else { return };
-        let positions = session.outgoing.next_positions(ledger.committed);
+        let Some(ledger) = self.ledger.records_mut() else {
+            return;
+        };
+        let positions = session.outgoing.next_positions(ledger.committed_end());
         if let Some(cold) = &mut session.outgoing.cold {
             cold.is_fetching = true;
         }
@@ -272,11 +273,10 @@ impl ShardCore {
         let purpose = FetchPurpose::Session { slot, connect_number };
         match positions {
             None => ledger.wait(CommitAction::Deliver { slot, epoch, seq: 0 }),
-            Some(_) if ledger.fetches >= FETCHES_MAX => ledger.fetch_queue.push_back(purpose),
-            Some(positions) => {
-                ledger.fetches += 1;
+            Some(positions) if ledger.start_fetch(purpose) => {
                 self.effects.push(Effect::Fetch { purpose, positions });
             }
+            Some(_) => {}
         }
     }
 
@@ -305,8 +305,8 @@ impl Shard {
         if purpose == FetchPurpose::Move {
             return self.fetched_for_move(positions, &records);
         }
-        if let Some(ledger) = &mut self.core.ledger {
-            ledger.fetches = ledger.fetches.saturating_sub(1);
+        if let Some(ledger) = self.core.ledger.records_mut() {
+            ledger.fetch_ended();
         }
         let records: BTreeMap<RecordPosition, Option<Vec<u8>>> = positions.iter().copied().zip(records).collect();
         match purpose {
@@ -325,11 +325,7 @@ impl Shard {
 
     /// Starts queued fetches.
     fn start_queued_fetches(&mut self, now: Now) {
-        let next = |ledger: &mut PendingRecords| match ledger.fetches < FETCHES_MAX {
-            true => ledger.fetch_queue.pop_front(),
-            false => None,
-        };
-        while let Some(purpose) = self.core.ledger.as_deref_mut().and_then(next) {
+        while let Some(purpose) = self.core.ledger.records_mut().and_then(PendingRecords::next_fetch) {
             match purpose {
                 FetchPurpose::Session { slot, connect_number } => self.core.resume_fetch(slot, connect_number),
                 FetchPurpose::Group(index) => self.resume_group_fetch(now, index),
@@ -384,7 +380,9 @@ impl Shard {
         stats.inflight_messages -= lost_inflight.len() as u64;
         stats.queued_messages -= lost.len() as u64;
         for seq in lost_inflight.into_iter().chain(lost) {
-            self.core.record_acknowledged(slot, seq, false);
+            self.core
+                .ledger
+                .record_acknowledged(&self.core.sessions, slot, seq, false);
             self.core.drop_cold(now, slot, DropReason::Damaged);
         }
     }

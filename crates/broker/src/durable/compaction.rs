@@ -168,9 +168,9 @@ impl CheckpointMoves {
             provenance: p.provenance,
             targets,
         };
-        let begin = ledger.batch.len();
-        let place = RecordLocation::pending(ledger.batch.record(|out| record.put(out)));
-        let bytes = ledger.batch.len() - begin;
+        let begin = ledger.batch_bytes();
+        let place = ledger.record_message(&record);
+        let bytes = ledger.batch_bytes() - begin;
         self.bytes += bytes as u64;
         self.use_space(bytes);
         ledger.set_place_when_appended(message, place);
@@ -188,7 +188,7 @@ impl Shard {
     /// Moves the old messages of a group that are in memory. Returns false if there are none. The journal identifies
     /// messages of a group by their positions, so the batch with the copies also replaces the old ones in the group.
     pub(super) fn move_group(&mut self, now: Now, index: GroupIndex, moves: &mut CheckpointMoves) -> bool {
-        let Some(ledger) = &mut self.core.ledger else {
+        let Some(ledger) = self.core.ledger.records_mut() else {
             return false;
         };
         let Some(group) = self.groups.get_mut(index) else {
@@ -223,7 +223,7 @@ impl Shard {
         if !moves.has_old_entries() {
             return false;
         }
-        let (Some(group), Some(ledger)) = (self.groups.get_mut(index), &mut self.core.ledger) else {
+        let (Some(group), Some(ledger)) = (self.groups.get_mut(index), self.core.ledger.records_mut()) else {
             return false;
         };
         let part = group.queue.part(behind, max);
@@ -259,7 +259,7 @@ impl Shard {
     pub(super) fn move_session(&mut self, now: Now, slot: SessionSlot, moves: &mut CheckpointMoves) -> bool {
         // A `$delayed` message may have been published to it since the first pass.
         self.core.release_held_messages(now, slot, moves);
-        let Some(ledger) = &mut self.core.ledger else {
+        let Some(ledger) = self.core.ledger.records_mut() else {
             return false;
         };
         let Some(session) = self.core.sessions.get_mut(slot) else {
@@ -318,7 +318,9 @@ impl Shard {
         let Some(walk) = &mut self.running_checkpoint else {
             return;
         };
-        let Some(ledger) = &mut self.core.ledger else { return };
+        let Some(ledger) = self.core.ledger.records_mut() else {
+            return;
+        };
         walk.moves.is_fetching = false;
         if records.is_empty() {
             return walk.moves.exclude(positions);
@@ -340,8 +342,7 @@ impl Shard {
                         targets: Targets::default(),
                         ..record
                     };
-                    let offset = ledger.batch.record(|out| record.put(out));
-                    walk.moves.fresh.push((*old, RecordLocation::pending(offset)));
+                    walk.moves.fresh.push((*old, ledger.record_message(&record)));
                 }
                 Some(Ok(JournalRecord::Page { entries, .. })) if let Ok(items) = entries.items() => {
                     let mut entries = EntryList::default();
@@ -421,7 +422,7 @@ impl ShardCore {
 
     /// Records the page at its new position. Returns false if the session no longer has the page.
     fn rewrite_page(&mut self, slot: SessionSlot, loaded: LoadedPage) -> bool {
-        let (Some(session), Some(ledger)) = (self.sessions.get_mut(slot), &mut self.ledger) else {
+        let (Some(session), Some(ledger)) = (self.sessions.get_mut(slot), self.ledger.records_mut()) else {
             return false;
         };
         let pages = session

@@ -17,7 +17,7 @@ use mqtt::{PacketId, PacketType, QoS, ReasonCode};
 
 use crate::connection::ConnectionPhase;
 use crate::deliver::{DeliveryOptions, EncodedForms, SessionLink, ShardCore};
-use crate::durable::pending_records::CommitAction;
+use crate::durable::pending_records::{CommitAction, Ledger, PendingRecords};
 use crate::durable::record;
 use crate::durable::record::{
     GroupKey, JournalRecord, MessageRecord, Recipient, RecordPosition, RecordTarget, RetainedTerms, Seq, SessionKey,
@@ -28,6 +28,7 @@ use crate::fault::{Fault, is_planted};
 use crate::message::{Message, Publication, RecordLocation};
 use crate::receipt_actions::PendingAck;
 use crate::session::{RetainedReplay, Session, SessionWill, Subscription, SubscriptionKind};
+use crate::sessions::Sessions;
 use crate::shard::Shard;
 use crate::slots::{ConnSlot, GroupIndex, SessionSlot};
 use crate::subscribe::EXCLUSIVE;
@@ -45,6 +46,14 @@ pub struct RecordFields {
     pub publisher: Option<(SessionKey, u16)>,
     /// Write a record even if this shard has no recipient.
     pub is_required: bool,
+}
+
+/// A message that a session returns to its group.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ReturnedEntry {
+    pub seq: Seq,
+    pub qos: QoS,
+    pub place: RecordLocation,
 }
 
 /// Commits that an acknowledgement waits for.
@@ -65,33 +74,33 @@ impl PendingCommits {
     }
 }
 
-impl ShardCore {
+impl Ledger {
     /// Returns whether a delivery must wait for the commit. At QoS 2 the client remembers the packet identifier, and a
     /// group must not select another member after a crash [MQTT-4.8.2-5].
     pub fn must_wait_for_commit(&self, link: SessionLink, terms: DeliveryOptions<'_>) -> bool {
         let is_of_durable_group = terms.group.is_some_and(|group| group.key.0 != 0);
-        let is_behind = || self.ledger.as_ref().is_some_and(|ledger| ledger.has_uncommitted());
+        let is_behind = || self.records().is_some_and(PendingRecords::has_uncommitted);
         terms.qos == QoS::ExactlyOnce && (link.is_durable || is_of_durable_group && is_behind())
     }
 
     /// Marks routing as started or finished. Recovery repeats unfinished routing.
     pub fn set_routing_in_progress(&mut self, is_routing: bool) {
-        if let Some(ledger) = &mut self.ledger {
-            ledger.is_routing = is_routing;
+        if let Some(records) = self.records_mut() {
+            records.set_routing(is_routing);
         }
     }
 
     /// A non-durable session has queued a QoS 2 message of a durable group. Its delivery waits for the commit.
-    fn await_group_commit(&mut self, slot: SessionSlot, seq: u64, terms: DeliveryOptions<'_>) {
-        let (Some(group), Some(ledger)) = (terms.group, &mut self.ledger) else {
+    fn await_group_commit(&mut self, sessions: &mut Sessions, slot: SessionSlot, seq: u64, terms: DeliveryOptions<'_>) {
+        let (Some(group), Some(records)) = (terms.group, self.records_mut()) else {
             return;
         };
         if group.key.0 == 0 || terms.qos != QoS::ExactlyOnce || seq == 0 {
             return;
         }
-        let session = self.sessions.get_mut(slot).expect("the session exists");
-        match ledger.has_uncommitted() {
-            true => ledger.wait(CommitAction::Deliver {
+        let session = sessions.at_mut(slot);
+        match records.has_uncommitted() {
+            true => records.wait(CommitAction::Deliver {
                 slot,
                 epoch: session.epoch,
                 seq,
@@ -101,14 +110,14 @@ impl ShardCore {
     }
 
     /// Adds a recipient to the record that is being built.
-    pub fn add_recipient(&mut self, slot: SessionSlot, seq: u64, terms: DeliveryOptions<'_>) {
-        if !self.sessions.link(slot).is_durable {
-            return self.await_group_commit(slot, seq, terms);
+    pub fn add_recipient(&mut self, sessions: &mut Sessions, slot: SessionSlot, seq: u64, terms: DeliveryOptions<'_>) {
+        if !sessions.link(slot).is_durable {
+            return self.await_group_commit(sessions, slot, seq, terms);
         }
-        let session = self.sessions.get(slot).expect("the session exists");
+        let session = sessions.at(slot);
         let (key, epoch) = (session.key, session.epoch);
         let group = terms.group.map(|group| group.key).filter(|key| key.0 != 0);
-        let Some(ledger) = &mut self.ledger else { return };
+        let Some(records) = self.records_mut() else { return };
         let target = RecordTarget {
             to: Recipient::Session(key),
             seq,
@@ -117,23 +126,23 @@ impl ShardCore {
             group,
             identifiers: terms.identifiers.to_vec(),
         };
-        target.put(&mut ledger.targets);
+        target.put(records.targets_mut());
         if terms.qos == QoS::ExactlyOnce && seq != 0 {
-            ledger.wait(CommitAction::Deliver { slot, epoch, seq });
+            records.wait(CommitAction::Deliver { slot, epoch, seq });
         }
     }
 
     /// Returns whether a share group keeps the message until this member acknowledges it. True for QoS 1 and a
     /// non-durable member: if it disconnects, another member gets the message. A QoS 2 message must not change the
     /// member [MQTT-4.8.2-5].
-    pub fn group_retains(&self, slot: SessionSlot, qos: QoS, group: GroupKey) -> bool {
-        qos == QoS::AtLeastOnce && group.0 != 0 && self.ledger.is_some() && !self.sessions.link(slot).is_durable
+    pub fn group_retains(&self, member: SessionLink, qos: QoS, group: GroupKey) -> bool {
+        qos == QoS::AtLeastOnce && group.0 != 0 && self.is_active() && !member.is_durable
     }
 
     /// Adds a share group that has no available member as a recipient.
     pub fn add_group_recipient(&mut self, group: GroupKey) {
-        if let Some(ledger) = &mut self.ledger {
-            put_group_recipient(group, &mut ledger.targets);
+        if let Some(records) = self.records_mut() {
+            put_group_recipient(group, records.targets_mut());
         }
     }
 
@@ -146,20 +155,21 @@ impl ShardCore {
         stored: Option<&Arc<Message>>,
         record_fields: RecordFields,
     ) -> RecordLocation {
-        let Some(ledger) = &mut self.ledger else {
+        let shard = self.shard();
+        let Some(records) = self.records_mut() else {
             return RecordLocation::NONE;
         };
-        if ledger.targets.is_empty() && !record_fields.is_required {
+        if !records.has_targets() && !record_fields.is_required {
             return p.place;
         }
-        let targets = std::mem::take(&mut ledger.targets);
+        let mut targets = std::mem::take(records.targets_mut());
         let mut place = p.place;
         if place.is_none() {
             place = stored.map_or(RecordLocation::NONE, |stored| stored.place());
         }
         if !place.is_none() {
             let targets = Targets::from_written(&targets);
-            ledger.record_of(place, |message| JournalRecord::Queued { message, targets });
+            records.record_of(place, |message| JournalRecord::Queued { message, targets });
         } else {
             let record = MessageRecord {
                 topic: p.topic,
@@ -169,7 +179,7 @@ impl ShardCore {
                 retain: p.retain,
                 expires_unix_ms: p.expires_at_ms.map(|at| now.unix_at(at)),
                 publisher_hash: p.publisher_hash,
-                shard: self.id.0,
+                shard: shard.0,
                 others: record_fields.pending_shards,
                 due_unix_ms: record_fields.due_unix_ms,
                 retained: record_fields.retained,
@@ -177,90 +187,225 @@ impl ShardCore {
                 provenance: p.provenance,
                 targets: Targets::from_written(&targets),
             };
-            place = RecordLocation::pending(ledger.batch.record(|out| record.put(out)));
+            place = records.record_message(&record);
             if let Some(stored) = stored {
-                ledger.set_place_when_appended(stored, place);
+                records.set_place_when_appended(stored, place);
             }
         }
-        ledger.targets = targets;
-        ledger.targets.clear();
+        targets.clear();
+        *records.targets_mut() = targets;
         place
     }
 
     /// Records that a session acknowledged a message. At QoS 2, `is_release` means that only PUBCOMP is outstanding.
-    pub fn record_acknowledged(&mut self, slot: SessionSlot, seq: u64, is_release: bool) {
-        if self.sessions.link(slot).is_durable
+    pub fn record_acknowledged(&mut self, sessions: &Sessions, slot: SessionSlot, seq: u64, is_release: bool) {
+        if sessions.link(slot).is_durable
             && !is_planted(Fault::ForgetSettled)
-            && let Some(ledger) = &mut self.ledger
-            && let Some(session) = self.sessions.get(slot)
+            && let Some(records) = self.records_mut()
+            && let Some(session) = sessions.get(slot)
         {
-            ledger.acknowledge(session.key, seq, is_release);
+            records.acknowledge(session.key, seq, is_release);
         }
     }
 
     pub fn record(&mut self, record: &JournalRecord<'_>) -> RecordLocation {
-        self.ledger
-            .as_mut()
-            .map_or(RecordLocation::NONE, |ledger| ledger.record(record))
+        self.records_mut()
+            .map_or(RecordLocation::NONE, |records| records.record(record))
     }
 
     /// Adds a record that refers to a message.
     pub fn record_of<'r>(&mut self, place: RecordLocation, record: impl FnOnce(RecordPosition) -> JournalRecord<'r>) {
-        if let Some(ledger) = &mut self.ledger {
-            ledger.record_of(place, record);
+        if let Some(records) = self.records_mut() {
+            records.record_of(place, record);
         }
     }
 
     /// Records that a held message was dropped from a session's queue.
-    pub fn record_dropped(&mut self, slot: SessionSlot, place: RecordLocation) {
-        if let Some(session) = self.durable_key(slot) {
+    pub fn record_dropped(&mut self, session: &Session, place: RecordLocation) {
+        if let Some(session) = self.durable_key(session) {
             self.record_of(place, |message| JournalRecord::HeldDropped { session, message });
         }
     }
 
     /// Returns the highest key that this shard has assigned.
     pub fn last_key(&self) -> u64 {
-        self.ledger.as_ref().map_or(0, |ledger| ledger.last_key())
+        self.records().map_or(0, PendingRecords::last_key)
     }
 
     /// Returns whether the journal accepts no records, because it is full or has failed.
-    pub fn is_journal_unavailable(&self) -> bool {
-        self.ledger
-            .as_ref()
-            .is_some_and(|ledger| ledger.health != LogHealth::Ok)
+    pub fn is_unavailable(&self) -> bool {
+        self.records().is_some_and(|records| records.health() != LogHealth::Ok)
     }
 
-    pub fn has_journal_failed(&self) -> bool {
-        self.ledger
-            .as_ref()
-            .is_some_and(|ledger| ledger.health == LogHealth::Failed)
-    }
-
-    /// Holds back all further output of a connection until the records written so far are committed.
-    pub fn hold_until_committed(&mut self, conn: ConnSlot) {
-        let Some(epoch) = self.connections.get_mut(conn).map(|c| c.epoch) else {
-            return;
-        };
-        if let Some(ledger) = &mut self.ledger
-            && ledger.has_uncommitted()
-        {
-            self.outbox.hold(conn);
-            ledger.wait(CommitAction::Release { conn, epoch });
-        }
+    pub fn has_failed(&self) -> bool {
+        self.records()
+            .is_some_and(|records| records.health() == LogHealth::Failed)
     }
 
     /// Returns whether a session of this client has ended without the commit of that record, so that a crash would
     /// restore it.
     pub fn is_end_pending(&self, client_id: &str) -> bool {
-        self.ledger
-            .as_ref()
-            .is_some_and(|ledger| ledger.is_end_pending(client_id))
+        self.records().is_some_and(|records| records.is_end_pending(client_id))
     }
 
     /// Returns the key of a durable session.
-    fn durable_key(&self, slot: SessionSlot) -> Option<SessionKey> {
-        let session = self.sessions.get(slot)?;
-        (self.ledger.is_some() && session.key.0 != 0).then_some(session.key)
+    fn durable_key(&self, session: &Session) -> Option<SessionKey> {
+        (self.is_active() && session.key.0 != 0).then_some(session.key)
+    }
+
+    pub(crate) fn record_disconnected(&mut self, now: Now, state: &Session) {
+        let Some(session) = self.durable_key(state) else {
+            return;
+        };
+        let record = JournalRecord::Disconnected {
+            session,
+            unix_ms: now.journal_ms,
+            expiry_s: state.expiry_s,
+            has_will: state.will.is_some(),
+            started: state.outgoing.started(),
+        };
+        self.record(&record);
+    }
+
+    pub(crate) fn record_will_published(&mut self, session: &Session) {
+        if let Some(session) = self.durable_key(session) {
+            self.record(&JournalRecord::WillPublished { session });
+        }
+    }
+
+    pub(crate) fn record_session_ended(&mut self, session: &Session) {
+        if let Some(key) = self.durable_key(session)
+            && let Some(records) = self.records_mut()
+        {
+            records.record_end(key, &session.client_id);
+        }
+    }
+
+    pub(crate) fn record_subscribed(
+        &mut self,
+        session: &Session,
+        filter: &str,
+        subscription: &Subscription,
+        is_replaying: bool,
+    ) {
+        if let Some(session) = self.durable_key(session) {
+            let subscription = SubscriptionRecord {
+                filter,
+                options: subscription.options,
+                identifier: subscription.identifier,
+                is_replaying: is_replaying && subscription.options.maximum_qos != QoS::AtMostOnce,
+            };
+            self.record(&JournalRecord::Subscribed { session, subscription });
+        }
+    }
+
+    /// Records that a replay has queued all its messages. Written after those.
+    pub(crate) fn record_replayed(&mut self, session: &Session, replay: &RetainedReplay) {
+        if let Some(session) = self.durable_key(session)
+            && replay.options.maximum_qos != QoS::AtMostOnce
+        {
+            let filter = &replay.filter;
+            self.record(&JournalRecord::Replayed { session, filter });
+        }
+    }
+
+    pub(crate) fn record_unsubscribed(&mut self, session: &Session, filter: &str) {
+        if let Some(session) = self.durable_key(session)
+            && !is_planted(Fault::ForgetUnsubscribed)
+        {
+            self.record(&JournalRecord::Unsubscribed { session, filter });
+        }
+    }
+
+    /// Records PUBREL. Returns true if PUBCOMP must wait for the commit.
+    pub(crate) fn record_packet_id_freed(&mut self, session: &Session, packet_id: u16) -> bool {
+        let Some(session) = self.durable_key(session) else {
+            return false;
+        };
+        if !is_planted(Fault::ForgetFreed) {
+            self.record(&JournalRecord::PacketIdFreed { session, packet_id });
+        }
+        true
+    }
+
+    /// Records that a session returns a message to its group. Returns the group that holds the message in the journal
+    /// from now on.
+    pub(crate) fn record_returned(
+        &mut self,
+        sessions: &Sessions,
+        slot: SessionSlot,
+        entry: ReturnedEntry,
+        group: GroupKey,
+    ) -> GroupKey {
+        let place = entry.place;
+        let Some(session) = self.durable_key(sessions.at(slot)).filter(|_| group.0 != 0) else {
+            self.record_acknowledged(sessions, slot, entry.seq, false);
+            let group_retains = self.group_retains(sessions.link(slot), entry.qos, group) && !place.is_none();
+            return if group_retains { group } else { GroupKey::default() };
+        };
+        self.record_of(place, |message| JournalRecord::Returned {
+            session,
+            seq: entry.seq,
+            group,
+            message,
+        });
+        group
+    }
+
+    /// Records that a member of this shard received a message that its group holds in the journal. If the member is not
+    /// durable, the journal drops the message.
+    pub(crate) fn record_group_delivery(
+        &mut self,
+        now: Now,
+        group: GroupKey,
+        p: &Publication<'_>,
+        forms: &EncodedForms,
+    ) {
+        let is_recorded = self.records().is_some_and(PendingRecords::has_targets);
+        self.record_message(now, p, forms.stored(), RecordFields::default());
+        if !is_recorded {
+            self.record_group_dropped(group, p.place);
+        }
+    }
+
+    pub(crate) fn record_group_dropped(&mut self, group: GroupKey, place: RecordLocation) {
+        if group.0 != 0 {
+            self.record_of(place, |message| JournalRecord::GroupDropped { group, message });
+        }
+    }
+
+    /// Records that the owner of a topic stores a message that another shard has recorded, or clears the topic.
+    pub(crate) fn record_retained(&mut self, now: Now, p: &Publication<'_>) {
+        if p.payload.is_empty() {
+            return self.record_retained_cleared(p.topic);
+        }
+        let expires_unix_ms = p.expires_at_ms.map(|at| now.unix_at(at));
+        self.record_of(p.place, |message| JournalRecord::Retained {
+            message,
+            expires_unix_ms,
+            topic: p.topic,
+        });
+    }
+
+    pub(crate) fn record_retained_cleared(&mut self, topic: &str) {
+        if !is_planted(Fault::ForgetCleared) {
+            self.record(&JournalRecord::RetainedCleared { topic });
+        }
+    }
+}
+
+impl ShardCore {
+    /// Holds back all further output of a connection until the records written so far are committed.
+    pub fn hold_until_committed(&mut self, conn: ConnSlot) {
+        let Some(epoch) = self.connections.get_mut(conn).map(|c| c.epoch) else {
+            return;
+        };
+        if let Some(ledger) = self.ledger.records_mut()
+            && ledger.has_uncommitted()
+        {
+            self.outbox.hold(conn);
+            ledger.wait(CommitAction::Release { conn, epoch });
+        }
     }
 }
 
@@ -289,7 +434,7 @@ impl Shard {
             reason,
             receipt: commits.tap,
         };
-        if let Some(ledger) = &mut self.core.ledger
+        if let Some(ledger) = self.core.ledger.records_mut()
             && (connection.waiting_acks > 0 || commits.journal && ledger.has_uncommitted())
             && !(is_planted(Fault::AcknowledgeBeforeCommit) && kind != PacketType::PubRel)
             && !(is_planted(Fault::ReleaseBeforeCommit) && kind == PacketType::PubRel)
@@ -306,7 +451,9 @@ impl Shard {
         let Some(session) = self.core.sessions.get_mut(slot) else {
             return;
         };
-        let Some(ledger) = &mut self.core.ledger else { return };
+        let Some(ledger) = self.core.ledger.records_mut() else {
+            return;
+        };
         if session.key.0 != 0 {
             let terms = terms_of(session);
             let session = session.key;
@@ -322,86 +469,11 @@ impl Shard {
         self.core.link_mut(slot).is_durable = true;
     }
 
-    pub(crate) fn record_disconnected(&mut self, now: Now, slot: SessionSlot) {
-        let Some(session) = self.core.durable_key(slot) else {
-            return;
-        };
-        let state = self.core.sessions.at(slot);
-        let record = JournalRecord::Disconnected {
-            session,
-            unix_ms: now.journal_ms,
-            expiry_s: state.expiry_s,
-            has_will: state.will.is_some(),
-            started: state.outgoing.started(),
-        };
-        self.core.record(&record);
-        self.core.evict_later(slot);
-    }
-
-    pub(crate) fn record_will_published(&mut self, slot: SessionSlot) {
-        if let Some(session) = self.core.durable_key(slot) {
-            self.core.record(&JournalRecord::WillPublished { session });
-        }
-    }
-
-    pub(crate) fn record_session_ended(&mut self, slot: SessionSlot) {
-        if let Some(key) = self.core.durable_key(slot)
-            && let (Some(ledger), Some(session)) = (&mut self.core.ledger, self.core.sessions.get(slot))
-        {
-            ledger.record_end(key, &session.client_id);
-        }
-    }
-
-    pub(crate) fn record_subscribed(
-        &mut self,
-        slot: SessionSlot,
-        filter: &str,
-        subscription: &Subscription,
-        is_replaying: bool,
-    ) {
-        if let Some(session) = self.core.durable_key(slot) {
-            let subscription = SubscriptionRecord {
-                filter,
-                options: subscription.options,
-                identifier: subscription.identifier,
-                is_replaying: is_replaying && subscription.options.maximum_qos != QoS::AtMostOnce,
-            };
-            self.core.record(&JournalRecord::Subscribed { session, subscription });
-        }
-    }
-
-    /// Records that a replay has queued all its messages. Written after those.
-    pub(crate) fn record_replayed(&mut self, slot: SessionSlot, replay: &RetainedReplay) {
-        if let Some(session) = self.core.durable_key(slot)
-            && replay.options.maximum_qos != QoS::AtMostOnce
-        {
-            let filter = &replay.filter;
-            self.core.record(&JournalRecord::Replayed { session, filter });
-        }
-    }
-
-    pub(crate) fn record_unsubscribed(&mut self, slot: SessionSlot, filter: &str) {
-        if let Some(session) = self.core.durable_key(slot)
-            && !is_planted(Fault::ForgetUnsubscribed)
-        {
-            self.core.record(&JournalRecord::Unsubscribed { session, filter });
-        }
-    }
-
-    /// Records PUBREL. Returns true if PUBCOMP must wait for the commit.
-    pub(crate) fn record_packet_id_freed(&mut self, slot: SessionSlot, packet_id: u16) -> bool {
-        let Some(session) = self.core.durable_key(slot) else {
-            return false;
-        };
-        if !is_planted(Fault::ForgetFreed) {
-            self.core.record(&JournalRecord::PacketIdFreed { session, packet_id });
-        }
-        true
-    }
-
     /// Makes a group durable with its first durable member, and non-durable after the last.
     pub(crate) fn update_group_durability(&mut self, index: GroupIndex) {
-        let Some(ledger) = &mut self.core.ledger else { return };
+        let Some(ledger) = self.core.ledger.records_mut() else {
+            return;
+        };
         let Some(group) = self.groups.get_mut(index) else {
             return;
         };
@@ -428,84 +500,13 @@ impl Shard {
         self.update_durable_interest(&filter, is_durable);
     }
 
-    /// Records that a session returns a message to its group. Returns the group that holds the message in the journal
-    /// from now on.
-    pub(crate) fn record_returned(
-        &mut self,
-        slot: SessionSlot,
-        seq: Seq,
-        qos: QoS,
-        place: RecordLocation,
-        group: GroupKey,
-    ) -> GroupKey {
-        let Some(session) = self.core.durable_key(slot).filter(|_| group.0 != 0) else {
-            self.core.record_acknowledged(slot, seq, false);
-            let group_retains = self.core.group_retains(slot, qos, group) && !place.is_none();
-            return if group_retains { group } else { GroupKey::default() };
-        };
-        self.core.record_of(place, |message| JournalRecord::Returned {
-            session,
-            seq,
-            group,
-            message,
-        });
-        group
-    }
-
-    /// Records that a member of this shard received a message that its group holds in the journal. If the member is not
-    /// durable, the journal drops the message.
-    pub(crate) fn record_group_delivery(
-        &mut self,
-        now: Now,
-        group: GroupKey,
-        p: &Publication<'_>,
-        forms: &EncodedForms,
-    ) {
-        let is_recorded = self
-            .core
-            .ledger
-            .as_ref()
-            .is_some_and(|ledger| !ledger.targets.is_empty());
-        self.core
-            .record_message(now, p, forms.stored(), RecordFields::default());
-        if !is_recorded {
-            self.record_group_dropped(group, p.place);
-        }
-    }
-
-    pub(crate) fn record_group_dropped(&mut self, group: GroupKey, place: RecordLocation) {
-        if group.0 != 0 {
-            self.core
-                .record_of(place, |message| JournalRecord::GroupDropped { group, message });
-        }
-    }
-
-    /// Records that the owner of a topic stores a message that another shard has recorded, or clears the topic.
-    pub(crate) fn record_retained(&mut self, now: Now, p: &Publication<'_>) {
-        if p.payload.is_empty() {
-            return self.record_retained_cleared(p.topic);
-        }
-        let expires_unix_ms = p.expires_at_ms.map(|at| now.unix_at(at));
-        self.core.record_of(p.place, |message| JournalRecord::Retained {
-            message,
-            expires_unix_ms,
-            topic: p.topic,
-        });
-    }
-
-    pub(crate) fn record_retained_cleared(&mut self, topic: &str) {
-        if !is_planted(Fault::ForgetCleared) {
-            self.core.record(&JournalRecord::RetainedCleared { topic });
-        }
-    }
-
     /// Returns whether a message needs the journal, before its recipients are known. `slot` is the publishing session.
     pub(crate) fn needs_journal(&self, slot: Option<SessionSlot>, topic: &str, qos: QoS, retain: bool) -> bool {
         let is_acknowledged = qos != QoS::AtMostOnce;
         // Duplicates must be recognised after a crash.
         let is_once = qos == QoS::ExactlyOnce && slot.is_some_and(|slot| self.core.sessions.at(slot).key.0 != 0);
         let has_durable_recipient = || self.core.config.journals_all_messages || self.shared.durable.mask(topic) != 0;
-        self.core.ledger.is_some() && (retain || is_once || is_acknowledged && has_durable_recipient())
+        self.core.ledger.is_active() && (retain || is_once || is_acknowledged && has_durable_recipient())
     }
 
     /// Resumes reading from MQTT 3.1 and 3.1.1 publishers, which cannot receive a reason code.

@@ -199,15 +199,19 @@ impl ColdEntries {
 impl ShardCore {
     /// Writes pages for queues that have grown too long, before the batch of this tick is closed.
     pub fn write_pages(&mut self) {
-        let Some(ledger) = &mut self.ledger else { return };
-        for slot in std::mem::take(&mut ledger.paging) {
+        let Some(ledger) = self.ledger.records_mut() else {
+            return;
+        };
+        for slot in ledger.take_paging() {
             self.write_pages_of(slot);
         }
     }
 
     fn write_pages_of(&mut self, slot: SessionSlot) {
         let page_entries = self.config.page_entries.max(1);
-        let Some(ledger) = &mut self.ledger else { return };
+        let Some(ledger) = self.ledger.records_mut() else {
+            return;
+        };
         let session = self.sessions.get_mut(slot);
         let Some(session) = session.filter(|session| session.key.0 != 0) else {
             return;
@@ -228,7 +232,7 @@ impl ShardCore {
         });
         for written in 0.. {
             if written == WRITTEN_MAX {
-                ledger.paging.push(slot);
+                ledger.write_pages_later(slot);
                 break;
             }
             let Some(items) = pages.next_page(page_entries) else {
@@ -268,7 +272,7 @@ impl ShardCore {
         };
         let items = items.unwrap_or_default();
         out.queued_qos0 = out.queued_qos0 - page.queued_qos0 + count_qos0(&items);
-        if let Some(ledger) = &mut self.ledger {
+        if let Some(ledger) = self.ledger.records_mut() {
             ledger.record_page_loaded(key, page.needed(), &items);
         }
         cold.queue.extend(items);
@@ -323,7 +327,7 @@ impl PendingRecords {
         let entries = PackedEntries(&bytes);
         let place = self.record(&JournalRecord::Page { session, entries });
         self.record_reference(page.oldest);
-        self.unplaced_pages.push((slot, place));
+        self.add_unplaced_page(slot, place);
         QueuePage { place, ..page }
     }
 

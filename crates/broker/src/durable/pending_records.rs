@@ -11,8 +11,10 @@ use std::sync::Arc;
 use mqtt::ReasonCode;
 
 use crate::durable::ended_sessions::EndedSessions;
-use crate::durable::record::{AcknowledgedEntry, GroupKey, JournalRecord, RecordPosition, SessionKey, SettledItems};
-use crate::effect::{DisconnectReason, FetchPurpose, Now};
+use crate::durable::record::{
+    AcknowledgedEntry, GroupKey, JournalRecord, MessageRecord, RecordPosition, SessionKey, SettledItems,
+};
+use crate::effect::{DisconnectReason, FetchPurpose, Now, ShardId};
 use crate::fault::{Fault, is_planted};
 use crate::interest::SHARDS_MAX;
 use crate::message::{Message, RecordLocation};
@@ -23,43 +25,47 @@ use crate::tap::Receipt;
 use journal::{LogBatch, LogHealth};
 
 pub struct PendingRecords {
-    pub batch: LogBatch,
+    batch: LogBatch,
     /// Messages of the batch, with their offset in it.
     unplaced_messages: Vec<(Arc<Message>, u32)>,
     /// `SettledItems` of this tick.
     settled: Vec<u8>,
     /// `Targets` of the message that is being routed.
-    pub targets: Vec<u8>,
+    targets: Vec<u8>,
     /// Sessions whose messages can leave memory after the batch has been appended.
-    pub eviction_candidates: Vec<SessionSlot>,
+    eviction_candidates: Vec<SessionSlot>,
     /// Sessions whose queues are so long that a part is written as pages.
-    pub paging: Vec<SessionSlot>,
+    paging: Vec<SessionSlot>,
     /// Pages of the batch: slot of the session and offset of the page.
-    pub unplaced_pages: Vec<(SessionSlot, RecordLocation)>,
-    pub fetches: usize,
-    pub fetch_queue: VecDeque<FetchPurpose>,
+    unplaced_pages: Vec<(SessionSlot, RecordLocation)>,
+    /// Number of fetches that the driver has not answered yet.
+    fetches: usize,
+    fetch_queue: VecDeque<FetchPurpose>,
     waiting: VecDeque<CommitAction>,
     waiter_groups: VecDeque<WaiterGroup>,
     /// Waiters of this tick that are not in `waiter_groups` yet.
     ungrouped_waiters: usize,
     /// Position of this tick's batch; mail to other shards refers to it.
-    pub base: u64,
+    base: u64,
     /// End of the appended records, or of a record of another shard that a waiter needs.
     end: u64,
-    pub committed: u64,
+    committed: u64,
     /// Oldest message that a record has referred to since the checkpoint began. A message that changes its owner during
     /// the checkpoint may be in neither owner's snapshot.
-    pub oldest_referenced: Option<RecordPosition>,
+    oldest_referenced: Option<RecordPosition>,
     ended_sessions: EndedSessions,
     next_key: u64,
     /// This tick routes messages that another shard has recorded; a `Routed` record follows in the same tick.
-    pub is_routing: bool,
-    pub health: LogHealth,
+    is_routing: bool,
+    health: LogHealth,
     /// The time to record with the records of this tick.
     due_time_ms: Option<u64>,
     /// Not before this time is the time recorded again.
     next_time_ms: Option<u64>,
 }
+
+/// Maximum number of fetches that run at the same time.
+const FETCHES_MAX: usize = 64;
 
 /// Minimum interval between two records of the time. After a crash, deadlines can be late by it if the system's clock
 /// has been set back.
@@ -148,6 +154,95 @@ impl PendingRecords {
     /// Adds a record to the batch of this tick. Its position is known once the batch is appended.
     pub fn record(&mut self, record: &JournalRecord<'_>) -> RecordLocation {
         RecordLocation::pending(self.batch.record(|out| record.put(out)))
+    }
+
+    /// Adds the record of a message. Returns its place.
+    pub fn record_message(&mut self, record: &MessageRecord<'_>) -> RecordLocation {
+        RecordLocation::pending(self.batch.record(|out| record.put(out)))
+    }
+
+    /// Returns the size of the batch of this tick.
+    pub fn batch_bytes(&self) -> usize {
+        self.batch.len()
+    }
+
+    /// Returns the position of this tick's batch; mail to other shards refers to it.
+    pub fn base(&self) -> u64 {
+        self.base
+    }
+
+    /// Returns the end of the committed records.
+    pub fn committed_end(&self) -> u64 {
+        self.committed
+    }
+
+    /// Returns the `Targets` of the message that is being routed.
+    pub fn targets_mut(&mut self) -> &mut Vec<u8> {
+        &mut self.targets
+    }
+
+    pub fn has_targets(&self) -> bool {
+        !self.targets.is_empty()
+    }
+
+    /// Marks routing of messages that another shard has recorded as started or finished. Recovery repeats unfinished
+    /// routing.
+    pub fn set_routing(&mut self, is_routing: bool) {
+        self.is_routing = is_routing;
+    }
+
+    pub fn health(&self) -> LogHealth {
+        self.health
+    }
+
+    /// Returns the oldest message that a record has referred to since the last call of `forget_referenced`.
+    pub fn oldest_referenced(&self) -> Option<RecordPosition> {
+        self.oldest_referenced
+    }
+
+    pub fn forget_referenced(&mut self) {
+        self.oldest_referenced = None;
+    }
+
+    /// Checks a session for eviction after the batch of this tick has been appended.
+    pub fn evict_after_append(&mut self, slot: SessionSlot) {
+        self.eviction_candidates.push(slot);
+    }
+
+    /// Writes a part of a session's queue as pages at the end of this tick.
+    pub fn write_pages_later(&mut self, slot: SessionSlot) {
+        self.paging.push(slot);
+    }
+
+    pub fn take_paging(&mut self) -> Vec<SessionSlot> {
+        std::mem::take(&mut self.paging)
+    }
+
+    /// Registers a page of this batch, whose position is not known yet.
+    pub fn add_unplaced_page(&mut self, slot: SessionSlot, place: RecordLocation) {
+        self.unplaced_pages.push((slot, place));
+    }
+
+    /// Counts a fetch. Returns false if too many are running; then the fetch is queued.
+    pub fn start_fetch(&mut self, purpose: FetchPurpose) -> bool {
+        let can_start = self.fetches < FETCHES_MAX;
+        match can_start {
+            true => self.fetches += 1,
+            false => self.fetch_queue.push_back(purpose),
+        }
+        can_start
+    }
+
+    pub fn fetch_ended(&mut self) {
+        self.fetches = self.fetches.saturating_sub(1);
+    }
+
+    /// Removes and returns a queued fetch that can start.
+    pub fn next_fetch(&mut self) -> Option<FetchPurpose> {
+        match self.fetches < FETCHES_MAX {
+            true => self.fetch_queue.pop_front(),
+            false => None,
+        }
     }
 
     /// Gives a message its position when the batch that contains its record is appended.
@@ -276,31 +371,78 @@ impl PendingRecords {
     }
 }
 
-impl Shard {
-    /// Returns the records of this tick. The driver appends them before it takes mail or writes to sockets.
-    pub fn journal_batch(&mut self) -> Option<&mut LogBatch> {
-        self.core.write_pages();
-        self.core.ledger.as_mut()?.close_batch()
+/// What the journal still has to commit: the records of this tick and the actions that wait for them. Without a journal
+/// nothing is recorded and nothing waits.
+pub struct Ledger {
+    shard: ShardId,
+    records: Option<Box<PendingRecords>>,
+}
+
+impl Ledger {
+    /// Creates a ledger that records nothing.
+    pub(crate) fn new(shard: ShardId) -> Ledger {
+        Ledger { shard, records: None }
+    }
+
+    /// Starts recording. `last_key` is the highest key that any shard has assigned in any run.
+    pub(crate) fn start(&mut self, last_key: u64) {
+        self.records = Some(Box::new(PendingRecords::new(self.shard.0, last_key)));
+    }
+
+    /// Returns the number of the shard, which records of messages contain.
+    pub(crate) fn shard(&self) -> ShardId {
+        self.shard
+    }
+
+    /// Returns whether the shard has a journal.
+    #[inline]
+    pub fn is_active(&self) -> bool {
+        self.records.is_some()
+    }
+
+    #[inline]
+    pub(crate) fn records(&self) -> Option<&PendingRecords> {
+        self.records.as_deref()
+    }
+
+    #[inline]
+    pub(crate) fn records_mut(&mut self) -> Option<&mut PendingRecords> {
+        self.records.as_deref_mut()
     }
 
     /// Returns the journal position that the first waiter needs; `u64::MAX` if that is not appended yet. `None` means
     /// that no client waits, as for records of acknowledgements, disconnects and deliveries, so the driver may delay
     /// the commit.
-    pub fn first_awaited_position(&self) -> Option<u64> {
-        let ledger = self.core.ledger.as_ref()?;
+    pub fn first_awaited(&self) -> Option<u64> {
+        let ledger = self.records()?;
         ledger.waiting.front()?;
         Some(ledger.waiter_groups.front().map_or(u64::MAX, |mark| mark.end))
     }
 
     /// Returns the journal position that the last waiter for appended records needs.
-    pub fn last_awaited_position(&self) -> Option<u64> {
-        let ledger = self.core.ledger.as_ref()?;
+    pub fn last_awaited(&self) -> Option<u64> {
+        let ledger = self.records()?;
         ledger.waiter_groups.back().map(|mark| mark.end)
+    }
+}
+
+impl Shard {
+    /// Returns the state of the journal's batch and its waiters.
+    pub fn ledger(&self) -> &Ledger {
+        &self.core.ledger
+    }
+
+    /// Returns the records of this tick. The driver appends them before it takes mail or writes to sockets.
+    pub fn journal_batch(&mut self) -> Option<&mut LogBatch> {
+        self.core.write_pages();
+        self.core.ledger.records_mut()?.close_batch()
     }
 
     /// Sets the position of the appended batch: its first byte and the byte after its last. Empties the batch.
     pub fn appended(&mut self, base: u64, end: u64) {
-        let Some(ledger) = &mut self.core.ledger else { return };
+        let Some(ledger) = self.core.ledger.records_mut() else {
+            return;
+        };
         ledger.appended(base, end);
         if let Some(walk) = &mut self.running_checkpoint {
             walk.moves.set_positions(base);
@@ -308,7 +450,9 @@ impl Shard {
         for (slot, place) in std::mem::take(&mut ledger.unplaced_pages) {
             self.core.set_page_place(slot, place, place.placed(base));
         }
-        let Some(ledger) = &mut self.core.ledger else { return };
+        let Some(ledger) = self.core.ledger.records_mut() else {
+            return;
+        };
         for slot in std::mem::take(&mut ledger.eviction_candidates) {
             self.core.evict(slot);
         }
@@ -316,14 +460,16 @@ impl Shard {
 
     /// The journal has committed everything before `end`. Runs the waiters.
     pub fn committed(&mut self, now: Now, end: u64) {
-        let Some(ledger) = &mut self.core.ledger else { return };
+        let Some(ledger) = self.core.ledger.records_mut() else {
+            return;
+        };
         ledger.advance_committed(end);
         self.run_commit_actions(now);
     }
 
     /// Runs all waiters whose records are committed.
     pub(crate) fn run_commit_actions(&mut self, now: Now) {
-        while let Some(waiting) = self.core.ledger.as_mut().and_then(|ledger| ledger.next_due()) {
+        while let Some(waiting) = self.core.ledger.records_mut().and_then(|ledger| ledger.next_due()) {
             self.run_commit_action(now, waiting);
         }
     }
@@ -367,7 +513,9 @@ impl Shard {
 
     /// Sets the state of the journal. While it is full, publications that need it are rejected.
     pub fn journal_health(&mut self, health: LogHealth) {
-        let Some(ledger) = &mut self.core.ledger else { return };
+        let Some(ledger) = self.core.ledger.records_mut() else {
+            return;
+        };
         let before = std::mem::replace(&mut ledger.health, health);
         if before != LogHealth::Ok && before != health {
             // After a journal failure a paused connection is closed when its pending packet is handled.
@@ -378,7 +526,9 @@ impl Shard {
     /// Disconnects all clients that wait for the journal, because it has failed and no further commit will follow. A
     /// connection whose output is held back is closed without a DISCONNECT.
     pub fn disconnect_waiting(&mut self, now: Now) {
-        let Some(ledger) = &mut self.core.ledger else { return };
+        let Some(ledger) = self.core.ledger.records_mut() else {
+            return;
+        };
         ledger.waiter_groups.clear();
         ledger.ungrouped_waiters = 0;
         for waiting in std::mem::take(&mut ledger.waiting) {

@@ -98,7 +98,7 @@ pub fn restore(
     // In the same batch as the records that everything has been routed, and before any new publication: messages
     // identify shards by number, and the number of shards may have grown.
     let count = shards.len() as u16;
-    shards[0].core.record(&JournalRecord::Boot {
+    shards[0].core.ledger.record(&JournalRecord::Boot {
         unix_ms: now.journal_ms,
         shards: count,
         last_key: recovered.last_key,
@@ -129,7 +129,7 @@ fn record_number(shard: &mut Shard, session: SessionKey, entry: &SessionEntry) {
         identifiers: entry.identifiers.clone(),
     }
     .put(&mut targets);
-    shard.core.record(&JournalRecord::Queued {
+    shard.core.ledger.record(&JournalRecord::Queued {
         message: entry.message,
         targets: Targets::from_written(&targets),
     });
@@ -211,6 +211,7 @@ fn restore_retained(
             damaged += 1;
             shards[0]
                 .core
+                .ledger
                 .record(&JournalRecord::RetainedCleared { topic: &topic.topic });
             return;
         };
@@ -250,6 +251,7 @@ fn restore_delayed(
             let place = RecordLocation::at(delayed[index].0);
             shards[0]
                 .core
+                .ledger
                 .record_of(place, |message| JournalRecord::DelayedDone { message });
         }
     });
@@ -287,13 +289,13 @@ fn route_rest(
             let owner = &mut shards[owner];
             owner.shared.register_retaining(owner.core.id);
             if owner.has_retained_space(&p) {
-                owner.record_retained(now, &p);
+                owner.core.ledger.record_retained(now, &p);
             }
             owner.retain_here(now, &p);
         }
     });
     for (by, from, up_to) in watermarks(unrouted) {
-        shards[0].core.record(&JournalRecord::Routed { by, from, up_to });
+        shards[0].core.ledger.record(&JournalRecord::Routed { by, from, up_to });
     }
     damaged
 }
@@ -443,7 +445,9 @@ impl Shard {
             damaged += lost.len() as u64;
             self.core.stats.queued_messages -= lost.len() as u64;
             for seq in lost {
-                self.core.record_acknowledged(slot, seq, false);
+                self.core
+                    .ledger
+                    .record_acknowledged(&self.core.sessions, slot, seq, false);
                 self.core.drop_cold(now, slot, DropReason::Damaged);
             }
             self.core.mark_sent(slot, started);

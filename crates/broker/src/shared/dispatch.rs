@@ -91,11 +91,12 @@ impl Shard {
             .map_or(GroupKey::default(), |group| group.key);
         let cause = DispatchCause::Again { is_held };
         match self.select_and_dispatch(now, index, p, forms, cause) {
-            DispatchResult::Local if is_held => self.record_group_delivery(now, key, p, forms),
-            DispatchResult::Dropped if is_held => self.record_group_dropped(key, p.place),
+            DispatchResult::Local if is_held => self.core.ledger.record_group_delivery(now, key, p, forms),
+            DispatchResult::Dropped if is_held => self.core.ledger.record_group_dropped(key, p.place),
             _ => {
                 let place = self
                     .core
+                    .ledger
                     .record_message(now, p, forms.stored(), RecordFields::default());
                 self.send_member_mail(&Publication { place, ..*p });
             }
@@ -212,16 +213,19 @@ impl Shard {
             identifier: member.identifier,
         };
         if member.session.shard == self.core.id {
-            let group_retains = self.core.group_retains(member.session.session, qos, reference.key);
+            let group_retains =
+                self.core
+                    .ledger
+                    .group_retains(self.core.sessions.link(member.session.session), qos, reference.key);
             if is_held && !member.is_durable && !group_retains {
-                self.record_group_dropped(reference.key, p.place);
+                self.core.ledger.record_group_dropped(reference.key, p.place);
             }
             let delivered = self.deliver_member(now, member.session.session, p, subscription, forms);
             return match delivered {
                 DeliverResult::Dropped(_) if group_retains => DispatchResult::Dropped,
                 _ if group_retains => {
                     if self.must_record_holder(is_held) {
-                        self.core.add_group_recipient(reference.key);
+                        self.core.ledger.add_group_recipient(reference.key);
                     }
                     DispatchResult::Pending
                 }
@@ -230,7 +234,7 @@ impl Shard {
         }
         if must_record_holder && qos != QoS::AtMostOnce {
             // The group holds the message until the member's shard has recorded it.
-            self.core.add_group_recipient(reference.key);
+            self.core.ledger.add_group_recipient(reference.key);
         }
         let envelope = Envelope::Member {
             session: member.session.session,
@@ -305,7 +309,7 @@ impl Shard {
             return DispatchResult::Dropped;
         }
         if self.must_record_holder(is_held) {
-            self.core.add_group_recipient(key);
+            self.core.ledger.add_group_recipient(key);
         }
         // A copy of its own: a checkpoint that moves the session's message records no position for the group.
         let message = match is_held && p.place.position().is_some() {
@@ -384,7 +388,7 @@ impl Shard {
                 .map(RecordLocation::at)
                 .inspect(|_| self.core.stats.queued_messages -= 1),
         };
-        self.record_group_dropped(key, place.unwrap_or_default());
+        self.core.ledger.record_group_dropped(key, place.unwrap_or_default());
     }
 
     /// Evicts all but the newest messages of a durable group, as far as they are in the journal. Returns false if that

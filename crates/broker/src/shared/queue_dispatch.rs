@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use crate::deliver::EncodedForms;
-use crate::durable::cold::{FETCHES_MAX, publication_of};
+use crate::durable::cold::publication_of;
 use crate::durable::pending_records::CommitAction;
 use crate::durable::record::{GroupKey, JournalRecord, RecordPosition, SessionKey};
 use crate::effect::{DropReason, Effect, FetchPurpose, Now};
@@ -136,20 +136,17 @@ impl Shard {
     }
 
     fn fetch_for_group(&mut self, index: GroupIndex) {
-        let (Some(ledger), Some(group)) = (&mut self.core.ledger, self.groups.get_mut(index)) else {
+        let (Some(ledger), Some(group)) = (self.core.ledger.records_mut(), self.groups.get_mut(index)) else {
             return;
         };
         let Some(first) = group.queue.first_cold() else { return };
         group.queue.is_fetching = true;
         let max = self.core.config.group_window.max(1);
-        let positions = group.queue.next_positions(max, ledger.committed);
+        let positions = group.queue.next_positions(max, ledger.committed_end());
         if positions.is_empty() {
             let epoch = group.epoch;
             ledger.wait_for(first, CommitAction::FetchForGroup { index, epoch });
-        } else if ledger.fetches >= FETCHES_MAX {
-            ledger.fetch_queue.push_back(FetchPurpose::Group(index));
-        } else {
-            ledger.fetches += 1;
+        } else if ledger.start_fetch(FetchPurpose::Group(index)) {
             let purpose = FetchPurpose::Group(index);
             self.core.effects.push(Effect::Fetch { purpose, positions });
         }
@@ -201,7 +198,7 @@ impl Shard {
         let (key, is_held) = (group.key, group.is_durable());
         let Some(Ok(JournalRecord::Message(record))) = record.map(JournalRecord::read) else {
             self.core.stats.drop_message(DropReason::Damaged);
-            self.record_group_dropped(key, RecordLocation::at(position));
+            self.core.ledger.record_group_dropped(key, RecordLocation::at(position));
             return true;
         };
         let p = publication_of(now, &record, position);
@@ -244,7 +241,7 @@ impl Shard {
             .queue
             .push_returned(returned.iter().map(|back| back.message).collect());
         self.core.stats.queued_messages += returned.len() as u64;
-        if let Some(ledger) = &mut self.core.ledger {
+        if let Some(ledger) = self.core.ledger.records_mut() {
             for ReturnedMessage { message, held_by } in returned.iter().copied() {
                 ledger.record_reference(message);
                 if key.0 != 0 && (held_by != key || is_walking) {

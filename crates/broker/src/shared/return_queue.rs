@@ -7,6 +7,7 @@ use mqtt::QoS;
 
 use crate::ShardId;
 use crate::durable::entry_list::{EntryList, TaggedEntry};
+use crate::durable::journaling::ReturnedEntry;
 use crate::effect::Now;
 use crate::mail::MailRequest;
 use crate::message::RecordLocation;
@@ -147,7 +148,16 @@ impl Shard {
             let Some(group) = tag.group() else { continue };
             self.member_acknowledged(slot, group);
             let message = entry.message();
-            let held_by = self.record_returned(slot, entry.seq(), entry.qos(), RecordLocation::at(message), group.key);
+            let held_by = self.core.ledger.record_returned(
+                &self.core.sessions,
+                slot,
+                ReturnedEntry {
+                    seq: entry.seq(),
+                    qos: entry.qos(),
+                    place: RecordLocation::at(message),
+                },
+                group.key,
+            );
             by_group
                 .entry((group.shard.0, group.index, group.epoch))
                 .or_default()
