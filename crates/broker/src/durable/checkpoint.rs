@@ -311,9 +311,7 @@ impl Shard {
         oldest: &mut Option<RecordPosition>,
         moves: &mut CheckpointMoves,
     ) -> Option<ScanCursor> {
-        let Some(ledger) = self.core.ledger.records_mut() else {
-            return None;
-        };
+        let ledger = self.core.ledger.records_mut()?;
         let each = |topic: &str, message: &Arc<Message>| {
             moves.message(now, ledger, message, Targets::default());
             let place = message.place();
