@@ -41,12 +41,12 @@ test("10,000 messages per second do not block the page @quiet", async ({ console
 
 const BURST_TOPICS = 1_000_000;
 
-/** Publishes to each topic once, as fast as the node accepts. */
-async function burst(node: Node, topics: number): Promise<void> {
+/** Publishes once to each of the topics from number `first` on, as fast as the node accepts. */
+async function burst(node: Node, topics: number, first = 0): Promise<void> {
   const socket = connect(node.mqttPort, "127.0.0.1");
   socket.write(Buffer.from([0x10, 0x0e, 0, 4, ...Buffer.from("MQTT"), 4, 2, 0, 0, 0, 2, ...Buffer.from("bu")]));
   await once(socket, "data");
-  for (let n = 0; n < topics; n += 1000) {
+  for (let n = first; n < first + topics; n += 1000) {
     const packets = Array.from({ length: 1000 }, (_, i) => {
       const topic = Buffer.from(`burst-${n + i}/value`);
       return Buffer.concat([Buffer.from([0x30, topic.length + 4, 0, topic.length]), topic, Buffer.from("42")]);
@@ -65,7 +65,13 @@ test("a burst of a million topics does not block the page @quiet", async ({ cons
   await expect(page.getByRole("button", { name: "Stop", exact: true })).toBeVisible();
   const done = burst(node, BURST_TOPICS);
   expect(await longestTask(page, () => done)).toBeLessThan(LONG_TASK_MS * SLOW);
-  await expect(page.getByRole("heading", { name: /^20,000 topics / })).toBeVisible();
+  // The node drops messages for a page that reads too slowly, so on a busy machine the burst may show fewer topics.
+  let first = BURST_TOPICS;
+  await expect(async () => {
+    await burst(node, 2000, first);
+    first += 2000;
+    await expect(page.getByRole("heading", { name: /^20,000 topics / })).toBeVisible({ timeout: 2000 });
+  }).toPass({ timeout: seconds(60) });
   await expect(page.getByRole("button", { name: "19,900 more", exact: true })).toBeVisible();
 });
 
