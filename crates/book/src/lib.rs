@@ -110,7 +110,7 @@ mod tests {
     fn pages_of_the_console_link_to_pages_of_the_book() {
         let pages = std::fs::read_to_string("../../ui/src/lib/pages.ts").unwrap();
         let links = values(&pages, "docs: \"");
-        assert_eq!(links.len(), values(&pages, "{ path: \"").len());
+        assert_eq!(links.len(), values(&pages, " path: \"").len());
         for link in links.into_iter().chain(values(&pages, "docsOfOne: \"")) {
             check_link(link, "pages.ts");
         }
