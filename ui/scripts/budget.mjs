@@ -19,7 +19,9 @@ function filesOf(name, seen = new Set()) {
 }
 
 const first = new Set([...filesOf("index.html"), ...filesOf(FIRST_PAGE)]);
-const sizes = await Promise.all([...first].map(async (file) => gzipSync(await readFile(new URL(file, dist)), { level: 9 }).length));
+const sizes = await Promise.all(
+  [...first].map(async (file) => gzipSync(await readFile(new URL(file, dist)), { level: 9 }).length),
+);
 const bytes = sizes.reduce((a, b) => a + b, 0);
 console.log(`first load ${(bytes / 1024).toFixed(1)} KiB compressed, of at most ${FIRST_LOAD_BYTES_MAX / 1024}`);
 if (bytes > FIRST_LOAD_BYTES_MAX) throw new Error("the first load exceeds its budget (FIRST_LOAD_BYTES_MAX)");

@@ -29,14 +29,19 @@ export interface Login {
 
 /** A refused or failed request, with the server's explanation. Status 0: the server did not answer. */
 export class RequestError extends Error {
-  constructor(readonly status: number, readonly problem: Partial<Problem & PlatformProblem>) {
+  constructor(
+    readonly status: number,
+    readonly problem: Partial<Problem & PlatformProblem>,
+  ) {
     super(sentence(problem, status));
     this.name = "RequestError";
   }
 }
 
 /** The error body of the device platform. */
-interface PlatformProblem { message: string }
+interface PlatformProblem {
+  message: string;
+}
 
 function sentence(problem: Partial<Problem & PlatformProblem>, status: number): string {
   const detail = problem.detail ?? problem.message ?? `The server answered with status ${status}.`;
@@ -49,22 +54,43 @@ function sentence(problem: Partial<Problem & PlatformProblem>, status: number): 
 /** Encodes one path segment. */
 export function part(text: string): string {
   // Browsers resolve these segments even when they are encoded.
-  if (text === "." || text === "..") throw new RequestError(0, { detail: `Browsers cannot request an object with the name “${text}”.` });
+  if (text === "." || text === "..")
+    throw new RequestError(0, { detail: `Browsers cannot request an object with the name “${text}”.` });
   return encodeURIComponent(text);
 }
 
 export async function request<T>(method: string, path: string, options: RequestOptions = {}): Promise<T> {
   // Without a login, only the login request is allowed.
   if (session.hasEnded && path !== "/api/v1/login") throw new RequestError(401, { detail: "You are not logged in." });
-  const headers: Record<string, string> = session.token && !session.hasEnded ? { Authorization: `Bearer ${session.token}` } : {};
+  const headers: Record<string, string> =
+    session.token && !session.hasEnded ? { Authorization: `Bearer ${session.token}` } : {};
   // A 401 without a token is a wrong password, not an expired login.
-  return requestAs<T>({ headers, ended: () => { if (session.token) session.ended(); } }, method, path, options);
+  return requestAs<T>(
+    {
+      headers,
+      ended: () => {
+        if (session.token) session.ended();
+      },
+    },
+    method,
+    path,
+    options,
+  );
 }
 
-export async function requestAs<T>(login: Login, method: string, path: string, options: RequestOptions = {}): Promise<T> {
+export async function requestAs<T>(
+  login: Login,
+  method: string,
+  path: string,
+  options: RequestOptions = {},
+): Promise<T> {
   const headers = { ...login.headers };
   const timeout = AbortSignal.timeout(options.timeoutMs ?? (method === "GET" ? TIMEOUT_MS.read : TIMEOUT_MS.other));
-  const init: RequestInit = { method, headers, signal: options.signal ? AbortSignal.any([options.signal, timeout]) : timeout };
+  const init: RequestInit = {
+    method,
+    headers,
+    signal: options.signal ? AbortSignal.any([options.signal, timeout]) : timeout,
+  };
   if (options.body !== undefined) {
     headers["Content-Type"] = "application/json";
     init.body = JSON.stringify(options.body);
@@ -72,7 +98,11 @@ export async function requestAs<T>(login: Login, method: string, path: string, o
   if (options.ifMatch !== undefined) headers["If-Match"] = options.ifMatch;
   const answer = await reach(path + search(options.query), init);
   if (answer.status === 401) login.ended();
-  if (!answer.ok) throw new RequestError(answer.status, (await answer.json().catch(() => ({}))) as Partial<Problem & PlatformProblem>);
+  if (!answer.ok)
+    throw new RequestError(
+      answer.status,
+      (await answer.json().catch(() => ({}))) as Partial<Problem & PlatformProblem>,
+    );
   if (answer.status === 204) return undefined as T;
   const isJson = answer.headers.get("Content-Type")?.includes("json") ?? false;
   const text = await answer.text().catch(unreachable);

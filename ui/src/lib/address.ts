@@ -5,7 +5,10 @@ import { session } from "./session.svelte";
 const PATH = "/mqtt";
 const OWN_PATH = "/api/v1/mqtt";
 
-export interface Place { address: string; name: string }
+export interface Place {
+  address: string;
+  name: string;
+}
 
 /**
  * Lists addresses that the browser can reach. The page's own port comes first, because it works with any host name and
@@ -16,8 +19,14 @@ export function places(listeners: ListenerView[]): Place[] {
   // The content security policy of the page cannot name an IPv6 address.
   const isNamed = !location.hostname.startsWith("[");
   const others = listeners
-    .filter((listener) => !listener.is_api && isNamed && (listener.transport === "wss" || (listener.transport === "ws" && !isSecure)))
-    .map((listener) => `${listener.transport}://${location.hostname}:${listener.address.slice(listener.address.lastIndexOf(":") + 1)}${PATH}`);
+    .filter(
+      (listener) =>
+        !listener.is_api && isNamed && (listener.transport === "wss" || (listener.transport === "ws" && !isSecure)),
+    )
+    .map(
+      (listener) =>
+        `${listener.transport}://${location.hostname}:${listener.address.slice(listener.address.lastIndexOf(":") + 1)}${PATH}`,
+    );
   return [{ address: own(), name: "This page's port" }, ...others.map((address) => ({ address, name: address }))];
 }
 

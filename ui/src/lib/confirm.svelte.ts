@@ -16,7 +16,9 @@ class Confirm {
   ask(question: Question): Promise<boolean> {
     this.answer(false);
     this.question = question;
-    return new Promise((resolve) => { this.#answer = resolve; });
+    return new Promise((resolve) => {
+      this.#answer = resolve;
+    });
   }
 
   answer(isSure: boolean): void {

@@ -6,8 +6,14 @@ export function debounced<T>(get: () => T): { readonly value: T } {
   let value = $state.raw(get());
   $effect(() => {
     const next = get();
-    const timer = setTimeout(() => { value = next; }, DELAY_MS);
+    const timer = setTimeout(() => {
+      value = next;
+    }, DELAY_MS);
     return () => clearTimeout(timer);
   });
-  return { get value() { return value; } };
+  return {
+    get value() {
+      return value;
+    },
+  };
 }

@@ -1,6 +1,9 @@
 // Line-by-line difference of two texts, based on their longest common subsequence.
 
-export interface DiffLine { kind: "same" | "removed" | "new"; text: string }
+export interface DiffLine {
+  kind: "same" | "removed" | "new";
+  text: string;
+}
 
 export function diff(before: string, after: string): DiffLine[] {
   const [a, b] = [before.split("\n"), after.split("\n")];
@@ -9,7 +12,8 @@ export function diff(before: string, after: string): DiffLine[] {
   const at = (i: number, j: number): number => common[i]?.[j] ?? 0;
   for (let i = a.length - 1; i >= 0; i -= 1) {
     const row = common[i] ?? [];
-    for (let j = b.length - 1; j >= 0; j -= 1) row[j] = a[i] === b[j] ? at(i + 1, j + 1) + 1 : Math.max(at(i + 1, j), at(i, j + 1));
+    for (let j = b.length - 1; j >= 0; j -= 1)
+      row[j] = a[i] === b[j] ? at(i + 1, j + 1) + 1 : Math.max(at(i + 1, j), at(i, j + 1));
   }
   const lines: DiffLine[] = [];
   let [i, j] = [0, 0];

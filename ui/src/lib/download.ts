@@ -11,7 +11,8 @@ export function saveFile(name: string, content: Blob): void {
   URL.revokeObjectURL(address);
 }
 
-export const saveJson = (name: string, content: unknown): void => saveFile(name, new Blob([JSON.stringify(content, null, 2)], { type: "application/json" }));
+export const saveJson = (name: string, content: unknown): void =>
+  saveFile(name, new Blob([JSON.stringify(content, null, 2)], { type: "application/json" }));
 
 /** Downloads a file from the API. The browser keeps large bodies on disk. */
 export async function download(path: string, name: string): Promise<void> {

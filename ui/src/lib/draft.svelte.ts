@@ -18,9 +18,14 @@ export interface ServerDraft<V> {
 }
 
 /** Call it while a component is created. `load` fills the draft, `draft` returns it. */
-export function serverDraft<V extends object>(one: Resource<V | null>, load: (value: V) => void, draft: () => unknown): ServerDraft<V> {
+export function serverDraft<V extends object>(
+  one: Resource<V | null>,
+  load: (value: V) => void,
+  draft: () => unknown,
+): ServerDraft<V> {
   let base: V | undefined;
-  const typed = () => JSON.stringify(draft(), (key, value: unknown) => (!base && CHOSEN.includes(key) ? undefined : value));
+  const typed = () =>
+    JSON.stringify(draft(), (key, value: unknown) => (!base && CHOSEN.includes(key) ? undefined : value));
   let loaded = typed();
   let isSaving = false;
   let isStale = $state(false);
@@ -52,7 +57,9 @@ export function serverDraft<V extends object>(one: Resource<V | null>, load: (va
   });
 
   return {
-    get isStale() { return isStale; },
+    get isStale() {
+      return isStale;
+    },
     async reload() {
       await one.refresh();
       if (one.value) take(one.value);

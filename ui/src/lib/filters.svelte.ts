@@ -13,7 +13,8 @@ export interface Filters<T> {
 
 /** Call it while a component is created. Values equal to `none` are left out of the address. */
 export function filters<T extends Record<string, string>>(none: T): Filters<T> {
-  const there = (): T => Object.fromEntries(Object.entries(none).map(([name, value]) => [name, router.query.get(name) ?? value])) as T;
+  const there = (): T =>
+    Object.fromEntries(Object.entries(none).map(([name, value]) => [name, router.query.get(name) ?? value])) as T;
   const typed = $state(there());
   let noted = JSON.stringify(typed);
   let value = $state.raw(there());
@@ -21,7 +22,9 @@ export function filters<T extends Record<string, string>>(none: T): Filters<T> {
 
   $effect(() => {
     const text = rested.value;
-    untrack(() => { if (text !== noted && text === JSON.stringify(typed)) take(JSON.parse(text) as T); });
+    untrack(() => {
+      if (text !== noted && text === JSON.stringify(typed)) take(JSON.parse(text) as T);
+    });
   });
   // The address changed, but the page stayed the same.
   $effect(() => {
@@ -36,8 +39,17 @@ export function filters<T extends Record<string, string>>(none: T): Filters<T> {
   function take(next: T): void {
     noted = JSON.stringify(next);
     value = next;
-    router.setParameters(Object.fromEntries(Object.entries(next).map(([name, one]) => [name, one === none[name] ? "" : one])));
+    router.setParameters(
+      Object.fromEntries(Object.entries(next).map(([name, one]) => [name, one === none[name] ? "" : one])),
+    );
   }
 
-  return { get typed() { return typed; }, get value() { return value; } };
+  return {
+    get typed() {
+      return typed;
+    },
+    get value() {
+      return value;
+    },
+  };
 }

@@ -8,7 +8,8 @@ export function remember(element: Element | null): () => void {
   for (let one = element; one && one !== document.body; one = one.parentElement) around.push(one);
   return () => {
     if (hasFocus()) return;
-    if (element instanceof HTMLElement && element.isConnected && element !== document.body) element.focus({ preventScroll: true });
+    if (element instanceof HTMLElement && element.isConnected && element !== document.body)
+      element.focus({ preventScroll: true });
     if (hasFocus()) return;
     const left = around.find((one) => one.isConnected);
     const place = left?.closest<HTMLElement>(PLACES) ?? document.querySelector<HTMLElement>("dialog[open], main");

@@ -42,7 +42,12 @@ export function bytes(n: Maybe<number>): string {
 
 export function span(seconds: Maybe<number>): string {
   if (seconds === null || seconds === undefined) return NONE;
-  const [d, h, m, s] = [Math.floor(seconds / 86400), Math.floor(seconds / 3600) % 24, Math.floor(seconds / 60) % 60, Math.floor(seconds) % 60];
+  const [d, h, m, s] = [
+    Math.floor(seconds / 86400),
+    Math.floor(seconds / 3600) % 24,
+    Math.floor(seconds / 60) % 60,
+    Math.floor(seconds) % 60,
+  ];
   // The two largest units. A zero in the second one is left out.
   const of = (large: string, n: number, unit: string) => (n ? `${large} ${n} ${unit}` : large);
   if (d) return of(`${d} d`, h, "h");
@@ -66,7 +71,8 @@ export function words(name: string): string {
 }
 
 /** Describes when a session expires. */
-export const expiry = (seconds: number): string => (seconds === 0 ? "with its connection" : seconds >= 4294967295 ? "never" : `after ${span(seconds)}`);
+export const expiry = (seconds: number): string =>
+  seconds === 0 ? "with its connection" : seconds >= 4294967295 ? "never" : `after ${span(seconds)}`;
 
 const plain = new Intl.NumberFormat("en", { maximumSignificantDigits: 6 });
 
@@ -74,7 +80,12 @@ const plain = new Intl.NumberFormat("en", { maximumSignificantDigits: 6 });
 export const plainNumber = (n: Maybe<number>): string => (n === null || n === undefined ? NONE : plain.format(n));
 
 const axisMinute = new Intl.DateTimeFormat("en", { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
-const axisSecond = new Intl.DateTimeFormat("en", { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
+const axisSecond = new Intl.DateTimeFormat("en", {
+  hour: "2-digit",
+  minute: "2-digit",
+  second: "2-digit",
+  hourCycle: "h23",
+});
 const axisDay = new Intl.DateTimeFormat("en", { month: "short", day: "numeric" });
 
 /**

@@ -3,7 +3,10 @@
 import { RequestError, request } from "../api/request";
 import { session } from "./session.svelte";
 
-export interface Sample { at_unix_ms: number; series: Record<string, number | null> }
+export interface Sample {
+  at_unix_ms: number;
+  series: Record<string, number | null>;
+}
 
 const AGAIN_MS = 2_000;
 const SILENT_MS = 6_000;
@@ -19,7 +22,9 @@ class Live {
   /** Runs while a login is valid. Returns a function that stops it. */
   start(): () => void {
     this.#connect();
-    const look = setInterval(() => { if (this.#socket && performance.now() - this.#heardAt > SILENT_MS) this.#giveUp(); }, LOOK_MS);
+    const look = setInterval(() => {
+      if (this.#socket && performance.now() - this.#heardAt > SILENT_MS) this.#giveUp();
+    }, LOOK_MS);
     return () => {
       clearInterval(look);
       clearTimeout(this.#again);
@@ -38,7 +43,9 @@ class Live {
       this.isConnected = true;
       this.sample = JSON.parse(String(event.data)) as Sample;
     };
-    socket.onclose = () => { if (this.#socket === socket) this.#giveUp(); };
+    socket.onclose = () => {
+      if (this.#socket === socket) this.#giveUp();
+    };
   }
 
   #giveUp(): void {
@@ -63,11 +70,17 @@ export function openSocket(path: string): WebSocket {
 }
 
 /** Follows a stream until it ends and reports why. Returns a function that stops it without a report. */
-export function followStream(path: string, handlers: { begun: () => void; take: (frame: unknown) => void; ended: (why: string) => void }): () => void {
+export function followStream(
+  path: string,
+  handlers: { begun: () => void; take: (frame: unknown) => void; ended: (why: string) => void },
+): () => void {
   const socket = openSocket(path);
   let hasBegun = false;
   let why = "";
-  socket.onopen = () => { hasBegun = true; handlers.begun(); };
+  socket.onopen = () => {
+    hasBegun = true;
+    handlers.begun();
+  };
   socket.onmessage = (event) => {
     const frame = JSON.parse(String(event.data)) as { type?: string; reason?: string };
     if (frame.type === "end") why = `The stream ended: ${frame.reason ?? "the server gave no reason"}.`;
@@ -78,15 +91,26 @@ export function followStream(path: string, handlers: { begun: () => void; take: 
     // The viewer has stopped in between.
     if (socket.onclose) handlers.ended(why);
   };
-  return () => { socket.onclose = null; socket.close(); };
+  return () => {
+    socket.onclose = null;
+    socket.close();
+  };
 }
 
-const closed = ({ code, reason }: CloseEvent): string => (code === CODE.policy ? "The stream ended: your login has expired." : code === CODE.lost ? "The connection to the server was lost." : `The server closed the stream${reason ? `: ${reason}` : "."}`);
+const closed = ({ code, reason }: CloseEvent): string =>
+  code === CODE.policy
+    ? "The stream ended: your login has expired."
+    : code === CODE.lost
+      ? "The connection to the server was lost."
+      : `The server closed the stream${reason ? `: ${reason}` : "."}`;
 const CODE = { policy: 1008, lost: 1006 };
 
 /** Browsers hide why a WebSocket was refused. The same address without an upgrade returns the reason. */
 async function refusal(path: string): Promise<string> {
-  const because = await request("GET", path).then(() => "", (error: unknown) => (error instanceof RequestError && error.status !== UPGRADE_REQUIRED ? error.message : ""));
+  const because = await request("GET", path).then(
+    () => "",
+    (error: unknown) => (error instanceof RequestError && error.status !== UPGRADE_REQUIRED ? error.message : ""),
+  );
   return `The stream did not start: ${because || "the limit of viewers is reached, or a proxy blocks WebSockets"}.`;
 }
 const UPGRADE_REQUIRED = 426;

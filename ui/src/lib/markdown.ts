@@ -1,7 +1,10 @@
 // Parses Markdown for text widgets into a tree: headings, paragraphs, lists, quotes, code, tables, emphasis, links.
 // HTML stays plain text: the console neither renders nor runs it.
 
-export type Inline = { kind: "text" | "strong" | "emphasis" | "code"; text: string } | { kind: "link"; text: string; href: string } | { kind: "break" };
+export type Inline =
+  | { kind: "text" | "strong" | "emphasis" | "code"; text: string }
+  | { kind: "link"; text: string; href: string }
+  | { kind: "break" };
 export type Block =
   | { kind: "heading"; level: number; inlines: Inline[] }
   | { kind: "paragraph" | "quote"; inlines: Inline[] }
@@ -10,7 +13,8 @@ export type Block =
   | { kind: "table"; head: Inline[][]; rows: Inline[][][] }
   | { kind: "rule" };
 
-const INLINE = /`([^`]+)`|\*\*(.+?)\*\*|__(.+?)__|\*([^\s*][^*]*)\*|(?<!\w)_([^_]+)_(?!\w)|\[([^\]]+)\]\(([^)\s]+)\)|( {2,}\n)/;
+const INLINE =
+  /`([^`]+)`|\*\*(.+?)\*\*|__(.+?)__|\*([^\s*][^*]*)\*|(?<!\w)_([^_]+)_(?!\w)|\[([^\]]+)\]\(([^)\s]+)\)|( {2,}\n)/;
 
 export function markdown(source: string): Block[] {
   const lines = source.replaceAll("\r\n", "\n").split("\n");
@@ -37,14 +41,28 @@ export function markdown(source: string): Block[] {
     } else if (BULLET.test(line) || NUMBER.test(line)) {
       const isNumbered = NUMBER.test(line);
       const mark = isNumbered ? NUMBER : BULLET;
-      blocks.push({ kind: "list", isNumbered, items: take((one) => mark.test(one)).map((one) => inlines(one.replace(mark, ""))) });
-    } else if (/^>/.test(line)) blocks.push({ kind: "quote", inlines: inlines(take((one) => /^>/.test(one)).map((one) => one.replace(/^>\s?/, "")).join("\n")) });
+      blocks.push({
+        kind: "list",
+        isNumbered,
+        items: take((one) => mark.test(one)).map((one) => inlines(one.replace(mark, ""))),
+      });
+    } else if (/^>/.test(line))
+      blocks.push({
+        kind: "quote",
+        inlines: inlines(
+          take((one) => /^>/.test(one))
+            .map((one) => one.replace(/^>\s?/, ""))
+            .join("\n"),
+        ),
+      });
     else if (/^\|/.test(line) && /^\|[\s:|-]+$/.test(lines[at + 1] ?? "")) {
       const [head = [], , ...rows] = take((one) => /^\|/.test(one)).map(cells);
       blocks.push({ kind: "table", head, rows });
     } else {
       at += 1;
-      const more = take((one) => one.trim() !== "" && !/^(#{1,6}\s|```|>|\|)/.test(one) && !BULLET.test(one) && !NUMBER.test(one));
+      const more = take(
+        (one) => one.trim() !== "" && !/^(#{1,6}\s|```|>|\|)/.test(one) && !BULLET.test(one) && !NUMBER.test(one),
+      );
       blocks.push({ kind: "paragraph", inlines: inlines([line, ...more].join("\n")) });
     }
   }
@@ -53,7 +71,12 @@ export function markdown(source: string): Block[] {
 
 const BULLET = /^\s*[-*+]\s+/;
 const NUMBER = /^\s*\d{1,9}[.)]\s+/;
-const cells = (line: string): Inline[][] => line.trim().replace(/^\||\|$/g, "").split("|").map((cell) => inlines(cell.trim()));
+const cells = (line: string): Inline[][] =>
+  line
+    .trim()
+    .replace(/^\||\|$/g, "")
+    .split("|")
+    .map((cell) => inlines(cell.trim()));
 
 function inlines(text: string): Inline[] {
   const found = INLINE.exec(text);
@@ -80,5 +103,7 @@ export const filled = (pattern: string, value: (key: string) => unknown): string
   pattern.replace(/\$\{([^}:]+)(?::(\d))?\}/g, (_, key: string, digits: string | undefined) => {
     const found = value(key.trim());
     if (found === undefined) return "–";
-    return digits !== undefined && Number.isFinite(Number(found)) ? Number(found).toFixed(Number(digits)) : String(found);
+    return digits !== undefined && Number.isFinite(Number(found))
+      ? Number(found).toFixed(Number(digits))
+      : String(found);
   });

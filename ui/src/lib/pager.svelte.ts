@@ -1,6 +1,9 @@
 // Pages of a list. The server returns a cursor for the next page. Earlier cursors are remembered for going back.
 
-export interface Paged<T> { items: T[]; cursor?: string | null }
+export interface Paged<T> {
+  items: T[];
+  cursor?: string | null;
+}
 
 export class Pager {
   /** Cursors of the pages up to the current one. The first page has none. */

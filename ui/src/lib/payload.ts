@@ -34,7 +34,10 @@ export function hexOf(bytes: Uint8Array): string {
   const lines: string[] = [];
   for (let at = 0; at < Math.min(bytes.length, HEX_BYTES_MAX); at += 16) {
     const row = [...bytes.subarray(at, at + 16)];
-    const hex = row.map((byte) => byte.toString(16).padStart(2, "0")).join(" ").padEnd(47);
+    const hex = row
+      .map((byte) => byte.toString(16).padStart(2, "0"))
+      .join(" ")
+      .padEnd(47);
     const letters = row.map((byte) => (byte >= 32 && byte < 127 ? String.fromCharCode(byte) : "·")).join("");
     lines.push(`${at.toString(16).padStart(4, "0")}  ${hex}  ${letters}`);
   }
@@ -46,9 +49,12 @@ export function hexOf(bytes: Uint8Array): string {
 export function preview(bytes: Uint8Array, charactersMax = 120, topic = ""): string {
   if (bytes.length === 0) return "(empty)";
   const sparkplug = isSparkplug(topic) ? sparkplugOf(bytes)?.replace(/\s+/g, " ") : undefined;
-  if (sparkplug !== undefined) return sparkplug.length > charactersMax ? `${sparkplug.slice(0, charactersMax)}…` : sparkplug;
+  if (sparkplug !== undefined)
+    return sparkplug.length > charactersMax ? `${sparkplug.slice(0, charactersMax)}…` : sparkplug;
   const text = textOf(bytes.subarray(0, charactersMax * 4)) ?? textOf(bytes.subarray(0, 64));
-  const line = text?.replace(/\s+/g, " ") ?? [...bytes.subarray(0, 24)].map((byte) => byte.toString(16).padStart(2, "0")).join(" ");
+  const line =
+    text?.replace(/\s+/g, " ") ??
+    [...bytes.subarray(0, 24)].map((byte) => byte.toString(16).padStart(2, "0")).join(" ");
   return line.length > charactersMax ? `${line.slice(0, charactersMax)}…` : line;
 }
 
@@ -58,7 +64,8 @@ export type Format = "text" | "json" | "hex" | "base64";
 /** Returns the bytes of a payload field. Throws an error that says what is wrong with the input. */
 export function typed(value: string, format: Format): Uint8Array {
   switch (format) {
-    case "text": return encode(value);
+    case "text":
+      return encode(value);
     case "json":
       try {
         JSON.parse(value);
@@ -68,7 +75,8 @@ export function typed(value: string, format: Format): Uint8Array {
       return encode(value);
     case "hex": {
       const digits = value.replace(/0x|[\s:,]/gi, "");
-      if (!/^([0-9a-f]{2})*$/i.test(digits)) throw new Error("The payload is not hexadecimal. Use pairs of 0–9 and a–f, with or without spaces.");
+      if (!/^([0-9a-f]{2})*$/i.test(digits))
+        throw new Error("The payload is not hexadecimal. Use pairs of 0–9 and a–f, with or without spaces.");
       return Uint8Array.from(digits.match(/../g) ?? [], (pair) => Number.parseInt(pair, 16));
     }
     case "base64":

@@ -1,23 +1,33 @@
 // Mercator projection as on web maps: x and y run from 0 to 1 over the whole world.
 
-export interface Position { latitude: number; longitude: number }
-export interface Frame { x: number; y: number; /** Visible share of the world's width. */ width: number }
+export interface Position {
+  latitude: number;
+  longitude: number;
+}
+export interface Frame {
+  x: number;
+  y: number;
+  /** Visible share of the world's width. */ width: number;
+}
 
 const LATITUDE_MAX = 85;
 const EARTH_M = 40_075_017;
 const WIDTH_MIN = 1e-6;
 
 export const isPlace = (latitude: unknown, longitude: unknown): boolean =>
-  Number.isFinite(latitude) && Number.isFinite(longitude) && Math.abs(latitude as number) <= 90 && Math.abs(longitude as number) <= 180;
+  Number.isFinite(latitude) &&
+  Number.isFinite(longitude) &&
+  Math.abs(latitude as number) <= 90 &&
+  Math.abs(longitude as number) <= 180;
 
 export function project({ latitude, longitude }: Position): { x: number; y: number } {
   const bounded = Math.min(LATITUDE_MAX, Math.max(-LATITUDE_MAX, latitude));
   const sine = Math.sin((bounded * Math.PI) / 180);
-  return { x: longitude / 360 + .5, y: .5 - Math.log((1 + sine) / (1 - sine)) / (4 * Math.PI) };
+  return { x: longitude / 360 + 0.5, y: 0.5 - Math.log((1 + sine) / (1 - sine)) / (4 * Math.PI) };
 }
 
 export function unproject(x: number, y: number): Position {
-  return { longitude: (x - .5) * 360, latitude: (Math.atan(Math.sinh((.5 - y) * 2 * Math.PI)) * 180) / Math.PI };
+  return { longitude: (x - 0.5) * 360, latitude: (Math.atan(Math.sinh((0.5 - y) * 2 * Math.PI)) * 180) / Math.PI };
 }
 
 /** Returns a frame around all positions, with a margin. `aspect` is width divided by height. */
@@ -47,5 +57,8 @@ export function scale(frame: Frame, aspect: number): { text: string; share: numb
   const metres = frame.width * EARTH_M * Math.cos((latitude * Math.PI) / 180);
   const power = 10 ** Math.floor(Math.log10(metres / 5));
   const length = [5, 2, 1].map((n) => n * power).find((one) => one <= metres / 5) ?? power;
-  return { text: length >= 1000 ? `${length / 1000} km` : `${Number(length.toPrecision(1))} m`, share: length / metres };
+  return {
+    text: length >= 1000 ? `${length / 1000} km` : `${Number(length.toPrecision(1))} m`,
+    share: length / metres,
+  };
 }

@@ -38,7 +38,11 @@ export function resource<T>(load: (signal: AbortSignal) => Promise<T>, everyMs?:
     // Svelte tracks the values read before the first `await`. A change of them loads again.
     void ask(load);
     // Skips a period while a request is pending. Otherwise a slow answer would be replaced before it arrives.
-    const timer = everyMs ? setInterval(() => { if (!document.hidden && !isAsked) void ask(load); }, everyMs) : undefined;
+    const timer = everyMs
+      ? setInterval(() => {
+          if (!document.hidden && !isAsked) void ask(load);
+        }, everyMs)
+      : undefined;
     return () => {
       clearInterval(timer);
       running?.abort();
@@ -46,9 +50,15 @@ export function resource<T>(load: (signal: AbortSignal) => Promise<T>, everyMs?:
   });
 
   return {
-    get value() { return value; },
-    get error() { return error; },
-    get isLoading() { return isLoading; },
+    get value() {
+      return value;
+    },
+    get error() {
+      return error;
+    },
+    get isLoading() {
+      return isLoading;
+    },
     refresh: () => ask(load),
   };
 }

@@ -2,7 +2,9 @@
 import { unsaved } from "./unsaved.svelte";
 
 /** Stored with each entry of the browser's history: the number of entries before it. */
-interface HistoryState { at: number }
+interface HistoryState {
+  at: number;
+}
 
 class Router {
   #hash = $state(location.hash);

@@ -7,7 +7,9 @@ class Scale {
   #value = $state(now());
 
   constructor() {
-    addEventListener("resize", () => { this.#value = now(); });
+    addEventListener("resize", () => {
+      this.#value = now();
+    });
   }
 
   get value(): number {

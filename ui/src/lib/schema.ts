@@ -20,8 +20,14 @@ export interface JsonSchema {
   maximum?: number;
 }
 
-export interface Choice { value: string; description: string }
-export interface Variant { tag: string; schema: JsonSchema }
+export interface Choice {
+  value: string;
+  description: string;
+}
+export interface Variant {
+  tag: string;
+  schema: JsonSchema;
+}
 
 export type Field =
   | { kind: "text" | "secret" | "boolean" | "lines" | "map" | "json" }
@@ -44,22 +50,39 @@ export function resolve(schema: JsonSchema, defs: Defs): JsonSchema {
 export function fieldOf(given: JsonSchema, defs: Defs): Field {
   const schema = resolve(given, defs);
   const choices = schema.oneOf ?? schema.anyOf;
-  if (choices) return fieldOfChoices(choices.map((one) => resolve(one, defs)), defs);
-  if (schema.enum) return { kind: "choice", choices: schema.enum.map((value) => ({ value: String(value), description: "" })) };
+  if (choices)
+    return fieldOfChoices(
+      choices.map((one) => resolve(one, defs)),
+      defs,
+    );
+  if (schema.enum)
+    return { kind: "choice", choices: schema.enum.map((value) => ({ value: String(value), description: "" })) };
   const types = [schema.type ?? []].flat().filter((type) => type !== "null");
   switch (types.length === 1 ? types[0] : "") {
-    case "string": return { kind: schema.format === "password" ? "secret" : "text" };
-    case "boolean": return { kind: "boolean" };
+    case "string":
+      return { kind: schema.format === "password" ? "secret" : "text" };
+    case "boolean":
+      return { kind: "boolean" };
     case "integer":
-    case "number": return { kind: "number", isWhole: types[0] === "integer", minimum: schema.minimum, maximum: schema.maximum };
-    case "array": return schema.items && resolve(schema.items, defs).type === "string" ? { kind: "lines" } : { kind: "json" };
-    case "object": return schema.properties ? { kind: "object", schema } : isTextMap(schema, defs) ? { kind: "map" } : { kind: "json" };
-    default: return { kind: "json" };
+    case "number":
+      return { kind: "number", isWhole: types[0] === "integer", minimum: schema.minimum, maximum: schema.maximum };
+    case "array":
+      return schema.items && resolve(schema.items, defs).type === "string" ? { kind: "lines" } : { kind: "json" };
+    case "object":
+      return schema.properties
+        ? { kind: "object", schema }
+        : isTextMap(schema, defs)
+          ? { kind: "map" }
+          : { kind: "json" };
+    default:
+      return { kind: "json" };
   }
 }
 
 function isTextMap(schema: JsonSchema, defs: Defs): boolean {
-  return typeof schema.additionalProperties === "object" && resolve(schema.additionalProperties, defs).type === "string";
+  return (
+    typeof schema.additionalProperties === "object" && resolve(schema.additionalProperties, defs).type === "string"
+  );
 }
 
 function fieldOfChoices(all: JsonSchema[], defs: Defs): Field {
@@ -69,13 +92,20 @@ function fieldOfChoices(all: JsonSchema[], defs: Defs): Field {
     const inner = fieldOf(only, defs);
     return inner.kind === "object" || inner.kind === "variant" ? { kind: "optional", schema: only } : inner;
   }
-  const choices = real.flatMap((one) => (one.const !== undefined ? [{ value: String(one.const), description: one.description ?? "" }] : (one.enum ?? []).map((value) => ({ value: String(value), description: "" }))));
-  if (choices.length > 0 && real.every((one) => one.const !== undefined || one.enum)) return { kind: "choice", choices };
+  const choices = real.flatMap((one) =>
+    one.const !== undefined
+      ? [{ value: String(one.const), description: one.description ?? "" }]
+      : (one.enum ?? []).map((value) => ({ value: String(value), description: "" })),
+  );
+  if (choices.length > 0 && real.every((one) => one.const !== undefined || one.enum))
+    return { kind: "choice", choices };
   const tag = Object.entries(only?.properties ?? {}).find(([, property]) => property.const !== undefined)?.[0];
-  const variants = tag ? real.flatMap((schema) => {
-    const value = schema.properties?.[tag]?.const;
-    return typeof value === "string" ? [{ tag: value, schema }] : [];
-  }) : [];
+  const variants = tag
+    ? real.flatMap((schema) => {
+        const value = schema.properties?.[tag]?.const;
+        return typeof value === "string" ? [{ tag: value, schema }] : [];
+      })
+    : [];
   return tag && variants.length === real.length ? { kind: "variant", tag, variants } : { kind: "json" };
 }
 

@@ -52,7 +52,10 @@ export class Selection<T> {
   }
 
   /** Runs an action on all items and reports the count. Failed items stay selected, with the first error. */
-  async run(items: T[], { doing, done, work }: { doing: string; done: (count: number) => string; work: (item: T) => Promise<unknown> }): Promise<void> {
+  async run(
+    items: T[],
+    { doing, done, work }: { doing: string; done: (count: number) => string; work: (item: T) => Promise<unknown> },
+  ): Promise<void> {
     [this.doing, this.done, this.total, this.#isStopped] = [doing, 0, items.length, false];
     const failed: unknown[] = [];
     let [next, count] = [0, 0];
@@ -72,7 +75,13 @@ export class Selection<T> {
     this.doing = "";
     if (count) toasts.good(done(count));
     const first = failed[0];
-    if (first !== undefined) toasts.bad(new Error(`${failed.length} of ${items.length} failed: ${first instanceof Error ? first.message : String(first)}`));
-    else if (this.#isStopped) toasts.bad(new Error(`Stopped: ${items.length - count} of ${items.length} were not changed.`));
+    if (first !== undefined)
+      toasts.bad(
+        new Error(
+          `${failed.length} of ${items.length} failed: ${first instanceof Error ? first.message : String(first)}`,
+        ),
+      );
+    else if (this.#isStopped)
+      toasts.bad(new Error(`Stopped: ${items.length - count} of ${items.length} were not changed.`));
   }
 }

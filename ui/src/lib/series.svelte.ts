@@ -4,7 +4,11 @@ import { history, type HistoryView } from "../api/generated";
 import { live } from "./live.svelte";
 import { resource } from "./resource.svelte";
 
-export interface Columns { at: number[]; of: (name: string) => (number | null)[]; names: string[] }
+export interface Columns {
+  at: number[];
+  of: (name: string) => (number | null)[];
+  names: string[];
+}
 
 const FINE_STEP_MS = 1_000;
 const COARSE_EVERY_MS = 15_000;
@@ -13,7 +17,9 @@ const COARSE_EVERY_MS = 15_000;
 export function series(windowS: () => number): { readonly columns: Columns | undefined; readonly error: string } {
   let view = $state.raw<HistoryView | undefined>();
   const asked = resource((signal) => history({ window_s: windowS() }, signal), COARSE_EVERY_MS);
-  $effect(() => { view = asked.value; });
+  $effect(() => {
+    view = asked.value;
+  });
 
   $effect(() => {
     const sample = live.sample;
@@ -50,7 +56,11 @@ export function series(windowS: () => number): { readonly columns: Columns | und
   }
 
   return {
-    get columns() { return columns; },
-    get error() { return asked.error; },
+    get columns() {
+      return columns;
+    },
+    get error() {
+      return asked.error;
+    },
   };
 }

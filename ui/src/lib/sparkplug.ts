@@ -3,7 +3,10 @@
 
 type Kind = "uint32" | "uint64" | "bool" | "float" | "double" | "text" | "bytes" | Layout;
 type Layout = () => Record<number, [name: string, kind: Kind, isRepeated?: boolean]>;
-interface Reader { bytes: Uint8Array; at: number }
+interface Reader {
+  bytes: Uint8Array;
+  at: number;
+}
 
 const DEPTH_MAX = 20;
 const [VARINT, FIXED64, LENGTH, FIXED32] = [0, 1, 2, 5];
@@ -11,33 +14,93 @@ const [VARINT, FIXED64, LENGTH, FIXED32] = [0, 1, 2, 5];
 /** Matches `spBv1.0/<group>/<kind>/<edge node>[/<device>]`. STATE messages are JSON. */
 export const isSparkplug = (topic: string): boolean => /^spBv1\.0\/[^/]+\/(N|D)(BIRTH|DEATH|DATA|CMD)\//.test(topic);
 
-const PAYLOAD: Layout = () => ({ 1: ["timestamp", "uint64"], 2: ["metrics", METRIC, true], 3: ["seq", "uint64"], 4: ["uuid", "text"], 5: ["body", "bytes"] });
-const METRIC: Layout = () => ({
-  1: ["name", "text"], 2: ["alias", "uint64"], 3: ["timestamp", "uint64"], 4: ["datatype", "uint32"], 5: ["is_historical", "bool"], 6: ["is_transient", "bool"], 7: ["is_null", "bool"],
-  8: ["metadata", METADATA], 9: ["properties", PROPERTIES], ...VALUE(10), 17: ["dataset_value", DATASET], 18: ["template_value", TEMPLATE],
+const PAYLOAD: Layout = () => ({
+  1: ["timestamp", "uint64"],
+  2: ["metrics", METRIC, true],
+  3: ["seq", "uint64"],
+  4: ["uuid", "text"],
+  5: ["body", "bytes"],
 });
-const VALUE = (from: number): ReturnType<Layout> => ({ [from]: ["int_value", "uint32"], [from + 1]: ["long_value", "uint64"], [from + 2]: ["float_value", "float"], [from + 3]: ["double_value", "double"], [from + 4]: ["boolean_value", "bool"], [from + 5]: ["string_value", "text"], ...(from === 10 ? { 16: ["bytes_value", "bytes"] as [string, Kind] } : {}) });
-const METADATA: Layout = () => ({ 1: ["is_multi_part", "bool"], 2: ["content_type", "text"], 3: ["size", "uint64"], 4: ["seq", "uint64"], 5: ["file_name", "text"], 6: ["file_type", "text"], 7: ["md5", "text"], 8: ["description", "text"] });
+const METRIC: Layout = () => ({
+  1: ["name", "text"],
+  2: ["alias", "uint64"],
+  3: ["timestamp", "uint64"],
+  4: ["datatype", "uint32"],
+  5: ["is_historical", "bool"],
+  6: ["is_transient", "bool"],
+  7: ["is_null", "bool"],
+  8: ["metadata", METADATA],
+  9: ["properties", PROPERTIES],
+  ...VALUE(10),
+  17: ["dataset_value", DATASET],
+  18: ["template_value", TEMPLATE],
+});
+const VALUE = (from: number): ReturnType<Layout> => ({
+  [from]: ["int_value", "uint32"],
+  [from + 1]: ["long_value", "uint64"],
+  [from + 2]: ["float_value", "float"],
+  [from + 3]: ["double_value", "double"],
+  [from + 4]: ["boolean_value", "bool"],
+  [from + 5]: ["string_value", "text"],
+  ...(from === 10 ? { 16: ["bytes_value", "bytes"] as [string, Kind] } : {}),
+});
+const METADATA: Layout = () => ({
+  1: ["is_multi_part", "bool"],
+  2: ["content_type", "text"],
+  3: ["size", "uint64"],
+  4: ["seq", "uint64"],
+  5: ["file_name", "text"],
+  6: ["file_type", "text"],
+  7: ["md5", "text"],
+  8: ["description", "text"],
+});
 const PROPERTIES: Layout = () => ({ 1: ["keys", "text", true], 2: ["values", PROPERTY, true] });
-const PROPERTY: Layout = () => ({ 1: ["type", "uint32"], 2: ["is_null", "bool"], 3: ["int_value", "uint32"], 4: ["long_value", "uint64"], 5: ["float_value", "float"], 6: ["double_value", "double"], 7: ["boolean_value", "bool"], 8: ["string_value", "text"], 9: ["propertyset_value", PROPERTIES], 10: ["propertysets_value", PROPERTY_SETS] });
+const PROPERTY: Layout = () => ({
+  1: ["type", "uint32"],
+  2: ["is_null", "bool"],
+  3: ["int_value", "uint32"],
+  4: ["long_value", "uint64"],
+  5: ["float_value", "float"],
+  6: ["double_value", "double"],
+  7: ["boolean_value", "bool"],
+  8: ["string_value", "text"],
+  9: ["propertyset_value", PROPERTIES],
+  10: ["propertysets_value", PROPERTY_SETS],
+});
 const PROPERTY_SETS: Layout = () => ({ 1: ["propertyset", PROPERTIES, true] });
-const DATASET: Layout = () => ({ 1: ["num_of_columns", "uint64"], 2: ["columns", "text", true], 3: ["types", "uint32", true], 4: ["rows", ROW, true] });
+const DATASET: Layout = () => ({
+  1: ["num_of_columns", "uint64"],
+  2: ["columns", "text", true],
+  3: ["types", "uint32", true],
+  4: ["rows", ROW, true],
+});
 const ROW: Layout = () => ({ 1: ["elements", ELEMENT, true] });
 const ELEMENT: Layout = () => VALUE(1);
-const TEMPLATE: Layout = () => ({ 1: ["version", "text"], 2: ["metrics", METRIC, true], 3: ["parameters", PARAMETER, true], 4: ["template_ref", "text"], 5: ["is_definition", "bool"] });
+const TEMPLATE: Layout = () => ({
+  1: ["version", "text"],
+  2: ["metrics", METRIC, true],
+  3: ["parameters", PARAMETER, true],
+  4: ["template_ref", "text"],
+  5: ["is_definition", "bool"],
+});
 const PARAMETER: Layout = () => ({ 1: ["name", "text"], 2: ["type", "uint32"], ...VALUE(3) });
 
 /** Returns indented JSON. */
 export function sparkplugOf(bytes: Uint8Array): string | undefined {
   try {
-    return JSON.stringify(message({ bytes, at: 0 }, PAYLOAD, 0), (_, value: unknown) => (typeof value === "bigint" ? plain(value) : value), 2);
+    return JSON.stringify(
+      message({ bytes, at: 0 }, PAYLOAD, 0),
+      (_, value: unknown) => (typeof value === "bigint" ? plain(value) : value),
+      2,
+    );
   } catch {
     return undefined;
   }
 }
 
 /** Returns a number if it is exact, otherwise text. */
-const plain = (value: bigint): number | string => (value <= BigInt(Number.MAX_SAFE_INTEGER) ? Number(value) : String(value));
+const plain = (value: bigint): number | string =>
+  value <= BigInt(Number.MAX_SAFE_INTEGER) ? Number(value) : String(value);
 
 function message(reader: Reader, layout: Layout, depth: number): Record<string, unknown> {
   if (depth > DEPTH_MAX) throw new Error("nested too deeply");
@@ -54,7 +117,9 @@ function message(reader: Reader, layout: Layout, depth: number): Record<string, 
     }
     const [name, kind, isRepeated] = field;
     const value = read(reader, kind, wire, isRepeated ?? false, depth);
-    found[name] = isRepeated ? [...((found[name] as unknown[] | undefined) ?? []), ...(Array.isArray(value) ? value : [value])] : value;
+    found[name] = isRepeated
+      ? [...((found[name] as unknown[] | undefined) ?? []), ...(Array.isArray(value) ? value : [value])]
+      : value;
   }
   return found;
 }

@@ -11,7 +11,9 @@ class ThemeChoice {
   #isSystemDark = $state(system.matches);
 
   constructor() {
-    system.addEventListener("change", () => { this.#isSystemDark = system.matches; });
+    system.addEventListener("change", () => {
+      this.#isSystemDark = system.matches;
+    });
     this.#apply();
   }
 

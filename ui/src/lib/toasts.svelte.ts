@@ -3,13 +3,19 @@
 
 import { RequestError } from "../api/request";
 
-export interface Toast { id: number; text: string; kind: "good" | "bad" }
+export interface Toast {
+  id: number;
+  text: string;
+  kind: "good" | "bad";
+}
 
 const SHOWN_MAX = 4;
 const SHOWN_MS = { good: 4_000, bad: 10_000 };
 
 /** Shows errors while it is the top dialog. */
-export interface OpenDialog { problem: string }
+export interface OpenDialog {
+  problem: string;
+}
 
 class Toasts {
   all = $state<Toast[]>([]);
@@ -46,7 +52,9 @@ class Toasts {
   /** Registers an open dialog until the returned function is called. */
   open(dialog: OpenDialog): () => void {
     this.dialogs.push(dialog);
-    return () => { this.dialogs = this.dialogs.filter((one) => one !== dialog); };
+    return () => {
+      this.dialogs = this.dialogs.filter((one) => one !== dialog);
+    };
   }
 
   /** Shows a notice for `ms` milliseconds, or until it is closed. */

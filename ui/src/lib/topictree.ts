@@ -29,7 +29,14 @@ export interface Node {
   last: Publish | undefined;
 }
 
-export interface Last { messages: number; at: number; payload: Uint8Array; payloadBytes: number; qos: number; isRetained: boolean }
+export interface Last {
+  messages: number;
+  at: number;
+  payload: Uint8Array;
+  payloadBytes: number;
+  qos: number;
+  isRetained: boolean;
+}
 
 /** More children than this stay unsorted. Users search such levels. */
 const SORTED_MAX = 1000;
@@ -83,7 +90,14 @@ export class TopicTree {
     this.#weigh(-long(node.own?.payload.length ?? 0));
     const payload = this.#copied(message.payload);
     this.#weigh(long(payload.length));
-    node.own = { messages: (node.own?.messages ?? 0) + node.fresh, at, payload, payloadBytes: message.payload.length, qos: message.qos, isRetained: message.retain };
+    node.own = {
+      messages: (node.own?.messages ?? 0) + node.fresh,
+      at,
+      payload,
+      payloadBytes: message.payload.length,
+      qos: message.qos,
+      isRetained: message.retain,
+    };
   }
 
   #weigh(longBytes: number): void {
@@ -175,7 +189,18 @@ const long = (payloadBytes: number): number => Math.max(0, payloadBytes - BEGINN
 const NO_CHILDREN: Map<string, Node> = new Map();
 
 function node(name: string, topic: string, parent: Node | undefined): Node {
-  return { name, topic, parent, children: NO_CHILDREN, messages: 0, perSecond: 0, own: undefined, before: 0, fresh: 0, last: undefined };
+  return {
+    name,
+    topic,
+    parent,
+    children: NO_CHILDREN,
+    messages: 0,
+    perSecond: 0,
+    own: undefined,
+    before: 0,
+    fresh: 0,
+    last: undefined,
+  };
 }
 
 /**

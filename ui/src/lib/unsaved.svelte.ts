@@ -6,7 +6,9 @@ class Unsaved {
 
   constructor() {
     // The browser shows its own question.
-    addEventListener("beforeunload", (event) => { if (this.is) event.preventDefault(); });
+    addEventListener("beforeunload", (event) => {
+      if (this.is) event.preventDefault();
+    });
   }
 
   get is(): boolean {
@@ -20,12 +22,18 @@ class Unsaved {
 
   /** Returns true at once if nothing was typed. */
   async confirmLeave(): Promise<boolean> {
-    return !this.is || confirm.ask({ title: "Leave without saving?", text: "Your changes on this page will be lost.", action: "Leave" });
+    return (
+      !this.is ||
+      confirm.ask({ title: "Leave without saving?", text: "Your changes on this page will be lost.", action: "Leave" })
+    );
   }
 
   /** Asks before a button discards the changes. */
   async confirmDiscard(): Promise<boolean> {
-    return !this.is || confirm.ask({ title: "Discard changes?", text: "Your unsaved changes will be lost.", action: "Discard changes" });
+    return (
+      !this.is ||
+      confirm.ask({ title: "Discard changes?", text: "Your unsaved changes will be lost.", action: "Discard changes" })
+    );
   }
 }
 

@@ -13,7 +13,13 @@ export interface Handlers {
   closed: (why: string, wasOverloaded: boolean) => void;
 }
 
-export interface NewMessage { topic: string; payload: Uint8Array; qos: QoS; retain: boolean; properties: Properties }
+export interface NewMessage {
+  topic: string;
+  payload: Uint8Array;
+  qos: QoS;
+  retain: boolean;
+  properties: Properties;
+}
 
 const ANSWER_MS = 10_000;
 /** Received frames are collected for this time, one screen refresh. Larger batches cost less per message. */
@@ -25,7 +31,11 @@ const UNTIMED_PACKETS = 64;
 /** A page that is this far behind does not catch up. */
 const PENDING_BYTES_MAX = 64 * 1024 * 1024;
 
-interface Waiting { resolve: (packet: Packet) => void; reject: (error: Error) => void; timer: ReturnType<typeof setTimeout> }
+interface Waiting {
+  resolve: (packet: Packet) => void;
+  reject: (error: Error) => void;
+  timer: ReturnType<typeof setTimeout>;
+}
 
 export class Connection {
   #socket: WebSocket;
@@ -47,7 +57,10 @@ export class Connection {
   /** The owner has been notified of the end and receives nothing more. */
   #isOver = false;
 
-  private constructor(private readonly address: string, readonly handlers: Handlers) {
+  private constructor(
+    private readonly address: string,
+    readonly handlers: Handlers,
+  ) {
     this.#socket = new WebSocket(address, subProtocols(address));
     this.#socket.binaryType = "arraybuffer";
     this.#socket.onmessage = (event) => this.#receive(new Uint8Array(event.data as ArrayBuffer));
@@ -57,14 +70,19 @@ export class Connection {
     };
   }
 
-  static async open(address: string, options: Connect, handlers: Handlers): Promise<{ connection: Connection; sessionPresent: boolean; properties: Properties }> {
+  static async open(
+    address: string,
+    options: Connect,
+    handlers: Handlers,
+  ): Promise<{ connection: Connection; sessionPresent: boolean; properties: Properties }> {
     const own = new Connection(address, handlers);
     try {
       await own.#whenOpen();
       const answer = own.#answer("connack");
       own.#send(codec.connect(options));
       const connack = await answer;
-      if (connack.type === "auth") throw new Error("The server continued the authentication with AUTH, which this page does not support.");
+      if (connack.type === "auth")
+        throw new Error("The server continued the authentication with AUTH, which this page does not support.");
       if (connack.type !== "connack") throw new Error("The server did not answer with CONNACK.");
       if (connack.reasonCode >= 0x80) throw new Error(reasonText(connack));
       own.#keepAlive(connack.properties.serverKeepAlive ?? options.keepAliveS);
@@ -127,15 +145,23 @@ export class Connection {
   #whenOpen(): Promise<void> {
     return new Promise((resolve, reject) => {
       this.#socket.onopen = () => resolve();
-      this.#socket.onerror = () => reject(new Error(this.address === own()
-        ? "The node does not answer or has reached its connection limit. A proxy in between must allow WebSockets."
-        : "The listener does not answer, or its allowed_origins do not include the address of this page."));
+      this.#socket.onerror = () =>
+        reject(
+          new Error(
+            this.address === own()
+              ? "The node does not answer or has reached its connection limit. A proxy in between must allow WebSockets."
+              : "The listener does not answer, or its allowed_origins do not include the address of this page.",
+          ),
+        );
     });
   }
 
   #answer(name: string): Promise<Packet> {
     return new Promise((resolve, reject) => {
-      const timer = setTimeout(() => { this.#waiting.delete(name); reject(new Error(`No answer within ${ANSWER_MS / 1000} s.`)); }, ANSWER_MS);
+      const timer = setTimeout(() => {
+        this.#waiting.delete(name);
+        reject(new Error(`No answer within ${ANSWER_MS / 1000} s.`));
+      }, ANSWER_MS);
       this.#waiting.set(name, { resolve, reject, timer });
     });
   }
@@ -155,7 +181,11 @@ export class Connection {
     this.#pong = undefined;
     this.#pendingFrames.push(bytes);
     this.#pendingBytes += bytes.length;
-    if (this.#pendingBytes > PENDING_BYTES_MAX) this.#abort(`Messages arrived faster than this page can process them (${inBytes(this.#pendingBytes)} behind).`, true);
+    if (this.#pendingBytes > PENDING_BYTES_MAX)
+      this.#abort(
+        `Messages arrived faster than this page can process them (${inBytes(this.#pendingBytes)} behind).`,
+        true,
+      );
     else if (!this.#isProcessing) void this.#process();
   }
 
@@ -191,16 +221,21 @@ export class Connection {
 
   #handle(packet: Packet): void {
     switch (packet.type) {
-      case "publish": return this.#handlePublish(packet);
+      case "publish":
+        return this.#handlePublish(packet);
       case "pubrel":
         this.#receivedQos2.delete(packet.packetId);
         return this.#sendIfOpen(codec.acknowledge("pubcomp", packet.packetId));
       case "disconnect":
         this.#why = reasonText(packet);
         return;
-      case "pingresp": return;
-      case "connack": case "auth": return this.#settle("connack", packet);
-      default: this.#settle(`${packet.type} ${packet.packetId}`, packet);
+      case "pingresp":
+        return;
+      case "connack":
+      case "auth":
+        return this.#settle("connack", packet);
+      default:
+        this.#settle(`${packet.type} ${packet.packetId}`, packet);
     }
   }
 
@@ -280,7 +315,10 @@ function pause(ms = 0): Promise<void> {
   return new Promise((resolve) => {
     if (!document.hidden) return void setTimeout(resolve, ms);
     const { port1, port2 } = new MessageChannel();
-    port1.onmessage = () => { port1.close(); resolve(); };
+    port1.onmessage = () => {
+      port1.close();
+      resolve();
+    };
     port2.postMessage(0);
   });
 }

@@ -5,7 +5,10 @@ import { alarms } from "./api";
 import type { Alarm } from "./model";
 import { tenancy } from "./tenancy.svelte";
 
-interface Choice { sound: boolean; notification: boolean }
+interface Choice {
+  sound: boolean;
+  notification: boolean;
+}
 
 const KEY = "tidewire-alarm-notice";
 const EVERY_MS = 5_000;
@@ -32,7 +35,12 @@ class AlarmNotice {
 
   async setNotification(isOn: boolean): Promise<void> {
     const isAllowed = !isOn || (await Notification.requestPermission()) === "granted";
-    if (!isAllowed) toasts.bad(new Error("This browser blocks notifications from this page. Allow them in the browser's settings for this site."));
+    if (!isAllowed)
+      toasts.bad(
+        new Error(
+          "This browser blocks notifications from this page. Allow them in the browser's settings for this site.",
+        ),
+      );
     this.#store({ ...this.choice, notification: isOn && isAllowed });
   }
 
@@ -45,13 +53,20 @@ class AlarmNotice {
       isAsking = true;
       if (!tenancy.isLoggedIn) await tenancy.check();
       if (tenancy.isLoggedIn) {
-        const found = (await alarms({ page: 0, pageSize: PAGE, sortProperty: "createdTime", sortOrder: "DESC" }, undefined)).data;
+        const found = (
+          await alarms({ page: 0, pageSize: PAGE, sortProperty: "createdTime", sortOrder: "DESC" }, undefined)
+        ).data;
         const before = newest;
         newest = Math.max(before ?? 0, ...found.map(madeAt));
         if (before !== undefined) this.#announce(found.filter((one) => madeAt(one) > before));
       }
     };
-    const again = () => void look().catch(() => undefined).finally(() => { isAsking = false; });
+    const again = () =>
+      void look()
+        .catch(() => undefined)
+        .finally(() => {
+          isAsking = false;
+        });
     again();
     const timer = setInterval(again, EVERY_MS);
     return () => clearInterval(timer);
@@ -59,14 +74,19 @@ class AlarmNotice {
 
   #announce(fresh: Alarm[]): void {
     if (fresh.length === 0) return;
-    const texts = fresh.map((one) => `${one.severity.toLowerCase()}: ${one.type} of ${one.originatorName ?? "a deleted entity"}`);
+    const texts = fresh.map(
+      (one) => `${one.severity.toLowerCase()}: ${one.type} of ${one.originatorName ?? "a deleted entity"}`,
+    );
     const lines = texts.length > EACH_MAX ? [`${texts.length} new alarms. First: ${texts.at(-1)}`] : texts;
     for (const text of lines) toasts.bad(new Error(`New alarm: ${text}`));
     if (this.choice.sound) this.#beep();
     if (this.choice.notification && this.canNotify && Notification.permission === "granted") {
       for (const text of lines) {
         const shown = new Notification("New alarm", { body: text });
-        shown.onclick = () => { focus(); location.hash = "#/alarms"; };
+        shown.onclick = () => {
+          focus();
+          location.hash = "#/alarms";
+        };
       }
     }
   }
@@ -75,7 +95,10 @@ class AlarmNotice {
     this.#audio ??= new AudioContext();
     const audio = this.#audio;
     void audio.resume();
-    for (const [at, frequency] of [[0, 880], [1.4 * BEEP_S, 660]] as const) {
+    for (const [at, frequency] of [
+      [0, 880],
+      [1.4 * BEEP_S, 660],
+    ] as const) {
       const tone = audio.createOscillator();
       const volume = audio.createGain();
       tone.frequency.value = frequency;

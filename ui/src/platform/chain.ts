@@ -1,17 +1,42 @@
 // A rule chain in ThingsBoard's format: nodes by index, connections with labels.
 import type { EntityId, Json } from "./model";
 
-export interface RuleChain extends Json { id: EntityId; createdTime: number; name: string; root: boolean }
-export interface Node extends Json { id?: EntityId; type: string; name: string; debugMode?: boolean; configuration: Json; additionalInfo: ({ layoutX?: number; layoutY?: number } & Json) | null }
-export interface Connection { fromIndex: number; toIndex: number; type: string }
-export interface Metadata extends Json { ruleChainId: EntityId; firstNodeIndex: number | null; nodes: Node[]; connections: Connection[] | null; ruleChainConnections: unknown }
+export interface RuleChain extends Json {
+  id: EntityId;
+  createdTime: number;
+  name: string;
+  root: boolean;
+}
+export interface Node extends Json {
+  id?: EntityId;
+  type: string;
+  name: string;
+  debugMode?: boolean;
+  configuration: Json;
+  additionalInfo: ({ layoutX?: number; layoutY?: number } & Json) | null;
+}
+export interface Connection {
+  fromIndex: number;
+  toIndex: number;
+  type: string;
+}
+export interface Metadata extends Json {
+  ruleChainId: EntityId;
+  firstNodeIndex: number | null;
+  nodes: Node[];
+  connections: Connection[] | null;
+  ruleChainConnections: unknown;
+}
 
 export const NODE = { width: 176, height: 54 };
 const STEP = 20;
 const MARGIN = 30;
 
 /** Position of a node. ThingsBoard leaves room for the input at the left. */
-export const at = (node: Node): { x: number; y: number } => ({ x: Math.max(0, node.additionalInfo?.layoutX ?? 0), y: Math.max(0, node.additionalInfo?.layoutY ?? 0) });
+export const at = (node: Node): { x: number; y: number } => ({
+  x: Math.max(0, node.additionalInfo?.layoutX ?? 0),
+  y: Math.max(0, node.additionalInfo?.layoutY ?? 0),
+});
 
 export function moved(node: Node, x: number, y: number): Node {
   const snap = (n: number) => Math.max(0, Math.round(n / STEP) * STEP);
@@ -20,7 +45,10 @@ export function moved(node: Node, x: number, y: number): Node {
 
 export function size(nodes: Node[]): { width: number; height: number } {
   const places = nodes.map(at);
-  return { width: Math.max(600, ...places.map(({ x }) => x + NODE.width + MARGIN)), height: Math.max(320, ...places.map(({ y }) => y + NODE.height + MARGIN)) };
+  return {
+    width: Math.max(600, ...places.map(({ x }) => x + NODE.width + MARGIN)),
+    height: Math.max(320, ...places.map(({ y }) => y + NODE.height + MARGIN)),
+  };
 }
 
 /** Removes a node and renumbers the nodes after it. */
@@ -30,7 +58,9 @@ export function without(chain: Metadata, index: number): Metadata {
   return {
     ...chain,
     nodes: chain.nodes.filter((_, n) => n !== index),
-    connections: (chain.connections ?? []).filter(({ fromIndex, toIndex }) => fromIndex !== index && toIndex !== index).map((one) => ({ ...one, fromIndex: after(one.fromIndex), toIndex: after(one.toIndex) })),
+    connections: (chain.connections ?? [])
+      .filter(({ fromIndex, toIndex }) => fromIndex !== index && toIndex !== index)
+      .map((one) => ({ ...one, fromIndex: after(one.fromIndex), toIndex: after(one.toIndex) })),
     firstNodeIndex: first === null || first === index ? null : after(first),
   };
 }
@@ -38,7 +68,9 @@ export function without(chain: Metadata, index: number): Metadata {
 /** Adds a connection, unless it exists. */
 export function connected(chain: Metadata, one: Connection): Metadata {
   const all = chain.connections ?? [];
-  const isThere = all.some((known) => known.fromIndex === one.fromIndex && known.toIndex === one.toIndex && known.type === one.type);
+  const isThere = all.some(
+    (known) => known.fromIndex === one.fromIndex && known.toIndex === one.toIndex && known.type === one.type,
+  );
   return isThere ? chain : { ...chain, connections: [...all, one] };
 }
 

@@ -1,6 +1,9 @@
 // Parses comma-separated values as in RFC 4180. Semicolons and tabs work, too.
 
-export interface Row { line: number; fields: Record<string, string> }
+export interface Row {
+  line: number;
+  fields: Record<string, string>;
+}
 
 /** Rows by the column names of the first line. Throws an error if a needed column is missing. */
 export function parse(text: string, needed: string[]): Row[] {
@@ -9,11 +12,15 @@ export function parse(text: string, needed: string[]): Row[] {
   if (!head) throw new Error("The file is empty.");
   const names = head.cells.map((name) => name.trim().toLowerCase());
   const missing = needed.filter((name) => !names.includes(name));
-  if (missing.length) throw new Error(`The first line has no column ${missing.join(", ")}. Its columns are ${names.join(", ")}.`);
-  return lines.slice(1).filter(({ cells }) => cells.some((cell) => cell.trim())).map(({ line, cells }) => ({
-    line,
-    fields: Object.fromEntries(names.map((name, at) => [name, cells[at]?.trim() ?? ""])),
-  }));
+  if (missing.length)
+    throw new Error(`The first line has no column ${missing.join(", ")}. Its columns are ${names.join(", ")}.`);
+  return lines
+    .slice(1)
+    .filter(({ cells }) => cells.some((cell) => cell.trim()))
+    .map(({ line, cells }) => ({
+      line,
+      fields: Object.fromEntries(names.map((name, at) => [name, cells[at]?.trim() ?? ""])),
+    }));
 }
 
 function split(text: string): { line: number; cells: string[] }[] {
@@ -25,11 +32,15 @@ function split(text: string): { line: number; cells: string[] }[] {
     if (letter === "\n") line += 1;
     if (isQuoted) {
       if (letter !== '"') cell += letter;
-      else if (text[at + 1] === '"') { cell += '"'; at += 1; }
-      else isQuoted = false;
+      else if (text[at + 1] === '"') {
+        cell += '"';
+        at += 1;
+      } else isQuoted = false;
     } else if (letter === '"' && cell === "") isQuoted = true;
-    else if (letter === separator) { cells.push(cell); cell = ""; }
-    else if (letter === "\n") {
+    else if (letter === separator) {
+      cells.push(cell);
+      cell = "";
+    } else if (letter === "\n") {
       lines.push({ line: begin, cells: [...cells, cell] });
       [cells, cell, begin] = [[], "", line];
     } else if (letter !== "\r") cell += letter;
@@ -39,4 +50,6 @@ function split(text: string): { line: number; cells: string[] }[] {
 }
 
 export const row = (cells: unknown[]): string =>
-  cells.map((cell) => (/[",\n]/.test(String(cell ?? "")) ? `"${String(cell).replaceAll('"', '""')}"` : String(cell ?? ""))).join(",");
+  cells
+    .map((cell) => (/[",\n]/.test(String(cell ?? "")) ? `"${String(cell).replaceAll('"', '""')}"` : String(cell ?? "")))
+    .join(",");

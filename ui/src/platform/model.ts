@@ -2,19 +2,62 @@
 import type { AlarmRule } from "./alarmrules";
 import type { Provisioning, Transport } from "./profile";
 
-export interface EntityId { entityType: string; id: string }
-export interface Page<T> { data: T[]; totalPages: number; totalElements: number; hasNext: boolean }
+export interface EntityId {
+  entityType: string;
+  id: string;
+}
+export interface Page<T> {
+  data: T[];
+  totalPages: number;
+  totalElements: number;
+  hasNext: boolean;
+}
 /** Unknown fields are sent back unchanged. */
 export type Json = Record<string, unknown>;
 
-export interface Tenant extends Json { id: EntityId; title: string }
-export interface PlatformUser extends Json { id: EntityId; createdTime: number; email: string; authority: string; tenantId: EntityId }
+export interface Tenant extends Json {
+  id: EntityId;
+  title: string;
+}
+export interface PlatformUser extends Json {
+  id: EntityId;
+  createdTime: number;
+  email: string;
+  authority: string;
+  tenantId: EntityId;
+}
 
-export interface Device extends Json { id: EntityId; createdTime: number; name: string; label: string | null; type: string; deviceProfileId: EntityId; customerId: EntityId | null; additionalInfo: Json | null }
-export interface DeviceInfo extends Device { active: boolean; deviceProfileName: string; customerTitle: string | null }
-export interface Customer extends Json { id: EntityId; title: string }
-export interface DeviceCredentials extends Json { id: EntityId; deviceId: EntityId; credentialsType: "ACCESS_TOKEN" | "MQTT_BASIC" | "X509_CERTIFICATE"; credentialsId: string; credentialsValue: string | null }
-export interface Basic { clientId: string; userName: string; password: string }
+export interface Device extends Json {
+  id: EntityId;
+  createdTime: number;
+  name: string;
+  label: string | null;
+  type: string;
+  deviceProfileId: EntityId;
+  customerId: EntityId | null;
+  additionalInfo: Json | null;
+}
+export interface DeviceInfo extends Device {
+  active: boolean;
+  deviceProfileName: string;
+  customerTitle: string | null;
+}
+export interface Customer extends Json {
+  id: EntityId;
+  title: string;
+}
+export interface DeviceCredentials extends Json {
+  id: EntityId;
+  deviceId: EntityId;
+  credentialsType: "ACCESS_TOKEN" | "MQTT_BASIC" | "X509_CERTIFICATE";
+  credentialsId: string;
+  credentialsValue: string | null;
+}
+export interface Basic {
+  clientId: string;
+  userName: string;
+  password: string;
+}
 /** Reads `MQTT_BASIC` credentials. Empty fields are not checked. */
 export function basicOf({ credentialsType, credentialsValue }: DeviceCredentials): Basic {
   const nothing: Basic = { clientId: "", userName: "", password: "" };
@@ -35,15 +78,29 @@ export interface Profile extends Json {
   defaultQueueName: string | null;
   provisionType: Provisioning["type"];
   provisionDeviceKey: string | null;
-  profileData: { alarms: AlarmRule[] | null; transportConfiguration?: Transport; provisionConfiguration?: { type: string; provisionDeviceSecret?: string | null } & Json } & Json;
+  profileData: {
+    alarms: AlarmRule[] | null;
+    transportConfiguration?: Transport;
+    provisionConfiguration?: { type: string; provisionDeviceSecret?: string | null } & Json;
+  } & Json;
 }
-export interface ProfileInfo { id: EntityId; name: string }
+export interface ProfileInfo {
+  id: EntityId;
+  name: string;
+}
 
 export const SCOPES = ["SERVER_SCOPE", "SHARED_SCOPE", "CLIENT_SCOPE"] as const;
 export type Scope = (typeof SCOPES)[number];
-export interface Attribute { key: string; value: unknown; lastUpdateTs: number }
+export interface Attribute {
+  key: string;
+  value: unknown;
+  lastUpdateTs: number;
+}
 
-export interface Point { ts: number; value: unknown }
+export interface Point {
+  ts: number;
+  value: unknown;
+}
 export type Aggregation = "NONE" | "AVG" | "MIN" | "MAX" | "SUM" | "COUNT";
 
 export const SEVERITIES = ["CRITICAL", "MAJOR", "MINOR", "WARNING", "INDETERMINATE"] as const;
@@ -65,9 +122,23 @@ export interface Alarm extends Json {
   originatorName: string | null;
   details: unknown;
 }
-export interface AlarmComment { id: EntityId; createdTime: number; type: "SYSTEM" | "OTHER"; comment: { text?: string }; firstName: string | null; email: string | null }
+export interface AlarmComment {
+  id: EntityId;
+  createdTime: number;
+  type: "SYSTEM" | "OTHER";
+  comment: { text?: string };
+  firstName: string | null;
+  email: string | null;
+}
 
-export interface Relation { from: EntityId; to: EntityId; type: string; typeGroup: string; fromName: string | null; toName: string | null }
+export interface Relation {
+  from: EntityId;
+  to: EntityId;
+  type: string;
+  typeGroup: string;
+  fromName: string | null;
+  toName: string | null;
+}
 
 /** An entry of the tenant's audit log. */
 export interface AuditEntry {

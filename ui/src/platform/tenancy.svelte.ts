@@ -4,8 +4,16 @@ import { RequestError, requestAs, type RequestOptions } from "../api/request";
 import { session } from "../lib/session.svelte";
 import type { Page, PlatformUser, Tenant } from "./model";
 
-interface Tokens { token: string; refreshToken: string }
-interface StoredLogin { admin?: Tokens; own?: Tokens; user?: string; tenant?: { id: string; title: string } }
+interface Tokens {
+  token: string;
+  refreshToken: string;
+}
+interface StoredLogin {
+  admin?: Tokens;
+  own?: Tokens;
+  user?: string;
+  tenant?: { id: string; title: string };
+}
 type Phase = "checking" | "off" | "login" | "choose" | "ready";
 
 const KEY = "tidewire-devices";
@@ -94,7 +102,9 @@ class Tenancy {
 
   /** Selects the only tenant or the last one. Otherwise the user chooses. */
   async choose(isAsked = false): Promise<void> {
-    const page = await this.#asAdmin<Page<Tenant>>("GET", "/api/tenants", { query: { pageSize: 100, page: 0, sortProperty: "title" } });
+    const page = await this.#asAdmin<Page<Tenant>>("GET", "/api/tenants", {
+      query: { pageSize: 100, page: 0, sortProperty: "title" },
+    });
     this.tenants = page.data;
     const last = localStorage.getItem(LAST_TENANT);
     const found = page.data.length === 1 ? page.data[0] : page.data.find((one) => one.id.id === last);
@@ -110,10 +120,18 @@ class Tenancy {
     await this.#leaveTenant();
     void this.#deleteStaleUsers(tenant.id.id);
     const email = `${USER_PREFIX}${session.user.replace(/[^A-Za-z0-9_-]/g, "_")}.${random()}${USER_DOMAIN}`;
-    const body = { email, firstName: session.user, lastName: "(console)", authority: "TENANT_ADMIN", tenantId: tenant.id };
+    const body = {
+      email,
+      firstName: session.user,
+      lastName: "(console)",
+      authority: "TENANT_ADMIN",
+      tenantId: tenant.id,
+    };
     const user = await this.#asAdmin<PlatformUser>("POST", "/api/user", { body });
     const link = await this.#asAdmin<string>("GET", `/api/user/${user.id.id}/activationLink`);
-    const own = await plain<Tokens>("POST", "/api/noauth/activate", { body: { activateToken: new URL(link).searchParams.get("activateToken"), password: random() } });
+    const own = await plain<Tokens>("POST", "/api/noauth/activate", {
+      body: { activateToken: new URL(link).searchParams.get("activateToken"), password: random() },
+    });
     this.#store({ ...this.#stored, own, user: user.id.id, tenant: { id: tenant.id.id, title: tenant.title } });
     localStorage.setItem(LAST_TENANT, tenant.id.id);
     this.phase = "ready";
@@ -131,7 +149,11 @@ class Tenancy {
     const own = this.#stored.own;
     if (!own) throw new RequestError(401, { detail: "You are not logged in to the device platform." });
     if (expiry(own.token) > Date.now() + EARLY_MS) return own.token;
-    this.#renewed ??= plain<Tokens>("POST", "/api/auth/token", { body: { refreshToken: own.refreshToken } }).finally(() => { this.#renewed = undefined; });
+    this.#renewed ??= plain<Tokens>("POST", "/api/auth/token", { body: { refreshToken: own.refreshToken } }).finally(
+      () => {
+        this.#renewed = undefined;
+      },
+    );
     try {
       const fresh = await this.#renewed;
       this.#store({ ...this.#stored, own: fresh });
@@ -160,7 +182,10 @@ class Tenancy {
       tokens = await plain<Tokens>("POST", "/api/auth/token", { body: { refreshToken: tokens.refreshToken } });
       this.#store({ ...this.#stored, admin: tokens });
     }
-    return as<T>(tokens, method, path, options, () => { this.forget(); this.phase = "login"; });
+    return as<T>(tokens, method, path, options, () => {
+      this.forget();
+      this.phase = "login";
+    });
   }
 
   async #leaveTenant(): Promise<void> {
@@ -172,7 +197,9 @@ class Tenancy {
 
   /** Deletes users of logins that never ended. */
   async #deleteStaleUsers(tenant: string): Promise<void> {
-    const page = await this.#asAdmin<Page<PlatformUser>>("GET", `/api/tenant/${tenant}/users`, { query: { pageSize: 100, page: 0, textSearch: USER_PREFIX } });
+    const page = await this.#asAdmin<Page<PlatformUser>>("GET", `/api/tenant/${tenant}/users`, {
+      query: { pageSize: 100, page: 0, textSearch: USER_PREFIX },
+    });
     const old = page.data.filter((user) => isOfConsole(user.email) && user.createdTime < Date.now() - USER_LIFE_MS);
     for (const user of old) await this.#asAdmin("DELETE", `/api/user/${user.id.id}`);
   }
@@ -192,9 +219,16 @@ class Tenancy {
   }
 }
 
-const plain = <T>(method: string, path: string, options?: RequestOptions): Promise<T> => requestAs<T>({ headers: {}, ended: () => undefined }, method, path, options);
+const plain = <T>(method: string, path: string, options?: RequestOptions): Promise<T> =>
+  requestAs<T>({ headers: {}, ended: () => undefined }, method, path, options);
 
-const as = <T>(tokens: Tokens, method: string, path: string, options?: RequestOptions, ended: () => void = () => undefined): Promise<T> =>
+const as = <T>(
+  tokens: Tokens,
+  method: string,
+  path: string,
+  options?: RequestOptions,
+  ended: () => void = () => undefined,
+): Promise<T> =>
   requestAs<T>({ headers: { "X-Authorization": `Bearer ${tokens.token}` }, ended }, method, path, options);
 
 async function isThere(): Promise<boolean> {
@@ -207,7 +241,11 @@ async function isThere(): Promise<boolean> {
   }
 }
 
-interface Claims { exp?: number; scopes?: string[]; customerId?: string }
+interface Claims {
+  exp?: number;
+  scopes?: string[];
+  customerId?: string;
+}
 
 /** Decodes the claims of a token. */
 function claims(token: string): Claims {
@@ -225,7 +263,8 @@ const expiry = (token: string): number => (claims(token).exp ?? 0) * 1000;
 export const isOfConsole = (email: string): boolean => email.startsWith(USER_PREFIX) && email.endsWith(USER_DOMAIN);
 
 /** Replaces the names of such users in a text with the names of their console users. */
-export const readable = (text: string): string => text.replace(/console-([A-Za-z0-9_-]+)\.[0-9a-f]{20}@tidewire\.invalid/g, "$1 (console)");
+export const readable = (text: string): string =>
+  text.replace(/console-([A-Za-z0-9_-]+)\.[0-9a-f]{20}@tidewire\.invalid/g, "$1 (console)");
 
 export function random(): string {
   return Array.from(crypto.getRandomValues(new Uint8Array(10)), (byte) => byte.toString(16).padStart(2, "0")).join("");

@@ -3,8 +3,16 @@
 import type { EntityId, Point } from "./model";
 import { tenancy } from "./tenancy.svelte";
 
-interface Frame { subscriptionId?: number; errorCode: number; errorMsg: string | null; data: Record<string, [number, unknown][]> | null }
-interface Subscription { command: Record<string, unknown>; take: (frame: Frame) => void }
+interface Frame {
+  subscriptionId?: number;
+  errorCode: number;
+  errorMsg: string | null;
+  data: Record<string, [number, unknown][]> | null;
+}
+interface Subscription {
+  command: Record<string, unknown>;
+  take: (frame: Frame) => void;
+}
 
 const AGAIN_MS = 2_000;
 /** An unused connection stays open this long for the next page. */
@@ -32,7 +40,8 @@ class Watcher {
   #unsubscribe(id: number): void {
     const ended = this.#all.get(id);
     this.#all.delete(id);
-    if (ended && this.#socket?.readyState === WebSocket.OPEN) this.#say({ cmds: [{ ...ended.command, cmdId: id, unsubscribe: true }] });
+    if (ended && this.#socket?.readyState === WebSocket.OPEN)
+      this.#say({ cmds: [{ ...ended.command, cmdId: id, unsubscribe: true }] });
     if (this.#all.size === 0) this.#timer = setTimeout(() => this.#socket?.close(), IDLE_MS);
   }
 
@@ -51,7 +60,10 @@ class Watcher {
     this.#socket = socket;
     socket.onclose = () => {
       this.#socket = undefined;
-      if (this.#all.size > 0) this.#timer = setTimeout(() => { if (!this.#socket) void this.#connect(); }, AGAIN_MS);
+      if (this.#all.size > 0)
+        this.#timer = setTimeout(() => {
+          if (!this.#socket) void this.#connect();
+        }, AGAIN_MS);
     };
     socket.onmessage = (event) => {
       const frame = JSON.parse(String(event.data)) as Frame;
@@ -59,7 +71,11 @@ class Watcher {
     };
     const token = await tenancy.token().catch(() => "");
     if (this.#socket !== socket) return;
-    const begin = () => this.#say({ authCmd: { cmdId: 0, token }, cmds: [...this.#all].map(([cmdId, { command }]) => ({ ...command, cmdId })) });
+    const begin = () =>
+      this.#say({
+        authCmd: { cmdId: 0, token },
+        cmds: [...this.#all].map(([cmdId, { command }]) => ({ ...command, cmdId })),
+      });
     if (socket.readyState === WebSocket.OPEN) begin();
     else socket.onopen = begin;
   }
@@ -81,7 +97,11 @@ function taken(before: Map<string, Point>, frame: Frame): Map<string, Point> {
 }
 
 /** The latest value of each key, live. Call it while a component is created. */
-export function latest(entity: () => EntityId | undefined): { readonly values: Map<string, Point>; readonly error: string; readonly isThere: boolean } {
+export function latest(entity: () => EntityId | undefined): {
+  readonly values: Map<string, Point>;
+  readonly error: string;
+  readonly isThere: boolean;
+} {
   let values = $state.raw(new Map<string, Point>());
   let error = $state("");
   let isThere = $state(false);
@@ -90,19 +110,37 @@ export function latest(entity: () => EntityId | undefined): { readonly values: M
     values = new Map();
     isThere = false;
     if (!one) return;
-    return watcher.subscribe({ type: "TIMESERIES", entityType: one.entityType, entityId: one.id, scope: "LATEST_TELEMETRY" }, (frame) => {
-      isThere = true;
-      error = frame.errorCode ? (frame.errorMsg ?? "The server does not offer live values for this entity.") : "";
-      values = taken(values, frame);
-    });
+    return watcher.subscribe(
+      { type: "TIMESERIES", entityType: one.entityType, entityId: one.id, scope: "LATEST_TELEMETRY" },
+      (frame) => {
+        isThere = true;
+        error = frame.errorCode ? (frame.errorMsg ?? "The server does not offer live values for this entity.") : "";
+        values = taken(values, frame);
+      },
+    );
   });
-  return { get values() { return values; }, get error() { return error; }, get isThere() { return isThere; } };
+  return {
+    get values() {
+      return values;
+    },
+    get error() {
+      return error;
+    },
+    get isThere() {
+      return isThere;
+    },
+  };
 }
 
 /** Values of an entity: its telemetry, or its attributes of all scopes. `keys` limits them. */
-export interface Wanted { entity: EntityId; isAttribute: boolean; keys?: string[] }
+export interface Wanted {
+  entity: EntityId;
+  isAttribute: boolean;
+  keys?: string[];
+}
 
-const placeOf = ({ entity, isAttribute }: Wanted): string => `${isAttribute ? "ATTRIBUTES" : "TIMESERIES"} ${entity.entityType} ${entity.id}`;
+const placeOf = ({ entity, isAttribute }: Wanted): string =>
+  `${isAttribute ? "ATTRIBUTES" : "TIMESERIES"} ${entity.entityType} ${entity.id}`;
 
 /** Groups subscriptions. Each has a key in a stable order. */
 function commandsOf(all: Wanted[]): [place: string, command: Record<string, unknown>][] {
@@ -113,7 +151,16 @@ function commandsOf(all: Wanted[]): [place: string, command: Record<string, unkn
     const named = keys.includes(undefined) ? [] : [...new Set(keys.flatMap((some) => some ?? []))].sort();
     // The command separates keys by commas, so keys that contain one need a subscription to all keys.
     const isListed = named.length > 0 && !named.some((key) => key.includes(","));
-    return [place, { type, entityType, entityId, ...(type === "TIMESERIES" ? { scope: "LATEST_TELEMETRY" } : {}), ...(isListed ? { keys: named.join(",") } : {}) }];
+    return [
+      place,
+      {
+        type,
+        entityType,
+        entityId,
+        ...(type === "TIMESERIES" ? { scope: "LATEST_TELEMETRY" } : {}),
+        ...(isListed ? { keys: named.join(",") } : {}),
+      },
+    ];
   });
 }
 
@@ -124,8 +171,13 @@ export function latestOf(wanted: () => Wanted[]): (one: Wanted) => Map<string, P
   $effect(() => {
     values = new Map();
     const ends = (JSON.parse(asked) as ReturnType<typeof commandsOf>).map(([place, command]) =>
-      watcher.subscribe(command, (frame) => { values = new Map(values).set(place, taken(values.get(place) ?? new Map(), frame)); }));
-    return () => { for (const end of ends) end(); };
+      watcher.subscribe(command, (frame) => {
+        values = new Map(values).set(place, taken(values.get(place) ?? new Map(), frame));
+      }),
+    );
+    return () => {
+      for (const end of ends) end();
+    };
   });
   return (one) => values.get(placeOf(one)) ?? new Map();
 }
