@@ -95,7 +95,11 @@ function operation(method, path, operation) {
     .filter(Boolean)
     .join(", ");
   const quoted = target === path ? JSON.stringify(path) : `\`${target}\``;
-  return `${comment(operation.summary, "")}export const ${camel(operation.operationId)} = (${takes.join(", ")}): Promise<${returns}> =>\n  request("${method.toUpperCase()}", ${quoted}, { ${options} });\n`;
+  return (
+    `${comment(operation.summary, "")}export const ${camel(operation.operationId)} = ` +
+    `(${takes.join(", ")}): Promise<${returns}> =>\n  request("${method.toUpperCase()}", ${quoted}, { ` +
+    `${options} });\n`
+  );
 }
 
 const types = Object.entries(schemas).map(

@@ -23,10 +23,10 @@ export function places(listeners: ListenerView[]): Place[] {
       (listener) =>
         !listener.is_api && isNamed && (listener.transport === "wss" || (listener.transport === "ws" && !isSecure)),
     )
-    .map(
-      (listener) =>
-        `${listener.transport}://${location.hostname}:${listener.address.slice(listener.address.lastIndexOf(":") + 1)}${PATH}`,
-    );
+    .map(({ transport, address }) => {
+      const port = address.slice(address.lastIndexOf(":") + 1);
+      return `${transport}://${location.hostname}:${port}${PATH}`;
+    });
   return [{ address: own(), name: "This page's port" }, ...others.map((address) => ({ address, name: address }))];
 }
 

@@ -18,11 +18,15 @@ export const MESSAGE_EXAMPLES: Example[] = [
   },
   {
     title: "One output per list element",
-    sql: 'FOREACH payload.sensors AS one\nDO\n  clientid,\n  one.name AS name,\n  one.value AS value\nINCASE one.value > 0\nFROM "demo/#"',
+    sql:
+      "FOREACH payload.sensors AS one\nDO\n  clientid,\n  one.name AS name,\n  one.value AS value\n" +
+      'INCASE one.value > 0\nFROM "demo/#"',
   },
   {
     title: "Conditional values",
-    sql: "SELECT\n  clientid,\n  CASE WHEN payload.temp > 30 THEN 'hot'\n       WHEN payload.temp < 5 THEN 'cold'\n       ELSE 'fine' END AS state\nFROM \"demo/#\"",
+    sql:
+      "SELECT\n  clientid,\n  CASE WHEN payload.temp > 30 THEN 'hot'\n       WHEN payload.temp < 5 THEN 'cold'\n" +
+      "       ELSE 'fine' END AS state\nFROM \"demo/#\"",
   },
 ];
 

@@ -8,6 +8,8 @@ const dateTime = new Intl.DateTimeFormat([], { dateStyle: "medium", timeStyle: "
 export const NONE = "–";
 /** Above any real limit: the value means that no limit is set. */
 export const UNLIMITED = 1e12;
+/** Larger numbers would round to 10.0. */
+const ONE_DECIMAL_BELOW = 9.95;
 type Maybe<T> = T | null | undefined;
 
 export function count(n: Maybe<number>): string {
@@ -19,7 +21,7 @@ export const exact = (n: Maybe<number>): string => (n === null || n === undefine
 
 export function rate(n: Maybe<number>): string {
   if (n === null || n === undefined) return NONE;
-  return n > 0 && n < 10 ? n.toFixed(1) : count(n);
+  return n > 0 && n < ONE_DECIMAL_BELOW ? n.toFixed(1) : count(n);
 }
 
 export function plural(n: number, word: string): string {
@@ -33,11 +35,12 @@ export function bytes(n: Maybe<number>): string {
   if (n === null || n === undefined) return NONE;
   const units = ["B", "KiB", "MiB", "GiB", "TiB"];
   let at = 0;
-  while (n >= 1024 && at < units.length - 1) {
+  // Compares the rounded value: 1023.9 KiB would be shown as 1024 KiB.
+  while (Math.round(n) >= 1024 && at < units.length - 1) {
     n /= 1024;
     at += 1;
   }
-  return `${n < 10 && at > 0 ? n.toFixed(1) : Math.round(n)} ${units[at]}`;
+  return `${n < ONE_DECIMAL_BELOW && at > 0 ? n.toFixed(1) : Math.round(n)} ${units[at]}`;
 }
 
 export function span(seconds: Maybe<number>): string {

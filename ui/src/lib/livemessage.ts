@@ -43,23 +43,24 @@ export function nextMessage(
   take: (message: Message) => void,
   ended: (why: string) => void,
 ): () => void {
+  const traceOf = (filter: string) => {
+    const query = { topic: filter, per_second: "1", payload_bytes: String(PAYLOAD_BYTES_MAX) };
+    return `/api/v1/trace?${new URLSearchParams(query)}`;
+  };
   const stops = filters.map((filter) =>
-    followStream(
-      `/api/v1/trace?${new URLSearchParams({ topic: filter, per_second: "1", payload_bytes: String(PAYLOAD_BYTES_MAX) })}`,
-      {
-        begun: () => undefined,
-        take: (frame) => {
-          const packet = frame as Traced;
-          if (packet.type !== "packet" || packet.packet !== "PUBLISH" || packet.direction !== "received") return;
-          stop();
-          take(messageOf(packet));
-        },
-        ended: (why) => {
-          stop();
-          ended(why);
-        },
+    followStream(traceOf(filter), {
+      begun: () => undefined,
+      take: (frame) => {
+        const packet = frame as Traced;
+        if (packet.type !== "packet" || packet.packet !== "PUBLISH" || packet.direction !== "received") return;
+        stop();
+        take(messageOf(packet));
       },
-    ),
+      ended: (why) => {
+        stop();
+        ended(why);
+      },
+    }),
   );
   const stop = () => {
     for (const one of stops) one();

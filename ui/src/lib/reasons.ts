@@ -21,12 +21,14 @@ const QUEUES = { href: "#/clients?sort=queued&order=desc", link: "Clients with t
 const DROPS: Record<string, Explanation> = {
   offline_qos0: {
     about:
-      "The client was offline and the message had QoS 0. To queue QoS 0 messages for offline clients, set mqtt.queue_qos0.",
+      "The client was offline and the message had QoS 0. To queue QoS 0 messages for offline clients, " +
+      "set mqtt.queue_qos0.",
     ...option("mqtt.queue_qos0"),
   },
   slow_consumer: {
     about:
-      "The message had QoS 0 and the client's send buffer was full (limits.output_buffer_bytes). The client reads too slowly.",
+      "The message had QoS 0 and the client's send buffer was full (limits.output_buffer_bytes). The " +
+      "client reads too slowly.",
     ...option("limits.output_buffer_bytes"),
   },
   queue_full_by_count: {
@@ -113,7 +115,8 @@ const ENDS: Record<string, string> = {
   quota_exceeded: "The client exceeded a limit.",
   re_authentication_failed: "The client's re-authentication failed.",
   kicked:
-    "The server disconnected the client: an administrator did it, the client was banned, or its user or device was changed or removed.",
+    "The server disconnected the client: an administrator did it, the client was banned, or its user or " +
+    "device was changed or removed.",
   server_shutting_down: "The node was shut down.",
   transport_error: "The TLS or WebSocket layer reported an error.",
   journal_failed: "The client sent a message that had to be durable, but the journal has failed.",

@@ -64,7 +64,9 @@ export function snippets(hostname: string, listeners: ListenerView[]): Snippet[]
     {
       name: "mosquitto",
       note,
-      code: `mosquitto_sub ${options} -t ${quoted(DEMO.filter)} -v &\nmosquitto_pub ${options} -t ${DEMO.topic} -m ${quoted(DEMO.payload)}`,
+      code:
+        `mosquitto_sub ${options} -t ${quoted(DEMO.filter)} -v &\nmosquitto_pub ${options} -t ` +
+        `${DEMO.topic} -m ${quoted(DEMO.payload)}`,
     },
     ...code(at, login, DEMO, note),
     {
@@ -77,7 +79,9 @@ export function snippets(hostname: string, listeners: ListenerView[]): Snippet[]
 
 /** Programs for a device, in addition to shell commands. */
 export function snippetsOf(at: Place, login: Login): Snippet[] {
-  const note = `${login.hasCertificate ? "Store the certificate and key as device.pem and device.key. " : ""}${at.isTls ? "ca.pem is the certificate of the authority that signed this node's certificate." : ""}`;
+  const files = login.hasCertificate ? "Store the certificate and key as device.pem and device.key. " : "";
+  const authority = at.isTls ? "ca.pem is the certificate of the authority that signed this node's certificate." : "";
+  const note = files + authority;
   return [
     ...code(at, login, OF_DEVICE, note),
     { name: "ESP32 (Arduino)", note: `Libraries: WiFi, PubSubClient. ${note}`, code: esp32(at, login, OF_DEVICE) },
@@ -103,7 +107,10 @@ export function mosquitto(
     ["-P", password],
   ];
   const tls = isTls ? ` --cafile ca.pem${hasCertificate ? " --cert device.pem --key device.key" : ""}` : "";
-  return `-h ${host} -p ${port}${tls}${options.map(([name, value]) => (value ? ` ${name} ${quoted(value)}` : "")).join("")}`;
+  return (
+    `-h ${host} -p ` +
+    `${port}${tls}${options.map(([name, value]) => (value ? ` ${name} ${quoted(value)}` : "")).join("")}`
+  );
 }
 
 /** A string literal of Python, JavaScript and C++. */
@@ -122,7 +129,8 @@ function python(
     `    client.subscribe(${literal(talk.filter)}, qos=1)`,
     `    client.publish(${literal(talk.topic)}, '${talk.payload}', qos=1)`,
     "",
-    `client = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2${clientId ? `, client_id=${literal(clientId)}` : ""}, protocol=mqtt.MQTTv5)`,
+    "client = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2" +
+      `${clientId ? `, client_id=${literal(clientId)}` : ""}, protocol=mqtt.MQTTv5)`,
     "client.on_connect = on_connect",
     "client.on_message = lambda client, userdata, message: print(message.topic, message.payload)",
     ...(isTls ? [`client.tls_set("ca.pem"${hasCertificate ? ', "device.pem", "device.key"' : ""})`] : []),
@@ -155,7 +163,9 @@ function node(
   return [
     'const mqtt = require("mqtt");',
     ...(files ? ['const fs = require("fs");'] : []),
-    `const client = mqtt.connect("${isTls ? "mqtts" : "mqtt"}://${host.includes(":") ? `[${host}]` : host}:${port}", { protocolVersion: 5${texts}${files} });`,
+    "const client = " +
+      `mqtt.connect("${isTls ? "mqtts" : "mqtt"}://${host.includes(":") ? `[${host}]` : host}:${port}", { ` +
+      `protocolVersion: 5${texts}${files} });`,
     'client.on("connect", () => {',
     `  client.subscribe(${literal(talk.filter)});`,
     `  client.publish(${literal(talk.topic)}, '${talk.payload}', { qos: 1 });`,

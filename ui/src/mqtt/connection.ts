@@ -149,7 +149,8 @@ export class Connection {
         reject(
           new Error(
             this.address === own()
-              ? "The node does not answer or has reached its connection limit. A proxy in between must allow WebSockets."
+              ? "The node does not answer or has reached its connection limit. A proxy in between must " +
+                  "allow WebSockets."
               : "The listener does not answer, or its allowed_origins do not include the address of this page.",
           ),
         );

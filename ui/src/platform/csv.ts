@@ -51,5 +51,7 @@ function split(text: string): { line: number; cells: string[] }[] {
 
 export const row = (cells: unknown[]): string =>
   cells
-    .map((cell) => (/[",\n]/.test(String(cell ?? "")) ? `"${String(cell).replaceAll('"', '""')}"` : String(cell ?? "")))
+    .map((cell) =>
+      /[",\r\n]/.test(String(cell ?? "")) ? `"${String(cell).replaceAll('"', '""')}"` : String(cell ?? ""),
+    )
     .join(",");

@@ -810,7 +810,9 @@ export function valueOf(
         return { value: text.trim() ? (JSON.parse(text) as unknown) : undefined };
       } catch (error) {
         return {
-          error: `${name} is not valid JSON, and the old value stays: ${error instanceof Error ? error.message : String(error)}`,
+          error:
+            `${name} is not valid JSON, and the old value stays: ` +
+            `${error instanceof Error ? error.message : String(error)}`,
         };
       }
     }

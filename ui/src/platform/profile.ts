@@ -41,7 +41,8 @@ export const SCHEMAS = [
   [
     "deviceRpcRequestProtoSchema",
     "RPC request",
-    "message RpcRequestMsg {\n  optional string method = 1;\n  optional int32 requestId = 2;\n  optional string params = 3;\n}",
+    "message RpcRequestMsg {\n  optional string method = 1;\n  optional int32 requestId = 2;\n  optional " +
+      "string params = 3;\n}",
   ],
   ["deviceRpcResponseProtoSchema", "RPC response", "message RpcResponseMsg {\n  optional string payload = 1;\n}"],
 ] as const;

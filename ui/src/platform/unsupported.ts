@@ -37,7 +37,8 @@ function ofWidget(json: Json, configuration: Configuration): string[] {
   const kind = kindOf(json);
   if (!kind)
     return [
-      `widget type not supported: ${text(json["typeFullFqn"]) || text(json["typeAlias"]) || text(json["type"]) || "unknown"}`,
+      "widget type not supported: " +
+        `${text(json["typeFullFqn"]) || text(json["typeAlias"]) || text(json["type"]) || "unknown"}`,
     ];
   const settings = object(object(json["config"])["settings"]);
   const sources = kind === "switch" ? [object(object(json["config"])["targetDevice"])] : sourcesOf(json);
