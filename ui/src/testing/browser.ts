@@ -26,18 +26,20 @@ class MemoryStorage implements Storage {
 const address = new URL("http://broker.example:18083/");
 
 /** Only what the router needs: one entry without a history before it. */
-const history = {
+const entry = {
   state: null as unknown,
   replaceState(state: unknown, _unused: string, target?: string): void {
-    history.state = state;
+    entry.state = state;
     if (target !== undefined) address.hash = target;
   },
 };
 
 Object.assign(globalThis, {
   location: address,
-  history,
+  history: entry,
   localStorage: new MemoryStorage(),
   sessionStorage: new MemoryStorage(),
   addEventListener: () => undefined,
 });
+
+export {};
