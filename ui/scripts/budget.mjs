@@ -4,7 +4,7 @@ import { readFile, rm } from "node:fs/promises";
 import { gzipSync } from "node:zlib";
 
 const FIRST_LOAD_BYTES_MAX = 250 * 1024;
-const FIRST_PAGE = "src/routes/Home.svelte";
+const FIRST_PAGE = "src/routes/node/Home.svelte";
 
 const dist = new URL("../dist/", import.meta.url);
 const manifest = JSON.parse(await readFile(new URL(".vite/manifest.json", dist), "utf8"));

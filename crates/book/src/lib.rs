@@ -27,6 +27,7 @@ pub fn find(path: &str) -> Option<&'static BookFile> {
 #[cfg(test)]
 mod tests {
     use std::io::Read;
+    use std::path::{Path, PathBuf};
 
     use super::*;
 
@@ -114,18 +115,27 @@ mod tests {
         for link in links.into_iter().chain(values(&pages, "docsOfOne: \"")) {
             check_link(link, "pages.ts");
         }
-        for route in std::fs::read_dir("../../ui/src/routes").unwrap() {
-            let route = route.unwrap();
-            let name = route.file_name().into_string().unwrap();
-            let source = std::fs::read_to_string(route.path()).unwrap();
+        for route in files_below(Path::new("../../ui/src/routes")) {
+            let name = route.file_name().unwrap().to_str().unwrap();
+            let source = std::fs::read_to_string(&route).unwrap();
             let own = values(&source, "<Docs page=\"");
             // Wall screens have no links.
             let has_link = pages.contains(&format!("/{name}\"")) || !own.is_empty() || name == "Screen.svelte";
             assert!(has_link, "{name} has no link to the book");
             for link in own {
-                check_link(link, &name);
+                check_link(link, name);
             }
         }
+    }
+
+    fn files_below(directory: &Path) -> Vec<PathBuf> {
+        std::fs::read_dir(directory)
+            .unwrap()
+            .flat_map(|entry| {
+                let path = entry.unwrap().path();
+                if path.is_dir() { files_below(&path) } else { vec![path] }
+            })
+            .collect()
     }
 
     #[test]

@@ -1,5 +1,5 @@
 // Detects the kind of a payload (JSON, text, binary) and formats it.
-import { isSparkplug, sparkplugOf } from "./sparkplug";
+import { isSparkplug, sparkplugOf } from "../mqtt/sparkplug";
 
 export type View = "sparkplug" | "json" | "text" | "hex";
 

@@ -1,5 +1,5 @@
 // An MQTT 5 client over a WebSocket: connects, keeps alive, subscribes, publishes with any QoS, and acknowledges.
-import { own, subProtocols } from "../lib/address";
+import { own, subProtocols } from "./address";
 import { bytes as inBytes } from "../lib/format";
 import * as codec from "./codec";
 import type { Connect, Packet, Properties, Publish, QoS, SubscribeOptions } from "./codec";

@@ -1,6 +1,6 @@
 // Searches entities by a part of their name, and looks up names.
 
-import type { Named } from "../components/EntitySelect.svelte";
+import type { Named } from "../components/devices/EntitySelect.svelte";
 import { fields } from "./aliases";
 import { ask, type Listing } from "./api";
 import type { EntityId, Page } from "./model";
