@@ -28,7 +28,7 @@ describe("parse", () => {
   });
 
   it("byte_order_mark_and_empty_rows_are_ignored", () => {
-    expect(fields("\uFEFFname,label\n,\nd1\n\n")).toEqual([{ name: "d1", label: "" }]);
+    expect(fields('\uFEFF"name",label\n,\nd1\n\n')).toEqual([{ name: "d1", label: "" }]);
   });
 
   it("errors_name_the_missing_columns", () => {
