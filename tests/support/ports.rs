@@ -11,8 +11,8 @@ const PORTS: Range<u16> = 20_000..32_000;
 /// Number of ports that a process reserves at a time.
 const BLOCK: u16 = 100;
 
-/// Ports that belong to this process. Other processes that run tests do not try to bind them, even while a test restarts
-/// its server.
+/// Ports that belong to this process. Other processes that run tests do not try to bind them, even while a test
+/// restarts its server.
 struct OwnPorts {
     free: Range<u16>,
     next_block: u16,

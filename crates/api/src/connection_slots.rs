@@ -1,10 +1,10 @@
 //! Admission of HTTP connections, so that no client can keep the others or the health checks out.
 //!
-//! The connections of a listener are limited, and so are those from one address. If a limit is reached, the server closes
-//! a connection without a request to admit the new one: first those that have not sent a request yet, then those that
-//! have waited for their next request for a while. Among these it takes the oldest of the address with the most
-//! connections. If all connections have a request in progress, the new one gets a reserved slot. It can only make health
-//! checks; other requests get 503.
+//! The connections of a listener are limited, and so are those from one address. If a limit is reached, the server
+//! closes a connection without a request to admit the new one: first those that have not sent a request yet, then those
+//! that have waited for their next request for a while. Among these it takes the oldest of the address with the most
+//! connections. If all connections have a request in progress, the new one gets a reserved slot. It can only make
+//! health checks; other requests get 503.
 //!
 //! A connection with a request in progress is never closed for another one.
 

@@ -220,8 +220,8 @@ impl Provider for AnonymousProvider {
     }
 }
 
-/// Admits clients whose user name is unknown where clients without a user name are admitted. Ignores known users, with or
-/// without a password. Access rules must treat the admitted clients as anonymous.
+/// Admits clients whose user name is unknown where clients without a user name are admitted. Ignores known users, with
+/// or without a password. Access rules must treat the admitted clients as anonymous.
 pub struct UnknownUsersProvider {
     pub policy: AnonymousPolicy,
     pub users: Arc<Users>,

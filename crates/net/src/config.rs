@@ -30,8 +30,8 @@ pub struct ServerConfig {
     pub descriptor_limit: usize,
     /// How long a closing connection may take to read its remaining output.
     pub linger_timeout: Duration,
-    /// Maximum size of the incomplete packets of all connections together, beyond 4 KiB each. Further clients with large
-    /// packets are disconnected.
+    /// Maximum size of the incomplete packets of all connections together, beyond 4 KiB each. Further clients with
+    /// large packets are disconnected.
     pub max_incomplete_packets: usize,
     /// Maximum size of a CONNECT packet, which is read before the client is authenticated.
     pub maximum_connect_size: u32,

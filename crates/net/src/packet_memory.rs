@@ -49,8 +49,8 @@ impl Drop for PacketMemoryShare {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct OutOfPacketMemory;
 
-/// Makes space for `more` bytes in the buffer of a packet of `packet_bytes` bytes. The buffer at most doubles, so that it
-/// grows with the received bytes.
+/// Makes space for `more` bytes in the buffer of a packet of `packet_bytes` bytes. The buffer at most doubles, so that
+/// it grows with the received bytes.
 pub(crate) fn reserve(
     memory: &Arc<PacketMemory>,
     buffer: &mut Vec<u8>,

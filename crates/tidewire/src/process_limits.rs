@@ -6,8 +6,8 @@ use std::path::Path;
 use std::sync::{Arc, RwLock};
 use std::thread;
 
-/// Returns the memory that the process may use: the smallest of its address space limit, the limit of its control group,
-/// and the machine's memory. `None`: unknown.
+/// Returns the memory that the process may use: the smallest of its address space limit, the limit of its control
+/// group, and the machine's memory. `None`: unknown.
 pub fn memory_bytes() -> Option<u64> {
     use rustix::process::{Resource, getrlimit};
     let address_space = getrlimit(Resource::As).current;

@@ -73,8 +73,8 @@ fn answer_timeout_ms() -> u64 {
 pub struct RedisActionConfig {
     /// The command and its arguments, for example `["HSET", "device:${clientid}", "temp", "${payload.temp}"]`.
     /// Arguments may be templates. A message can never add an argument or command. There is one exception: HSET and
-    /// HMSET take fields and values from a list in the last argument, as in `["HSET", "device:${clientid}", "${fields}"]`
-    /// with the SQL `map_to_redis_hset_args(payload) as fields`.
+    /// HMSET take fields and values from a list in the last argument, as in
+    /// `["HSET", "device:${clientid}", "${fields}"]` with the SQL `map_to_redis_hset_args(payload) as fields`.
     pub command: Vec<String>,
 }
 

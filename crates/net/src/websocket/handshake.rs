@@ -1,7 +1,7 @@
 //! The WebSocket upgrade request (RFC 6455, section 4.2) and its responses. Pure functions of bytes.
 //!
-//! A request head larger than `UpgradeRules::head_bytes_max` is rejected. Rejections contain a sentence that helps users of browsers
-//! and curl.
+//! A request head larger than `UpgradeRules::head_bytes_max` is rejected. Rejections contain a sentence that helps
+//! users of browsers and curl.
 
 use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr};

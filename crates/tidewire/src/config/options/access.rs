@@ -46,7 +46,7 @@ section! {
         /// (`proxy_protocol`) or `trusted_proxies`, or set `never`.
         restart anonymous: Anonymous = "loopback";
         /// Clients whose user name is unknown: `reject` them, or treat them as `anonymous` ones, for devices that send
-        /// a user name which nobody has configured. They may connect where `anonymous` allows it. Access rules treat
+        /// a user name without a configured user. They may connect where `anonymous` allows it. Access rules treat
         /// them as clients without a user name; the log, `session_owner` and the rule engine see the name that the
         /// client sent. If a user is deleted, each such client with its name can take over its sessions.
         restart unknown_users: UnknownUsers = "reject";
@@ -61,9 +61,9 @@ section! {
         /// "subscribe", topics = ["devices/%c/#"], users = ["alice"] }`. `permission` is `allow` or `deny`; `action`
         /// is `publish`, `subscribe` or `all`. Conditions are `users`, `clients`, `addresses`, `anonymous` and, for
         /// publishing, `qos` and `retain`. In a topic, `%c` stands for the client ID and `%u` for the user name; a
-        /// topic after `eq ` is compared literally. `#` leaves out topics that begin with `$`: a rule for all topics has
-        /// `topics = ["#", "$SYS/#"]`. Without any rule, every client may publish and subscribe to all
-        /// topics except those of the server.
+        /// topic after `eq ` is compared literally. `#` leaves out topics that begin with `$`: a rule for all topics
+        /// has `topics = ["#", "$SYS/#"]`. Without any rule, every client may publish and subscribe to all topics
+        /// except those of the server.
         live rules: CheckedRules = "";
         /// Decision if no rule matches: `deny` or `allow`.
         live no_match: NoMatch = "deny";
