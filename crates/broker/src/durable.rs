@@ -1,8 +1,8 @@
 //! Durability: the journal records of a shard, and recovery from them.
 //!
 //! - `record` is the format of the records.
-//! - `journaling` decides which changes are recorded and which replies wait for the commit.
-//! - `pending_records` collects the records of a tick and the actions that wait for their commit.
+//! - `pending_records` has the `Ledger`: the records of a tick and the actions that wait for their commit.
+//! - `journaling` decides which changes the `Ledger` records and which replies wait for the commit.
 //! - `cold` holds queue entries whose messages are only in the journal, packed by `entry_list` and `pages`.
 //! - `checkpoint` and `compaction` rewrite live state so that old segments can be deleted.
 //! - `recovery` replays the journal, and `restore` builds shards from the result.

@@ -2,7 +2,8 @@
 //!
 //! The packets are handled in `connect`, `authenticate`, `accept`, `connack`, `publish`, `subscribe`, `route`,
 //! `broadcast`, `shared`, `mail_requests`, `replay` and `lifecycle`, all `impl Shard`. The delivery of one message to
-//! one session is `impl Core`, in `deliver`.
+//! one session is `impl ShardCore`, in `deliver`. State with rules of its own is in components with private fields:
+//! `Connections`, `Sessions`, `Taps` and `Ledger` in `ShardCore`, the subscription tree and the retained store here.
 
 use std::collections::VecDeque;
 use std::hash::BuildHasher;

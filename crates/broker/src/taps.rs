@@ -31,7 +31,7 @@ pub struct Taps {
     wants: TapEventMask,
     /// Actions that wait until the tap has stored a message.
     actions: ReceiptActions,
-    /// What the messages wait for that the server has published in this tick.
+    /// Commits that the messages of the server in this tick wait for.
     server_commits: PendingCommits,
     /// The tap was called in this tick.
     is_used: bool,
@@ -195,13 +195,13 @@ impl Taps {
         self.actions.drop_behind((conn, epoch));
     }
 
-    /// Adds what a message of the server waits for.
+    /// Adds the commits that a message of the server waits for.
     pub(crate) fn add_server_commits(&mut self, commits: PendingCommits) {
         self.server_commits.tap = self.join(self.server_commits.tap, commits.tap);
         self.server_commits.journal |= commits.journal;
     }
 
-    /// Removes and returns what the messages of the server wait for that were published since the last call.
+    /// Removes and returns the commits that the server's messages since the last call wait for.
     pub(crate) fn take_server_commits(&mut self) -> PendingCommits {
         std::mem::take(&mut self.server_commits)
     }

@@ -371,8 +371,8 @@ impl PendingRecords {
     }
 }
 
-/// What the journal still has to commit: the records of this tick and the actions that wait for them. Without a journal
-/// nothing is recorded and nothing waits.
+/// The records of this tick, and the actions that wait for their commit. Without a journal nothing is recorded and
+/// nothing waits.
 pub struct Ledger {
     shard: ShardId,
     records: Option<Box<PendingRecords>>,
