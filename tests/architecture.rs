@@ -13,6 +13,7 @@ use serde_json::Value;
 /// Every crate of the workspace with the workspace crates that it may depend on.
 const ARROWS: &[(&str, &[&str])] = &[
     ("mqtt", &[]),
+    ("mqtt-client", &["mqtt"]),
     ("storage", &[]),
     ("journal", &["storage"]),
     ("rules", &["mqtt"]),
@@ -45,8 +46,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     ("trust", &[]),
     ("book", &[]),
-    ("connectors", &["mqtt", "storage", "journal", "trust"]),
-    ("bench", &["mqtt", "trust"]),
+    ("connectors", &["mqtt", "mqtt-client", "storage", "journal", "trust"]),
+    ("bench", &["mqtt", "mqtt-client", "trust"]),
     ("timeseries", &["storage"]),
     ("platform", &["mqtt", "auth", "timeseries"]),
     ("simulation", &["mqtt", "storage", "journal", "broker"]),
@@ -54,6 +55,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         "tidewire",
         &[
             "mqtt",
+            "mqtt-client",
             "storage",
             "journal",
             "broker",
@@ -74,7 +76,15 @@ const ARROWS: &[(&str, &[&str])] = &[
 ];
 
 /// Deterministic crates: their behaviour depends only on their input.
-const PURE: &[&str] = &["mqtt", "broker", "storage", "journal", "rules", "timeseries"];
+const PURE: &[&str] = &[
+    "mqtt",
+    "mqtt-client",
+    "broker",
+    "storage",
+    "journal",
+    "rules",
+    "timeseries",
+];
 
 /// Runtimes, protocols and drivers that a pure crate must not depend on, neither directly nor indirectly.
 const IMPURE: &[&str] = &[

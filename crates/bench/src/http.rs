@@ -5,6 +5,9 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
+use mqtt_client::{HttpRequest, HttpResponse};
+use serde_json::Value;
+
 /// Time limit of a request. It is long because a broker whose cores are all busy answers late.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 const ANSWER_BYTES_MAX: u64 = 8 * 1024 * 1024;
@@ -14,22 +17,6 @@ const ANSWER_BYTES_MAX: u64 = 8 * 1024 * 1024;
 pub struct HttpEndpoint {
     /// The host and port as `host:port`.
     authority: String,
-}
-
-#[derive(Clone, Copy, Debug)]
-pub struct HttpRequest<'a> {
-    pub method: &'a str,
-    pub accept: &'a str,
-    pub token: Option<&'a str>,
-    /// The request body, in JSON.
-    pub body: Option<&'a str>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HttpResponse {
-    pub status: u16,
-    pub status_line: String,
-    pub body: String,
 }
 
 impl HttpEndpoint {
@@ -63,27 +50,30 @@ impl HttpEndpoint {
         let deadline = Instant::now() + REQUEST_TIMEOUT;
         let mut stream = self.connect()?;
         stream.set_write_timeout(Some(REQUEST_TIMEOUT))?;
-        stream.write_all(self.head(path, request).as_bytes())?;
-        stream.write_all(request.body.unwrap_or_default().as_bytes())?;
-        Ok(answer(&read_all(&mut stream, deadline)?))
+        stream.write_all(&request.encode(&self.authority, path))?;
+        Ok(HttpResponse::parse(&read_all(&mut stream, deadline)?))
     }
 
-    fn head(&self, path: &str, request: &HttpRequest<'_>) -> String {
-        let mut head = format!(
-            "{} {path} HTTP/1.1\r\nHost: {}\r\nAccept: {}\r\nConnection: close\r\n",
-            request.method, self.authority, request.accept
-        );
-        if let Some(token) = request.token {
-            head.push_str(&format!("Authorization: Bearer {token}\r\n"));
+    /// Calls a JSON API. Null stands for an answer that is not JSON.
+    pub fn call(&self, method: &str, path: &str, token: Option<&str>, body: Option<&Value>) -> Result<Value, String> {
+        let body = body.map(Value::to_string);
+        let request = HttpRequest {
+            method,
+            accept: "application/json",
+            token,
+            body: body.as_deref(),
+        };
+        let place = format!("http://{}{path}", self.authority);
+        let answer = self.send(path, &request).map_err(|error| format!("{place}: {error}"))?;
+        let answer = answer.map_err(|got| format!("{place}: got {got}"))?;
+        match answer.status {
+            200..300 => Ok(serde_json::from_slice(&answer.body).unwrap_or(Value::Null)),
+            _ => Err(format!(
+                "{method} {place}: {}: {}",
+                answer.status_line,
+                String::from_utf8_lossy(&answer.body)
+            )),
         }
-        if let Some(body) = request.body {
-            let length = body.len();
-            head.push_str(&format!(
-                "Content-Type: application/json\r\nContent-Length: {length}\r\n"
-            ));
-        }
-        head.push_str("\r\n");
-        head
     }
 
     fn connect(&self) -> io::Result<TcpStream> {
@@ -116,59 +106,4 @@ fn read_all(stream: &mut TcpStream, deadline: Instant) -> io::Result<Vec<u8>> {
     Err(io::Error::other(format!(
         "the answer is longer than {ANSWER_BYTES_MAX} bytes"
     )))
-}
-
-/// Parses an HTTP answer. The error describes what arrived instead.
-fn answer(bytes: &[u8]) -> Result<HttpResponse, String> {
-    const BREAK: &[u8] = b"\r\n\r\n";
-    let Some(end) = bytes.windows(BREAK.len()).position(|part| part == BREAK) else {
-        return Err(match bytes.is_empty() {
-            true => "a connection that was closed without an answer".into(),
-            false => format!("no HTTP: `{}`", first_line(bytes)),
-        });
-    };
-    let (head, body) = (&bytes[..end], &bytes[end + BREAK.len()..]);
-    let status_line = first_line(head);
-    let status = status_line.split(' ').nth(1).and_then(|status| status.parse().ok());
-    let Some(status) = status.filter(|_| status_line.starts_with("HTTP/1.")) else {
-        return Err(format!("`{status_line}`"));
-    };
-    let head = String::from_utf8_lossy(head).to_ascii_lowercase();
-    let is_chunked = head
-        .lines()
-        .any(|line| line.starts_with("transfer-encoding:") && line.ends_with("chunked"));
-    let body = match is_chunked {
-        true => join_chunks(body).ok_or("a body that is cut off")?,
-        false => body.to_vec(),
-    };
-    Ok(HttpResponse {
-        status,
-        status_line,
-        body: String::from_utf8(body).map_err(|_| "a body that is not UTF-8 text")?,
-    })
-}
-
-fn first_line(bytes: &[u8]) -> String {
-    const SHOWN_MAX: usize = 80;
-    let line = bytes
-        .split(|byte| *byte == b'\r' || *byte == b'\n')
-        .next()
-        .unwrap_or_default();
-    String::from_utf8_lossy(&line[..line.len().min(SHOWN_MAX)]).into_owned()
-}
-
-/// Joins the chunks of a chunked body; `None` if the final chunk is missing.
-fn join_chunks(mut rest: &[u8]) -> Option<Vec<u8>> {
-    let mut body = Vec::new();
-    loop {
-        let end = rest.windows(2).position(|part| part == b"\r\n")?;
-        let size = std::str::from_utf8(&rest[..end]).ok()?.split(';').next()?.trim();
-        let size = usize::from_str_radix(size, 16).ok()?;
-        if size == 0 {
-            return Some(body);
-        }
-        rest = &rest[end + 2..];
-        body.extend_from_slice(rest.get(..size)?);
-        rest = rest.get(size..)?.strip_prefix(b"\r\n")?;
-    }
 }

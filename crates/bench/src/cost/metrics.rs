@@ -4,7 +4,9 @@
 //! The page must contain the processor time; other values that it lacks are reported as absent. The broker's work for
 //! the page is part of its measured cost: at most some milliseconds per second.
 
-use crate::http::{HttpEndpoint, HttpRequest};
+use mqtt_client::HttpRequest;
+
+use crate::http::HttpEndpoint;
 use crate::observe::{BrokerUsage, UsageSource};
 
 /// The names of tidewire, then those of the Prometheus client libraries.
@@ -47,7 +49,7 @@ impl MetricsPage {
         let answer = self.endpoint.send(&self.path, &PAGE);
         let answer = answer.map_err(|error| format!("{}: {error}", self.url))?;
         let page = answer.and_then(|answer| match answer.status {
-            200 => Ok(answer.body),
+            200 => String::from_utf8(answer.body).map_err(|_| "a body that is not UTF-8 text".to_owned()),
             _ => Err(format!("`{}`", answer.status_line)),
         });
         page.map_err(|got| format!("{}: got {got}, expected 200 and a page of metrics", self.url))

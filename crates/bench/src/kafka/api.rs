@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use crate::http::{HttpEndpoint, HttpRequest};
+use crate::http::HttpEndpoint;
 use crate::scenario::ToKafka;
 
 /// The login of a user with permission to change definitions, and the API's address.
@@ -101,20 +101,6 @@ impl DefinitionsApi {
     }
 
     fn send_request(&self, method: &str, path: &str, body: Option<&Value>) -> Result<Value, String> {
-        let body = body.map(Value::to_string);
-        let request = HttpRequest {
-            method,
-            accept: "application/json",
-            token: self.token.as_deref(),
-            body: body.as_deref(),
-        };
-        let place = format!("http://{}{path}", self.endpoint.authority());
-        let answer = self.endpoint.send(path, &request);
-        let answer = answer.map_err(|error| format!("{place}: {error}"))?;
-        let answer = answer.map_err(|got| format!("{place}: got {got}"))?;
-        match answer.status {
-            200..300 => Ok(serde_json::from_str(&answer.body).unwrap_or(Value::Null)),
-            _ => Err(format!("{method} {place}: {}: {}", answer.status_line, answer.body)),
-        }
+        self.endpoint.call(method, path, self.token.as_deref(), body)
     }
 }

@@ -5,11 +5,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use mio::net::TcpStream;
+use mqtt_client::{ClientWebSocket, Masks, Upgrade, WebSocketContent};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, HandshakeKind};
 use socket2::{Domain, Protocol, Socket, Type};
-
-use super::websocket::{self, Masks, Unwrapper};
 
 /// Size of the WebSocket frames. No more data is accepted while a frame waits for the socket.
 const FRAME_PAYLOAD_MAX: usize = 64 * 1024;
@@ -21,18 +20,7 @@ pub struct LoadLink {
 
 struct LinkLayers {
     tls: Option<ClientConnection>,
-    web_socket: Option<LinkWebSocket>,
-}
-
-struct LinkWebSocket {
-    key: String,
-    is_open: bool,
-    /// The part of the answer to the upgrade that has arrived.
-    response: Vec<u8>,
-    unwrapper: Unwrapper,
-    masks: Masks,
-    /// Frames that the layer below has not accepted.
-    pending: Vec<u8>,
+    web_socket: Option<ClientWebSocket>,
 }
 
 /// The layers on TCP.
@@ -103,16 +91,12 @@ impl LoadLink {
             None => None,
         };
         let web_socket = wrapping.path.map(|path| {
-            let mut masks = Masks::new(wrapping.seed);
-            let key = websocket::new_key(&mut masks);
-            LinkWebSocket {
-                pending: websocket::request(wrapping.host, path, &key).into_bytes(),
-                key,
-                is_open: false,
-                response: Vec::new(),
-                unwrapper: Unwrapper::default(),
-                masks,
-            }
+            let upgrade = Upgrade {
+                host: wrapping.host,
+                path,
+                content: WebSocketContent::Mqtt("mqtt"),
+            };
+            ClientWebSocket::new(&upgrade, Masks::seeded(wrapping.seed))
         });
         self.layers = Some(Box::new(LinkLayers { tls, web_socket }));
         Ok(())
@@ -122,7 +106,7 @@ impl LoadLink {
     pub fn is_open(&self) -> bool {
         let Some(layers) = &self.layers else { return true };
         let is_secure = layers.tls.as_ref().is_none_or(|tls| !tls.is_handshaking());
-        is_secure && layers.web_socket.as_ref().is_none_or(|web_socket| web_socket.is_open)
+        is_secure && layers.web_socket.as_ref().is_none_or(ClientWebSocket::is_open)
     }
 
     /// Returns the kind of the TLS handshake of an open connection; `None` without TLS.
@@ -168,14 +152,14 @@ impl LoadLink {
     /// Whether the layers have data of their own to send: an answer to a ping.
     pub fn has_pending(&self) -> bool {
         let web_socket = self.layers.as_ref().and_then(|layers| layers.web_socket.as_ref());
-        web_socket.is_some_and(|web_socket| !web_socket.pending.is_empty())
+        web_socket.is_some_and(|web_socket| !web_socket.pending().is_empty())
     }
 
     /// Sends the closing messages of the layers, after MQTT's DISCONNECT.
     pub fn close_layers(&mut self) {
         let Some(layers) = &mut self.layers else { return };
         if let Some(web_socket) = &mut layers.web_socket {
-            websocket::encode_close(&mut web_socket.masks, &mut web_socket.pending);
+            web_socket.send_close();
         }
         // An error here means that the peer has closed already.
         let _ = layers.flush(&mut self.stream);
@@ -226,8 +210,8 @@ impl LinkLayers {
             return Ok(input);
         };
         if let LinkInput::Bytes(size) | LinkInput::Drained(size) = &mut input {
-            *size = web_socket.take(buffer, *size)?;
-            if web_socket.unwrapper.is_closed && *size == 0 {
+            *size = web_socket.receive(&mut buffer[..*size])?;
+            if web_socket.is_closed() && *size == 0 {
                 return Ok(LinkInput::Closed);
             }
         }
@@ -241,7 +225,7 @@ impl LinkLayers {
         match (&mut self.tls, &mut self.web_socket) {
             (_, Some(web_socket)) => {
                 let part = &bytes[..bytes.len().min(FRAME_PAYLOAD_MAX)];
-                websocket::encode_binary(part, &mut web_socket.masks, &mut web_socket.pending);
+                web_socket.send(part);
                 ignore_blocked(self.flush(stream))?;
                 Ok(part.len())
             }
@@ -260,18 +244,18 @@ impl LinkLayers {
             (Some(tls), web_socket) => {
                 flush_tls(tls, stream)?;
                 if let Some(web_socket) = web_socket.as_mut().filter(|_| !tls.is_handshaking()) {
-                    while !web_socket.pending.is_empty() {
-                        let taken = tls.writer().write(&web_socket.pending)?;
-                        web_socket.pending.drain(..taken);
+                    while !web_socket.pending().is_empty() {
+                        let taken = tls.writer().write(web_socket.pending())?;
+                        web_socket.mark_sent(taken);
                         flush_tls(tls, stream)?;
                     }
                 }
                 Ok(true)
             }
             (None, Some(web_socket)) => {
-                while !web_socket.pending.is_empty() {
-                    let taken = stream.write(&web_socket.pending)?;
-                    web_socket.pending.drain(..taken);
+                while !web_socket.pending().is_empty() {
+                    let taken = stream.write(web_socket.pending())?;
+                    web_socket.mark_sent(taken);
                 }
                 Ok(true)
             }
@@ -320,26 +304,6 @@ fn read_tls(tls: &mut ClientConnection, stream: &mut TcpStream, buffer: &mut [u8
         // Sends an alert about the error, or the next flight of the handshake.
         ignore_blocked(flush_tls(tls, stream)).map_err(|error| error.to_string())?;
         state.map_err(|error| format!("TLS: {error}"))?;
-    }
-}
-
-impl LinkWebSocket {
-    /// Removes the bytes of the layer itself from the first `size` bytes of `buffer`; returns how many are left.
-    fn take(&mut self, buffer: &mut [u8], size: usize) -> Result<usize, String> {
-        if self.is_open {
-            return self
-                .unwrapper
-                .unwrap(&mut buffer[..size], &mut self.masks, &mut self.pending);
-        }
-        self.response.extend_from_slice(&buffer[..size]);
-        let Some(end) = websocket::check_response(&self.response, &self.key)? else {
-            return Ok(0);
-        };
-        self.is_open = true;
-        let mut rest = std::mem::take(&mut self.response).split_off(end);
-        let data_bytes = self.unwrapper.unwrap(&mut rest, &mut self.masks, &mut self.pending)?;
-        buffer[..data_bytes].copy_from_slice(&rest[..data_bytes]);
-        Ok(data_bytes)
     }
 }
 

@@ -35,7 +35,6 @@ mod tcp_info;
 mod tls;
 mod traffic;
 mod truth;
-mod websocket;
 mod worker;
 
 use std::collections::{BTreeMap, VecDeque};

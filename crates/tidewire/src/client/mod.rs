@@ -15,7 +15,6 @@ mod subscribe;
 pub(crate) mod target;
 mod tls;
 pub(crate) mod transport;
-pub(crate) mod websocket;
 
 pub use publish::{command as publish_command, run as publish};
 pub use subscribe::{command as subscribe_command, run as subscribe};

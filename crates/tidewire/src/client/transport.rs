@@ -8,6 +8,7 @@ use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
+use mqtt_client::{ClientWebSocket, Masks, Upgrade, WebSocketContent};
 use rustls::ClientConnection;
 use socket2::{Domain, SockAddr, Socket as RawSocket, Type};
 
@@ -15,7 +16,6 @@ use super::args::{ClientTlsOptions, ConnectOptions};
 use super::failure::ClientFailure;
 use super::target::ConnectTarget;
 use super::tls;
-use super::websocket::{self, ClientFrameDecoder, RESPONSE_BYTES_MAX, WebSocketProtocol};
 
 /// For each address, and again for the handshakes.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
@@ -28,11 +28,9 @@ pub enum Socket {
 pub struct ClientTransport {
     socket: Socket,
     tls: Option<ClientConnection>,
-    ws: Option<ClientFrameDecoder>,
-    /// Bytes after the WebSocket handshake in the same segment.
+    web_socket: Option<ClientWebSocket>,
+    /// Data that arrived with the response to the upgrade.
     early: Vec<u8>,
-    /// Reused between calls.
-    scratch: Vec<u8>,
 }
 
 /// Events that `receive` found besides data.
@@ -53,7 +51,7 @@ impl ClientTransport {
             } else {
                 "mqtt"
             };
-            transport.upgrade(target, &target.path, &WebSocketProtocol::Mqtt(protocol))?;
+            transport.upgrade(target, &target.path, WebSocketContent::Mqtt(protocol))?;
         }
         transport.clear_timeouts(target)?;
         Ok(transport)
@@ -77,9 +75,8 @@ impl ClientTransport {
         let mut transport = ClientTransport {
             socket,
             tls: None,
-            ws: None,
+            web_socket: None,
             early: Vec::new(),
-            scratch: Vec::new(),
         };
         if target.scheme.has_tls() {
             transport.tls = Some(tls::connection(tls, &target.host)?);
@@ -120,12 +117,17 @@ impl ClientTransport {
 
     /// Writes all of `bytes`.
     pub fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
-        if self.ws.is_none() {
+        let Some(web_socket) = &mut self.web_socket else {
             return self.send_raw(bytes);
-        }
-        let mut frame = Vec::with_capacity(bytes.len() + 14);
-        websocket::encode_binary(bytes, random, &mut frame);
-        self.send_raw(&frame)
+        };
+        web_socket.send(bytes);
+        self.send_pending()
+    }
+
+    /// Sends the pending bytes of the WebSocket.
+    fn send_pending(&mut self) -> io::Result<()> {
+        let pending = self.web_socket.as_mut().map(ClientWebSocket::take_pending);
+        self.send_raw(&pending.unwrap_or_default())
     }
 
     fn send_raw(&mut self, bytes: &[u8]) -> io::Result<()> {
@@ -145,25 +147,16 @@ impl ClientTransport {
 
     /// Passes bytes from the socket through the layers, and appends MQTT bytes to `out`.
     pub fn receive(&mut self, raw: &[u8], out: &mut Vec<u8>) -> io::Result<ReceivedEvents> {
-        let mut received = ReceivedEvents::default();
-        if self.ws.is_none() {
-            received.is_closed = self.decrypt(raw, out)?;
-            return Ok(received);
+        out.append(&mut self.early);
+        let start = out.len();
+        let mut is_closed = self.decrypt(raw, out)?;
+        if let Some(web_socket) = &mut self.web_socket {
+            let data_bytes = web_socket.receive(&mut out[start..]).map_err(io::Error::other)?;
+            out.truncate(start + data_bytes);
+            is_closed |= web_socket.is_closed();
+            self.send_pending()?;
         }
-        let mut plain = std::mem::take(&mut self.scratch);
-        plain.append(&mut self.early);
-        let is_tls_closed = self.decrypt(raw, &mut plain)?;
-        let decoder = self.ws.as_mut().expect("checked above");
-        let decoded = decoder.decode(&plain, out).map_err(io::Error::other)?;
-        plain.clear();
-        self.scratch = plain;
-        for ping in decoded.pings {
-            let mut pong = Vec::new();
-            websocket::encode_pong(&ping, random, &mut pong);
-            self.send_raw(&pong)?;
-        }
-        received.is_closed = decoded.is_closed || is_tls_closed;
-        Ok(received)
+        Ok(ReceivedEvents { is_closed })
     }
 
     /// True when the peer closed TLS.
@@ -192,10 +185,9 @@ impl ClientTransport {
 
     /// Says goodbye on every layer; errors do not matter any more.
     pub fn close(&mut self) {
-        if self.ws.is_some() {
-            let mut frame = Vec::new();
-            websocket::encode_close(random, &mut frame);
-            let _ = self.send_raw(&frame);
+        if let Some(web_socket) = &mut self.web_socket {
+            web_socket.send_close();
+            let _ = self.send_pending();
         }
         if let Some(tls) = &mut self.tls {
             tls.send_close_notify();
@@ -221,38 +213,24 @@ impl ClientTransport {
         &mut self,
         target: &ConnectTarget,
         path: &str,
-        speaks: &WebSocketProtocol<'_>,
+        content: WebSocketContent<'_>,
     ) -> Result<(), ClientFailure> {
-        let key = websocket::new_key(random);
-        let request = websocket::request(&target.to_string(), path, speaks, &key);
-        let response = self
-            .send_raw(request.as_bytes())
-            .and_then(|()| self.read_response())
-            .map_err(|error| ClientFailure::Connect(format!("WebSocket with {target}: {error}")))?;
-        websocket::check_response(&response, speaks, &key).map_err(ClientFailure::Connect)?;
-        self.ws = Some(ClientFrameDecoder::new(speaks));
-        Ok(())
-    }
-
-    /// The header of the HTTP response, without its empty line; the rest goes to `early`.
-    fn read_response(&mut self) -> io::Result<String> {
-        let mut plain = Vec::new();
+        let host = &target.to_string();
+        let upgrade = Upgrade { host, path, content };
+        self.web_socket = Some(ClientWebSocket::new(&upgrade, Masks::Random(random)));
+        let failed = |error: io::Error| ClientFailure::Connect(format!("WebSocket with {target}: {error}"));
+        self.send_pending().map_err(failed)?;
         let mut buffer = [0; 4096];
-        loop {
-            if let Some(at) = plain.windows(4).position(|window| window == b"\r\n\r\n") {
-                self.early = plain.split_off(at + 4);
-                plain.truncate(at);
-                return String::from_utf8(plain).map_err(|_| io::Error::other("the answer is not HTTP"));
-            }
-            if plain.len() > RESPONSE_BYTES_MAX {
-                return Err(io::Error::other("the answer is not HTTP"));
-            }
-            let size = self.socket.read(&mut buffer)?;
+        while self.web_socket.as_ref().is_some_and(|web_socket| !web_socket.is_open()) {
+            let size = self.socket.read(&mut buffer).map_err(failed)?;
             if size == 0 {
-                return Err(io::ErrorKind::UnexpectedEof.into());
+                return Err(failed(io::ErrorKind::UnexpectedEof.into()));
             }
-            self.decrypt(&buffer[..size], &mut plain)?;
+            let mut data = Vec::new();
+            self.receive(&buffer[..size], &mut data).map_err(failed)?;
+            self.early = data;
         }
+        Ok(())
     }
 }
 

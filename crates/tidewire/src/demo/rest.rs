@@ -1,10 +1,11 @@
 //! A session of the REST interface as the administrator of the demonstration's tenant.
 
+use mqtt_client::HttpRequest;
 use serde_json::{Value, json};
 
 use crate::client::args::ClientTlsOptions;
 use crate::client::target::ConnectTarget;
-use crate::remote::{ApiRequest, send};
+use crate::remote::send;
 use crate::secret::Secret;
 
 pub const USER: &str = "tenant@thingsboard.org";
@@ -37,18 +38,18 @@ impl DemoSession {
     }
 
     fn call(&self, method: &str, path: &str, body: Option<String>) -> Result<Value, String> {
-        let request = ApiRequest {
+        let request = HttpRequest {
             method,
-            path,
-            token: self.token.as_ref(),
-            body: body.as_deref().map(str::as_bytes),
+            accept: "application/json",
+            token: self.token.as_ref().map(Secret::expose),
+            body: body.as_deref(),
         };
         // The server is on this machine: whose certificate it shows does not matter.
         let tls = ClientTlsOptions {
             is_insecure: true,
             ..ClientTlsOptions::default()
         };
-        let answer = send(&self.target, &tls, &request).map_err(|failure| failure.to_string())?;
+        let answer = send(&self.target, &tls, path, &request).map_err(|failure| failure.to_string())?;
         match answer.status {
             200..300 => Ok(serde_json::from_slice(&answer.body).unwrap_or(Value::Null)),
             status => Err(format!(

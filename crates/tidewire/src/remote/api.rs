@@ -4,13 +4,13 @@ use std::fmt::{self, Write};
 use std::process::ExitCode;
 
 use clap::ArgMatches;
+use mqtt_client::{HttpRequest, WebSocketContent};
 use serde_json::{Value, json};
 
 use super::address::{ApiAddress, ApiLogin};
-use super::http::{ApiRequest, ApiResponse, send};
+use super::http::send;
 use crate::client::failure::ClientFailure;
 use crate::client::transport::ClientTransport;
-use crate::client::websocket::WebSocketProtocol;
 use crate::config::ConfigSources;
 use crate::output::{EXIT_FAILURE, EXIT_USAGE, print_error};
 use crate::secret::Secret;
@@ -59,7 +59,8 @@ impl ApiClient {
         let ApiAddress { target, tls, .. } = &self.address;
         let open = || {
             let mut transport = ClientTransport::open(target, None, tls)?;
-            transport.upgrade(target, path, &WebSocketProtocol::Api(&self.token))?;
+            let token = self.token.expose();
+            transport.upgrade(target, path, WebSocketContent::Text { token })?;
             transport.clear_timeouts(target)?;
             Ok(transport)
         };
@@ -94,18 +95,18 @@ fn call(
     body: Option<&Value>,
     token: Option<&Secret>,
 ) -> Result<Value, ApiError> {
-    let body = body.map(|body| body.to_string().into_bytes());
-    let request = ApiRequest {
+    let body = body.map(Value::to_string);
+    let request = HttpRequest {
         method,
-        path,
-        token,
+        accept: "application/json",
+        token: token.map(Secret::expose),
         body: body.as_deref(),
     };
-    let ApiResponse { status, body } = send(&address.target, &address.tls, &request).map_err(ApiError::Unreachable)?;
-    let value = serde_json::from_slice(&body).unwrap_or(Value::Null);
-    match status {
+    let answer = send(&address.target, &address.tls, path, &request).map_err(ApiError::Unreachable)?;
+    let value = serde_json::from_slice(&answer.body).unwrap_or(Value::Null);
+    match answer.status {
         200..=299 => Ok(value),
-        _ => Err(ApiError::Refused { status, problem: value }),
+        status => Err(ApiError::Refused { status, problem: value }),
     }
 }
 

@@ -8,4 +8,4 @@ mod http;
 
 pub use address::args;
 pub use api::{ApiClient, ApiError, path_part};
-pub use http::{ApiRequest, send};
+pub use http::send;
