@@ -1,15 +1,14 @@
 //! Establishes an MQTT connection, up to CONNACK.
 
-use std::time::Duration;
+use std::time::Instant;
 
-use mqtt::{
-    ConnAck, Connect, Decoded, Packet, Properties, Property, PropertyWriter, ProtocolVersion, QoS, ReasonCode, decode,
-};
+use mqtt::{ConnAck, Connect, Decoded, Properties, Property, PropertyWriter, ProtocolVersion, ReasonCode, decode};
+use mqtt_client::SessionEvent;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
 use super::config::MqttConnectorConfig;
-use super::outgoing::{BrokerLimits, LoopMark};
+use super::outgoing::{BrokerLimits, ConnectorSession, LoopMark};
 use crate::stream::{ConnectorStream, DialOptions};
 
 /// A connection that the broker has accepted.
@@ -19,7 +18,6 @@ pub(super) struct Connected {
     pub input: Vec<u8>,
     pub is_session_present: bool,
     pub limits: BrokerLimits,
-    pub keep_alive: Duration,
 }
 
 /// Why connecting failed.
@@ -38,11 +36,13 @@ pub(super) struct BridgeMark<'a> {
     pub mark: &'a LoopMark,
 }
 
-/// Connects and performs the CONNECT handshake.
+/// Connects and performs the CONNECT handshake. `started` is the origin of the session's times.
 pub(super) async fn connect_mqtt(
     config: &MqttConnectorConfig,
     dialing: &DialOptions,
     bridge_mark: BridgeMark<'_>,
+    session: &mut ConnectorSession,
+    started: Instant,
 ) -> Result<Connected, NotConnected> {
     let limit = dialing.limit;
     let failed = |reason| NotConnected {
@@ -53,7 +53,7 @@ pub(super) async fn connect_mqtt(
         .address()
         .ok_or_else(|| failed("server: expected host:port".to_owned()))?;
     let stream = dialing.connect(host, port).await.map_err(failed)?;
-    let connected = timeout(limit, handshake(config, stream, bridge_mark)).await;
+    let connected = timeout(limit, handshake(config, stream, bridge_mark, session, started)).await;
     connected.unwrap_or_else(|_| {
         let reason = format!(
             "{} accepted the connection, but sent no CONNACK within {} ms",
@@ -68,50 +68,57 @@ async fn handshake(
     config: &MqttConnectorConfig,
     mut stream: ConnectorStream,
     bridge_mark: BridgeMark<'_>,
+    session: &mut ConnectorSession,
+    started: Instant,
 ) -> Result<Connected, NotConnected> {
     let server = &config.server;
     let lost = |error: std::io::Error| NotConnected {
         reason: format!("{server} closed the connection before CONNACK: {error}"),
         may_reject_bridge_flag: bridge_mark.is_bridge,
     };
+    let version = session.version();
+    let invalid = |text: String| NotConnected {
+        reason: format!("{server} does not speak MQTT {version}: {text}"),
+        may_reject_bridge_flag: false,
+    };
     let mut out = Vec::new();
-    put_connect(config, bridge_mark.is_bridge, &mut out);
+    let now_ns = started.elapsed().as_nanos() as u64;
+    put_connect(config, bridge_mark.is_bridge, session, now_ns, &mut out);
     stream.write_all(&out).await.map_err(lost)?;
     stream.flush().await.map_err(lost)?;
-    let version = ProtocolVersion::from(config.version);
     let mut input = Vec::with_capacity(4096);
     loop {
         if stream.read_buf(&mut input).await.map_err(lost)? == 0 {
             return Err(lost(std::io::ErrorKind::UnexpectedEof.into()));
         }
-        let invalid = |text: String| NotConnected {
-            reason: format!("{server} does not speak MQTT {version}: {text}"),
-            may_reject_bridge_flag: false,
-        };
-        let (connected, size) = match decode(&input, version, config.packet_bytes_max as usize) {
+        let (event, size) = match decode(&input, version, config.packet_bytes_max as usize) {
             Ok(Decoded::Incomplete { .. }) => continue,
-            Ok(Decoded::Complete {
-                packet: Packet::ConnAck(connack),
-                size,
-            }) => (accepted(config, &connack, bridge_mark)?, size),
-            Ok(Decoded::Complete { packet, .. }) => {
-                return Err(invalid(format!("expected CONNACK, received {}", packet.packet_type())));
-            }
+            Ok(Decoded::Complete { packet, size }) => (session.handle(packet, &mut out), size),
             Err(error) => return Err(invalid(error.to_string())),
         };
-        let (is_session_present, limits, keep_alive) = connected;
+        let is_session_present = match event {
+            Ok(SessionEvent::Accepted(connack)) => connack.session_present,
+            Ok(SessionEvent::Rejected(connack)) => return Err(rejected(server, &connack, bridge_mark)),
+            Ok(_) => continue,
+            Err(violation) => return Err(invalid(violation.to_string())),
+        };
         input.drain(..size);
         return Ok(Connected {
             stream,
             input,
             is_session_present,
-            limits,
-            keep_alive,
+            limits: limits(config, session, bridge_mark),
         });
     }
 }
 
-fn put_connect(config: &MqttConnectorConfig, is_bridge: bool, out: &mut Vec<u8>) {
+fn put_connect(
+    config: &MqttConnectorConfig,
+    is_bridge: bool,
+    session: &mut ConnectorSession,
+    now_ns: u64,
+    out: &mut Vec<u8>,
+) {
     let version = ProtocolVersion::from(config.version);
     let mut properties = Vec::new();
     let mut writer = PropertyWriter::new(&mut properties);
@@ -135,43 +142,29 @@ fn put_connect(config: &MqttConnectorConfig, is_bridge: bool, out: &mut Vec<u8>)
         user_name: config.user.as_deref(),
         password: config.password.as_ref().map(|password| password.expose().as_bytes()),
     };
-    Packet::Connect(connect).encode(version, out);
+    session.connect(connect, now_ns, out);
 }
 
-fn accepted(
-    config: &MqttConnectorConfig,
-    connack: &ConnAck<'_>,
-    bridge_mark: BridgeMark<'_>,
-) -> Result<(bool, BrokerLimits, Duration), NotConnected> {
-    if connack.reason != ReasonCode::Success {
-        let detail = connack.properties.reason_string().map(|text| format!(": {text}"));
-        return Err(NotConnected {
-            reason: format!(
-                "{} refused the connection: {}{}",
-                config.server,
-                connack.reason.name(),
-                detail.unwrap_or_default()
-            ),
-            may_reject_bridge_flag: bridge_mark.is_bridge && connack.reason == ReasonCode::UnsupportedProtocolVersion,
-        });
+fn rejected(server: &str, connack: &ConnAck<'_>, bridge_mark: BridgeMark<'_>) -> NotConnected {
+    let detail = connack.properties.reason_string().map(|text| format!(": {text}"));
+    NotConnected {
+        reason: format!(
+            "{server} refused the connection: {}{}",
+            connack.reason.name(),
+            detail.unwrap_or_default()
+        ),
+        may_reject_bridge_flag: bridge_mark.is_bridge && connack.reason == ReasonCode::UnsupportedProtocolVersion,
     }
-    let properties = &connack.properties;
-    let version = ProtocolVersion::from(config.version);
-    let limits = BrokerLimits {
-        version,
-        window: config
-            .in_flight_max
-            .min(properties.receive_maximum().unwrap_or(u16::MAX)),
-        maximum_qos: properties
-            .maximum_qos()
-            .and_then(QoS::from_bits)
-            .unwrap_or(QoS::ExactlyOnce),
-        is_retain_available: properties.retain_available().unwrap_or(true),
-        packet_bytes_max: properties
-            .maximum_packet_size()
-            .map_or(268_435_455, |bytes| bytes as usize),
+}
+
+fn limits(config: &MqttConnectorConfig, session: &ConnectorSession, bridge_mark: BridgeMark<'_>) -> BrokerLimits {
+    let server = session.limits();
+    BrokerLimits {
+        version: session.version(),
+        window: config.in_flight_max.min(server.receive_maximum),
+        maximum_qos: server.maximum_qos,
+        is_retain_available: server.is_retain_available,
+        packet_bytes_max: server.packet_bytes_max as usize,
         loop_mark: config.loop_protection.then(|| bridge_mark.mark.clone()),
-    };
-    let keep_alive = properties.server_keep_alive().unwrap_or(config.keep_alive_s);
-    Ok((connack.session_present, limits, Duration::from_secs(keep_alive.into())))
+    }
 }

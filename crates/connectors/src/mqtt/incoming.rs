@@ -8,11 +8,11 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use mqtt::{PacketId, PacketType, Publish, QoS, encode_bare_ack, filter_matches};
+use mqtt::{PacketId, Publish, QoS, filter_matches};
 use tokio::sync::mpsc;
 
 use super::config::{MqttSourceConfig, without_share_prefix};
-use super::outgoing::{LOOP_PROPERTY, LoopMark};
+use super::outgoing::{ConnectorSession, LOOP_PROPERTY, LoopMark};
 use crate::source::{SourceMessage as Message, SourceOrigin};
 
 /// Identifies a message for its receiver; `None` at QoS 0.
@@ -51,8 +51,6 @@ pub(super) struct IncomingState {
     unacknowledged: VecDeque<UnacknowledgedMessage>,
     /// QoS 2 messages of an earlier connection, which the broker will send again.
     from_previous_connection: HashMap<PacketId, UnacknowledgedMessage>,
-    /// QoS 2 messages acknowledged with PUBREC whose PUBREL is missing.
-    unreleased: HashSet<PacketId>,
     ticket: u64,
 }
 
@@ -70,7 +68,6 @@ impl IncomingState {
         if !is_session_present {
             self.unacknowledged.clear();
             self.from_previous_connection.clear();
-            self.unreleased.clear();
             return;
         }
         for entry in self
@@ -86,21 +83,17 @@ impl IncomingState {
         self.unacknowledged.len()
     }
 
-    pub fn publish(&mut self, publish: &Publish<'_>, dispatch: &Dispatch<'_>, out: &mut Vec<u8>) -> Result<(), String> {
+    /// Handles a message that the session has not seen before. `acknowledge` is called afterwards.
+    pub fn publish(&mut self, publish: &Publish<'_>, dispatch: &Dispatch<'_>) -> Result<(), String> {
         let Some(id) = publish.packet_id else {
             dispatch.deliver(publish, None)?;
             return Ok(());
         };
-        if publish.qos == QoS::ExactlyOnce {
-            if self.unreleased.contains(&id) {
-                encode_bare_ack(PacketType::PubRec, id, out);
-                return Ok(());
-            }
-            if let Some(entry) = self.from_previous_connection.remove(&id) {
-                self.unacknowledged.push_back(entry);
-                self.acknowledge(out);
-                return Ok(());
-            }
+        if publish.qos == QoS::ExactlyOnce
+            && let Some(entry) = self.from_previous_connection.remove(&id)
+        {
+            self.unacknowledged.push_back(entry);
+            return Ok(());
         }
         self.ticket += 1;
         let is_delivered = dispatch.deliver(publish, Some(self.ticket))?;
@@ -110,18 +103,12 @@ impl IncomingState {
             ticket: self.ticket,
             is_accepted: !is_delivered,
         });
-        self.acknowledge(out);
         Ok(())
-    }
-
-    pub fn released(&mut self, id: PacketId, out: &mut Vec<u8>) {
-        self.unreleased.remove(&id);
-        encode_bare_ack(PacketType::PubComp, id, out);
     }
 
     /// Marks messages as accepted by a receiver. Tickets of earlier connections are ignored unless their message is
     /// carried over.
-    pub fn accepted(&mut self, tickets: &[u64], out: &mut Vec<u8>) {
+    pub fn accepted(&mut self, tickets: &[u64]) {
         let tickets: HashSet<u64> = tickets.iter().copied().collect();
         for entry in self
             .unacknowledged
@@ -130,17 +117,12 @@ impl IncomingState {
         {
             entry.is_accepted |= tickets.contains(&entry.ticket);
         }
-        self.acknowledge(out);
     }
 
-    fn acknowledge(&mut self, out: &mut Vec<u8>) {
+    /// Acknowledges accepted messages up to the first one that is not accepted.
+    pub fn acknowledge(&mut self, session: &mut ConnectorSession, out: &mut Vec<u8>) {
         while let Some(entry) = self.unacknowledged.pop_front_if(|entry| entry.is_accepted) {
-            if entry.qos == QoS::ExactlyOnce {
-                self.unreleased.insert(entry.id);
-                encode_bare_ack(PacketType::PubRec, entry.id, out);
-            } else {
-                encode_bare_ack(PacketType::PubAck, entry.id, out);
-            }
+            session.acknowledge(entry.qos, Some(entry.id), out);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Outgoing messages of a connection: batches of the actions, and the window of unacknowledged messages. No I/O. Time
 //! is passed in, except for the remaining message expiry interval.
 //!
-//! Packet identifiers are `1..=window`. A broker with a stored session may still hold QoS 2 identifiers of an earlier
+//! Packet identifiers of messages are `1..=in_flight_max` of the configuration. A broker with a stored session may still hold QoS 2 identifiers of an earlier
 //! connection. It would take a new message with such an identifier for a repetition and drop it. Therefore all
 //! identifiers are released with PUBREL before the first QoS 2 message of a stored session.
 //!
@@ -18,6 +18,7 @@ use mqtt::{
     Ack, PacketId, PacketType, Properties, Property, PropertyWriter, ProtocolVersion, Publish, PublishExtras, QoS,
     ReasonCode, encode_bare_ack, encode_publish, publish_size,
 };
+use mqtt_client::{ClientSession, InFlight, SessionEvent};
 use tokio::sync::oneshot;
 
 use super::properties::{self, FieldRole};
@@ -129,14 +130,17 @@ struct UnfinishedBatch {
     left: usize,
 }
 
+/// A message in flight.
 #[derive(Clone, Copy)]
-struct InFlightMessage {
+pub(super) struct SentRecord {
     batch: u64,
     index: usize,
-    qos: QoS,
-    is_received: bool,
+    /// Time of the last packet that the broker has to answer.
     since: Instant,
 }
+
+/// The session of a connector with its broker.
+pub(super) type ConnectorSession = ClientSession<SentRecord>;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Release {
@@ -156,8 +160,8 @@ pub(super) struct OutgoingState {
     /// Batches with unsent records, in order.
     order: VecDeque<u64>,
     number: u64,
-    flights: Vec<Option<InFlightMessage>>,
-    free: VecDeque<u16>,
+    /// Packet identifiers of messages, from 1.
+    message_ids: u16,
     /// Current limit of in-flight messages.
     in_flight_max: usize,
     release: Release,
@@ -170,15 +174,18 @@ pub(super) struct OutgoingState {
 impl OutgoingState {
     /// Creates the state of a connection. `in_flight_max` is the result of [`OutgoingState::connection_lost`] for the
     /// previous one.
-    pub fn new(limits: BrokerLimits, is_session_present: bool, in_flight_max: usize) -> OutgoingState {
-        let window = limits.window;
+    pub fn new(
+        limits: BrokerLimits,
+        message_ids: u16,
+        is_session_present: bool,
+        in_flight_max: usize,
+    ) -> OutgoingState {
         OutgoingState {
             limits,
             batches: HashMap::new(),
             order: VecDeque::new(),
             number: 0,
-            flights: vec![None; usize::from(window) + 1],
-            free: (1..=window).collect(),
+            message_ids,
             in_flight_max,
             release: if is_session_present {
                 Release::Needed
@@ -209,7 +216,7 @@ impl OutgoingState {
     }
 
     /// Encodes messages up to the limits of window and output.
-    pub fn fill(&mut self, out: &mut OutputBuffer, now: Instant) {
+    pub fn fill(&mut self, session: &mut ConnectorSession, out: &mut OutputBuffer, now: Instant) {
         while out.bytes.len() < OUTPUT_BYTES_MAX
             && let Some(&number) = self.order.front()
         {
@@ -223,7 +230,7 @@ impl OutgoingState {
                 self.finish_if_done(number);
                 continue;
             }
-            match self.send(number, index, out, now) {
+            match self.send(number, index, session, out, now) {
                 Ok(true) => {}
                 Ok(false) => break,
                 Err(reason) => self.done(number, index, Err(DeliveryFailure::Refused(reason))),
@@ -235,7 +242,14 @@ impl OutgoingState {
     }
 
     /// Encodes a message. Returns false if a limit is reached, and an error if the record can never be sent.
-    fn send(&mut self, number: u64, index: usize, out: &mut OutputBuffer, now: Instant) -> Result<bool, String> {
+    fn send(
+        &mut self,
+        number: u64,
+        index: usize,
+        session: &mut ConnectorSession,
+        out: &mut OutputBuffer,
+        now: Instant,
+    ) -> Result<bool, String> {
         let Some(pending) = self.batches.get(&number) else {
             return Ok(true);
         };
@@ -278,40 +292,33 @@ impl OutgoingState {
             return Ok(true);
         }
         if qos == QoS::ExactlyOnce && self.release != Release::Done {
-            self.start_release(out, now);
+            self.start_release(session, out, now);
             return Ok(false);
         }
-        if self.in_flight() >= self.in_flight_max {
+        let in_flight = session.in_flight_mut();
+        let window = self.in_flight_max.min(self.limits.window.into());
+        if in_flight.len() >= window || !in_flight.has_room() {
             return Ok(false);
         }
-        let Some(id) = self.free.pop_front() else {
-            return Ok(false);
-        };
-        publish.packet_id = PacketId::new(id);
-        encode_publish(&publish, PublishExtras::default(), self.limits.version, &mut out.bytes);
-        self.flights[usize::from(id)] = Some(InFlightMessage {
+        let sent = SentRecord {
             batch: number,
             index,
-            qos,
-            is_received: false,
             since: now,
-        });
+        };
+        publish.packet_id = Some(in_flight.push(qos, sent));
+        encode_publish(&publish, PublishExtras::default(), self.limits.version, &mut out.bytes);
         Ok(true)
     }
 
-    fn in_flight(&self) -> usize {
-        self.flights.len() - 1 - self.free.len()
-    }
-
-    fn start_release(&mut self, out: &mut OutputBuffer, now: Instant) {
+    fn start_release(&mut self, session: &ConnectorSession, out: &mut OutputBuffer, now: Instant) {
         // Identifiers in flight belong to QoS 1 messages of this connection. Waiting for them avoids tracking which
         // ones to release.
-        if self.release == Release::Needed && self.in_flight() == 0 {
-            for id in (1..=self.limits.window).filter_map(PacketId::new) {
+        if self.release == Release::Needed && session.in_flight_count() == 0 {
+            for id in (1..=self.message_ids).filter_map(PacketId::new) {
                 encode_bare_ack(PacketType::PubRel, id, &mut out.bytes);
             }
             self.release = Release::Waiting {
-                left: self.limits.window,
+                left: self.message_ids,
                 since: now,
             };
         }
@@ -327,57 +334,41 @@ impl OutgoingState {
         }
     }
 
-    /// Handles PUBACK, PUBREC or PUBCOMP. An error means a protocol violation of the broker.
+    /// Handles an event about a sent message. An error means a protocol violation of the broker.
     pub fn acknowledged(
         &mut self,
-        kind: PacketType,
-        ack: &Ack<'_>,
-        out: &mut OutputBuffer,
+        event: SessionEvent<'_, SentRecord>,
+        session: &mut ConnectorSession,
         now: Instant,
     ) -> Result<(), String> {
-        let id = ack.packet_id.get();
-        if let Release::Waiting { left, since } = self.release
-            && kind == PacketType::PubComp
-        {
-            self.release = match left {
-                1 => Release::Done,
-                left => Release::Waiting { left: left - 1, since },
-            };
-            return Ok(());
+        match event {
+            SessionEvent::Received(id) => {
+                if let Some(sent) = session.in_flight_mut().get_mut(id) {
+                    sent.since = now;
+                }
+            }
+            SessionEvent::Finished(sent, kind, ack) => {
+                self.in_flight_max = self.in_flight_max.saturating_add(1);
+                // The broker has owned the message since PUBREC; the reason code of PUBCOMP changes nothing.
+                let result = match kind {
+                    PacketType::PubComp => Ok(()),
+                    _ => result_of(&ack),
+                };
+                self.done(sent.batch, sent.index, result);
+            }
+            SessionEvent::UnknownAck(kind, id) => match self.release {
+                Release::Waiting { left: 1, .. } if kind == PacketType::PubComp => self.release = Release::Done,
+                Release::Waiting { left, since } if kind == PacketType::PubComp => {
+                    self.release = Release::Waiting { left: left - 1, since };
+                }
+                _ => {
+                    return Err(format!(
+                        "the broker sent {kind} for packet {id}, which is not in flight with that QoS"
+                    ));
+                }
+            },
+            _ => {}
         }
-        let Some(Some(flight)) = self.flights.get(usize::from(id)).copied() else {
-            return Err(format!(
-                "the broker sent {kind} for packet {id}, which is not in flight"
-            ));
-        };
-        let is_expected = match kind {
-            PacketType::PubAck => flight.qos == QoS::AtLeastOnce,
-            PacketType::PubRec => flight.qos == QoS::ExactlyOnce,
-            _ => flight.is_received,
-        };
-        if !is_expected {
-            return Err(format!(
-                "the broker sent {kind} for packet {id}, which does not fit its QoS"
-            ));
-        }
-        if kind == PacketType::PubRec && !ack.reason.is_error() {
-            self.flights[usize::from(id)] = Some(InFlightMessage {
-                is_received: true,
-                since: now,
-                ..flight
-            });
-            encode_bare_ack(PacketType::PubRel, ack.packet_id, &mut out.bytes);
-            return Ok(());
-        }
-        self.flights[usize::from(id)] = None;
-        self.free.push_back(id);
-        self.in_flight_max = self.in_flight_max.saturating_add(1);
-        // The broker has owned the message since PUBREC; the reason code of PUBCOMP changes nothing.
-        let result = match kind {
-            PacketType::PubComp => Ok(()),
-            _ => result_of(ack),
-        };
-        self.done(flight.batch, flight.index, result);
         Ok(())
     }
 
@@ -399,29 +390,30 @@ impl OutgoingState {
     }
 
     /// Returns when the oldest unanswered packet was sent.
-    pub fn oldest(&self) -> Option<Instant> {
-        let flights = self.flights.iter().flatten().map(|flight| flight.since);
+    pub fn oldest(&self, session: &ConnectorSession) -> Option<Instant> {
+        let sent = session.in_flight().into_iter().flat_map(InFlight::iter);
         let release = match self.release {
             Release::Waiting { since, .. } => Some(since),
             _ => None,
         };
-        flights.chain(release).min()
+        sent.map(|sent| sent.message.since).chain(release).min()
     }
 
     /// Ends the connection. Unacknowledged messages fail and are sent again later. Returns the initial limit of
     /// in-flight messages for the next connection.
-    pub fn connection_lost(mut self, reason: &str) -> usize {
-        let in_flight_max = match self.in_flight() {
+    pub fn connection_lost(mut self, session: &ConnectorSession, reason: &str) -> usize {
+        let in_flight_max = match session.in_flight_count() {
             0 => self.in_flight_max,
             count => (count / 4).max(1),
         };
-        let mut flights = self.flights.iter().flatten().filter(|flight| !flight.is_received);
+        let mut sent = session.in_flight().into_iter().flat_map(InFlight::iter);
+        let alone = sent.find(|sent| !sent.is_received);
         if self.in_flight_max == 1
-            && let Some(alone) = flights.next()
-            && let Some(pending) = self.batches.get_mut(&alone.batch)
+            && let Some(alone) = alone
+            && let Some(pending) = self.batches.get_mut(&alone.message.batch)
         {
             let reason = format!("the connection was lost with only this message in flight: {reason}");
-            pending.results[alone.index] = Some(Err(DeliveryFailure::Temporary(reason)));
+            pending.results[alone.message.index] = Some(Err(DeliveryFailure::Temporary(reason)));
         }
         for pending in self.batches.into_values() {
             pending.answer(reason);

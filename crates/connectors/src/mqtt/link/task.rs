@@ -5,17 +5,18 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use mqtt::{
-    Decoded, Disconnect, Packet, PacketId, PacketType, Properties, QoS, ReasonCode, RetainHandling, Subscribe,
+    Decoded, Disconnect, Packet, PacketId, Properties, ProtocolVersion, QoS, ReasonCode, RetainHandling, Subscribe,
     SubscribeFilter, SubscribeFilters, SubscriptionOptions, Unsubscribe, UnsubscribeFilters, decode,
 };
+use mqtt_client::SessionEvent;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
-use super::super::config::{IN_FLIGHT_MAX, MqttVersion};
+use super::super::config::MqttVersion;
 use super::super::connect::{BridgeMark, Connected, NotConnected, connect_mqtt};
 use super::super::incoming::{Dispatch, IncomingState, Registration};
-use super::super::outgoing::{BrokerLimits, OutgoingState, OutputBuffer};
+use super::super::outgoing::{BrokerLimits, ConnectorSession, OutgoingState, OutputBuffer, SentRecord};
 use super::{LinkCommand, LinkState, MqttConnectorShared};
 use crate::backoff::Backoff;
 use crate::sink::{DeliveryFailure, all};
@@ -35,6 +36,8 @@ pub(super) async fn run(shared: Arc<MqttConnectorShared>, commands: mpsc::Receiv
         is_bridge: config.loop_protection && config.version != MqttVersion::V5,
         shared: Arc::clone(&shared),
         commands,
+        session: ConnectorSession::new(ProtocolVersion::from(config.version), config.in_flight_max),
+        started: Instant::now(),
         incoming: IncomingState::default(),
         subscribed: Vec::new(),
         unconfirmed: Vec::new(),
@@ -74,6 +77,9 @@ pub(super) async fn run(shared: Arc<MqttConnectorShared>, commands: mpsc::Receiv
 struct LinkTask {
     shared: Arc<MqttConnectorShared>,
     commands: mpsc::Receiver<LinkCommand>,
+    session: ConnectorSession,
+    /// Origin of the session's times.
+    started: Instant,
     incoming: IncomingState,
     /// Sources whose subscriptions the broker has acknowledged.
     subscribed: Vec<Arc<Registration>>,
@@ -88,12 +94,18 @@ struct LinkTask {
 impl LinkTask {
     /// Connects. Returns `None` if the connection is no longer needed.
     async fn connect(&mut self) -> Result<Option<Connected>, NotConnected> {
-        let shared = Arc::clone(&self.shared);
+        let LinkTask {
+            shared,
+            commands,
+            session,
+            incoming,
+            ..
+        } = self;
         let bridge_mark = BridgeMark {
             is_bridge: self.is_bridge,
             mark: &shared.mark,
         };
-        let connecting = connect_mqtt(&shared.config, &shared.dialing, bridge_mark);
+        let connecting = connect_mqtt(&shared.config, &shared.dialing, bridge_mark, session, self.started);
         let mut connecting = std::pin::pin!(connecting);
         if *shared.state.borrow() == LinkState::Connecting {
             // Before the first failure, commands wait for the connection.
@@ -102,8 +114,8 @@ impl LinkTask {
         loop {
             tokio::select! {
                 connected = &mut connecting => return connected.map(Some),
-                command = self.commands.recv() => match command {
-                    Some(command) => self.fail(command),
+                command = commands.recv() => match command {
+                    Some(command) => fail(shared, incoming, command),
                     None => return Ok(None),
                 },
             }
@@ -129,28 +141,10 @@ impl LinkTask {
             tokio::select! {
                 () = &mut over => return true,
                 command = self.commands.recv() => match command {
-                    Some(command) => self.fail(command),
+                    Some(command) => fail(&self.shared, &mut self.incoming, command),
                     None => return false,
                 },
             }
-        }
-    }
-
-    /// Handles a command without a connection.
-    fn fail(&mut self, command: LinkCommand) {
-        match command {
-            LinkCommand::Publish(batch) => {
-                let reason = match &*self.shared.state.borrow() {
-                    LinkState::Failed(reason) => reason.clone(),
-                    _ => "not connected".to_owned(),
-                };
-                // The pump may no longer wait for the result.
-                let _ = batch
-                    .reply
-                    .send(all(&batch.records, Err(DeliveryFailure::Unreachable(reason))));
-            }
-            LinkCommand::Accepted(tickets) => self.incoming.accepted(&tickets, &mut Vec::new()),
-            LinkCommand::Sources { .. } => {}
         }
     }
 
@@ -158,34 +152,34 @@ impl LinkTask {
     async fn serve(&mut self, connected: Connected) -> Result<(), String> {
         let (reader, writer) = tokio::io::split(connected.stream);
         self.incoming.connected(connected.is_session_present);
+        self.session.drop_in_flight();
         if !connected.is_session_present {
+            self.session.discard();
             self.subscribed.clear();
             self.unconfirmed.clear();
         }
-        let now = Instant::now();
+        let config = &self.shared.config;
         let mut service = ConnectedLink {
             outgoing: OutgoingState::new(
                 connected.limits.clone(),
+                config.in_flight_max,
                 connected.is_session_present,
                 self.inflight_start,
             ),
             limits: connected.limits,
-            keep_alive: connected.keep_alive,
-            answer_limit: Duration::from_millis(self.shared.config.answer_timeout_ms),
+            answer_limit: Duration::from_millis(config.answer_timeout_ms),
             input: connected.input,
             out: OutputBuffer::default(),
             is_flushed: true,
-            last_written: now,
-            pinged: None,
             subscribing: Vec::new(),
-            next_id: IN_FLIGHT_MAX,
             task: self,
         };
         let result = service.run(reader, writer).await;
         if let Err(reason) = &result {
             let pending = service.subscribing.drain(..).map(|(_, source, _)| source);
             service.task.unconfirmed.extend(pending);
-            service.task.inflight_start = service.outgoing.connection_lost(reason);
+            let LinkTask { session, .. } = &mut *service.task;
+            service.task.inflight_start = service.outgoing.connection_lost(session, reason);
         }
         result
     }
@@ -196,18 +190,13 @@ struct ConnectedLink<'a> {
     task: &'a mut LinkTask,
     limits: BrokerLimits,
     outgoing: OutgoingState,
-    keep_alive: Duration,
     answer_limit: Duration,
     input: Vec<u8>,
     out: OutputBuffer,
     /// All written bytes have left the TLS layer.
     is_flushed: bool,
-    last_written: Instant,
-    /// Time of a PINGREQ without PINGRESP.
-    pinged: Option<Instant>,
     /// SUBSCRIBE packets without SUBACK.
     subscribing: Vec<(PacketId, Arc<Registration>, Instant)>,
-    next_id: u16,
 }
 
 impl ConnectedLink<'_> {
@@ -221,7 +210,8 @@ impl ConnectedLink<'_> {
         self.synchronize_sources();
         loop {
             self.decode_all()?;
-            self.outgoing.fill(&mut self.out, Instant::now());
+            self.outgoing
+                .fill(&mut self.task.session, &mut self.out, Instant::now());
             let echoes = std::mem::take(&mut self.outgoing.echoes);
             let counters = &self.task.shared.counters;
             counters.skipped_echo.fetch_add(echoes, Ordering::Relaxed);
@@ -259,7 +249,8 @@ impl ConnectedLink<'_> {
             self.outgoing.written(&self.out);
         } else {
             self.out.take(count);
-            self.last_written = Instant::now();
+            let now_ns = self.now_ns();
+            self.task.session.keep_alive.record_sent(now_ns);
         }
     }
 
@@ -271,7 +262,8 @@ impl ConnectedLink<'_> {
             match decode(&input[at..], self.limits.version, limit) {
                 Ok(Decoded::Incomplete { .. }) => break,
                 Ok(Decoded::Complete { packet, size }) => {
-                    self.packet(&packet)?;
+                    let event = self.task.session.handle(packet, &mut self.out.bytes);
+                    self.event(event.map_err(|violation| violation.to_string())?)?;
                     at += size;
                 }
                 Err(error) => return Err(format!("received an invalid MQTT packet: {error}")),
@@ -282,46 +274,47 @@ impl ConnectedLink<'_> {
         Ok(())
     }
 
-    fn packet(&mut self, packet: &Packet<'_>) -> Result<(), String> {
-        let now = Instant::now();
-        match packet {
-            Packet::Publish(publish) => {
-                let sources = self.task.shared.sources();
+    fn event(&mut self, event: SessionEvent<'_, SentRecord>) -> Result<(), String> {
+        match event {
+            SessionEvent::Message(publish) => {
+                let LinkTask {
+                    shared,
+                    incoming,
+                    session,
+                    ..
+                } = &mut *self.task;
                 let dispatch = Dispatch {
-                    sources: &sources,
-                    counters: &self.task.shared.counters,
+                    sources: &shared.sources(),
+                    counters: &shared.counters,
                     loop_mark: self.limits.loop_mark.as_ref(),
                 };
-                self.task.incoming.publish(publish, &dispatch, &mut self.out.bytes)
-            }
-            Packet::PubAck(ack) => self.outgoing.acknowledged(PacketType::PubAck, ack, &mut self.out, now),
-            Packet::PubRec(ack) => self.outgoing.acknowledged(PacketType::PubRec, ack, &mut self.out, now),
-            Packet::PubComp(ack) => self.outgoing.acknowledged(PacketType::PubComp, ack, &mut self.out, now),
-            Packet::PubRel(ack) => {
-                self.task.incoming.released(ack.packet_id, &mut self.out.bytes);
+                incoming.publish(&publish, &dispatch)?;
+                incoming.acknowledge(session, &mut self.out.bytes);
                 Ok(())
             }
-            Packet::SubAck(suback) => {
+            SessionEvent::Subscribed(suback) => {
                 self.subscribed(suback.packet_id, suback.reasons);
                 Ok(())
             }
-            Packet::UnsubAck(_) => Ok(()),
-            Packet::PingResp => {
-                self.pinged = None;
-                Ok(())
-            }
-            Packet::Disconnect(disconnect) => Err(disconnected(disconnect)),
-            other => Err(format!(
-                "the broker sent {}, which only a client may send",
-                other.packet_type()
-            )),
+            SessionEvent::Disconnected(disconnect) => Err(disconnected(&disconnect)),
+            event => self
+                .outgoing
+                .acknowledged(event, &mut self.task.session, Instant::now()),
         }
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.task.started.elapsed().as_nanos() as u64
     }
 
     fn command(&mut self, command: LinkCommand) -> Result<(), String> {
         match command {
             LinkCommand::Publish(batch) => self.outgoing.push(batch),
-            LinkCommand::Accepted(tickets) => self.task.incoming.accepted(&tickets, &mut self.out.bytes),
+            LinkCommand::Accepted(tickets) => {
+                let LinkTask { incoming, session, .. } = &mut *self.task;
+                incoming.accepted(&tickets);
+                incoming.acknowledge(session, &mut self.out.bytes);
+            }
             LinkCommand::Sources { has_left_messages } => {
                 self.synchronize_sources();
                 if has_left_messages {
@@ -373,7 +366,7 @@ impl ConnectedLink<'_> {
         });
         let mut bytes = Vec::new();
         let filters = SubscribeFilters::encode(filters.collect::<Vec<_>>(), version, &mut bytes);
-        let Some(packet_id) = self.id() else { return };
+        let packet_id = self.task.session.request_id();
         let subscribe = Subscribe {
             packet_id,
             properties: Properties::EMPTY,
@@ -398,7 +391,7 @@ impl ConnectedLink<'_> {
         if filters.is_empty() {
             return;
         }
-        let Some(packet_id) = self.id() else { return };
+        let packet_id = self.task.session.request_id();
         let mut bytes = Vec::new();
         let unsubscribe = Unsubscribe {
             packet_id,
@@ -406,12 +399,6 @@ impl ConnectedLink<'_> {
             filters: UnsubscribeFilters::encode(filters, &mut bytes),
         };
         Packet::Unsubscribe(unsubscribe).encode(self.limits.version, &mut self.out.bytes);
-    }
-
-    /// Returns the next packet identifier above those of messages.
-    fn id(&mut self) -> Option<PacketId> {
-        self.next_id = self.next_id.checked_add(1).unwrap_or(IN_FLIGHT_MAX + 1);
-        PacketId::new(self.next_id)
     }
 
     fn subscribed(&mut self, id: PacketId, reasons: &[u8]) {
@@ -440,7 +427,9 @@ impl ConnectedLink<'_> {
         // While a slow receiver stops reading, responses may be unread instead of late.
         if self.may_read() {
             let subscribing = self.subscribing.iter().map(|(_, _, since)| *since).min();
-            let oldest = [self.outgoing.oldest(), self.pinged, subscribing]
+            let ping_sent_ns = self.task.session.keep_alive.ping_sent_ns();
+            let pinged = ping_sent_ns.map(|sent_ns| self.task.started + Duration::from_nanos(sent_ns));
+            let oldest = [self.outgoing.oldest(&self.task.session), pinged, subscribing]
                 .into_iter()
                 .flatten()
                 .min();
@@ -450,20 +439,16 @@ impl ConnectedLink<'_> {
                 ));
             }
         }
-        let is_silent = now.saturating_duration_since(self.last_written) + TICK >= self.keep_alive;
-        if !self.keep_alive.is_zero() && is_silent && self.pinged.is_none() {
-            Packet::PingReq.encode(self.limits.version, &mut self.out.bytes);
-            self.pinged = Some(now);
+        let now_ns = self.now_ns();
+        let session = &mut self.task.session;
+        if session.keep_alive.ping_due_ns().is_some_and(|due_ns| now_ns >= due_ns) {
+            session.ping(now_ns, &mut self.out.bytes);
         }
         Ok(())
     }
 
     async fn disconnect(&mut self, mut writer: WriteHalf<ConnectorStream>) -> Result<(), String> {
-        let disconnect = Disconnect {
-            reason: ReasonCode::Success,
-            properties: Properties::EMPTY,
-        };
-        Packet::Disconnect(disconnect).encode(self.limits.version, &mut self.out.bytes);
+        self.task.session.disconnect(Properties::EMPTY, &mut self.out.bytes);
         let sending = async {
             writer.write_all(&self.out.bytes).await?;
             writer.shutdown().await
@@ -471,6 +456,24 @@ impl ConnectedLink<'_> {
         // The broker may already be unreachable.
         let _ = timeout(DISCONNECT_TIMEOUT, sending).await;
         Ok(())
+    }
+}
+
+/// Handles a command without a connection.
+fn fail(shared: &MqttConnectorShared, incoming: &mut IncomingState, command: LinkCommand) {
+    match command {
+        LinkCommand::Publish(batch) => {
+            let reason = match &*shared.state.borrow() {
+                LinkState::Failed(reason) => reason.clone(),
+                _ => "not connected".to_owned(),
+            };
+            // The pump may no longer wait for the result.
+            let _ = batch
+                .reply
+                .send(all(&batch.records, Err(DeliveryFailure::Unreachable(reason))));
+        }
+        LinkCommand::Accepted(tickets) => incoming.accepted(&tickets),
+        LinkCommand::Sources { .. } => {}
     }
 }
 
