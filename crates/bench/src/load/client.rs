@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use mqtt_client::ClientSession;
+
 use super::flow::MessageFlow;
 use super::link::LoadLink;
 use super::others::OtherRuns;
-use super::outbound::{OutboundQueue, UnreleasedIds};
+use super::outbound::{MESSAGE_IDS, PendingPublish, UnacceptedMessages};
 use super::plan::GroupPlan;
 use super::sources::SenderRanges;
 use super::tcp_info::Segments;
@@ -48,12 +50,7 @@ pub struct LoadClient {
     pub out_taken: usize,
     /// When the connection attempt, later the SUBSCRIBE, began.
     pub begun_ns: u64,
-    pub last_out_ns: u64,
-    pub last_in_ns: u64,
-    /// When the last PINGREQ was written; 0 if none was.
-    pub pinged_ns: u64,
-    /// Keep alive in seconds, as the server set it.
-    pub keep_alive_s: u16,
+    pub session: ClientSession<PendingPublish>,
     /// Data segments that are already in the counts.
     pub segments: Segments,
     pub attempts: u8,
@@ -99,7 +96,7 @@ pub struct LoadPublisher {
     pub recount: u32,
     /// Unacknowledged messages that the scenario and the server allow.
     pub window: u32,
-    pub outbound: OutboundQueue,
+    pub unaccepted: UnacceptedMessages,
     /// Deliveries that are no longer expected, and the deliveries at the last check (QoS 0 with a window).
     pub abandoned_deliveries: u64,
     pub delivered_before: u64,
@@ -109,7 +106,6 @@ pub struct LoadSubscriber {
     pub sources: Arc<SenderRanges>,
     pub flows: Box<[MessageFlow]>,
     pub shares: Vec<ShareMember>,
-    pub inbound: UnreleasedIds,
     /// Checks the messages of other runs; present in a job without publishers.
     pub other_runs: Option<Box<OtherRuns>>,
     /// The server refused one of the subscriptions.
@@ -137,10 +133,7 @@ impl LoadClient {
             out: Vec::new(),
             out_taken: 0,
             begun_ns: 0,
-            last_out_ns: 0,
-            last_in_ns: 0,
-            pinged_ns: 0,
-            keep_alive_s: group.group.keep_alive_s,
+            session: ClientSession::new(group.version, MESSAGE_IDS),
             segments: Segments::default(),
             attempts: 0,
             is_awaited: false,
@@ -168,6 +161,16 @@ impl LoadClient {
     /// Whether the client needs nothing more from a connection.
     pub fn has_finished(&self) -> bool {
         matches!(self.state, LoadClientState::Absent | LoadClientState::GivenUp)
+    }
+
+    /// Gives all messages in flight up, because the session is lost or the run ends: their delivery is not guaranteed.
+    pub fn give_up_messages(&mut self) {
+        if let (Some(publisher), Some(in_flight)) = (&mut self.publisher, self.session.in_flight()) {
+            for pending in in_flight.iter() {
+                publisher.unaccepted.push(pending.message.sequence);
+            }
+        }
+        self.session.drop_in_flight();
     }
 
     /// Returns the size of the packets at the start of `out` that are sent completely; the rest counts as not sent.

@@ -4,15 +4,16 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use mio::{Interest, Token};
 use mqtt::{
-    ConnAck, Connect, Disconnect, Packet, Properties, Property, PropertyWriter, ProtocolVersion, QoS, ReasonCode,
-    SubAck, Subscribe, SubscribeFilter, SubscribeFilters, SubscriptionOptions,
+    ConnAck, Connect, Packet, Properties, Property, PropertyWriter, ProtocolVersion, QoS, ReasonCode, SubAck,
+    Subscribe, SubscribeFilter, SubscribeFilters, SubscriptionOptions,
 };
+use mqtt_client::ServerLimits;
 use rustls::HandshakeKind;
 
 use super::client::{ClientSlot, LoadClient, LoadClientState, LoadPublisher, LoadSubscriber};
 use super::context::{LoadContext, TimerKind};
 use super::link::{LinkSecurity, LoadLink};
-use super::outbound::SUBSCRIBE_ID;
+use super::outbound::MESSAGE_IDS;
 use super::pattern::expand;
 use super::plan::GroupPlan;
 use super::publish;
@@ -27,7 +28,6 @@ const LEAVE_NS: u64 = 1_000_000_000;
 const ATTEMPTS_MAX: u8 = 6;
 const RETRY_NS: u64 = 100_000_000;
 const RETRY_MAX_NS: u64 = 2_000_000_000;
-const SECOND_NS: u64 = 1_000_000_000;
 
 /// Queues a client for its turn to connect.
 pub fn enqueue(slot: ClientSlot, client: &mut LoadClient, cx: &mut LoadContext) {
@@ -49,7 +49,6 @@ pub fn connect(slot: ClientSlot, client: &mut LoadClient, cx: &mut LoadContext) 
     client.begun_ns = cx.plan.clock.now_ns();
     client.state = LoadClientState::Connecting;
     (client.segments, client.is_peer_closed) = (Segments::default(), false);
-    (client.last_in_ns, client.pinged_ns) = (client.begun_ns, 0);
     cx.connecting += 1;
     let opened = LoadLink::connect(endpoint.address, from, target.receive_buffer_bytes).and_then(|mut link| {
         let interest = Interest::READABLE | Interest::WRITABLE;
@@ -113,7 +112,8 @@ fn host_of<'a>(endpoints: &'a [super::plan::BrokerEndpoint], link: &LoadLink) ->
 
 fn write_connect(client: &mut LoadClient, cx: &LoadContext) {
     let group = cx.group(client);
-    let out = &mut client.out;
+    let now_ns = cx.plan.clock.now_ns();
+    let (session, out) = (&mut client.session, &mut client.out);
     let mut bytes = Vec::new();
     let properties = match group.version == ProtocolVersion::V5 && group.group.session_expiry_s > 0 {
         true => {
@@ -137,26 +137,24 @@ fn write_connect(client: &mut LoadClient, cx: &LoadContext) {
             user_name,
             password: password.as_deref().map(str::as_bytes),
         };
-        Packet::Connect(connect).encode(group.version, out);
+        session.connect(connect, now_ns, out);
     });
 }
 
-pub fn on_connack(
+/// Returns why the connection ends.
+pub fn on_rejected(client: &mut LoadClient, connack: &ConnAck<'_>) -> String {
+    if is_final(connack.reason) {
+        client.attempts = ATTEMPTS_MAX;
+    }
+    format!("CONNACK: {}", connack.reason.name())
+}
+
+pub fn on_accepted(
     slot: ClientSlot,
     client: &mut LoadClient,
     cx: &mut LoadContext,
     connack: &ConnAck<'_>,
 ) -> Result<(), String> {
-    if client.state != LoadClientState::AwaitsConnAck {
-        return Err("the server sent a second CONNACK".into());
-    }
-    if connack.reason.is_error() {
-        let reason = format!("CONNACK: {}", connack.reason.name());
-        if is_final(connack.reason) {
-            client.attempts = ATTEMPTS_MAX;
-        }
-        return Err(reason);
-    }
     cx.connecting -= 1;
     cx.connected += 1;
     cx.meter.interval.counts.connects += 1;
@@ -168,13 +166,9 @@ pub fn on_connack(
     client.state = LoadClientState::AwaitsSubAck;
     let plan = cx.plan.clone();
     let group = &plan.groups[usize::from(client.group)];
-    client.keep_alive_s = connack
-        .properties
-        .server_keep_alive()
-        .unwrap_or(group.group.keep_alive_s);
     arm_keep_alive(slot, client, cx);
     if let Some(publisher) = &mut client.publisher {
-        permit(publisher, group, connack.properties)?;
+        permit(publisher, group, client.session.limits())?;
     }
     // MQTT 3.1 does not report whether the session is present.
     let has_session = connack.session_present || group.version == ProtocolVersion::V3_1 && group.keeps_session();
@@ -201,7 +195,7 @@ fn is_final(reason: ReasonCode) -> bool {
 }
 
 /// Adopts the limits of the server; fails if they forbid what the scenario publishes.
-fn permit(publisher: &mut LoadPublisher, group: &GroupPlan, properties: Properties<'_>) -> Result<(), String> {
+fn permit(publisher: &mut LoadPublisher, group: &GroupPlan, limits: ServerLimits) -> Result<(), String> {
     let Some(publish) = &group.group.publish else {
         return Ok(());
     };
@@ -211,12 +205,12 @@ fn permit(publisher: &mut LoadPublisher, group: &GroupPlan, properties: Properti
         publish.window
     };
     // [MQTT-3.3.4-9]
-    publisher.window = wanted.min(u32::from(properties.receive_maximum().unwrap_or(u16::MAX)));
+    publisher.window = wanted.min(u32::from(limits.receive_maximum));
     // [MQTT-3.2.2-11], [MQTT-3.2.2-14]
-    if properties.maximum_qos().is_some_and(|maximum| maximum < publish.qos) {
+    if (limits.maximum_qos as u8) < publish.qos {
         return Err(format!("the server does not accept QoS {}", publish.qos));
     }
-    if publish.retain && properties.retain_available() == Some(false) {
+    if publish.retain && !limits.is_retain_available {
         return Err("the server does not support retained messages".into());
     }
     Ok(())
@@ -228,12 +222,8 @@ fn resume(slot: ClientSlot, client: &mut LoadClient, cx: &mut LoadContext, has_s
         publish::send_again(slot, client, cx);
         return;
     }
-    if let Some(publisher) = &mut client.publisher {
-        publisher.outbound.give_up();
-    }
-    if let Some(subscriber) = &mut client.subscriber {
-        subscriber.inbound.clear();
-    }
+    client.give_up_messages();
+    client.session.discard();
 }
 
 fn subscribe(slot: ClientSlot, client: &mut LoadClient, cx: &mut LoadContext) {
@@ -252,7 +242,7 @@ fn subscribe(slot: ClientSlot, client: &mut LoadClient, cx: &mut LoadContext) {
         });
     let filters = SubscribeFilters::encode(each, group.version, &mut bytes);
     let subscribe = Subscribe {
-        packet_id: SUBSCRIBE_ID,
+        packet_id: client.session.request_id(),
         properties: Properties::EMPTY,
         filters,
     };
@@ -267,7 +257,7 @@ pub fn on_suback(
     cx: &mut LoadContext,
     suback: &SubAck<'_>,
 ) -> Result<(), String> {
-    if client.state != LoadClientState::AwaitsSubAck || suback.packet_id != SUBSCRIBE_ID {
+    if client.state != LoadClientState::AwaitsSubAck || suback.packet_id.get() <= MESSAGE_IDS {
         return Err("the server sent an unexpected SUBACK".into());
     }
     cx.meter
@@ -321,12 +311,7 @@ pub fn leave(slot: ClientSlot, client: &mut LoadClient, cx: &mut LoadContext, is
         return after_disconnect(slot, client, cx);
     }
     client.state = LoadClientState::Disconnecting;
-    let version = cx.group(client).version;
-    let disconnect = Disconnect {
-        reason: ReasonCode::Success,
-        properties: Properties::EMPTY,
-    };
-    Packet::Disconnect(disconnect).encode(version, &mut client.out);
+    client.session.disconnect(Properties::EMPTY, &mut client.out);
     let deadline_ns = cx.plan.clock.now_ns() + LEAVE_NS;
     cx.timers
         .add_for_client(deadline_ns, TimerKind::LeaveDeadline, slot, client);
@@ -413,9 +398,7 @@ fn after_disconnect(slot: ClientSlot, client: &mut LoadClient, cx: &mut LoadCont
 fn give_up(client: &mut LoadClient, cx: &mut LoadContext) {
     client.state = LoadClientState::GivenUp;
     cx.settle(client);
-    if let Some(publisher) = &mut client.publisher {
-        publisher.outbound.give_up();
-    }
+    client.give_up_messages();
 }
 
 fn retry(slot: ClientSlot, client: &mut LoadClient, cx: &mut LoadContext) {
@@ -430,34 +413,37 @@ fn retry(slot: ClientSlot, client: &mut LoadClient, cx: &mut LoadContext) {
 }
 
 fn arm_keep_alive(slot: ClientSlot, client: &LoadClient, cx: &mut LoadContext) {
+    let keep_alive = client.session.keep_alive;
+    let interval_ns = keep_alive.interval_ns();
     // A client that comes and goes disconnects earlier; timers for it would only accumulate.
     let comes_and_goes = cx
         .group(client)
         .group
         .cycle
         .as_ref()
-        .is_some_and(|cycle| cycle.stay_s < f64::from(client.keep_alive_s) / 2.0);
-    if client.keep_alive_s > 0 && !comes_and_goes {
-        let pause_ns = u64::from(client.keep_alive_s) * SECOND_NS * 3 / 4;
-        let at_ns = (client.last_out_ns + pause_ns).max(cx.now_ns + pause_ns / 3);
+        .is_some_and(|cycle| cycle.stay_s * 1e9 < interval_ns as f64 / 2.0);
+    if interval_ns > 0 && !comes_and_goes {
+        let at_ns = keep_alive.ping_due_ns().or(keep_alive.response_due_ns());
+        let at_ns = at_ns.unwrap_or(0).max(cx.now_ns + interval_ns / 4);
         cx.timers.add_for_client(at_ns, TimerKind::KeepAlive, slot, client);
     }
 }
 
 /// Sends PINGREQ if nothing was sent for a while [MQTT-3.1.2-20]; a server that does not answer it counts as lost.
 pub fn keep_alive(slot: ClientSlot, client: &mut LoadClient, cx: &mut LoadContext) {
-    if client.state != LoadClientState::Ready || client.keep_alive_s == 0 {
+    if client.state != LoadClientState::Ready || client.session.keep_alive.interval_ns() == 0 {
         return;
     }
-    let period_ns = u64::from(client.keep_alive_s) * SECOND_NS;
-    let is_stalled = cx.groups[usize::from(client.group)].is_stalled;
-    let is_unanswered = client.pinged_ns > client.last_in_ns && cx.now_ns > client.pinged_ns + period_ns;
-    if is_unanswered && !is_stalled {
+    if cx.groups[usize::from(client.group)].is_stalled {
+        // The client does not read the answers.
+        client.session.keep_alive.record_response();
+    }
+    let is_due = |due_ns: Option<u64>| due_ns.is_some_and(|due_ns| cx.now_ns >= due_ns);
+    if is_due(client.session.keep_alive.response_due_ns()) {
         return handle_disconnect(slot, client, cx, "the server does not answer PINGREQ");
     }
-    if cx.now_ns >= client.last_out_ns + period_ns * 3 / 4 && client.pending_out() == 0 {
-        Packet::PingReq.encode(cx.group(client).version, &mut client.out);
-        client.pinged_ns = cx.now_ns;
+    if is_due(client.session.keep_alive.ping_due_ns()) && client.pending_out() == 0 {
+        client.session.ping(cx.now_ns, &mut client.out);
         cx.mark_dirty(slot, client);
     }
     arm_keep_alive(slot, client, cx);
@@ -476,7 +462,7 @@ pub fn create_parts(client: &mut LoadClient, cx: &LoadContext, subscriber: Optio
             due: 0,
             recount: 0,
             window: 1,
-            outbound: Default::default(),
+            unaccepted: Default::default(),
             abandoned_deliveries: 0,
             delivered_before: 0,
         }));

@@ -3,10 +3,11 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use mqtt::{PacketType, Properties, Publish, PublishExtras, QoS, encode_bare_ack, encode_publish};
+use mqtt_client::{ClientSession, InFlight};
 
 use super::client::{ClientSlot, LoadClient, LoadClientState, LoadPublisher};
 use super::context::{LoadContext, SendPermission};
-use super::outbound::PublishStage;
+use super::outbound::PendingPublish;
 use super::payload::PayloadValues;
 use super::plan::{GroupPlan, Publishing};
 use super::truth::VerificationHeader;
@@ -31,7 +32,7 @@ pub fn pump(slot: ClientSlot, client: &mut LoadClient, cx: &mut LoadContext) {
         let Some(publisher) = client.publisher.as_deref_mut() else {
             break;
         };
-        if !can_send(publisher, cx, publishing, publish) {
+        if !can_send(publisher, &client.session, cx, publishing, publish) {
             break;
         }
         let sequence = publisher.sent;
@@ -44,7 +45,10 @@ pub fn pump(slot: ClientSlot, client: &mut LoadClient, cx: &mut LoadContext) {
             Some(rest) => publisher.recount = rest,
             None => cx.meter.interval.counts.published += 1,
         }
-        let id = (publishing.qos != QoS::AtMostOnce).then(|| publisher.outbound.push(sequence, due_ns));
+        let id = (publishing.qos != QoS::AtMostOnce).then(|| {
+            let pending = PendingPublish { sequence, due_ns };
+            client.session.in_flight_mut().push(publishing.qos, pending)
+        });
         let message = OutgoingMessage {
             sequence,
             due_ns,
@@ -60,6 +64,7 @@ pub fn pump(slot: ClientSlot, client: &mut LoadClient, cx: &mut LoadContext) {
 
 fn can_send(
     publisher: &LoadPublisher,
+    session: &ClientSession<PendingPublish>,
     cx: &LoadContext,
     publishing: &Publishing,
     publish: &scenario::PublishSpec,
@@ -76,7 +81,9 @@ fn can_send(
     match publishing.qos {
         QoS::AtMostOnce if publishing.counts_deliveries => is_window_open(publisher, cx, publish.window),
         QoS::AtMostOnce => true,
-        _ => publisher.outbound.unacknowledged() < publisher.window && publisher.outbound.has_room(),
+        _ => session
+            .in_flight()
+            .is_none_or(|in_flight| in_flight.len() < publisher.window as usize && in_flight.has_room()),
     }
 }
 
@@ -157,19 +164,19 @@ pub fn send_again(slot: ClientSlot, client: &mut LoadClient, cx: &mut LoadContex
         return;
     };
     let before = client.out.len();
-    for (id, pending) in publisher.outbound.to_resend() {
-        match pending.stage {
-            PublishStage::Released => encode_bare_ack(PacketType::PubRel, id, &mut client.out),
-            _ => {
-                let message = OutgoingMessage {
-                    sequence: pending.sequence,
-                    due_ns: pending.due_ns,
-                    id: Some(id),
-                    dup: true,
-                };
-                write(publisher, &mut client.out, cx, group, &message);
-            }
+    for pending in client.session.in_flight().into_iter().flat_map(InFlight::iter) {
+        let id = pending.packet_id;
+        if pending.is_received {
+            encode_bare_ack(PacketType::PubRel, id, &mut client.out);
+            continue;
         }
+        let message = OutgoingMessage {
+            sequence: pending.message.sequence,
+            due_ns: pending.message.due_ns,
+            id: Some(id),
+            dup: true,
+        };
+        write(publisher, &mut client.out, cx, group, &message);
     }
     if client.out.len() > before {
         cx.mark_dirty(slot, client);
@@ -198,5 +205,5 @@ pub fn has_finished(client: &LoadClient, cx: &LoadContext) -> bool {
         let is_limit_reached = publish.messages != 0 && u64::from(publisher.sent) >= publish.messages;
         publisher.recount == 0 && (cx.permission != SendPermission::Begin || is_limit_reached)
     };
-    is_all_sent && publisher.outbound.unacknowledged() == 0 && client.pending_out() == 0
+    is_all_sent && client.session.in_flight_count() == 0 && client.pending_out() == 0
 }

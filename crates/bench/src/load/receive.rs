@@ -6,14 +6,15 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use mqtt::{Ack, Decoded, MAXIMUM_REMAINING_LENGTH, Packet, PacketType, Publish, QoS, encode_bare_ack};
+use mqtt::{Ack, Decoded, MAXIMUM_REMAINING_LENGTH, Packet, Publish};
+use mqtt_client::SessionEvent;
 
-use super::client::{ClientSlot, LoadClient, LoadClientState};
+use super::client::{ClientSlot, LoadClient};
 use super::context::LoadContext;
 use super::flow::{Arrival, Finding, FindingKind};
-use super::lifecycle::{on_connack, on_suback};
+use super::lifecycle::{on_accepted, on_rejected, on_suback};
 use super::others::VerifiedMessage;
-use super::outbound::OutboundQueue;
+use super::outbound::PendingPublish;
 use super::truth::{HEADER_BYTES, SenderNumber, VerificationHeader, find_hex};
 
 const PACKET_BYTES_MAX: usize = MAXIMUM_REMAINING_LENGTH + 5;
@@ -32,8 +33,11 @@ pub fn take_packets(
             Ok(Decoded::Complete { packet, size }) => {
                 at += size;
                 match packet {
-                    Packet::Publish(publish) => on_publish(slot, client, cx, &publish)?,
-                    packet => on_other(slot, client, cx, &packet)?,
+                    // QoS 0 changes nothing in the session.
+                    Packet::Publish(publish) if publish.packet_id.is_none() && client.session.is_accepted() => {
+                        on_message(slot, client, cx, &publish)?;
+                    }
+                    packet => on_packet(slot, client, cx, packet)?,
                 }
             }
             Ok(Decoded::Incomplete { needed }) => return Ok((at, needed)),
@@ -42,46 +46,42 @@ pub fn take_packets(
     }
 }
 
-fn on_other(
+fn on_packet(
     slot: ClientSlot,
     client: &mut LoadClient,
     cx: &mut LoadContext,
-    packet: &Packet<'_>,
+    packet: Packet<'_>,
 ) -> Result<(), String> {
-    match packet {
-        Packet::PubAck(ack) => on_last_ack(client, cx, ack),
-        Packet::PubComp(ack) => on_last_ack(client, cx, ack),
-        Packet::PubRec(ack) => on_pubrec(slot, client, cx, ack),
-        Packet::PubRel(ack) => {
-            if let Some(subscriber) = &mut client.subscriber {
-                subscriber.inbound.release(ack.packet_id);
-            }
-            // Also for an unknown packet id [MQTT-4.3.3-11].
-            encode_bare_ack(PacketType::PubComp, ack.packet_id, &mut client.out);
-            cx.mark_dirty(slot, client);
-        }
-        Packet::ConnAck(connack) => return on_connack(slot, client, cx, connack),
-        Packet::SubAck(suback) => return on_suback(slot, client, cx, suback),
-        Packet::PingResp | Packet::UnsubAck(_) => {}
-        Packet::Disconnect(disconnect) => return Err(format!("DISCONNECT: {}", disconnect.reason.name())),
-        other => return Err(format!("the server sent an unexpected {}", other.packet_type().name())),
+    let before = client.out.len();
+    let event = client.session.handle(packet, &mut client.out);
+    let event = event.map_err(|violation| violation.to_string())?;
+    if let SessionEvent::Message(publish) = &event {
+        client
+            .session
+            .acknowledge(publish.qos, publish.packet_id, &mut client.out);
+    }
+    if client.out.len() > before {
+        cx.mark_dirty(slot, client);
+    }
+    match event {
+        SessionEvent::Message(publish) => return on_message(slot, client, cx, &publish),
+        SessionEvent::Finished(pending, _, ack) => on_finished(client, cx, pending, &ack),
+        SessionEvent::UnknownAck(..) => cx.meter.error("an acknowledgement with an unknown packet id"),
+        SessionEvent::Accepted(connack) => return on_accepted(slot, client, cx, &connack),
+        SessionEvent::Rejected(connack) => return Err(on_rejected(client, &connack)),
+        SessionEvent::Subscribed(suback) => return on_suback(slot, client, cx, &suback),
+        SessionEvent::Disconnected(disconnect) => return Err(format!("DISCONNECT: {}", disconnect.reason.name())),
+        SessionEvent::Received(_) | SessionEvent::Unsubscribed(_) | SessionEvent::Handled => {}
     }
     Ok(())
 }
 
-fn outbound(client: &mut LoadClient) -> Option<&mut OutboundQueue> {
-    client.publisher.as_deref_mut().map(|publisher| &mut publisher.outbound)
-}
-
-/// Handles PUBACK and PUBCOMP.
-fn on_last_ack(client: &mut LoadClient, cx: &mut LoadContext, ack: &Ack<'_>) {
-    let Some(outbound) = outbound(client) else { return };
-    let Some(pending) = outbound.complete(ack.packet_id) else {
-        return cx.meter.error("an acknowledgement with an unknown packet id");
-    };
+/// Handles the last acknowledgement of a message.
+fn on_finished(client: &mut LoadClient, cx: &mut LoadContext, pending: PendingPublish, ack: &Ack<'_>) {
+    let Some(publisher) = &mut client.publisher else { return };
     let counts = &mut cx.meter.interval.counts;
     if ack.reason.is_error() {
-        outbound.refuse(pending.sequence);
+        publisher.unaccepted.push(pending.sequence);
         counts.refused += 1;
         return cx.meter.error(&format!("refused: {}", ack.reason.name()));
     }
@@ -92,44 +92,13 @@ fn on_last_ack(client: &mut LoadClient, cx: &mut LoadContext, ack: &Ack<'_>) {
         .record(cx.now_ns.saturating_sub(pending.due_ns));
 }
 
-fn on_pubrec(slot: ClientSlot, client: &mut LoadClient, cx: &mut LoadContext, ack: &Ack<'_>) {
-    if ack.reason.is_error() {
-        return on_last_ack(client, cx, ack);
-    }
-    let Some(outbound) = outbound(client) else { return };
-    if outbound.release(ack.packet_id).is_none() {
-        cx.meter.error("an acknowledgement with an unknown packet id");
-    }
-    encode_bare_ack(PacketType::PubRel, ack.packet_id, &mut client.out);
-    cx.mark_dirty(slot, client);
-}
-
 #[inline]
-fn on_publish(
+fn on_message(
     slot: ClientSlot,
     client: &mut LoadClient,
     cx: &mut LoadContext,
     publish: &Publish<'_>,
 ) -> Result<(), String> {
-    if client.state == LoadClientState::AwaitsConnAck {
-        return Err("PUBLISH before CONNACK".into());
-    }
-    if let Some(id) = publish.packet_id {
-        let is_new = match (publish.qos, &mut client.subscriber) {
-            (QoS::ExactlyOnce, Some(subscriber)) => subscriber.inbound.take(id, publish.dup),
-            _ => true,
-        };
-        let kind = if publish.qos == QoS::ExactlyOnce {
-            PacketType::PubRec
-        } else {
-            PacketType::PubAck
-        };
-        encode_bare_ack(kind, id, &mut client.out);
-        cx.mark_dirty(slot, client);
-        if !is_new {
-            return Ok(());
-        }
-    }
     cx.meter.interval.counts.received += 1;
     if cx.plan.compares_other_runs() {
         check_of_other_run(client, cx, publish);

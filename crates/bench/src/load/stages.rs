@@ -244,8 +244,8 @@ impl LoadWorker {
             } else {
                 0
             };
+            client.give_up_messages();
             if let Some(publisher) = &mut client.publisher {
-                publisher.outbound.give_up();
                 // They may still be sent, but they are not expected.
                 publisher.sent -= unsent;
             }
@@ -266,12 +266,12 @@ impl LoadWorker {
         let publishers = self
             .clients
             .iter()
-            .filter_map(|client| Some((client.publisher.as_deref()?, client.pending_out())));
-        publishers.fold(1, |state, (publisher, pending)| {
+            .filter_map(|client| Some((client.publisher.as_deref()?, client)));
+        publishers.fold(1, |state, (publisher, client)| {
             state
                 + (u64::from(publisher.sent) << 20)
-                + u64::from(publisher.outbound.unacknowledged())
-                + ((pending as u64) << 8)
+                + client.session.in_flight_count() as u64
+                + ((client.pending_out() as u64) << 8)
         })
     }
 
@@ -284,7 +284,7 @@ impl LoadWorker {
         for client in &self.clients {
             let Some(publisher) = &client.publisher else { continue };
             counts.push((client.group, client.index, u64::from(publisher.sent)));
-            unaccepted.extend(publisher.outbound.unaccepted.iter().map(|range| {
+            unaccepted.extend(publisher.unaccepted.ranges().iter().map(|range| {
                 let (from, to) = (u64::from(range.start), u64::from(range.end));
                 (
                     client.group,

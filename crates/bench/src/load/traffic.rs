@@ -75,7 +75,7 @@ fn read_once(
         return Ok(may_go_on);
     }
     cx.now_ns = cx.plan.clock.now_ns();
-    client.last_in_ns = cx.now_ns;
+    client.session.keep_alive.record_response();
     cx.meter.interval.counts.bytes_in += size as u64;
     let all = &buffer[..rest_bytes + size];
     let before = cx.meter.interval.counts.received;
@@ -121,7 +121,7 @@ pub fn flush(slot: ClientSlot, client: &mut LoadClient, cx: &mut LoadContext) {
     let taken = client.out_taken - before;
     cx.meter.interval.counts.bytes_out += taken as u64;
     if taken > 0 {
-        client.last_out_ns = cx.now_ns;
+        client.session.keep_alive.record_sent(cx.now_ns);
     }
     if let Err(reason) = result {
         return lifecycle::handle_disconnect(slot, client, cx, &reason);

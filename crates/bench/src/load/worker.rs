@@ -597,7 +597,6 @@ fn make_subscriber(
         flows: vec![MessageFlow::default(); sources.len()].into(),
         sources,
         shares: shares.collect(),
-        inbound: Default::default(),
         other_runs: plan.compares_other_runs().then(|| Box::new(OtherRuns::new(is_divided))),
         is_refused: false,
     }
