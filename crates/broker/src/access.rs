@@ -92,6 +92,12 @@ pub trait AccessControl: Send + Sync {
         None
     }
 
+    /// Returns the user name that logs, events and the list of rejected clients show. The user name of a device can be
+    /// its secret.
+    fn shown_user_name(&self, user_name: &str) -> Box<str> {
+        user_name.into()
+    }
+
     /// Returns the access rules of a session; `None` if everything is allowed.
     fn session(&self, who: &ClientIdentity) -> Option<Arc<dyn SessionAccess>>;
 }

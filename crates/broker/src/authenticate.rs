@@ -1,6 +1,6 @@
 //! Authentication results, and the exchange of AUTH packets before and after CONNACK.
 
-use mqtt::{Auth, Decoded, Packet, PacketType, Property, PropertyWriter, ReasonCode};
+use mqtt::{Auth, Connect, Decoded, Packet, PacketType, Property, PropertyWriter, ReasonCode};
 
 use crate::accept::AcceptedClient;
 use crate::access::{AuthOutcome, ConnectCredentials};
@@ -56,8 +56,7 @@ impl Shard {
                 self.core.effects.push(Effect::Resume { conn });
             }
             AuthOutcome::Deny { reason, detail } => {
-                let client = AcceptedClient::of(&pending.client_id, false);
-                self.core.report_authenticated(now, conn, &connect, client, reason);
+                self.report_rejected(now, conn, &connect, &pending.client_id, reason);
                 let rejected = RejectedConnect {
                     client_id: &pending.client_id,
                     connect: Some(&connect),
@@ -72,6 +71,24 @@ impl Shard {
             }
             AuthOutcome::Continue { .. } => {}
         }
+    }
+
+    /// Reports a rejected login to the tap, with the user name that events may show.
+    pub(crate) fn report_rejected(
+        &mut self,
+        now: Now,
+        conn: ConnSlot,
+        connect: &Connect<'_>,
+        client_id: &str,
+        reason: ReasonCode,
+    ) {
+        let user_name = connect.user_name.map(|name| self.access.shown_user_name(name));
+        let shown = Connect {
+            user_name: user_name.as_deref(),
+            ..connect.clone()
+        };
+        let client = AcceptedClient::of(client_id, false);
+        self.core.report_authenticated(now, conn, &shown, client, reason);
     }
 
     fn continue_authentication(

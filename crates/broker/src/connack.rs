@@ -160,11 +160,12 @@ impl Shard {
         connection.pending = None;
         let version = connection.version;
         let user_name = connect.and_then(|connect| connect.user_name);
+        let user_name = user_name.map(|name| self.access.shown_user_name(name));
         let listener = connection.peer.listener;
         let refusal = RejectedConnection {
             at_unix_ms: now.unix_ms,
             client_id: client_id.into(),
-            user_name: user_name.map(Into::into),
+            user_name: user_name.clone(),
             address: connection.peer.address,
             transport: connection.peer.transport,
             listener,
@@ -173,7 +174,7 @@ impl Shard {
         };
         let client = TapClient {
             client_id,
-            user_name,
+            user_name: user_name.as_deref(),
             address: refusal.address,
             listener: Some(listener),
             version,

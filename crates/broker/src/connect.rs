@@ -48,8 +48,7 @@ impl Shard {
                 self.admit(now, conn, connect, client, data.as_deref());
             }
             Some(AuthOutcome::Deny { reason, detail }) => {
-                let client = AcceptedClient::of(&client_id, false);
-                self.core.report_authenticated(now, conn, connect, client, reason);
+                self.report_rejected(now, conn, connect, &client_id, reason);
                 let rejected = RejectedConnect {
                     client_id: &client_id,
                     connect: Some(connect),
