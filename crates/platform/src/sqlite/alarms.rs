@@ -3,9 +3,9 @@
 use rusqlite::types::ToSql;
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 
-use super::entities::{WhereClause, count_where, direction, like, limit};
+use super::entities::{WhereClause, count_where, direction, like, limit, number as entity_number};
 use super::storage;
-use crate::ids::{AlarmId, EntityType, Uuid};
+use crate::ids::{AlarmId, CustomerId, EntityType, Uuid};
 use crate::model::{Alarm, AlarmStatus};
 use crate::page::{PageData, PageLink};
 use crate::repository::{AlarmSelection, RepositoryError};
@@ -154,8 +154,21 @@ fn order(link: &PageLink) -> String {
     format!("{column} {}, id", direction(sort.order))
 }
 
+/// Writes an alarm. It belongs to the present customer of its originator, also if the originator was assigned to another
+/// customer after the caller read it.
 pub fn put(transaction: &Transaction<'_>, alarm: &Alarm, propagated_to: &[Uuid]) -> rusqlite::Result<()> {
     let id = alarm.id.unwrap_or_default();
+    let owned;
+    let alarm = match customer_of(transaction, alarm)? {
+        Some(customer) if customer != alarm.customer_id.unwrap_or_default() => {
+            owned = Alarm {
+                customer_id: Some(customer),
+                ..alarm.clone()
+            };
+            &owned
+        }
+        _ => alarm,
+    };
     let body = serde_json::to_string(alarm).map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?;
     transaction
         .prepare_cached(
@@ -184,6 +197,31 @@ pub fn put(transaction: &Transaction<'_>, alarm: &Alarm, propagated_to: &[Uuid])
     for entity in propagated_to {
         statement.execute(params![entity.0, id.0.0])?;
     }
+    Ok(())
+}
+
+/// `None`: the originator is missing.
+fn customer_of(transaction: &Transaction<'_>, alarm: &Alarm) -> rusqlite::Result<Option<CustomerId>> {
+    let originator = alarm.originator;
+    transaction
+        .prepare_cached("SELECT customer FROM entity WHERE kind = ?1 AND id = ?2")?
+        .query_row(params![entity_number(originator.kind), originator.id.0], |row| {
+            row.get(0)
+        })
+        .optional()
+        .map(|customer| customer.map(|customer| CustomerId(Uuid(customer))))
+}
+
+/// Gives the alarms of an entity to the entity's customer.
+pub fn set_customer(transaction: &Transaction<'_>, originator: Uuid, customer: Uuid) -> rusqlite::Result<()> {
+    let shown = serde_json::to_string(&CustomerId(customer))
+        .map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?;
+    transaction
+        .prepare_cached(
+            "UPDATE alarm SET customer = ?2, body = json_set(body, '$.customerId', json(?3))
+             WHERE originator = ?1 AND customer <> ?2",
+        )?
+        .execute(params![originator.0, customer.0, shown])?;
     Ok(())
 }
 
