@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::fs::File;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use net::tls::{ClientCertificates, OldestVersion, TlsFiles};
@@ -21,6 +22,9 @@ struct NamedFile<'a> {
 }
 
 type FileCheck = fn(&Path) -> Result<(), String>;
+
+/// Options that name files with secrets.
+const SECRET_OPTIONS: [&str; 3] = ["key_file", "users_file", "password_file"];
 
 pub fn check(config: &Config, effective: &[EffectiveOption]) -> Vec<ConfigDiagnostic> {
     let named = named_files(config);
@@ -111,7 +115,7 @@ fn named_files(config: &Config) -> Vec<NamedFile<'_>> {
         files.push(NamedFile {
             path: &tls.key_file,
             option: "key_file",
-            check: can_be_read,
+            check: is_protected,
         });
         let ca_file = tls.ca_file.as_deref();
         files.extend(ca_file.map(|path| NamedFile {
@@ -123,7 +127,7 @@ fn named_files(config: &Config) -> Vec<NamedFile<'_>> {
     let (api, access) = (&config.api, &config.access);
     let optional: [(&Unset<PathBuf>, _, FileCheck); 5] = [
         (&api.cert_file, "cert_file", can_be_read),
-        (&api.key_file, "key_file", can_be_read),
+        (&api.key_file, "key_file", is_protected),
         (&api.users_file, "users_file", is_password_file),
         (&access.password_file, "password_file", is_password_file),
         (&access.acl_file, "acl_file", is_acl_file),
@@ -140,13 +144,33 @@ fn can_be_read(path: &Path) -> Result<(), String> {
         .map_err(|error| format!("cannot read {}: {error}", path.display()))
 }
 
-fn is_password_file(path: &Path) -> Result<(), String> {
+/// Returns the files with secrets, each with its option.
+pub fn secret_files(config: &Config) -> impl Iterator<Item = (&'static str, &Path)> {
+    let with_secrets = |named: &NamedFile<'_>| SECRET_OPTIONS.contains(&named.option);
+    let files = named_files(config).into_iter().filter(with_secrets);
+    files.map(|named| (named.option, named.path))
+}
+
+/// Refuses a file that every user of this machine can change: its content decides who has access to the server.
+fn is_protected(path: &Path) -> Result<(), String> {
     can_be_read(path)?;
+    let mode = std::fs::metadata(path).map_or(0, |metadata| metadata.mode() & 0o7777);
+    if mode & 0o002 != 0 {
+        return Err(format!(
+            "every user of this machine can change {} (mode {mode:o}): run chmod 600 on it",
+            path.display()
+        ));
+    }
+    Ok(())
+}
+
+fn is_password_file(path: &Path) -> Result<(), String> {
+    is_protected(path)?;
     auth::Users::load(path).map(drop).map_err(|error| chain(&error))
 }
 
 fn is_acl_file(path: &Path) -> Result<(), String> {
-    can_be_read(path)?;
+    is_protected(path)?;
     auth::load_mosquitto_acl(path).map(drop).map_err(|error| chain(&error))
 }
 
