@@ -187,7 +187,7 @@ fn invalid_definitions_are_rejected_with_their_field() {
         ),
         (
             "connectors",
-            json!({"type": "http", "name": "c", "config": {"url": "http://h", "headers": {"a": "env:TIDEWIRE_TEST_NO_SUCH"}}}),
+            json!({"type": "http", "name": "c", "config": {"url": "http://h", "headers": {"a": "env:TIDEWIRE_SECRET_NO_SUCH"}}}),
             "config.headers.a",
             "no environment variable",
         ),

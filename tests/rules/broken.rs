@@ -13,7 +13,7 @@ fn metrics(api: &Api<'_>, rule: &str) -> Value {
 
 #[test]
 fn acknowledged_messages_wait_for_a_missing_secret() {
-    let mut server = Server::start(&Config::new(""));
+    let mut server = Server::start(&Config::new("[integration]\nsecrets_dir = \"{dir}\"\n"));
     let secret = server.dir().join("token");
     std::fs::write(&secret, "Bearer x").unwrap();
     let web = WebServer::here();

@@ -42,7 +42,7 @@ use connectors::{
     Action, ActionBuffer, ActionStats, BufferMode, ConnectionHealth, DeliveryConfig, Fallback, Overflow, StopHandle,
 };
 use rules::{Template, Text};
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema};
 use serde::Serialize;
 use tokio::runtime::Runtime;
 use tokio::sync::Notify;
@@ -62,6 +62,7 @@ use crate::loops::MarkPolicy;
 use crate::metrics::{RuleCounts, SourceMetrics};
 use crate::node_events::NodeEvents;
 use crate::runner::{RuleRunner, hash};
+use crate::secrets::SecretPolicy;
 use crate::set::{ActiveRules, LiveAction, LiveFallback, LiveRule, RuleSet};
 use crate::slow_lane::SlowLane;
 use crate::sources::SourceReceiver;
@@ -137,6 +138,8 @@ pub(crate) struct EngineShared {
     is_serving: AtomicBool,
     /// Notified when a buffer has committed records or has space again.
     progress: Arc<Notify>,
+    /// Secrets that definitions of the API may refer to.
+    secret_policy: OnceLock<SecretPolicy>,
     state: Mutex<EngineState>,
 }
 
@@ -205,6 +208,7 @@ impl Engine {
                 net,
                 is_serving: AtomicBool::new(false),
                 progress: Arc::default(),
+                secret_policy: OnceLock::new(),
                 state: Mutex::new(EngineState {
                     definitions: declared.override_stored(&stored.definitions),
                     stored,
@@ -252,6 +256,19 @@ impl Engine {
     /// Sets the evaluation time above which a rule is evaluated on separate threads. `None` disables this.
     pub fn set_slow_rule_threshold(&self, threshold: Option<Duration>) {
         self.inner.slow_lane.set_threshold(threshold);
+    }
+
+    /// Sets the secrets that definitions of the API may refer to. Without this, they can refer to none.
+    pub fn set_secret_policy(&self, policy: SecretPolicy) {
+        // Called once, at the start.
+        let _ = self.inner.secret_policy.set(policy);
+    }
+
+    /// Returns a problem for each reference to a secret that a definition of the API must not contain.
+    fn secret_problems(&self, field: &str, config: &serde_json::Value, schema: Option<Schema>) -> Problems {
+        let none = SecretPolicy::default();
+        let policy = self.inner.secret_policy.get().unwrap_or(&none);
+        policy.problems(field, config, schema.as_ref())
     }
 
     /// Returns the sender of alarm events to rules.

@@ -74,6 +74,7 @@ pub use metrics::{RuleCounts, SourceCounts};
 pub use node_events::{AlarmEvent, NodeEvents};
 pub use rule_file::{FileProblem, compile_sql, read_rule, without_position, write_rule};
 pub use rules::RuleError;
+pub use secrets::SecretPolicy;
 pub use store::Version;
 pub use tail::{PER_SECOND_MAX as TAIL_PER_SECOND_MAX, TailEntry, TailListener};
 pub use tap::RuleTap;

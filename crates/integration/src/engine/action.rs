@@ -35,7 +35,12 @@ impl Engine {
             let old = stored.get(&id).map(|old| &old.parameters);
             let mut problems: Problems = name_problem("name", &definition.name).into_iter().collect();
             problems.extend(restore_secrets("parameters", &mut definition.parameters, old));
-            problems.extend(action_problems(&definition, Some(state.target(&definition))));
+            let schema = kinds::parameters_schema(&definition.kind);
+            let refused = self.secret_problems("parameters", &definition.parameters, schema);
+            // Secrets that are not allowed are not read.
+            let target = refused.is_empty().then(|| state.target(&definition));
+            problems.extend(refused);
+            problems.extend(action_problems(&definition, target));
             problems.extend(state.fallback_problems(&definition));
             check_limit("actions", stored, &id, &mut problems);
             check_valid(problems)?;

@@ -54,7 +54,11 @@ impl Engine {
             check_limit("connectors", stored, &name, &mut problems);
             ConnectorUsers::of(&state, &name)
         };
-        problems.extend(self.new_connector(&definition).err().into_iter().flatten());
+        problems.extend(self.connector_secret_problems(&definition));
+        // Secrets that are not allowed are not read.
+        if problems.is_empty() {
+            problems.extend(self.new_connector(&definition).err().into_iter().flatten());
+        }
         if let Some((id, kind)) = users.kinds().find(|(_, kind)| *kind != definition.kind) {
             problems.push(format!("type: must be {kind:?}, because {id} uses the connector"));
         }
@@ -131,6 +135,7 @@ impl Engine {
             restore_secrets("config", &mut definition.config, old.map(|old| &old.config))
         };
         check_valid(problems)?;
+        check_valid(self.connector_secret_problems(&definition))?;
         let connector = self.new_connector(&definition).map_err(EngineError::Invalid)?;
         let _runtime = self.inner.runtime_handle.enter();
         let probe = kinds::probe(&definition.kind, &connector).map_err(EngineError::Invalid)?;
@@ -171,6 +176,10 @@ impl Engine {
             self.run_source(source);
         }
         self.apply_actions();
+    }
+
+    fn connector_secret_problems(&self, definition: &ConnectorDefinition) -> Problems {
+        self.secret_problems("config", &definition.config, kinds::config_schema(&definition.kind))
     }
 
     fn new_connector(&self, definition: &ConnectorDefinition) -> Result<Connector, Problems> {

@@ -73,7 +73,12 @@ impl Engine {
             check_limit("sources", stored, &id, &mut problems);
             problems.extend(state.overlaps(definition));
         }
-        let created = self.create(definition);
+        let schema = kinds::source_schema(&definition.kind);
+        let refused = self.secret_problems("parameters", &definition.parameters, schema);
+        let created = match refused.is_empty() {
+            true => self.create(definition),
+            false => Err(refused),
+        };
         let created = created.map_err(|invalid| problems.extend(invalid)).ok();
         let change = DefinitionChange::Source(id, Some(definition.clone()));
         let result = check_valid(problems).and_then(|()| self.store_change(store, &change));

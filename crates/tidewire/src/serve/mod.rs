@@ -173,6 +173,10 @@ fn run(loaded: &LoadedConfig, sources: &ConfigSources, options: &ServeOptions) -
         engine.shut_down();
         Err(failure)
     };
+    engine.set_secret_policy(integration::SecretPolicy {
+        directory: config.integration.secrets_dir.0.clone(),
+        environment_prefix: config.integration.secrets_env_prefix.clone(),
+    });
     engine.set_slow_rule_threshold(config.integration.slow_rule_threshold.0);
     engine.serve(handle.clone());
     if let Some(devices) = &devices {

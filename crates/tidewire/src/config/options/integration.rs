@@ -23,6 +23,12 @@ section! {
         /// bounded queues, so that they do not delay other clients. The default is about a thousand times the time of
         /// an ordinary rule. `off` evaluates every rule on the thread of the client.
         live slow_rule_threshold: Switch<Duration> = "1ms" ["1ms", "1m"];
+        /// Directory of the files that a secret of a definition can name as `file:PATH` if the definition is created
+        /// over the API. Empty: none. Definitions in the configuration can name any file.
+        restart secrets_dir: Unset<PathBuf> = "";
+        /// Beginning of the environment variables that a secret of a definition can name as `env:NAME` if the
+        /// definition is created over the API. Empty: none. Definitions in the configuration can name any variable.
+        restart secrets_env_prefix: String = "TIDEWIRE_SECRET_";
     }
 }
 
