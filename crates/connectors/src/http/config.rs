@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use hyper::header::{HeaderName, HeaderValue};
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 use super::status::Statuses;
 use super::url::{BaseUrl, PathTemplate};
 use crate::config::{at_least, out_of_range};
-use crate::secret::Secret;
+use crate::secret::{REDACTED, Secret};
 use crate::sink::FieldTemplate;
 use crate::tls::TlsConfig;
 
@@ -57,7 +57,9 @@ pub struct HttpActionConfig {
     /// segment, parameter or host. A message is rejected if a value in the path is missing or empty, or yields the
     /// segment `.` or `..`.
     pub path: String,
-    /// Templates of headers. A header is omitted if its template yields null.
+    /// Templates of headers. A header is omitted if its template yields null. The values of headers with credentials,
+    /// such as `authorization`, are never shown.
+    #[serde(serialize_with = "without_credentials")]
     pub headers: BTreeMap<String, String>,
     /// Template of the body. In a batch, each message yields a part of the body.
     pub body: String,
@@ -131,6 +133,20 @@ pub struct HttpSignConfig {
 
 fn sign_header() -> String {
     "x-signature-256".to_owned()
+}
+
+/// Serializes headers without the values of those that usually contain credentials.
+fn without_credentials<S: Serializer>(headers: &BTreeMap<String, String>, serializer: S) -> Result<S::Ok, S::Error> {
+    const PARTS: [&str; 7] = ["auth", "cookie", "credential", "key", "password", "secret", "token"];
+    let is_secret = |name: &str| {
+        let name = name.to_ascii_lowercase();
+        PARTS.iter().any(|part| name.contains(part))
+    };
+    let shown = headers.iter().map(|(name, value)| match is_secret(name) {
+        true => (name, REDACTED),
+        false => (name, value.as_str()),
+    });
+    serializer.collect_map(shown)
 }
 
 /// Rejects headers that the HTTP client sets itself: message framing and connection management [RFC 9110, 7.6.1; RFC
