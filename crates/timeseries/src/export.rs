@@ -1,6 +1,7 @@
 //! Export of points as CSV, one series after another. Points are streamed to the output and not collected.
 //!
-//! RFC 4180 with the header `key,ts,type,value`. Times are Unix milliseconds.
+//! RFC 4180 with the header `key,ts,type,value`. Times are Unix milliseconds. Keys and texts that a spreadsheet would
+//! execute as a formula begin with an apostrophe.
 
 use std::io::{self, Write};
 use std::ops::{ControlFlow, Range};
@@ -100,7 +101,17 @@ fn write_row(out: &mut dyn Write, key: &str, ts_ms: i64, value: ValueRef<'_>) ->
     out.write_all(b"\r\n")
 }
 
+/// A spreadsheet would execute a text that begins with one of these characters as a formula. An apostrophe prevents it.
+const FORMULA_STARTS: [char; 6] = ['=', '+', '-', '@', '\t', '\r'];
+
 fn write_field(out: &mut dyn Write, text: &str) -> io::Result<()> {
+    if text.starts_with(FORMULA_STARTS) {
+        return write_quoted(out, &format!("'{text}"));
+    }
+    write_quoted(out, text)
+}
+
+fn write_quoted(out: &mut dyn Write, text: &str) -> io::Result<()> {
     if !text.contains([',', '"', '\r', '\n']) {
         return out.write_all(text.as_bytes());
     }
