@@ -83,6 +83,66 @@ async fn each_record_is_a_command_and_bad_records_do_not_block() {
     assert_eq!(list, expected);
 }
 
+/// The list is the JSON text of an array, as templates render it.
+#[tokio::test(flavor = "multi_thread")]
+async fn list_of_fields_becomes_arguments_of_hset() {
+    let server = Server::start("redis", "start", &[]);
+    let sink = sink(
+        &connector(&server.address),
+        &["HMSET", "${key}", "fixed", "1", "${fields}"],
+    );
+    let lists = [
+        r#"["a","1","b c","\"QUIT\"","n",2.5,"is",true]"#,
+        "no list",
+        r#"["odd"]"#,
+        "[]",
+        r#"["nested",["x"]]"#,
+        r#"["last","2"]"#,
+    ];
+    let records = numbered(0..6, |number| {
+        vec![text(format!("h{number}")), text(lists[number as usize])]
+    });
+    let outcome = sink.send(&records).await;
+    let refused = |index: usize| matches!(&outcome[index], Err(DeliveryFailure::Refused(_)));
+    assert!(
+        outcome[0].is_ok() && outcome[5].is_ok() && (1..5).all(refused),
+        "{outcome:?}"
+    );
+    assert!(
+        reason(&outcome, 1).contains("command[4]: expected a list"),
+        "{outcome:?}"
+    );
+    let fields: Vec<String> = ask(&url(&server), &["HGETALL", "h0"]).await;
+    assert_eq!(
+        fields,
+        ["fixed", "1", "a", "1", "b c", "\"QUIT\"", "n", "2.5", "is", "true"]
+    );
+    let keys: Vec<String> = ask(&url(&server), &["KEYS", "*"]).await;
+    assert_eq!(keys.len(), 2, "{keys:?}");
+}
+
+#[test]
+fn hset_needs_pairs_or_a_list() {
+    let problems = |command: &[&str]| action(command).problems().len();
+    for command in [
+        &["HSET", "key", "field", "value"][..],
+        &["HSET", "key", "${fields}"],
+        &["hmset", "key", "field", "${value}", "${fields}"],
+        &["HGET", "key", "field"],
+    ] {
+        assert_eq!(problems(command), 0, "{command:?}");
+    }
+    for command in [
+        &["HSET"][..],
+        &["HSET", "key"],
+        &["HSET", "key", "field"],
+        &["HSET", "key", "${a}${b}"],
+        &["HSET", "${key}"],
+    ] {
+        assert_eq!(problems(command), 1, "{command:?}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn records_wait_for_a_read_only_or_full_server() {
     let server = Server::start("redis", "start", &[]);

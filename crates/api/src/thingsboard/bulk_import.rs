@@ -113,7 +113,7 @@ enum ColumnKind {
         alias = "EDGE_LICENSE_KEY",
         alias = "CLOUD_ENDPOINT",
         alias = "ROUTING_KEY",
-        alias = "SECRET",
+        alias = "SECRET"
     )]
     Other,
 }

@@ -164,7 +164,11 @@ fn invalid_lines_are_reported_with_their_numbers() {
     refused(&server.as_user(CUSTOMER, "POST", PATH, &body), 403, 20);
     refused(&server.post(PATH, json!({"file": "A"})), 400, 31);
     let mapping = json!({"columns": columns(&[("NAME", ""), ("LABLE", "")])});
-    let message = refused(&server.post(PATH, json!({"file": "B,x\n", "mapping": mapping})), 400, 31);
+    let message = refused(
+        &server.post(PATH, json!({"file": "B,x\n", "mapping": mapping})),
+        400,
+        31,
+    );
     assert!(message.contains("LABLE"), "{message}");
     refused(
         &server.post(

@@ -159,7 +159,8 @@ impl RedisActionConfig {
     /// Returns the index of the argument that is a list of fields and values.
     pub(super) fn field_list(&self) -> Option<usize> {
         let (name, last) = (self.command.first()?, self.command.last()?);
-        let is_list = is_hash_set(name) && self.needs_field_list() && is_placeholder(last);
+        let has_key = self.command.len() > 2;
+        let is_list = has_key && is_hash_set(name) && self.needs_field_list() && is_placeholder(last);
         is_list.then_some(self.command.len() - 1)
     }
 
