@@ -23,11 +23,12 @@ is_alive() {
 	state=$(ps -o stat= -p "$1" 2>/dev/null) && [ "${state:0:1}" != Z ]
 }
 
-# wait_for PID COMMAND...: waits until the command succeeds. Fails if the process ends first, or after a minute.
+# wait_for PID COMMAND...: waits until the command succeeds. Fails if the process ends first, or after five minutes:
+# on a busy machine, Kafka takes more than one to start.
 wait_for() {
 	local pid=$1
 	shift
-	for _ in $(seq 600); do
+	for _ in $(seq 3000); do
 		! "$@" >/dev/null 2>&1 || return 0
 		is_alive "$pid" || return 1
 		sleep 0.1
