@@ -4,9 +4,10 @@
 use std::time::{Duration, Instant};
 
 use mqtt::{
-    ConnAck, Connect, ConnectReturnCode, Decoded, Disconnect, Packet, PacketId, Properties, Property, PropertyContext,
-    PropertyWriter, ProtocolVersion, ReasonCode, Will, decode,
+    ConnAck, Connect, ConnectReturnCode, Decoded, Disconnect, MAXIMUM_REMAINING_LENGTH, Packet, PacketId, Properties,
+    Property, PropertyContext, PropertyWriter, ProtocolVersion, QoS, ReasonCode, Will, decode,
 };
+use mqtt_client::{ClientSession, ServerLimits, SessionEvent};
 
 use super::args::ConnectOptions;
 use super::events::{ClientEvent, ClientEventQueue, WaitOutcome};
@@ -15,13 +16,13 @@ use super::properties::checked;
 use super::transport::ClientTransport;
 use crate::output::print_error;
 
-/// The largest that MQTT can describe: five bytes of fixed header and 268,435,455 after it.
-const PACKET_BYTES_MAX: usize = 268_435_460;
+const PACKET_BYTES_MAX: usize = MAXIMUM_REMAINING_LENGTH + 5;
 const OUTPUT_BYTES: usize = 64 * 1024;
 /// How long the server has to answer CONNECT, and to close after DISCONNECT.
 const CONNACK_TIMEOUT: Duration = Duration::from_secs(30);
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
-const RECEIVE_MAXIMUM_DEFAULT: u16 = 65_535;
+/// Packet identifiers of messages. SUBSCRIBE and UNSUBSCRIBE use the others.
+const MESSAGE_IDS: u16 = 65_000;
 
 /// Whether to go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,13 +37,17 @@ pub trait ConnectionHandler {
     /// The server has accepted the connection.
     fn connected(
         &mut self,
-        connection: &mut MqttConnection,
+        connection: &mut MqttConnection<'_>,
         is_session_present: bool,
     ) -> Result<ConnectionFlow, ClientFailure>;
-    fn packet(&mut self, connection: &mut MqttConnection, packet: Packet<'_>) -> Result<ConnectionFlow, ClientFailure>;
+    fn event(
+        &mut self,
+        connection: &mut MqttConnection<'_>,
+        event: SessionEvent<'_, ()>,
+    ) -> Result<ConnectionFlow, ClientFailure>;
     fn line(
         &mut self,
-        _connection: &mut MqttConnection,
+        _connection: &mut MqttConnection<'_>,
         _line: Option<Vec<u8>>,
     ) -> Result<ConnectionFlow, ClientFailure> {
         Ok(ConnectionFlow::Continue)
@@ -51,7 +56,7 @@ pub trait ConnectionHandler {
     fn deadline(&self) -> Option<Instant> {
         None
     }
-    fn due(&mut self, _connection: &mut MqttConnection) -> Result<ConnectionFlow, ClientFailure> {
+    fn due(&mut self, _connection: &mut MqttConnection<'_>) -> Result<ConnectionFlow, ClientFailure> {
         Ok(ConnectionFlow::Continue)
     }
     /// Nothing more is there for now: buffers can be flushed.
@@ -60,52 +65,42 @@ pub trait ConnectionHandler {
     }
 }
 
-pub struct MqttConnection {
+pub struct MqttConnection<'s> {
     transport: ClientTransport,
-    pub version: ProtocolVersion,
+    session: &'s mut ClientSession<()>,
     is_debug: bool,
     /// Number of this connection within a run. It distinguishes late events of an earlier connection.
     generation: u32,
     inbox: Vec<u8>,
     outbox: Vec<u8>,
-    next_packet_id: u16,
-    keep_alive: Duration,
-    last_sent: Instant,
-    /// Set while a PINGREQ has no answer.
-    ping_sent: Option<Instant>,
-    is_accepted: bool,
+    /// Origin of the session's times.
     opened: Instant,
-    /// Receive Maximum of the server.
-    pub receive_maximum: u16,
-    pub maximum_packet_size: usize,
 }
 
-impl MqttConnection {
+/// Creates the session of a command.
+pub fn new_session(options: &ConnectOptions) -> ClientSession<()> {
+    ClientSession::new(options.version, MESSAGE_IDS)
+}
+
+impl<'s> MqttConnection<'s> {
     pub fn open(
         options: &ConnectOptions,
         events: &ClientEventQueue,
         generation: u32,
-    ) -> Result<MqttConnection, ClientFailure> {
+        session: &'s mut ClientSession<()>,
+    ) -> Result<MqttConnection<'s>, ClientFailure> {
         let transport = ClientTransport::connect(options)?;
         let reader = transport
             .reader()
             .map_err(|error| ClientFailure::local("cannot share the socket", &error))?;
-        let now = Instant::now();
         let mut connection = MqttConnection {
             transport,
-            version: options.version,
+            session,
             is_debug: options.is_debug,
             generation,
             inbox: Vec::new(),
             outbox: Vec::new(),
-            next_packet_id: 1,
-            keep_alive: Duration::from_secs(options.keep_alive.into()),
-            last_sent: now,
-            ping_sent: None,
-            is_accepted: false,
-            opened: now,
-            receive_maximum: RECEIVE_MAXIMUM_DEFAULT,
-            maximum_packet_size: PACKET_BYTES_MAX,
+            opened: Instant::now(),
         };
         connection.send_connect(options);
         connection.flush()?;
@@ -129,7 +124,7 @@ impl MqttConnection {
             topic: &will.topic,
             payload: &will.payload,
         });
-        self.send(&Packet::Connect(Connect {
+        let connect = Connect {
             version: options.version,
             clean_start: options.clean_start,
             is_bridge: false,
@@ -139,28 +134,43 @@ impl MqttConnection {
             will,
             user_name: options.user_name.as_deref(),
             password: options.password.as_ref().map(|password| password.expose().as_bytes()),
-        }));
+        };
+        self.session.connect(connect, 0, &mut self.outbox);
+        self.note_output(0);
     }
 
     pub fn is_accepted(&self) -> bool {
-        self.is_accepted
+        self.session.is_accepted()
+    }
+
+    pub fn version(&self) -> ProtocolVersion {
+        self.session.version()
+    }
+
+    pub fn limits(&self) -> ServerLimits {
+        self.session.limits()
+    }
+
+    pub fn session(&mut self) -> &mut ClientSession<()> {
+        self.session
+    }
+
+    /// Number of QoS 1 and 2 messages without acknowledgement.
+    pub fn in_flight(&self) -> usize {
+        self.session.in_flight_count()
     }
 
     /// Queues a packet; it goes out before the loop waits.
     pub fn send(&mut self, packet: &Packet<'_>) {
         self.note("sending", packet);
-        packet.encode(self.version, &mut self.outbox);
+        packet.encode(self.session.version(), &mut self.outbox);
     }
 
-    /// The next that is not in use; the caller keeps fewer than 65535 in flight.
-    pub fn new_packet_id(&mut self, is_in_use: impl Fn(PacketId) -> bool) -> PacketId {
-        loop {
-            let id = PacketId::new(self.next_packet_id).expect("it skips zero");
-            self.next_packet_id = self.next_packet_id.checked_add(1).unwrap_or(1);
-            if !is_in_use(id) {
-                return id;
-            }
-        }
+    /// Acknowledges a message.
+    pub fn acknowledge(&mut self, qos: QoS, id: Option<PacketId>) {
+        let start = self.outbox.len();
+        self.session.acknowledge(qos, id, &mut self.outbox);
+        self.note_output(start);
     }
 
     /// Bounds the size of queued output.
@@ -179,7 +189,8 @@ impl MqttConnection {
         let sent = self.transport.send(&self.outbox);
         self.outbox.clear();
         self.outbox.shrink_to(OUTPUT_BYTES);
-        self.last_sent = Instant::now();
+        let now_ns = self.now_ns();
+        self.session.keep_alive.record_sent(now_ns);
         sent.map_err(|error| ClientFailure::ConnectionLost(error.to_string()))
     }
 
@@ -261,7 +272,7 @@ impl MqttConnection {
 
     fn lost(&self, error: Option<std::io::Error>) -> ClientFailure {
         let text = error.map_or("the server closed it".into(), |error| error.to_string());
-        if self.is_accepted {
+        if self.is_accepted() {
             ClientFailure::ConnectionLost(text)
         } else {
             ClientFailure::Connect(format!("no CONNACK came: {text}"))
@@ -277,11 +288,15 @@ impl MqttConnection {
         let mut at = 0;
         let mut flow = ConnectionFlow::Continue;
         while flow == ConnectionFlow::Continue {
-            match decode(&inbox[at..], self.version, PACKET_BYTES_MAX) {
+            match decode(&inbox[at..], self.session.version(), PACKET_BYTES_MAX) {
                 Ok(Decoded::Incomplete { .. }) => break,
                 Ok(Decoded::Complete { packet, size }) => {
                     self.note("received", &packet);
-                    flow = self.packet(client, packet)?;
+                    let start = self.outbox.len();
+                    let event = self.session.handle(packet, &mut self.outbox);
+                    self.note_output(start);
+                    let event = event.map_err(|violation| ClientFailure::Protocol(violation.to_string()))?;
+                    flow = self.session_event(client, event)?;
                     at += size;
                 }
                 Err(error) => return Err(ClientFailure::Protocol(format!("the server sent {}", error.kind))),
@@ -296,88 +311,71 @@ impl MqttConnection {
         }
     }
 
-    fn packet(
+    fn session_event(
         &mut self,
         client: &mut impl ConnectionHandler,
-        packet: Packet<'_>,
+        event: SessionEvent<'_, ()>,
     ) -> Result<ConnectionFlow, ClientFailure> {
-        match packet {
-            Packet::ConnAck(connack) if !self.is_accepted => {
-                self.accepted(&connack)?;
-                client.connected(self, connack.session_present)
-            }
-            _ if !self.is_accepted => Err(ClientFailure::Protocol(
-                "the server's first packet was no CONNACK".into(),
-            )),
-            Packet::PingResp => {
-                self.ping_sent = None;
-                Ok(ConnectionFlow::Continue)
-            }
-            Packet::Disconnect(disconnect) => {
+        match event {
+            SessionEvent::Accepted(connack) => client.connected(self, connack.session_present),
+            SessionEvent::Rejected(connack) => Err(refusal(&connack, self.version())),
+            SessionEvent::Disconnected(disconnect) => {
                 let text = disconnect.properties.reason_string().map(Into::into);
                 Err(ClientFailure::Disconnected {
                     reason: disconnect.reason,
                     text,
                 })
             }
-            Packet::Auth(_) => Err(ClientFailure::Protocol(
-                "the server wants an authentication method we do not know".into(),
-            )),
-            packet => client.packet(self, packet),
+            event => client.event(self, event),
         }
     }
 
-    fn accepted(&mut self, connack: &ConnAck<'_>) -> Result<(), ClientFailure> {
-        if connack.reason != ReasonCode::Success {
-            return Err(refusal(connack, self.version));
-        }
-        self.is_accepted = true;
-        let properties = connack.properties;
-        if let Some(receive_maximum) = properties.receive_maximum() {
-            self.receive_maximum = receive_maximum;
-        }
-        if let Some(size) = properties.maximum_packet_size() {
-            self.maximum_packet_size = size as usize;
-        }
-        if let Some(keep_alive) = properties.server_keep_alive() {
-            self.keep_alive = Duration::from_secs(keep_alive.into());
-        }
-        Ok(())
+    fn now_ns(&self) -> u64 {
+        self.opened.elapsed().as_nanos() as u64
     }
 
     fn deadline(&self, client: &impl ConnectionHandler) -> Option<Instant> {
-        let own = if self.is_accepted {
-            self.keep_alive_due()
+        let own = if self.is_accepted() {
+            let keep_alive = &self.session.keep_alive;
+            let due_ns = keep_alive.ping_due_ns().or(keep_alive.response_due_ns());
+            due_ns.map(|due_ns| self.opened + Duration::from_nanos(due_ns))
         } else {
             Some(self.opened + CONNACK_TIMEOUT)
         };
         [own, client.deadline()].into_iter().flatten().min()
     }
 
-    /// When to send PINGREQ, or to give up on its answer.
-    fn keep_alive_due(&self) -> Option<Instant> {
-        let from = self.ping_sent.unwrap_or(self.last_sent);
-        (!self.keep_alive.is_zero()).then(|| from + self.keep_alive)
-    }
-
     fn due(&mut self, client: &mut impl ConnectionHandler) -> Result<ConnectionFlow, ClientFailure> {
-        let now = Instant::now();
-        if !self.is_accepted && now >= self.opened + CONNACK_TIMEOUT {
-            return Err(ClientFailure::Connect("no CONNACK came in time".into()));
-        }
-        if self.is_accepted && self.keep_alive_due().is_some_and(|due| now >= due) {
-            if self.ping_sent.is_some() {
-                return Err(ClientFailure::ConnectionLost(
-                    "the server does not answer PINGREQ".into(),
-                ));
+        let now_ns = self.now_ns();
+        let is_due = |due_ns: Option<u64>| due_ns.is_some_and(|due_ns| now_ns >= due_ns);
+        if !self.is_accepted() {
+            if self.opened.elapsed() >= CONNACK_TIMEOUT {
+                return Err(ClientFailure::Connect("no CONNACK came in time".into()));
             }
-            self.send(&Packet::PingReq);
-            self.ping_sent = Some(now);
+        } else if is_due(self.session.keep_alive.response_due_ns()) {
+            return Err(ClientFailure::ConnectionLost(
+                "the server does not answer PINGREQ".into(),
+            ));
+        } else if is_due(self.session.keep_alive.ping_due_ns()) {
+            let start = self.outbox.len();
+            self.session.ping(now_ns, &mut self.outbox);
+            self.note_output(start);
         }
-        if client.deadline().is_some_and(|due| now >= due) {
+        if client.deadline().is_some_and(|due| Instant::now() >= due) {
             client.due(self)
         } else {
             Ok(ConnectionFlow::Continue)
+        }
+    }
+
+    /// Prints the packets of the output from `start` on.
+    fn note_output(&self, start: usize) {
+        let mut rest = &self.outbox[start..];
+        while self.is_debug
+            && let Ok(Decoded::Complete { packet, size }) = decode(rest, self.session.version(), PACKET_BYTES_MAX)
+        {
+            self.note("sending", &packet);
+            rest = &rest[size..];
         }
     }
 

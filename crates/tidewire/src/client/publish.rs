@@ -1,6 +1,6 @@
 //! `tidewire pub`: messages out, acknowledgements in, end.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::PathBuf;
@@ -9,10 +9,11 @@ use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
 
 use clap::{Arg, ArgAction, ArgGroup, ArgMatches, Command, value_parser};
-use mqtt::{Ack, Packet, PacketId, Properties, PropertyContext, Publish, PublishExtras, QoS, ReasonCode, publish_size};
+use mqtt::{Ack, Packet, PropertyContext, Publish, PublishExtras, QoS, ReasonCode, publish_size};
+use mqtt_client::{InFlight, SessionEvent};
 
 use super::args::{ConnectOptions, flag, qos, qos_parser, shared, valued};
-use super::connection::{ConnectionFlow, ConnectionHandler, MqttConnection};
+use super::connection::{ConnectionFlow, ConnectionHandler, MqttConnection, new_session};
 use super::events::ClientEventQueue;
 use super::failure::ClientFailure;
 use super::properties::checked;
@@ -98,7 +99,8 @@ fn publish(matches: &ArgMatches) -> Result<(), ClientFailure> {
     }
     let payload = payload(matches)?;
     let events = ClientEventQueue::new();
-    let mut connection = MqttConnection::open(&options, &events, 0)?;
+    let mut session = new_session(&options);
+    let mut connection = MqttConnection::open(&options, &events, 0, &mut session)?;
     events
         .watch_signals()
         .map_err(|error| ClientFailure::local("cannot watch signals", &error))?;
@@ -108,9 +110,9 @@ fn publish(matches: &ArgMatches) -> Result<(), ClientFailure> {
     let properties = checked(&options.properties.disconnect, PropertyContext::Disconnect);
     connection.close(&events, ReasonCode::Success, properties)?;
     match publisher {
-        _ if !publisher.is_complete() => Err(ClientFailure::Interrupted(format!(
+        _ if !publisher.is_complete(&connection) => Err(ClientFailure::Interrupted(format!(
             "{} messages are not acknowledged, others may not have been sent",
-            publisher.inflight.len()
+            connection.in_flight()
         ))),
         _ if publisher.is_failed => Err(ClientFailure::AlreadyPrinted),
         _ => Ok(()),
@@ -155,7 +157,8 @@ struct ClientPublisher {
     is_quiet: bool,
     source: PayloadSource,
     max_inflight: u16,
-    inflight: HashSet<PacketId>,
+    /// Whether another message may be sent now.
+    has_room: bool,
     /// Lines that wait for room; never more than were credited.
     waiting: VecDeque<Vec<u8>>,
     is_connected: bool,
@@ -203,7 +206,7 @@ impl ClientPublisher {
             is_quiet: options.is_quiet,
             source,
             max_inflight: *matches.get_one("max-inflight").expect("it has a default"),
-            inflight: HashSet::new(),
+            has_room: true,
             waiting: VecDeque::new(),
             is_connected: false,
             is_failed: false,
@@ -211,13 +214,15 @@ impl ClientPublisher {
     }
 
     /// Sends what can be sent now.
-    fn advance(&mut self, connection: &mut MqttConnection) -> Result<ConnectionFlow, ClientFailure> {
+    fn advance(&mut self, connection: &mut MqttConnection<'_>) -> Result<ConnectionFlow, ClientFailure> {
         for _ in 0..BATCH_MESSAGES {
+            self.has_room = connection.in_flight() < usize::from(self.max_inflight)
+                && connection.session().in_flight().is_none_or(InFlight::has_room);
             let Some(payload) = self.next_payload() else { break };
             self.send(connection, &payload);
             connection.flush_if_full()?;
         }
-        Ok(if self.is_complete() {
+        Ok(if self.is_complete(connection) {
             ConnectionFlow::Done
         } else {
             ConnectionFlow::Continue
@@ -225,20 +230,16 @@ impl ClientPublisher {
     }
 
     /// Everything is sent and acknowledged.
-    fn is_complete(&self) -> bool {
+    fn is_complete(&self, connection: &MqttConnection<'_>) -> bool {
         let is_exhausted = match &self.source {
             PayloadSource::Repeat { remaining, .. } => *remaining == 0,
             PayloadSource::Lines { is_ended, .. } => *is_ended && self.waiting.is_empty(),
         };
-        is_exhausted && self.inflight.is_empty()
-    }
-
-    fn has_room(&self) -> bool {
-        self.inflight.len() < usize::from(self.max_inflight)
+        is_exhausted && connection.in_flight() == 0
     }
 
     fn next_payload(&mut self) -> Option<Vec<u8>> {
-        if !self.has_room() {
+        if !self.has_room {
             return None;
         }
         match &mut self.source {
@@ -263,33 +264,32 @@ impl ClientPublisher {
         }
     }
 
-    fn send(&mut self, connection: &mut MqttConnection, payload: &[u8]) {
-        let inflight = &self.inflight;
-        let packet_id = (self.qos != QoS::AtMostOnce).then(|| connection.new_packet_id(|id| inflight.contains(&id)));
-        let publish = Publish {
+    fn send(&mut self, connection: &mut MqttConnection<'_>, payload: &[u8]) {
+        let mut publish = Publish {
             dup: false,
             qos: self.qos,
             retain: self.retain,
             topic: &self.topic,
-            packet_id,
+            packet_id: None,
             properties: checked(&self.properties, PropertyContext::Publish),
             payload,
         };
         // [MQTT-3.2.2-15]
-        let size = publish_size(&publish, PublishExtras::default(), connection.version);
-        if size > connection.maximum_packet_size {
+        let size = publish_size(&publish, PublishExtras::default(), connection.version());
+        let most = connection.limits().packet_bytes_max;
+        if size > most as usize {
             self.fail(&format!(
-                "not sent: {size} bytes are more than the server takes ({})",
-                connection.maximum_packet_size
+                "not sent: {size} bytes are more than the server takes ({most})"
             ));
             return;
         }
-        self.inflight.extend(packet_id);
+        if self.qos != QoS::AtMostOnce {
+            publish.packet_id = Some(connection.session().in_flight_mut().push(self.qos, ()));
+        }
         connection.send(&Packet::Publish(publish));
     }
 
     fn finished(&mut self, ack: &Ack<'_>) {
-        self.inflight.remove(&ack.packet_id);
         if ack.reason.is_error() {
             let text = ack
                 .properties
@@ -313,35 +313,28 @@ impl ClientPublisher {
 }
 
 impl ConnectionHandler for ClientPublisher {
-    fn connected(&mut self, connection: &mut MqttConnection, _: bool) -> Result<ConnectionFlow, ClientFailure> {
+    fn connected(&mut self, connection: &mut MqttConnection<'_>, _: bool) -> Result<ConnectionFlow, ClientFailure> {
         self.is_connected = true;
         // [MQTT-3.3.4-7]
-        self.max_inflight = self.max_inflight.min(connection.receive_maximum);
+        self.max_inflight = self.max_inflight.min(connection.limits().receive_maximum);
         self.advance(connection)
     }
 
-    fn packet(&mut self, connection: &mut MqttConnection, packet: Packet<'_>) -> Result<ConnectionFlow, ClientFailure> {
-        match packet {
-            Packet::PubAck(ack) | Packet::PubComp(ack) => self.finished(&ack),
-            // A refusal ends the exchange; there is no PUBREL [MQTT-4.3.3-4].
-            Packet::PubRec(ack) if ack.reason.is_error() => self.finished(&ack),
-            Packet::PubRec(ack) => {
-                let reason = ReasonCode::Success;
-                connection.send(&Packet::PubRel(Ack {
-                    packet_id: ack.packet_id,
-                    reason,
-                    properties: Properties::EMPTY,
-                }));
-            }
-            // A message for a subscription of the session; this command does not need it.
-            _ => {}
+    fn event(
+        &mut self,
+        connection: &mut MqttConnection<'_>,
+        event: SessionEvent<'_, ()>,
+    ) -> Result<ConnectionFlow, ClientFailure> {
+        // This command does not need messages for subscriptions of the session.
+        if let SessionEvent::Finished((), _, ack) = event {
+            self.finished(&ack);
         }
         self.advance(connection)
     }
 
     fn line(
         &mut self,
-        connection: &mut MqttConnection,
+        connection: &mut MqttConnection<'_>,
         line: Option<Vec<u8>>,
     ) -> Result<ConnectionFlow, ClientFailure> {
         match (line, &mut self.source) {
@@ -360,12 +353,12 @@ impl ConnectionHandler for ClientPublisher {
         match &self.source {
             PayloadSource::Repeat {
                 remaining: 1.., next, ..
-            } if self.is_connected && self.has_room() => Some(next.unwrap_or_else(Instant::now)),
+            } if self.is_connected && self.has_room => Some(next.unwrap_or_else(Instant::now)),
             _ => None,
         }
     }
 
-    fn due(&mut self, connection: &mut MqttConnection) -> Result<ConnectionFlow, ClientFailure> {
+    fn due(&mut self, connection: &mut MqttConnection<'_>) -> Result<ConnectionFlow, ClientFailure> {
         if connection.is_accepted() {
             self.advance(connection)
         } else {

@@ -1,6 +1,6 @@
 //! `tidewire sub`: subscribes, prints messages, and reconnects if the connection is lost.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::HashMap;
 use std::io::{self, ErrorKind, Stdout, Write};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -8,13 +8,14 @@ use std::time::{Duration, Instant};
 use clap::{ArgAction, ArgMatches, Command, value_parser};
 use jiff::Zoned;
 use mqtt::{
-    Ack, FilterError, Packet, PacketId, Properties, PropertyContext, Publish, QoS, ReasonCode, SharedFilter, SubAck,
+    FilterError, Packet, PacketId, Properties, PropertyContext, Publish, QoS, ReasonCode, SharedFilter, SubAck,
     Subscribe, SubscribeFilter, SubscribeFilters, SubscriptionOptions, Unsubscribe, UnsubscribeFilters, filter_matches,
     validate_filter,
 };
+use mqtt_client::SessionEvent;
 
 use super::args::{ConnectOptions, flag, qos, qos_parser, shared, valued};
-use super::connection::{ConnectionFlow, ConnectionHandler, MqttConnection};
+use super::connection::{ConnectionFlow, ConnectionHandler, MqttConnection, new_session};
 use super::events::{ClientEvent, ClientEventQueue, WaitOutcome};
 use super::failure::ClientFailure;
 use super::format::MessageFormat;
@@ -112,9 +113,10 @@ fn subscribe(matches: &ArgMatches) -> Result<(), ClientFailure> {
         .get_one::<Duration>("timeout")
         .map(|timeout| Instant::now() + *timeout);
     let events = ClientEventQueue::new();
+    let mut session = new_session(&options);
     let mut generation = 0;
     loop {
-        let result = MqttConnection::open(&options, &events, generation).and_then(|mut connection| {
+        let result = MqttConnection::open(&options, &events, generation, &mut session).and_then(|mut connection| {
             if generation == 0 {
                 events
                     .watch_signals()
@@ -153,7 +155,7 @@ fn is_passing(reason: ReasonCode) -> bool {
 }
 
 /// Sends DISCONNECT, so that the server does not publish the will: the program ends as requested.
-fn close(connection: &mut MqttConnection, options: &ConnectOptions, events: &ClientEventQueue) {
+fn close(connection: &mut MqttConnection<'_>, options: &ConnectOptions, events: &ClientEventQueue) {
     let properties = checked(&options.properties.disconnect, PropertyContext::Disconnect);
     // All that mattered has been received.
     let _ = connection.close(events, ReasonCode::Success, properties);
@@ -254,12 +256,8 @@ struct ClientSubscriber {
     was_connected: bool,
     is_interrupted: bool,
     printed: u64,
-    /// Packet identifiers of QoS 2 messages that are printed, until PUBREL.
-    awaiting_rel: HashSet<PacketId>,
     /// Topic aliases of the server.
     aliases: HashMap<u16, String>,
-    /// Retained messages that are being cleared.
-    clearing: VecDeque<PacketId>,
     /// All requested messages are printed. The program waits only for retained messages that are being cleared.
     is_finishing: bool,
     stdout: Stdout,
@@ -279,9 +277,7 @@ impl ClientSubscriber {
             was_connected: false,
             is_interrupted: false,
             printed: 0,
-            awaiting_rel: HashSet::new(),
             aliases: HashMap::new(),
-            clearing: VecDeque::new(),
             is_finishing: false,
             stdout: io::stdout(),
             output: Vec::new(),
@@ -321,9 +317,9 @@ impl ClientSubscriber {
         }
     }
 
-    fn send_requests(&mut self, connection: &mut MqttConnection) {
+    fn send_requests(&mut self, connection: &mut MqttConnection<'_>) {
         if !self.arguments.unsubscribe.is_empty() {
-            let packet_id = connection.new_packet_id(|_| false);
+            let packet_id = connection.session().request_id();
             let mut bytes = Vec::new();
             let filters = UnsubscribeFilters::encode(self.arguments.unsubscribe.iter().map(String::as_str), &mut bytes);
             let properties = checked(&self.unsubscribe_properties, PropertyContext::Unsubscribe);
@@ -335,13 +331,13 @@ impl ClientSubscriber {
             self.unanswered.push(packet_id);
         }
         if !self.arguments.filters.is_empty() {
-            let packet_id = connection.new_packet_id(|_| false);
+            let packet_id = connection.session().request_id();
             let mut bytes = Vec::new();
             let filters = self.arguments.filters.iter().map(|filter| SubscribeFilter {
                 filter,
                 options: self.options_for(filter),
             });
-            let filters = SubscribeFilters::encode(filters, connection.version, &mut bytes);
+            let filters = SubscribeFilters::encode(filters, connection.version(), &mut bytes);
             let properties = checked(&self.subscribe_properties, PropertyContext::Subscribe);
             connection.send(&Packet::Subscribe(Subscribe {
                 packet_id,
@@ -387,7 +383,7 @@ impl ClientSubscriber {
 
     fn publish(
         &mut self,
-        connection: &mut MqttConnection,
+        connection: &mut MqttConnection<'_>,
         publish: Publish<'_>,
     ) -> Result<ConnectionFlow, ClientFailure> {
         let topic = self.resolve_alias(&publish)?;
@@ -397,40 +393,11 @@ impl ClientSubscriber {
         };
         if self.is_finishing || self.arguments.retained_only && !publish.retain {
             // Not printed, so not acknowledged: the server keeps it for the next run.
-            return Ok(self.finish());
+            return Ok(self.finish(connection));
         }
-        let ack = |packet_id| Ack {
-            packet_id,
-            reason: ReasonCode::Success,
-            properties: Properties::EMPTY,
-        };
-        match (publish.qos, publish.packet_id) {
-            (QoS::AtLeastOnce, Some(id)) => {
-                let flow = self.message(connection, &publish)?;
-                connection.send(&Packet::PubAck(ack(id)));
-                Ok(flow)
-            }
-            (QoS::ExactlyOnce, Some(id)) => {
-                // A repetition is not printed again [MQTT-4.3.3-10].
-                let flow = match self.awaiting_rel.insert(id) {
-                    true => self.message(connection, &publish)?,
-                    false => ConnectionFlow::Continue,
-                };
-                connection.send(&Packet::PubRec(ack(id)));
-                Ok(flow)
-            }
-            _ => self.message(connection, &publish),
-        }
-    }
-
-    fn pubrel(&mut self, connection: &mut MqttConnection, packet_id: PacketId) -> ConnectionFlow {
-        self.awaiting_rel.remove(&packet_id);
-        connection.send(&Packet::PubComp(Ack {
-            packet_id,
-            reason: ReasonCode::Success,
-            properties: Properties::EMPTY,
-        }));
-        ConnectionFlow::Continue
+        let flow = self.message(connection, &publish)?;
+        connection.acknowledge(publish.qos, publish.packet_id);
+        Ok(flow)
     }
 
     fn resolve_alias(&mut self, publish: &Publish<'_>) -> Result<String, ClientFailure> {
@@ -448,7 +415,7 @@ impl ClientSubscriber {
     /// Prints a message. The caller acknowledges it afterwards.
     fn message(
         &mut self,
-        connection: &mut MqttConnection,
+        connection: &mut MqttConnection<'_>,
         publish: &Publish<'_>,
     ) -> Result<ConnectionFlow, ClientFailure> {
         if !self.accepts(publish) {
@@ -462,7 +429,7 @@ impl ClientSubscriber {
         }
         self.printed += 1;
         if self.arguments.count.is_some_and(|count| self.printed >= count) {
-            Ok(self.finish())
+            Ok(self.finish(connection))
         } else {
             Ok(ConnectionFlow::Continue)
         }
@@ -477,9 +444,9 @@ impl ClientSubscriber {
         !(is_filtered || self.arguments.no_retained && publish.retain)
     }
 
-    fn finish(&mut self) -> ConnectionFlow {
+    fn finish(&mut self, connection: &MqttConnection<'_>) -> ConnectionFlow {
         self.is_finishing = true;
-        if self.clearing.is_empty() {
+        if connection.in_flight() == 0 {
             ConnectionFlow::Done
         } else {
             ConnectionFlow::Continue
@@ -487,27 +454,22 @@ impl ClientSubscriber {
     }
 
     /// With QoS 1, so that it has happened when the program ends.
-    fn clear_retained(&mut self, connection: &mut MqttConnection, topic: &str) {
-        let packet_id = connection.new_packet_id(|_| false);
-        self.clearing.push_back(packet_id);
+    fn clear_retained(&mut self, connection: &mut MqttConnection<'_>, topic: &str) {
+        let qos = QoS::AtLeastOnce;
+        let in_flight = connection.session().in_flight_mut();
+        if !in_flight.has_room() {
+            return;
+        }
+        let packet_id = Some(in_flight.push(qos, ()));
         connection.send(&Packet::Publish(Publish {
             dup: false,
-            qos: QoS::AtLeastOnce,
+            qos,
             retain: true,
             topic,
-            packet_id: Some(packet_id),
+            packet_id,
             properties: Properties::EMPTY,
             payload: &[],
         }));
-    }
-
-    fn cleared(&mut self, packet_id: PacketId) -> ConnectionFlow {
-        self.clearing.retain(|id| *id != packet_id);
-        if self.is_finishing {
-            self.finish()
-        } else {
-            ConnectionFlow::Continue
-        }
     }
 
     fn print(&mut self, publish: &Publish<'_>) -> Result<(), ClientFailure> {
@@ -556,30 +518,33 @@ impl ClientSubscriber {
 impl ConnectionHandler for ClientSubscriber {
     fn connected(
         &mut self,
-        connection: &mut MqttConnection,
+        connection: &mut MqttConnection<'_>,
         is_session_present: bool,
     ) -> Result<ConnectionFlow, ClientFailure> {
         self.was_connected = true;
         self.aliases.clear();
         self.unanswered.clear();
-        self.clearing.clear();
+        connection.session().drop_in_flight();
         if !is_session_present {
-            self.awaiting_rel.clear();
+            connection.session().discard();
         }
         self.send_requests(connection);
         Ok(ConnectionFlow::Continue)
     }
 
-    fn packet(&mut self, connection: &mut MqttConnection, packet: Packet<'_>) -> Result<ConnectionFlow, ClientFailure> {
-        match packet {
-            Packet::Publish(publish) => self.publish(connection, publish),
-            Packet::PubRel(ack) => Ok(self.pubrel(connection, ack.packet_id)),
-            Packet::PubAck(ack) => Ok(self.cleared(ack.packet_id)),
-            Packet::SubAck(suback) => {
+    fn event(
+        &mut self,
+        connection: &mut MqttConnection<'_>,
+        event: SessionEvent<'_, ()>,
+    ) -> Result<ConnectionFlow, ClientFailure> {
+        match event {
+            SessionEvent::Message(publish) => self.publish(connection, publish),
+            SessionEvent::Finished(..) if self.is_finishing => Ok(self.finish(connection)),
+            SessionEvent::Subscribed(suback) => {
                 self.suback(&suback);
                 Ok(self.after_answer())
             }
-            Packet::UnsubAck(unsuback) => {
+            SessionEvent::Unsubscribed(unsuback) => {
                 self.unanswered.retain(|id| *id != unsuback.packet_id);
                 Ok(self.after_answer())
             }
@@ -591,7 +556,7 @@ impl ConnectionHandler for ClientSubscriber {
         self.timeout_at
     }
 
-    fn due(&mut self, _: &mut MqttConnection) -> Result<ConnectionFlow, ClientFailure> {
+    fn due(&mut self, _: &mut MqttConnection<'_>) -> Result<ConnectionFlow, ClientFailure> {
         self.write_out()?;
         Err(ClientFailure::Timeout)
     }

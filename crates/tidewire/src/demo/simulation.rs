@@ -8,12 +8,15 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use mqtt::{Connect, Disconnect, Packet, Properties, ProtocolVersion, Publish, QoS, ReasonCode};
+use mqtt::{Connect, Decoded, Packet, Properties, ProtocolVersion, Publish, QoS, decode};
+use mqtt_client::{ClientSession, SessionEvent};
 use serde_json::{Value, json};
 
 const EVERY: Duration = Duration::from_secs(1);
 const PATIENCE: Duration = Duration::from_secs(5);
 const KEEP_ALIVE_S: u16 = 60;
+/// The platform sends devices nothing that is larger.
+const PACKET_BYTES_MAX: usize = 1 << 20;
 const VERSION: ProtocolVersion = ProtocolVersion::V3_1_1;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,10 +57,7 @@ pub fn run(server: SocketAddr, devices: Vec<DemoDevice>, is_stopping: &AtomicBoo
     for (_, connection) in &mut connections {
         if let Some(connection) = connection {
             // The server ends connections that are not ended.
-            let _ = connection.send(&Packet::Disconnect(Disconnect {
-                reason: ReasonCode::Success,
-                properties: Properties::default(),
-            }));
+            let _ = connection.end();
         }
     }
     Ok(())
@@ -116,6 +116,8 @@ impl DemoDevice {
 
 struct DemoConnection {
     stream: TcpStream,
+    session: ClientSession<()>,
+    input: Vec<u8>,
     out: Vec<u8>,
 }
 
@@ -126,62 +128,95 @@ impl DemoConnection {
         stream.set_write_timeout(Some(PATIENCE))?;
         let mut connection = DemoConnection {
             stream,
+            session: ClientSession::new(VERSION, 1),
+            input: Vec::new(),
             out: Vec::new(),
         };
-        connection.send(&Packet::Connect(Connect {
+        let connect = Connect {
             version: VERSION,
             clean_start: true,
             is_bridge: false,
+            // Values are sent far more often than this, so that PINGREQ is never due.
             keep_alive: KEEP_ALIVE_S,
             properties: Properties::default(),
             client_id: &device.token,
             will: None,
             user_name: Some(&device.token),
             password: None,
-        }))?;
-        // CONNACK of MQTT 3.1.1 has four bytes, the last of which says whether the client may come in.
-        let mut answer = [0; 4];
-        connection.stream.read_exact(&mut answer)?;
-        match answer[3] {
-            0 => Ok(connection),
-            code => Err(io::Error::other(format!("the server refuses it with code {code}"))),
+        };
+        connection.session.connect(connect, 0, &mut connection.out);
+        connection.flush()?;
+        while !connection.session.is_accepted() {
+            connection.read()?;
         }
+        Ok(connection)
     }
 
     fn publish(&mut self, topic: &str, body: &Value) -> io::Result<()> {
-        self.send(&Packet::Publish(Publish {
+        let body = body.to_string();
+        let publish = Publish {
             dup: false,
             qos: QoS::AtMostOnce,
             retain: false,
             topic,
             packet_id: None,
             properties: Properties::default(),
-            payload: body.to_string().as_bytes(),
-        }))
+            payload: body.as_bytes(),
+        };
+        Packet::Publish(publish).encode(VERSION, &mut self.out);
+        self.flush()
     }
 
-    fn send(&mut self, packet: &Packet<'_>) -> io::Result<()> {
+    fn end(&mut self) -> io::Result<()> {
+        self.session.disconnect(Properties::default(), &mut self.out);
+        self.flush()
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let written = self.stream.write_all(&self.out);
         self.out.clear();
-        packet.encode(VERSION, &mut self.out);
-        self.stream.write_all(&self.out)
+        written
     }
 
-    /// Reads and ignores packets of the server, because a device has no subscriptions. Detects a closed connection.
+    /// Handles what the server has sent meanwhile. Detects a closed connection.
     fn skip_received(&mut self) -> io::Result<()> {
         self.stream.set_nonblocking(true)?;
-        let mut part = [0; 512];
         let end = loop {
-            match self.stream.read(&mut part) {
-                Ok(0) => break ErrorKind::ConnectionReset.into(),
-                Ok(_) => {}
-                Err(error) => break error,
+            if let Err(error) = self.read() {
+                break error;
             }
         };
         self.stream.set_nonblocking(false)?;
         match end.kind() {
-            ErrorKind::WouldBlock => Ok(()),
+            ErrorKind::WouldBlock => self.flush(),
             _ => Err(end),
         }
+    }
+
+    /// Reads once. A device has no subscriptions, so that messages need no attention.
+    fn read(&mut self) -> io::Result<()> {
+        let mut part = [0; 512];
+        let size = self.stream.read(&mut part)?;
+        if size == 0 {
+            return Err(ErrorKind::ConnectionReset.into());
+        }
+        self.input.extend_from_slice(&part[..size]);
+        let mut at = 0;
+        while let Decoded::Complete { packet, size } =
+            decode(&self.input[at..], VERSION, PACKET_BYTES_MAX).map_err(|error| io::Error::other(error.to_string()))?
+        {
+            at += size;
+            match self.session.handle(packet, &mut self.out) {
+                Ok(SessionEvent::Rejected(connack)) => {
+                    let reason = connack.reason.name();
+                    return Err(io::Error::other(format!("the server refuses the connection: {reason}")));
+                }
+                Ok(_) => {}
+                Err(violation) => return Err(io::Error::other(violation.to_string())),
+            }
+        }
+        self.input.drain(..at);
+        Ok(())
     }
 }
 
