@@ -38,7 +38,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     (
         "devices",
-        &["mqtt", "journal", "broker", "net", "platform", "timeseries"],
+        &["mqtt", "journal", "broker", "net", "auth", "platform", "timeseries"],
     ),
     (
         "integration",

@@ -40,8 +40,11 @@ pub struct StoredApiKey {
     pub description: String,
     pub is_enabled: bool,
     pub created_at_unix_ms: u64,
-    /// User who created the key.
+    /// User or API key that created the key.
     pub by: String,
+    /// Console user who created the key, or a key with which it was created. The key has at most the rights of this user.
+    #[serde(default)]
+    pub issuer: String,
     /// `None`: it never expires.
     pub expires_at_unix_ms: Option<u64>,
     /// For the key of a screen: the only dashboard that it can show.
@@ -60,6 +63,7 @@ pub struct NewApiKey {
     pub is_enabled: bool,
     pub created_at_unix_ms: u64,
     pub by: String,
+    pub issuer: String,
     pub expires_at_unix_ms: Option<u64>,
     pub dashboard: Option<Uuid>,
 }
@@ -67,6 +71,14 @@ pub struct NewApiKey {
 impl StoredApiKey {
     pub fn last_used_unix_ms(&self) -> Option<u64> {
         Some(self.last_used_unix_ms.load(Ordering::Relaxed)).filter(|at| *at > 0)
+    }
+
+    /// A file of an earlier version has no issuers.
+    fn with_issuer(mut self) -> StoredApiKey {
+        if self.issuer.is_empty() {
+            self.issuer.clone_from(&self.by);
+        }
+        self
     }
 
     fn with_screen_prefix(mut self) -> StoredApiKey {
@@ -104,7 +116,7 @@ impl ApiKeys {
         };
         let all: ApiKeyTable = list
             .into_iter()
-            .map(StoredApiKey::with_screen_prefix)
+            .map(|key| key.with_screen_prefix().with_issuer())
             .map(|key| (key.name.clone(), key))
             .collect();
         Ok(ApiKeys {
@@ -118,16 +130,38 @@ impl ApiKeys {
         token.starts_with(PREFIX)
     }
 
-    /// Returns name and role of a valid key that does not belong to a screen.
-    pub fn find(&self, token: &str, now_unix_ms: u64) -> Option<(String, Role)> {
-        let key = self.look_up(&hash(token), now_unix_ms)?;
-        Some((key.name, key.role))
+    /// Returns a valid key that does not belong to a screen. The caller checks its issuer.
+    pub fn find(&self, token: &str, now_unix_ms: u64) -> Option<StoredApiKey> {
+        self.look_up(&hash(token), now_unix_ms)
     }
 
-    /// Returns name and dashboard of a valid key of a screen.
-    pub fn find_screen(&self, token: &str, now_unix_ms: u64) -> Option<(String, Uuid)> {
+    /// Returns name, issuer and dashboard of a valid key of a screen. The caller checks the issuer.
+    pub fn find_screen(&self, token: &str, now_unix_ms: u64) -> Option<(String, String, Uuid)> {
         let key = self.look_up(&format!("{OF_SCREEN}{}", hash(token)), now_unix_ms)?;
-        Some((key.name, key.dashboard?))
+        Some((key.name, key.issuer, key.dashboard?))
+    }
+
+    /// Returns the issuer of the key with this name.
+    pub fn issuer_of(&self, name: &str) -> Option<String> {
+        self.lock().get(name).map(|key| key.issuer.clone())
+    }
+
+    /// Returns the names of the keys that a user issued.
+    pub fn names_of(&self, issuer: &str) -> Vec<String> {
+        let all = self.lock();
+        let own = all.values().filter(|key| key.issuer == issuer);
+        own.map(|key| key.name.clone()).collect()
+    }
+
+    /// Deletes the keys that a user issued.
+    pub fn remove_of(&self, issuer: &str) -> Result<(), ApiKeyError> {
+        if self.names_of(issuer).is_empty() {
+            return Ok(());
+        }
+        self.change(|all| {
+            all.retain(|_, key| key.issuer != issuer);
+            Ok(())
+        })
     }
 
     fn look_up(&self, hash: &str, now_unix_ms: u64) -> Option<StoredApiKey> {
@@ -157,6 +191,7 @@ impl ApiKeys {
             is_enabled: new.is_enabled,
             created_at_unix_ms: new.created_at_unix_ms,
             by: new.by,
+            issuer: new.issuer,
             expires_at_unix_ms: new.expires_at_unix_ms,
             dashboard: new.dashboard,
             last_used_unix_ms: Arc::default(),
@@ -297,6 +332,7 @@ mod tests {
             is_enabled: true,
             created_at_unix_ms: 1,
             by: "ada".into(),
+            issuer: "ada".into(),
             expires_at_unix_ms,
             dashboard: None,
         }
@@ -310,13 +346,14 @@ mod tests {
         let (_, secret) = keys.add(new("ci", Some(1000))).unwrap();
         assert!(ApiKeys::is_key(&secret) && !fs::read_to_string(&path).unwrap().contains(&**secret));
         for keys in [&keys, &ApiKeys::open(Some(&path)).unwrap()] {
-            assert_eq!(keys.find(&secret, 999), Some(("ci".into(), Role::Viewer)));
+            let found = keys.find(&secret, 999).unwrap();
+            assert_eq!((&*found.name, &*found.issuer, found.role), ("ci", "ada", Role::Viewer));
             assert_eq!(keys.list()[0].last_used_unix_ms(), Some(999));
-            assert_eq!(keys.find(&secret, 1000), None);
-            assert_eq!(keys.find("twk_made-up", 999), None);
+            assert!(keys.find(&secret, 1000).is_none());
+            assert!(keys.find("twk_made-up", 999).is_none());
         }
         keys.change_key("ci", |key| key.is_enabled = false).unwrap();
-        assert_eq!(keys.find(&secret, 1), None);
+        assert!(keys.find(&secret, 1).is_none());
         keys.remove("ci").unwrap();
         assert!(matches!(keys.remove("ci"), Err(ApiKeyError::Unknown)));
         assert!(ApiKeys::open(Some(&path)).unwrap().list().is_empty());
@@ -340,8 +377,9 @@ mod tests {
         // Without the prefix, as an earlier version wrote it.
         fs::write(&path, text.replace(OF_SCREEN, "")).unwrap();
         let keys = ApiKeys::open(Some(&path)).unwrap();
-        assert_eq!(keys.find_screen(&secret, 1), dashboard.map(|id| ("hall".into(), id)));
-        assert_eq!(keys.find(&secret, 1), None);
+        let expected = dashboard.map(|id| ("hall".into(), "ada".into(), id));
+        assert_eq!(keys.find_screen(&secret, 1), expected);
+        assert!(keys.find(&secret, 1).is_none());
         // Without the dashboard, as a version without screens writes it.
         let mut list: serde_json::Value = serde_json::from_str(&text).unwrap();
         list[0].as_object_mut().unwrap().remove("dashboard");
@@ -361,8 +399,9 @@ mod tests {
             ..new(name, Some(1000))
         };
         let (_, secret) = keys.add(screen("hall", Role::Viewer)).unwrap();
-        assert_eq!(keys.find(&secret, 999), None);
-        assert_eq!(keys.find_screen(&secret, 999), dashboard.map(|id| ("hall".into(), id)));
+        assert!(keys.find(&secret, 999).is_none());
+        let expected = dashboard.map(|id| ("hall".into(), "ada".into(), id));
+        assert_eq!(keys.find_screen(&secret, 999), expected);
         assert_eq!(keys.find_screen(&secret, 1000), None);
         let (_, other) = keys.add(new("ci", None)).unwrap();
         assert_eq!(keys.find_screen(&other, 1), None);
@@ -372,6 +411,21 @@ mod tests {
         ));
         let altered = keys.change_key("hall", |key| key.role = Role::Admin);
         assert!(matches!(altered, Err(ApiKeyError::RoleOfScreen)));
+    }
+
+    #[test]
+    fn keys_of_a_deleted_issuer_are_removed() {
+        let keys = ApiKeys::default();
+        keys.add(new("a", None)).unwrap();
+        keys.add(NewApiKey {
+            issuer: "bob".into(),
+            ..new("b", None)
+        })
+        .unwrap();
+        assert_eq!(keys.names_of("ada"), ["a"]);
+        keys.remove_of("ada").unwrap();
+        assert!(keys.names_of("ada").is_empty() && keys.issuer_of("a").is_none());
+        assert_eq!(keys.issuer_of("b").as_deref(), Some("bob"));
     }
 
     #[test]

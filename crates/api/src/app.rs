@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use auth::FailureLimiter;
 use axum::body::Bytes;
 use tokio::sync::Semaphore;
 
@@ -17,7 +18,6 @@ use crate::audit::{self, Audit};
 use crate::config::{ApiConfig, ConfigValue, NodeInfo};
 use crate::disk::DiskView;
 use crate::history::History;
-use crate::login_limiter::LoginLimiter;
 use crate::logins::Logins;
 use crate::server::ApiStartError;
 use crate::thingsboard::PlatformAccess;
@@ -48,7 +48,8 @@ struct AppState {
     audit: Audit,
     node: NodeInfo,
     logins: Logins,
-    login_limiter: LoginLimiter,
+    login_limiter: FailureLimiter,
+    secret_limiter: FailureLimiter,
     hashing: Semaphore,
     requests: Semaphore,
     viewers: Arc<Semaphore>,
@@ -157,7 +158,8 @@ impl App {
                 audit,
                 node,
                 logins: Logins::new(),
-                login_limiter: LoginLimiter::default(),
+                login_limiter: FailureLimiter::default(),
+                secret_limiter: FailureLimiter::default(),
                 hashing: Semaphore::new(HASHES_AT_ONCE),
                 requests,
                 viewers: Arc::new(Semaphore::new(VIEWERS_MAX)),
@@ -210,8 +212,13 @@ impl App {
         &self.inner.logins
     }
 
-    pub fn login_limiter(&self) -> &LoginLimiter {
+    pub fn login_limiter(&self) -> &FailureLimiter {
         &self.inner.login_limiter
+    }
+
+    /// Limits wrong secrets of provisioning requests and claims.
+    pub fn secret_limiter(&self) -> &FailureLimiter {
+        &self.inner.secret_limiter
     }
 
     pub fn hashing(&self) -> &Semaphore {

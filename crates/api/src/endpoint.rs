@@ -12,7 +12,8 @@ use axum::routing::{MethodFilter, MethodRouter, on};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 
 use crate::app::App;
-use crate::audit;
+use crate::audit::{self, AuditedOperation};
+use crate::audit_body::KnownFields;
 use crate::guard::{BodyLimit, RequiredAccess, guard};
 
 /// Limit of a body that may be large, such as a dashboard or a rule chain.
@@ -266,7 +267,12 @@ impl Endpoint {
         let (app, need, limit) = (app.clone(), self.need, self.body_limit);
         let is_change =
             self.method != Method::GET && need == RequiredAccess::Admin && audit::is_change(self.operation.id);
-        let audited = (is_change || ALSO_AUDITED.contains(&self.operation.id)).then_some(self.operation.id);
+        let is_audited = is_change || ALSO_AUDITED.contains(&self.operation.id);
+        let audited = is_audited.then(|| AuditedOperation {
+            id: self.operation.id,
+            body: KnownFields::of(self.operation.body),
+            query: KnownFields::of(self.operation.query),
+        });
         let filter = MethodFilter::try_from(self.method).expect("an endpoint has a standard method");
         let handler = self.handler;
         let guarded = move |mut request: Request| async move {
@@ -275,7 +281,7 @@ impl Endpoint {
                 handler,
                 app: app.clone(),
             };
-            guard(&app, need, audited, request, next).await
+            guard(&app, need, audited.as_ref(), request, next).await
         };
         (self.path, on(filter, guarded))
     }

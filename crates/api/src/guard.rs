@@ -12,7 +12,7 @@ use platform::model::Authority;
 use crate::admins::Role;
 use crate::api_keys::ApiKeys;
 use crate::app::{App, unix_ms};
-use crate::audit::{AuditEntry, SentBody};
+use crate::audit::{AuditEntry, AuditedOperation, SentBody};
 use crate::endpoint::AdmittedRequest;
 use crate::problem::HttpProblem;
 use crate::server::PeerAddress;
@@ -126,7 +126,7 @@ impl LoginRecheck {
 pub async fn guard(
     app: &App,
     need: RequiredAccess,
-    audited: Option<&'static str>,
+    audited: Option<&AuditedOperation>,
     mut request: Request,
     next: AdmittedRequest,
 ) -> Response {
@@ -200,8 +200,8 @@ struct AuditedChange {
 }
 
 impl AuditedChange {
-    fn new(operation: &'static str, login: &AuthenticatedUser, request: &mut Request) -> AuditedChange {
-        let sent = SentBody::default();
+    fn new(operation: &AuditedOperation, login: &AuthenticatedUser, request: &mut Request) -> AuditedChange {
+        let sent = SentBody::new(operation.body.clone());
         let address = request.extensions().get::<PeerAddress>().map(|peer| peer.0.to_string());
         let target = request.uri().path_and_query().map_or("", |target| target.as_str());
         let entry = AuditEntry {
@@ -209,9 +209,14 @@ impl AuditedChange {
             at_unix_ms: unix_ms(SystemTime::now()),
             user: login.user.to_string(),
             address: address.unwrap_or_default(),
-            operation: operation.to_owned(),
+            operation: operation.id.to_owned(),
             method: request.method().to_string(),
-            path: target.chars().take(TARGET_CHARACTERS_MAX).collect(),
+            path: operation
+                .query
+                .redact_target(target)
+                .chars()
+                .take(TARGET_CHARACTERS_MAX)
+                .collect(),
             body: None,
             status: 0,
         };
@@ -236,9 +241,13 @@ fn login(app: &App, headers: &HeaderMap) -> Result<AuthenticatedUser, HttpProble
     })?;
     if ApiKeys::is_key(token) {
         let found = app.api_keys().find(token, unix_ms(SystemTime::now()));
-        let (name, role) =
-            found.ok_or_else(|| HttpProblem::unauthorized("the API key is unknown, disabled or has expired"))?;
-        let user = format!("{KEY_PREFIX}{name}").into();
+        let key = found.ok_or_else(|| HttpProblem::unauthorized("the API key is unknown, disabled or has expired"))?;
+        let of_issuer = app
+            .admins()
+            .role(&key.issuer)
+            .ok_or_else(|| HttpProblem::unauthorized("the user who issued the API key was deleted"))?;
+        let user = format!("{KEY_PREFIX}{}", key.name).into();
+        let role = key.role.min(of_issuer);
         return Ok(AuthenticatedUser { user, role });
     }
     let user = app.logins().find(token, Instant::now());

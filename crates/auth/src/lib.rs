@@ -13,8 +13,10 @@
 mod acl;
 mod bans;
 mod chain;
+mod failure_limiter;
 mod fixed_limits;
 mod password;
+mod password_rules;
 mod secret;
 mod users;
 mod verified;
@@ -29,8 +31,10 @@ pub use chain::{
     AnonymousPolicy, AnonymousProvider, Credentials, DenyReason, Provider, ProviderChain, ProviderOutcome,
     UnknownUsersProvider, UsersProvider,
 };
+pub use failure_limiter::FailureLimiter;
 pub use fixed_limits::FIXED_LIMITS;
 pub use password::{CreateError, HashError, PasswordHash};
+pub use password_rules::{PASSWORD_CHARACTERS_MIN, WeakPassword, check_new_password};
 pub use secret::Password;
 pub use users::{LineError, LoadError, PasswordFileErrors, UserError, UserSnapshot, UserSummary, Users};
 pub use verified::VerifiedPasswords;

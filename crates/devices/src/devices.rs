@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
@@ -243,14 +244,15 @@ impl Devices {
         device_login(device, &directory)
     }
 
-    /// Returns a session that may only send a provisioning request.
-    pub fn provision_login(&self, login: &MqttLogin<'_>) -> Option<DeviceLogin> {
+    /// Returns a session that may only send provisioning requests. Wrong secrets are limited per address.
+    pub fn provision_login(&self, login: &MqttLogin<'_>, address: IpAddr) -> Option<DeviceLogin> {
         if login.user_name != Some(PROVISION_NAME) && login.client_id != PROVISION_NAME {
             return None;
         }
         let number = self.hub.provisioning.fetch_add(1, Relaxed);
         let mut session = PROVISIONING;
         session.0[8..].copy_from_slice(&number.to_be_bytes());
+        self.hub.provisioners.add(number, address);
         Some(DeviceLogin {
             session,
             client_id: client_id(session).into(),
@@ -470,8 +472,9 @@ impl Devices {
         self.hub.attributes_of(device, request)
     }
 
-    /// Answers a provisioning request. Writes the repository, so it blocks.
-    pub fn provision(&self, body: &[u8]) -> String {
+    /// Answers a provisioning request. Also returns whether its key and secret are known. Writes the repository, so it
+    /// blocks.
+    pub fn provision(&self, body: &[u8]) -> (String, bool) {
         self.hub.answer_to(Provision::decode(body), unix_ms())
     }
 

@@ -31,6 +31,7 @@ use crate::ota::{ChunkRequests, OtaCache};
 use crate::outlet::DeviceOutlet;
 use crate::pollers::Pollers;
 use crate::processed::ProcessedPosition;
+use crate::provisioners::Provisioners;
 use crate::sessions::DeviceSessions;
 use crate::stats::{DeviceCounters, DevicesStats, Lag};
 use crate::updates::Watchers;
@@ -84,6 +85,7 @@ pub struct Hub {
     /// Sessions that recently subscribed to RPC requests.
     new_sessions: Mutex<HashSet<Uuid, foldhash::fast::RandomState>>,
     pub provisioning: AtomicU64,
+    pub provisioners: Provisioners,
     /// Cached transport settings, with the profile they were parsed from.
     transports: Mutex<HashMap<DeviceProfileId, ParsedProfile>>,
     paused: Mutex<()>,
@@ -156,6 +158,7 @@ impl Hub {
             changed_calls: Mutex::default(),
             new_sessions: Mutex::default(),
             provisioning: AtomicU64::new(0),
+            provisioners: Provisioners::default(),
             transports: Mutex::default(),
             paused: Mutex::new(()),
             resume: Condvar::new(),

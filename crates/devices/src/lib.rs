@@ -39,6 +39,7 @@ mod ota;
 mod outlet;
 mod pollers;
 mod processed;
+mod provisioners;
 mod recent;
 mod requests;
 mod sessions;

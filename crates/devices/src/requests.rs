@@ -203,27 +203,39 @@ impl Hub {
 
     fn provision(&self, entry: &IngestEntry<'_>, now_ms: i64) -> Result<(), RequestError> {
         // A body that is not JSON is read as ThingsBoard's Protobuf message, and answered in Protobuf.
-        let body = match Provision::decode(entry.body) {
+        if !self.provisioners.admit(entry.device) {
+            tracing::info!("provisioning request refused: too many wrong secrets from its address");
+            return Ok(());
+        }
+        let (body, is_known) = match Provision::decode(entry.body) {
             Err(PayloadDecodeError::NotJson { .. }) if let Ok(request) = protobuf_provision(entry.body) => {
-                protobuf_provisioned(&self.provisioned(&request, now_ms))
+                let outcome = self.provisioned(&request, now_ms);
+                let is_known = !matches!(outcome, Provisioned::NotFound);
+                (protobuf_provisioned(&outcome), is_known)
             }
-            request => self.answer_to(request, now_ms).into_bytes(),
+            request => {
+                let (answer, is_known) = self.answer_to(request, now_ms);
+                (answer.into_bytes(), is_known)
+            }
         };
+        if is_known {
+            self.provisioners.refund(entry.device);
+        }
         if let Some(target) = self.sessions.requester(entry.device, DeviceSubscription::Provision) {
             self.outlet(now_ms).send(target, Downlink::Provision, body);
         }
         Ok(())
     }
 
-    /// Returns the response to a provisioning request, as JSON.
-    pub fn answer_to(&self, request: Result<Provision, PayloadDecodeError>, now_ms: i64) -> String {
+    /// Returns the response to a provisioning request, as JSON, and whether the key and the secret are known.
+    pub fn answer_to(&self, request: Result<Provision, PayloadDecodeError>, now_ms: i64) -> (String, bool) {
         match request.map(|request| self.provisioned(&request, now_ms)) {
-            Ok(Provisioned::Success(credentials)) => provision_success(&credentials),
-            Ok(Provisioned::NotFound) => provision_not_found(),
-            Ok(Provisioned::Failure) => provision_failure(),
+            Ok(Provisioned::Success(credentials)) => (provision_success(&credentials), true),
+            Ok(Provisioned::NotFound) => (provision_not_found(), false),
+            Ok(Provisioned::Failure) => (provision_failure(), true),
             Err(error) => {
                 tracing::info!(%error, "provisioning request could not be decoded");
-                provision_failure()
+                (provision_failure(), true)
             }
         }
     }

@@ -28,6 +28,8 @@ pub struct PageLink {
 
 /// Largest page. Bounds the memory of one request.
 pub const PAGE_SIZE_MAX: usize = 10_000;
+/// Limit of a text search. SQLite rejects patterns of 50,000 bytes.
+pub const TEXT_SEARCH_CHARACTERS_MAX: usize = 1000;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PageError {
@@ -35,6 +37,7 @@ pub enum PageError {
     Page(i64),
     Order(String),
     Property(String),
+    TextSearch,
 }
 
 impl std::fmt::Display for PageError {
@@ -56,6 +59,10 @@ impl std::fmt::Display for PageError {
                 )
             }
             PageError::Property(_) => f.write_str("Invalid sort property"),
+            PageError::TextSearch => write!(
+                f,
+                "Incorrect text search: at most {TEXT_SEARCH_CHARACTERS_MAX} characters are allowed, without NUL."
+            ),
         }
     }
 }
@@ -83,6 +90,11 @@ impl PageLink {
         let size = usize::try_from(page_size).map_err(|_| PageError::Size(page_size))?;
         if size == 0 || size > PAGE_SIZE_MAX {
             return Err(PageError::Size(page_size));
+        }
+        if let Some(text) = text_search
+            && (text.contains('\0') || text.chars().count() > TEXT_SEARCH_CHARACTERS_MAX)
+        {
+            return Err(PageError::TextSearch);
         }
         let number = usize::try_from(page).map_err(|_| PageError::Page(page))?;
         let property = sort_property.map(str::trim).filter(|property| !property.is_empty());

@@ -522,7 +522,21 @@ fn users_are_activated_and_log_in() {
         .unwrap();
     let password = Password::new("secret");
     assert_eq!(f.entities.login("t@example.org", &password).unwrap(), None);
-    f.entities.activate_user(&token.unwrap(), &password, NOW).unwrap();
+    let token = token.unwrap();
+    let text_of = |error: EntityError| error.to_string();
+    let late = f
+        .entities
+        .activate_user(&token, &password, 1000, NOW + 1000)
+        .map_err(text_of);
+    assert!(late.unwrap_err().contains("expired"));
+    let user_id = saved.id.unwrap();
+    let same = f.entities.activation_token(user_id, 1000, NOW + 999).unwrap();
+    assert_eq!(same.as_ref(), Some(&token));
+    let renewed = f.entities.activation_token(user_id, 1000, NOW + 1000).unwrap().unwrap();
+    assert_ne!(renewed, token);
+    assert!(f.entities.activate_user(&token, &password, 1000, NOW + 1001).is_err());
+    f.entities.activate_user(&renewed, &password, 1000, NOW + 1999).unwrap();
+    assert_eq!(f.entities.activation_token(user_id, 1000, NOW).unwrap(), None);
     assert_eq!(
         f.entities.login("t@EXAMPLE.org", &password).unwrap().unwrap().id,
         saved.id

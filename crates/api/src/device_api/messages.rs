@@ -1,7 +1,10 @@
 //! Requests of devices over HTTP that are answered without waiting for another party.
 
 use axum::extract::{Query, State};
-use axum::http::{StatusCode, header};
+use std::time::Instant;
+
+use axum::Extension;
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use devices::{EntryKind, IngestEntry, OtaError};
 use platform::decode::{
@@ -17,6 +20,7 @@ use crate::app::App;
 use crate::endpoint::Endpoint;
 use crate::guard::RequiredAccess;
 use crate::problem::HttpProblem;
+use crate::server::PeerAddress;
 
 /// The requested attributes; without keys, all attributes.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -105,6 +109,7 @@ pub fn endpoints() -> Vec<Endpoint> {
             .needs(RequiredAccess::Nothing)
             .takes::<serde_json::Value>(RPC_BODY_MAX)
             .fails(StatusCode::NOT_FOUND)
+            .fails(StatusCode::TOO_MANY_REQUESTS)
             .returns::<serde_json::Value>("Result of the provisioning."),
     ]
 }
@@ -234,11 +239,25 @@ async fn claim(
     Ok(StatusCode::OK)
 }
 
-async fn provision(State(app): State<App>, RawPayload(body): RawPayload) -> Result<Response, HttpProblem> {
+async fn provision(
+    State(app): State<App>,
+    Extension(PeerAddress(address)): Extension<PeerAddress>,
+    RawPayload(body): RawPayload,
+) -> Result<Response, HttpProblem> {
     let devices = platform_of(&app)?;
     // A valid request gets its result as a status in the answer's body.
     Provision::decode(&body).map_err(refused)?;
-    Ok(json(app.block(move || devices.provision(&body)).await?))
+    if let Err(wait) = app.secret_limiter().admit(address, Instant::now()) {
+        let detail = "too many wrong provisioning secrets from this address; try again later".to_owned();
+        let wait_s = HeaderValue::from(wait.as_secs() + 1);
+        let limited = HttpProblem::of_status(StatusCode::TOO_MANY_REQUESTS, detail);
+        return Err(limited.with_header(header::RETRY_AFTER, wait_s));
+    }
+    let (answer, is_known) = app.block(move || devices.provision(&body)).await?;
+    if is_known {
+        app.secret_limiter().refund(address);
+    }
+    Ok(json(answer))
 }
 
 /// An answer from serialized JSON.

@@ -15,7 +15,7 @@ use crate::api_keys::{ApiKeyError, NewApiKey, StoredApiKey};
 use crate::app::{App, unix_ms};
 use crate::body;
 use crate::endpoint::Endpoint;
-use crate::guard::{AuthenticatedUser, RequiredAccess};
+use crate::guard::{AuthenticatedUser, KEY_PREFIX, RequiredAccess};
 use crate::paging::{self, Page};
 use crate::problem::HttpProblem;
 use crate::query::Params;
@@ -31,8 +31,11 @@ pub struct ApiKeyView {
     pub description: String,
     pub enabled: bool,
     pub created_at_unix_ms: u64,
-    /// User who created the key.
+    /// User or API key that created the key.
     pub by: String,
+    /// Console user who created the key, directly or with another key. The key has at most the rights of this user, and
+    /// is deleted with this user.
+    pub issuer: String,
     /// `null`: it never expires.
     pub expires_at_unix_ms: Option<u64>,
     pub is_expired: bool,
@@ -164,6 +167,7 @@ async fn add(
         description: new.description,
         is_enabled: new.enabled,
         created_at_unix_ms: unix_ms(SystemTime::now()),
+        issuer: issuer(&app, &login),
         by: login.user.to_string(),
         expires_at_unix_ms: new.expires_at_unix_ms,
     };
@@ -176,6 +180,14 @@ async fn add(
             key: view(key),
         }),
     ))
+}
+
+/// Returns the user, or the issuer of the key with which the request was sent.
+fn issuer(app: &App, login: &AuthenticatedUser) -> String {
+    let by_key = login.user.strip_prefix(KEY_PREFIX);
+    by_key
+        .and_then(|name| app.api_keys().issuer_of(name))
+        .unwrap_or_else(|| login.user.to_string())
 }
 
 async fn known_dashboard(app: &App, id: String) -> Result<Uuid, HttpProblem> {
@@ -261,6 +273,7 @@ fn view(key: StoredApiKey) -> ApiKeyView {
         enabled: key.is_enabled,
         created_at_unix_ms: key.created_at_unix_ms,
         by: key.by,
+        issuer: key.issuer,
         expires_at_unix_ms: key.expires_at_unix_ms,
         dashboard: key.dashboard.map(|id| id.to_string()),
     }

@@ -115,7 +115,8 @@ pub fn endpoints() -> Vec<Endpoint> {
             .tag("Login")
             .describe(
                 "Delete a console user",
-                "All logins of the user end. The last administrator cannot be deleted.",
+                "All logins of the user end, and the API keys that the user issued are deleted. The last administrator cannot be \
+                 deleted.",
             )
             .path_parameter("name", NAME)
             .fails(StatusCode::NOT_FOUND)
@@ -156,6 +157,7 @@ async fn add(
         ));
     }
     let name = new.name.clone();
+    remove_keys(&app, &name).await?;
     let password = change_admins(&app, move |admins| admins.add(&name, new.role)).await?;
     info!(user = %new.name, "console user added");
     Ok(made(new.name, &password))
@@ -190,7 +192,18 @@ async fn remove(State(app): State<App>, Path(name): Path<String>) -> Result<Stat
     change_admins(&app, move |admins| admins.remove(&user)).await?;
     app.logins().revoke_user(&name);
     info!(user = %name, "console user deleted");
+    remove_keys(&app, &name).await?;
     Ok(StatusCode::NO_CONTENT)
+}
+
+/// Deletes the API keys that the user issued. Otherwise they would be valid for another user with the same name.
+async fn remove_keys(app: &App, issuer: &str) -> Result<(), HttpProblem> {
+    let (own, issuer) = (app.clone(), issuer.to_owned());
+    let removed = app.block(move || own.api_keys().remove_of(&issuer)).await?;
+    removed.map_err(|error| {
+        error!(%error, "deleting the API keys of a console user failed");
+        HttpProblem::internal("cannot delete the API keys of the user")
+    })
 }
 
 /// Runs on a blocking thread, with a permit for hashing: most changes hash a password.

@@ -2,7 +2,7 @@
 
 use std::time::{Instant, SystemTime};
 
-use auth::Password;
+use auth::{PASSWORD_CHARACTERS_MIN, Password};
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::{Extension, Json};
@@ -21,7 +21,6 @@ use crate::problem::HttpProblem;
 use crate::server::PeerAddress;
 
 const BODY_MAX: usize = 4 * 1024;
-const PASSWORD_CHARACTERS_MIN: usize = 8;
 
 /// Credentials of a user.
 #[derive(Deserialize, JsonSchema)]
@@ -48,9 +47,16 @@ pub struct LoginAnswer {
 #[serde(deny_unknown_fields)]
 pub struct PasswordChange {
     current_password: PasswordInput,
-    /// At least 8 characters.
+    /// At least 8 characters, and not a common password.
     #[schemars(length(min = 8))]
     new_password: PasswordInput,
+}
+
+/// The answer to a change of the password.
+#[derive(Serialize, JsonSchema)]
+pub struct PasswordChanged {
+    /// Names of the API keys that the user issued. They are still valid: delete those that you do not know.
+    pub api_keys: Vec<String>,
 }
 
 /// Text that is never printed, and is wiped when it is dropped.
@@ -60,8 +66,12 @@ pub struct PasswordChange {
 pub struct PasswordInput(String);
 
 impl PasswordInput {
-    pub fn characters(&self) -> usize {
-        self.0.chars().count()
+    /// Rejects short and common passwords.
+    pub fn check_strength(&self, field: &'static str) -> Result<(), HttpProblem> {
+        auth::check_new_password(&self.0).map_err(|weak| {
+            let expected = format!("at least {PASSWORD_CHARACTERS_MIN} characters that are not a common password");
+            HttpProblem::invalid(field, weak.to_string()).expected(expected)
+        })
     }
 
     pub fn read<R>(&self, read: impl FnOnce(&str) -> R) -> R {
@@ -101,13 +111,14 @@ pub fn endpoints() -> Vec<Endpoint> {
             .tag("Login")
             .describe(
                 "Change your own password",
-                "Ends all logins of this user, including this one. Limited like logins. The new password must differ from the old one.",
+                "Ends all logins of this user, including this one. Limited like logins. The new password must differ from the old one. \
+                 API keys stay valid: the answer lists those that the user issued.",
             )
             .needs(RequiredAccess::OneTime)
             .takes::<PasswordChange>(BODY_MAX)
             .fails(StatusCode::UNPROCESSABLE_ENTITY)
             .fails(StatusCode::TOO_MANY_REQUESTS)
-            .returns_nothing("Changed."),
+            .returns::<PasswordChanged>("Changed."),
     ]
 }
 
@@ -191,11 +202,8 @@ async fn change_password(
     Extension(peer): Extension<PeerAddress>,
     Extension(login): Extension<AuthenticatedUser>,
     body::Json(change): body::Json<PasswordChange>,
-) -> Result<StatusCode, HttpProblem> {
-    if change.new_password.characters() < PASSWORD_CHARACTERS_MIN {
-        let expected = format!("at least {PASSWORD_CHARACTERS_MIN} characters");
-        return Err(HttpProblem::invalid("new_password", "the password is too short").expected(expected));
-    }
+) -> Result<Json<PasswordChanged>, HttpProblem> {
+    change.new_password.check_strength("new_password")?;
     if change.new_password.0 == change.current_password.0 {
         return Err(HttpProblem::invalid(
             "new_password",
@@ -222,5 +230,7 @@ async fn change_password(
     })?;
     app.logins().revoke_user(&login.user);
     info!(user = %login.user, address = %peer.0, "password of an API user changed");
-    Ok(StatusCode::NO_CONTENT)
+    Ok(Json(PasswordChanged {
+        api_keys: app.api_keys().names_of(&login.user),
+    }))
 }

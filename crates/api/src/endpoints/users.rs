@@ -39,7 +39,7 @@ pub struct MqttUser {
 pub struct NewUser {
     #[schemars(length(min = 1, max = 1024))]
     name: String,
-    /// Password in plain text. Either this or `password_hash`.
+    /// Password in plain text: at least 8 characters, and not a common password. Either this or `password_hash`.
     password: Option<PasswordInput>,
     /// Password hash, in one of the formats of password files.
     password_hash: Option<String>,
@@ -163,6 +163,7 @@ async fn hash(
         )
         .expected("one of the two")),
         (Some(password), None) => {
+            password.check_strength("password")?;
             let password = password.to_password();
             let hash = app.hash(move || PasswordHash::create(&password)).await?;
             hash.map(Some)

@@ -22,7 +22,8 @@ pub fn endpoints() -> Vec<Endpoint> {
         post("/api/apiKey", "save_api_key", Authorities::ANY, save)
             .describe(
                 "Create or change an API key",
-                "A key of your own, or of a user whom you administer. Only the answer to a new key contains its value.",
+                "A key of your own, or of a user whose role is below yours. Only the answer to a new key contains its value. The key \
+                 is deleted with its user and with the users who issued it.",
             )
             .returns_json("The key; send `value` as `X-Authorization: ApiKey <value>`."),
         get("/api/apiKeys/{userId}", "get_api_keys", Authorities::ANY, list)
@@ -47,7 +48,7 @@ pub fn endpoints() -> Vec<Endpoint> {
 }
 
 /// Returns the key's JSON without its hash.
-fn without_hash(key: &ApiKey) -> Value {
+pub fn without_hash(key: &ApiKey) -> Value {
     let mut fields = fields(key);
     fields.remove("valueHash");
     Value::Object(fields)
@@ -73,6 +74,14 @@ fn save(call: &ApiCall, (): (), _: NoQuery, JsonBody(mut key): JsonBody<ApiKey>)
     }
     check_user(call, &key)?;
     let user: User = call.entities().get(key.user_id.0)?;
+    let is_own = call.principal.id == key.user_id;
+    if key.id.is_none() && !is_own && !call.principal.administers(&user) {
+        return Err(ThingsboardError::permission());
+    }
+    key.issuers = match is_own {
+        true => call.principal.issuers.clone(),
+        false => call.principal.issuers_with_self(),
+    };
     (key.tenant_id, key.value_hash) = (user.tenant_id, None);
     let (saved, value) = call.entities().save_api_key(key, call.now_ms)?;
     let mut answer = without_hash(&saved);

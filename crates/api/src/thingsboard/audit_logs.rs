@@ -174,7 +174,7 @@ pub fn log_operation(
     };
     let entry = |noted: AuditAction| {
         let mut data = noted.data;
-        crate::audit::redact(&mut data);
+        crate::audit_body::redact(&mut data);
         let is_long = data.to_string().len() > DATA_BYTES_MAX;
         AuditLog {
             tenant_id: call.tenant(),
@@ -182,7 +182,7 @@ pub fn log_operation(
             entity_id: Some(noted.entity),
             entity_name: noted.name,
             user_id: call.principal.id,
-            user_name: call.principal.name.clone(),
+            user_name: call.principal.name_with_issuers(),
             action_type: noted.action.to_owned(),
             action_data: if is_long { json!({}) } else { json!({ "entity": data }) },
             action_status: status.to_owned(),

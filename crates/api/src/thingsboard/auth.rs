@@ -2,7 +2,7 @@
 
 use std::time::{Instant, SystemTime};
 
-use auth::Password;
+use auth::{PASSWORD_CHARACTERS_MIN, Password, WeakPassword};
 use axum::Json;
 use axum::extract::{Request, State};
 use axum::http::HeaderMap;
@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use zeroize::Zeroize;
 
+use super::api_keys::without_hash;
 use super::call::{ApiCall, Principal, now_ms};
 use super::failure::{ThingsboardError, ThingsboardErrorCode};
 use super::operation::{FromBody, HandlerResult, JsonBody, NoQuery, get, post, query_of};
@@ -30,8 +31,6 @@ use std::sync::Arc;
 
 const TAG: &str = "Login";
 const BODY_MAX: usize = 16 * 1024;
-/// The default policy of ThingsBoard.
-const PASSWORD_CHARACTERS_MIN: usize = 6;
 
 pub fn endpoints() -> Vec<Endpoint> {
     vec![
@@ -47,7 +46,10 @@ pub fn endpoints() -> Vec<Endpoint> {
             .returns_json("The tokens: `token` and `refreshToken`."),
         Endpoint::post("/api/auth/token", "refresh_token", refresh)
             .tag(TAG)
-            .describe("Get new tokens", "With a valid refresh token.")
+            .describe(
+                "Get new tokens",
+                "With a valid refresh token, which becomes invalid. If a refresh token is used twice, the login ends.",
+            )
             .needs(RequiredAccess::NoPrincipal)
             .takes_limited_json(BODY_MAX)
             .returns_json("The tokens: `token` and `refreshToken`."),
@@ -63,11 +65,12 @@ pub fn endpoints() -> Vec<Endpoint> {
             .tag(TAG)
             .describe(
                 "Change your own password",
-                "All existing tokens become invalid; the answer contains new ones.",
+                "All existing tokens become invalid; the answer contains new ones. API keys stay valid: `apiKeys` lists the keys of \
+                 the user and those that the user issued, without their values. Delete the keys that you do not know.",
             )
             .needs(RequiredAccess::Principal(Authorities::ANY))
             .takes_limited_json(BODY_MAX)
-            .returns_json("The tokens: `token` and `refreshToken`."),
+            .returns_json("The tokens: `token` and `refreshToken`; and `apiKeys`."),
         Endpoint::post("/api/noauth/activate", "activate_user", activate)
             .tag(TAG)
             .describe(
@@ -80,7 +83,10 @@ pub fn endpoints() -> Vec<Endpoint> {
             .returns_json("The user is logged in. The tokens: `token` and `refreshToken`."),
         Endpoint::get("/api/noauth/userPasswordPolicy", "password_policy", policy)
             .tag(TAG)
-            .describe("Password policy", "Only the length is checked.")
+            .describe(
+                "Password policy",
+                "Besides the length, common passwords such as 12345678 are rejected.",
+            )
             .needs(RequiredAccess::NoPrincipal)
             .returns_json("The policy."),
     ]
@@ -143,6 +149,9 @@ struct Tokens {
     token: String,
     refresh_token: String,
     scope: Option<String>,
+    /// After a change of the password.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    api_keys: Option<Vec<Value>>,
 }
 
 impl From<TokenPair> for Tokens {
@@ -151,6 +160,7 @@ impl From<TokenPair> for Tokens {
             token: pair.token,
             refresh_token: pair.refresh_token,
             scope: None,
+            api_keys: None,
         }
     }
 }
@@ -210,7 +220,10 @@ pub async fn principal_of(app: &App, token: String, is_key: bool) -> Result<Prin
     let world = platform_access(app)?;
     let screen = ApiKeys::is_key(&token).then(|| app.api_keys().find_screen(&token, unix_ms(SystemTime::now())));
     if let Some(screen) = screen {
-        let (key, dashboard) = screen.ok_or_else(ThingsboardError::unauthorized)?;
+        let (key, issuer, dashboard) = screen.ok_or_else(ThingsboardError::unauthorized)?;
+        if app.admins().role(&issuer).is_none() {
+            return Err(ThingsboardError::unauthorized());
+        }
         return app.block(move || world.principal_of_screen(&key, dashboard)).await?;
     }
     let looked_up = app.block({
@@ -349,19 +362,34 @@ async fn change_password(State(app): State<App>, mut request: Request) -> Result
 }
 
 /// Also changes the stamp of tokens, which makes existing tokens invalid.
-async fn set_password(app: &App, principal: Principal, password: Password) -> Result<Json<Tokens>, ThingsboardError> {
+async fn set_password(
+    app: &App,
+    mut principal: Principal,
+    password: Password,
+) -> Result<Json<Tokens>, ThingsboardError> {
     let (world, id) = (platform_access(app)?, principal.id);
-    app.hash(move || world.platform().entities().set_password(id, &password, now_ms()))
-        .await??;
-    tokens(app, principal).await
+    let keys = app.hash(move || {
+        let entities = world.platform().entities();
+        entities.set_password(id, &password, now_ms())?;
+        entities.api_keys_of(id)
+    });
+    let keys = keys.await??;
+    principal.login_at = None;
+    let Json(tokens) = tokens(app, principal).await?;
+    Ok(Json(Tokens {
+        api_keys: Some(keys.iter().map(without_hash).collect()),
+        ..tokens
+    }))
 }
 
 fn check_password(password: &SecretInput) -> Result<(), ThingsboardError> {
-    if password.0.chars().count() < PASSWORD_CHARACTERS_MIN {
-        let message = format!("Password must be {PASSWORD_CHARACTERS_MIN} or more characters in length.");
-        return Err(ThingsboardError::bad_request(message));
-    }
-    Ok(())
+    auth::check_new_password(&password.0).map_err(|weak| {
+        ThingsboardError::bad_request(match weak {
+            // The text of ThingsBoard.
+            WeakPassword::Short => format!("Password must be {PASSWORD_CHARACTERS_MIN} or more characters in length."),
+            WeakPassword::Common => weak.to_string(),
+        })
+    })
 }
 
 async fn activate(State(app): State<App>, request: Request) -> Result<Json<Tokens>, ThingsboardError> {
@@ -369,9 +397,10 @@ async fn activate(State(app): State<App>, request: Request) -> Result<Json<Token
     let body: ActivateBody = read(&app, request).await?;
     check_password(&body.password)?;
     let (world, password) = (platform_access(&app)?, body.password.to_password());
+    let max_age_ms = world.options().activation_link_max_age_ms();
     let activated = app.hash(move || {
         let entities = world.platform().entities();
-        entities.activate_user(&body.activate_token, &password, now_ms())
+        entities.activate_user(&body.activate_token, &password, max_age_ms, now_ms())
     });
     let user = activated.await??;
     tokens(&app, Principal::of(&user)).await

@@ -8,8 +8,9 @@ use axum::http::HeaderMap;
 use platform::Platform;
 use platform::entities::Entities;
 use platform::ids::{AlarmId, CustomerId, EntityId, EntityType, TenantId, UserId, Uuid};
-use platform::model::{Alarm, Authority, Dashboard, Entity};
+use platform::model::{Alarm, Authority, Dashboard, Entity, Issuer, User};
 use platform::repository::{EntityRecord, Selection};
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
@@ -31,10 +32,47 @@ pub struct Principal {
     /// E-mail address, or the name of an administrator of the node.
     pub name: String,
     pub session: String,
-    /// Administrator of the node who acts as this user.
-    pub by: Option<String>,
+    /// Time of the login, in seconds since 1970. `None`: a new login, an API key or a screen.
+    pub login_at: Option<i64>,
+    /// Users who act as this user, by a token or a key that they issued.
+    pub issuers: Vec<Issuer>,
     /// For a screen: the dashboard of its key.
     pub screen: Option<Uuid>,
+}
+
+impl Principal {
+    /// Whether the user's role is above that of another user. Both are of one tenant, except for system administrators.
+    pub fn administers(&self, user: &User) -> bool {
+        match self.authority {
+            Authority::SysAdmin => user.authority == Authority::TenantAdmin,
+            Authority::TenantAdmin => user.authority == Authority::CustomerUser && user.tenant_id == self.tenant,
+            Authority::CustomerUser => false,
+        }
+    }
+
+    /// Returns the issuers of a token or a key that this user creates for another user.
+    pub fn issuers_with_self(&self) -> Vec<Issuer> {
+        let own = match self.is_node_admin() {
+            true => Issuer::NodeAdministrator(self.name.clone()),
+            false => Issuer::User {
+                id: self.id,
+                email: self.name.clone(),
+            },
+        };
+        let mut issuers = self.issuers.clone();
+        issuers.push(own);
+        issuers
+    }
+
+    /// Returns the name for logs: that of the user, and those of the users who act as the user.
+    pub fn name_with_issuers(&self) -> String {
+        let mut name = self.name.clone();
+        for issuer in self.issuers.iter().rev() {
+            name.push_str(", by ");
+            name.push_str(issuer.name());
+        }
+        name
+    }
 }
 
 /// An operation on an entity.
@@ -54,11 +92,20 @@ pub enum Verb {
     Claim,
 }
 
+/// Data of an entity that the user may read, besides the entity itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadableData {
+    pub has_attributes: bool,
+    pub has_telemetry: bool,
+}
+
 /// A request: its user and time, and the services that it can use.
 pub struct ApiCall {
     pub app: App,
     pub platform_access: Arc<PlatformAccess>,
     pub principal: Principal,
+    /// Address of the client. `None` for commands on a WebSocket.
+    pub address: Option<IpAddr>,
     pub now_ms: i64,
     /// URL under which the client has reached this node.
     base_url: String,
@@ -73,6 +120,7 @@ impl ApiCall {
             app: app.clone(),
             platform_access: world,
             principal,
+            address: None,
             now_ms: now_ms(),
             audit_actions: Mutex::default(),
             base_url: super::users::base_url(headers, app.config().tls.is_some()),
@@ -99,7 +147,8 @@ impl ApiCall {
         self.audit_actions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the name of an entity of the user's tenant, or an empty string.
+    /// Returns the name of an entity of the user's tenant for the audit log, or an empty string. The user may be unable
+    /// to read the entity.
     pub fn name_of(&self, id: EntityId) -> String {
         let record = self.entities().repository().get(id).ok().flatten();
         let record = record.filter(|record| self.is_of_tenant(record));
@@ -164,6 +213,23 @@ impl ApiCall {
         }
     }
 
+    /// Returns which data of an entity queries and subscriptions may show: what REST requests may read.
+    pub fn readable_data(&self, record: &EntityRecord) -> Result<ReadableData, ThingsboardError> {
+        Ok(ReadableData {
+            has_attributes: self.may(record, Verb::ReadAttributes)?,
+            has_telemetry: self.may(record, Verb::ReadTelemetry)?,
+        })
+    }
+
+    /// Whether the user may perform the operation. Entities of other tenants are inaccessible, too.
+    pub fn may(&self, record: &EntityRecord, verb: Verb) -> Result<bool, ThingsboardError> {
+        match self.check(record, verb) {
+            Ok(()) => Ok(true),
+            Err(refused) if refused.hides_entity() => Ok(false),
+            Err(other) => Err(other),
+        }
+    }
+
     fn check(&self, record: &EntityRecord, verb: Verb) -> Result<(), ThingsboardError> {
         let id = EntityId::new(record.kind, record.row.id);
         let may = match self.principal.authority {
@@ -205,9 +271,8 @@ impl ApiCall {
                 is_own && !matches!(verb, Verb::Delete | Verb::Assign | Verb::WriteCredentials)
             }
             EntityType::Customer => record.row.id == self.principal.customer.0 && is_reading(verb),
-            EntityType::User => {
-                is_own && (verb == Verb::Read || (verb == Verb::Write && record.row.id == self.principal.id.0))
-            }
+            EntityType::User if record.row.id == self.principal.id.0 => is_reading(verb) || verb == Verb::Write,
+            EntityType::User => is_own && verb == Verb::Read,
             EntityType::Dashboard => is_reading(verb) && self.is_shown(&record.read()?),
             EntityType::DeviceProfile | EntityType::AssetProfile => verb == Verb::Read,
             EntityType::ApiKey => record.row.parent == self.principal.id.0,
@@ -278,6 +343,7 @@ impl ApiCall {
                 screen: None,
                 ..self.principal.clone()
             },
+            address: self.address,
             now_ms: self.now_ms,
             base_url: String::new(),
             audit_actions: Mutex::default(),

@@ -1,5 +1,7 @@
 //! Devices: create, find, assign, change credentials, claim.
 
+use std::time::Instant;
+
 use axum::Json;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
@@ -13,7 +15,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::call::{ApiCall, Verb};
-use super::failure::ThingsboardError;
+use super::failure::{ThingsboardError, ThingsboardErrorCode};
 use super::info::Infos;
 use super::lists::{self, comma_separated, list_query, non_empty, optional_id};
 use super::operation::{FromBody, HandlerResult, JsonBody, NoQuery, RawBody, delete, get, post};
@@ -465,9 +467,18 @@ fn claim(call: &ApiCall, name: String, _: NoQuery, RawBody(bytes): RawBody) -> R
     let device: Option<Device> = call.entities().find_by_name(call.tenant().0, &name)?;
     let device = device.ok_or_else(ThingsboardError::not_found)?;
     let secret = body.secret_key.unwrap_or_default();
+    let limiter = call.app.secret_limiter();
+    if let Some(Err(wait)) = call.address.map(|address| limiter.admit(address, Instant::now())) {
+        let message = "Too many wrong secrets from this address; try again later";
+        let refused = ThingsboardError::new(ThingsboardErrorCode::TooManyRequests, message);
+        return Err(refused.retry_after(wait.as_secs() + 1));
+    }
     let outcome = call
         .entities()
         .claim(&device, call.principal.customer, &secret, call.now_ms)?;
+    if !matches!(outcome, ClaimOutcome::Failure) {
+        call.address.inspect(|address| limiter.refund(*address));
+    }
     let refused = |response: &str| {
         let body = json!({"device": null, "response": response});
         (StatusCode::BAD_REQUEST, Json(body)).into_response()

@@ -111,6 +111,15 @@ impl ThingsboardError {
         self.code
     }
 
+    pub fn is_permission(&self) -> bool {
+        self.code == ThingsboardErrorCode::PermissionDenied
+    }
+
+    /// Whether the entity is missing, of another tenant, or not accessible to the user.
+    pub fn hides_entity(&self) -> bool {
+        self.is_permission() || self.code == ThingsboardErrorCode::NotFound
+    }
+
     pub fn message(&self) -> &str {
         &self.message
     }

@@ -28,6 +28,7 @@ mod failure;
 mod fixed_limits;
 mod info;
 mod lists;
+mod login_sessions;
 mod multipart;
 mod operation;
 mod ota;
@@ -53,7 +54,7 @@ pub use auth::admit;
 pub use docs::platform_document;
 pub(crate) use fixed_limits::FIXED_LIMITS;
 pub use ota::file as ota_file;
-pub use platform_access::PlatformAccess;
+pub use platform_access::{AccessOptions, PlatformAccess};
 
 use crate::endpoint::Endpoint;
 

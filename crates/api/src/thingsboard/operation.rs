@@ -23,6 +23,7 @@ use crate::body;
 use crate::endpoint::Endpoint;
 use crate::guard::{Authorities, BodyLimit, RequiredAccess};
 use crate::problem::HttpProblem;
+use crate::server::PeerAddress;
 use crate::strict::Strict;
 
 /// Result of a handler.
@@ -304,7 +305,8 @@ async fn receive(app: &App, request: Request, reads_body: bool) -> Result<(ApiCa
         .extensions
         .remove::<Principal>()
         .ok_or_else(ThingsboardError::unauthorized)?;
-    let call = ApiCall::new(app, principal, &parts.headers)?;
+    let mut call = ApiCall::new(app, principal, &parts.headers)?;
+    call.address = parts.extensions.get::<PeerAddress>().map(|peer| peer.0);
     let received = RequestParts {
         path,
         uri: parts.uri,

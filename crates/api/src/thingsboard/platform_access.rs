@@ -1,18 +1,19 @@
-//! State that all operations share: the platform, the key of tokens, and logged-out sessions. The user of a token is
+//! State that all operations share: the platform, the key of tokens, and sessions of logins. The user of a token is
 //! looked up for each request, so that a change of the user applies at once.
 
-use std::collections::HashMap;
 use std::io;
 use std::path::Path;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use auth::Password;
 use axum::body::Bytes;
 use axum::http::StatusCode;
+use base64ct::{Base64UrlUnpadded, Encoding};
 use devices::{DeviceOutlet, Devices, LogFull, PendingAppend, WaitingChange};
 use platform::entities::Entities;
 use platform::ids::{CustomerId, DeviceId, EntityId, EntityType, TenantId, UserId, Uuid};
-use platform::model::{ApiKey, AttributeScope, Authority, User, UserCredentials};
+use platform::model::{ApiKey, AttributeScope, Authority, Issuer, User, UserCredentials};
 use platform::{Platform, SocketLimits};
 
 use tokio::sync::Semaphore;
@@ -22,6 +23,7 @@ use super::call::Principal;
 use super::console_access;
 use super::export::EXPORTS_MAX;
 use super::failure::{ThingsboardError, ThingsboardErrorCode};
+use super::login_sessions::LoginSessions;
 use super::operation::PendingResult;
 use super::quotas::TenantQuotas;
 use super::screen::Grants;
@@ -29,21 +31,44 @@ use super::socket::ConnectionLimits;
 use super::token::{REFRESH_SCOPE, Signer, TokenClaims, TokenError};
 use crate::admins::{Admins, Role};
 use crate::guard::KEY_PREFIX;
-
-/// Limit of logged-out sessions whose tokens have not expired yet. Above it, the one that expires first is dropped.
-const LOGGED_OUT_MAX: usize = 100_000;
+use crate::problem::HttpProblem;
 
 /// Access of users to the device platform.
 pub struct PlatformAccess {
     devices: Arc<Devices>,
     signer: Signer,
-    logged_out: Mutex<HashMap<String, i64>>,
+    sessions: LoginSessions,
+    options: AccessOptions,
     docs: OnceLock<Bytes>,
     watchers: Arc<ConnectionLimits>,
     exports: Arc<Semaphore>,
     quotas: Arc<TenantQuotas>,
     audit_counts: AuditLogCounts,
     grants: Grants,
+}
+
+/// Settings of logins.
+#[derive(Clone, Copy, Debug)]
+pub struct AccessOptions {
+    /// Time after which a user must log in again, however often the tokens were refreshed.
+    pub login_max_age: Duration,
+    /// Time for which an activation link is valid.
+    pub activation_link_max_age: Duration,
+}
+
+impl AccessOptions {
+    pub fn activation_link_max_age_ms(&self) -> i64 {
+        i64::try_from(self.activation_link_max_age.as_millis()).unwrap_or(i64::MAX)
+    }
+}
+
+impl Default for AccessOptions {
+    fn default() -> AccessOptions {
+        AccessOptions {
+            login_max_age: Duration::from_secs(30 * 24 * 3600),
+            activation_link_max_age: Duration::from_secs(24 * 3600),
+        }
+    }
 }
 
 /// An access token and its refresh token.
@@ -54,11 +79,12 @@ pub struct TokenPair {
 
 impl PlatformAccess {
     /// Reads the key of tokens from the data directory, or creates it.
-    pub fn open(devices: Arc<Devices>, data_dir: &Path) -> io::Result<PlatformAccess> {
+    pub fn open(devices: Arc<Devices>, data_dir: &Path, options: AccessOptions) -> io::Result<PlatformAccess> {
         Ok(PlatformAccess {
             devices,
             signer: Signer::open_or_create(data_dir)?,
-            logged_out: Mutex::default(),
+            sessions: LoginSessions::default(),
+            options,
             docs: OnceLock::new(),
             watchers: Arc::default(),
             exports: Arc::new(Semaphore::new(EXPORTS_MAX)),
@@ -70,6 +96,10 @@ impl PlatformAccess {
 
     pub fn platform(&self) -> &Platform {
         self.devices.platform()
+    }
+
+    pub fn options(&self) -> AccessOptions {
+        self.options
     }
 
     /// Entities that screens may read.
@@ -201,15 +231,18 @@ impl PlatformAccess {
         Ok((role == Some(Role::Admin)).then(|| Principal::of_admin(name)))
     }
 
-    /// Issues tokens of a new or an existing session.
+    /// Issues tokens of a new or an existing session. An earlier refresh token of the session becomes invalid.
     pub fn issue(&self, admins: &Admins, principal: &Principal, now_ms: i64) -> Result<TokenPair, ThingsboardError> {
         let stamp = self
             .stamp(admins, principal)?
             .ok_or_else(ThingsboardError::unauthorized)?;
         let (sub, id) = (principal.name.as_str(), principal.id.to_string());
-        let claims = |scope| TokenClaims {
-            by: principal.by.clone(),
-            ..TokenClaims::new(sub, &id, scope, &principal.session, &stamp, now_ms)
+        let claims = |scope| {
+            let mut claims = TokenClaims::new(sub, &id, scope, &principal.session, &stamp, now_ms);
+            claims.login_at = principal.login_at.unwrap_or(claims.iat);
+            claims.exp = claims.exp.min(self.login_end_s(claims.login_at));
+            claims.issuers.clone_from(&principal.issuers);
+            claims
         };
         let access = TokenClaims {
             enabled: Some(true),
@@ -217,10 +250,20 @@ impl PlatformAccess {
             customer_id: Some(principal.customer.to_string()),
             ..claims(authority_name(principal.authority))
         };
+        let mut refresh = claims(REFRESH_SCOPE);
+        let number = random_id()?;
+        refresh.jti = Some(number.clone());
+        self.sessions
+            .issued(&principal.session, number, refresh.exp.saturating_mul(1000), now_ms);
         Ok(TokenPair {
             token: self.signer.sign(&access),
-            refresh_token: self.signer.sign(&claims(REFRESH_SCOPE)),
+            refresh_token: self.signer.sign(&refresh),
         })
+    }
+
+    fn login_end_s(&self, login_at: i64) -> i64 {
+        let max_age_s = i64::try_from(self.options.login_max_age.as_secs()).unwrap_or(i64::MAX);
+        login_at.saturating_add(max_age_s)
     }
 
     /// Returns the user of an access token.
@@ -232,7 +275,8 @@ impl PlatformAccess {
         self.principal_of(admins, &claims)
     }
 
-    /// Returns the user of a refresh token.
+    /// Returns the user of a refresh token, which becomes invalid. A refresh token that is used twice may be stolen, so
+    /// its login ends.
     pub fn principal_of_refresh_token(
         &self,
         admins: &Admins,
@@ -243,18 +287,37 @@ impl PlatformAccess {
         if !claims.is_refresh() {
             return Err(ThingsboardError::unauthorized());
         }
-        self.principal_of(admins, &claims)
+        let principal = self.principal_of(admins, &claims)?;
+        let number = claims.jti.as_deref().unwrap_or_default();
+        let expires_ms = claims.exp.saturating_mul(1000);
+        if self
+            .sessions
+            .use_refresh_token(&claims.session_id, number, expires_ms, now_ms)
+        {
+            return Ok(principal);
+        }
+        tracing::warn!(
+            user = %principal.name_with_issuers(),
+            "a refresh token was used twice; the login ends, because the token may be stolen"
+        );
+        Err(ThingsboardError::unauthorized())
     }
 
     fn claims(&self, token: &str, now_ms: i64) -> Result<TokenClaims, ThingsboardError> {
-        self.signer.verify(token, now_ms).map_err(|error| match error {
+        let expired = || ThingsboardError::new(ThingsboardErrorCode::TokenExpired, "Token has expired");
+        let claims = self.signer.verify(token, now_ms).map_err(|error| match error {
             TokenError::Wrong => ThingsboardError::unauthorized(),
-            TokenError::Expired => ThingsboardError::new(ThingsboardErrorCode::TokenExpired, "Token has expired"),
-        })
+            TokenError::Expired => expired(),
+        })?;
+        // The option may have changed since the token was signed.
+        if self.login_end_s(claims.login_at) <= now_ms.div_euclid(1000) {
+            return Err(expired());
+        }
+        Ok(claims)
     }
 
     fn principal_of(&self, admins: &Admins, claims: &TokenClaims) -> Result<Principal, ThingsboardError> {
-        if self.lock().contains_key(&claims.session_id) {
+        if self.sessions.has_ended(&claims.session_id) {
             return Err(ThingsboardError::unauthorized());
         }
         let id = Uuid::parse(&claims.user_id).ok_or_else(ThingsboardError::unauthorized)?;
@@ -264,35 +327,53 @@ impl PlatformAccess {
             let user: User = self.entities().find(id)?.ok_or_else(ThingsboardError::unauthorized)?;
             Principal::of(&user)
         };
-        principal.by.clone_from(&claims.by);
+        principal.issuers.clone_from(&claims.issuers);
         if self.stamp(admins, &principal)?.as_deref() != Some(&claims.stamp) {
             return Err(ThingsboardError::unauthorized());
         }
         principal.session.clone_from(&claims.session_id);
+        principal.login_at = Some(claims.login_at);
         Ok(principal)
     }
 
-    /// Changes with the user's password. If the console has created the user, or an administrator of the node acts as
-    /// the user, it changes with the administrator's password. `None`: the login is no longer allowed.
+    /// Changes with the password of the user and those of the issuers. `None`: the login is no longer allowed.
     fn stamp(&self, admins: &Admins, principal: &Principal) -> Result<Option<String>, ThingsboardError> {
-        let hash = if principal.is_node_admin() {
-            hash_of_admin(admins, &principal.name)
-        } else {
-            let credentials: Option<UserCredentials> = self.entities().find(principal.id.0)?;
-            let credentials = credentials.filter(|credentials| credentials.enabled);
-            let hash = credentials.and_then(|credentials| credentials.password);
-            match console_access::administrator(&principal.name) {
-                None => hash,
-                Some(name) => hash
-                    .zip(console_access::password_hashes(admins, name))
-                    .map(|(own, theirs)| own + &theirs),
-            }
+        let own = match principal.is_node_admin() {
+            true => hash_of_admin(admins, &principal.name),
+            false => self.hash_of_user(admins, principal.id, &principal.name)?,
         };
-        let hash = match &principal.by {
+        let Some(mut hashes) = own else { return Ok(None) };
+        for issuer in &principal.issuers {
+            let Some(hash) = self.hash_of_issuer(admins, issuer)? else {
+                return Ok(None);
+            };
+            hashes.push_str(&hash);
+        }
+        Ok(Some(self.signer.stamp(&hashes)))
+    }
+
+    /// If the console has created the user, the hash also changes with the administrator's password. `None`: the user
+    /// is missing or disabled.
+    fn hash_of_user(&self, admins: &Admins, id: UserId, email: &str) -> Result<Option<String>, ThingsboardError> {
+        let credentials: Option<UserCredentials> = self.entities().find(id.0)?;
+        let credentials = credentials.filter(|credentials| credentials.enabled);
+        let hash = credentials.and_then(|credentials| credentials.password);
+        Ok(match console_access::administrator(email) {
             None => hash,
-            Some(name) => hash.zip(hash_of_admin(admins, name)).map(|(own, theirs)| own + &theirs),
-        };
-        Ok(hash.map(|hash| self.signer.stamp(&hash)))
+            Some(name) => hash
+                .zip(console_access::password_hashes(admins, name))
+                .map(|(own, theirs)| own + &theirs),
+        })
+    }
+
+    fn hash_of_issuer(&self, admins: &Admins, issuer: &Issuer) -> Result<Option<String>, ThingsboardError> {
+        match issuer {
+            Issuer::NodeAdministrator(name) => Ok(hash_of_admin(admins, name)),
+            Issuer::User { id, .. } => match self.entities().find::<User>(id.0)? {
+                None => Ok(None),
+                Some(user) => self.hash_of_user(admins, *id, &user.email),
+            },
+        }
     }
 
     /// Returns the user of a valid API key.
@@ -305,7 +386,10 @@ impl PlatformAccess {
             .entities()
             .find(key.user_id.0)?
             .ok_or_else(ThingsboardError::unauthorized)?;
-        let principal = Principal::of(&user);
+        let principal = Principal {
+            issuers: key.issuers,
+            ..Principal::of(&user)
+        };
         self.stamp(admins, &principal)?
             .ok_or_else(ThingsboardError::unauthorized)?;
         Ok(principal)
@@ -326,26 +410,17 @@ impl PlatformAccess {
         Ok(record.map(|record| TenantId(record.row.tenant)))
     }
 
-    /// Invalidates the tokens of the session. Only in memory: a restart forgets it, as in ThingsBoard.
+    /// Invalidates the tokens of the session.
     pub fn log_out(&self, session: &str, now_ms: i64) {
-        let mut sessions = self.lock();
         let lifetime_ms = super::token::REFRESH_S * 1000;
-        if sessions.len() >= LOGGED_OUT_MAX {
-            sessions.retain(|_, expires_ms| *expires_ms > now_ms);
-        }
-        if sessions.len() >= LOGGED_OUT_MAX {
-            let first = sessions.iter().min_by_key(|(_, expires_ms)| **expires_ms);
-            if let Some(first) = first.map(|(session, _)| session.clone()) {
-                sessions.remove(&first);
-            }
-        }
-        sessions.insert(session.to_owned(), now_ms.saturating_add(lifetime_ms));
+        self.sessions.end(session, now_ms.saturating_add(lifetime_ms), now_ms);
     }
+}
 
-    // Each update leaves the map consistent, so a panic in another thread cannot break it.
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, i64>> {
-        self.logged_out.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+fn random_id() -> Result<String, ThingsboardError> {
+    let mut random = [0_u8; 16];
+    getrandom::fill(&mut random).map_err(|_| HttpProblem::internal("the system has no random bytes"))?;
+    Ok(Base64UrlUnpadded::encode_string(&random))
 }
 
 impl Principal {
@@ -357,7 +432,8 @@ impl Principal {
             customer: user.customer_id.unwrap_or_default(),
             name: user.email.clone(),
             session: String::new(),
-            by: None,
+            login_at: None,
+            issuers: Vec::new(),
             screen: None,
         }
     }
@@ -370,7 +446,8 @@ impl Principal {
             customer: CustomerId::NULL,
             name: name.to_owned(),
             session: String::new(),
-            by: None,
+            login_at: None,
+            issuers: Vec::new(),
             screen: None,
         }
     }
@@ -384,7 +461,8 @@ impl Principal {
             customer: CustomerId::NULL,
             name: format!("{KEY_PREFIX}{key}"),
             session: String::new(),
-            by: None,
+            login_at: None,
+            issuers: Vec::new(),
             screen: Some(dashboard),
         }
     }

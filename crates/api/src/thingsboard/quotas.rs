@@ -175,7 +175,8 @@ mod tests {
             customer: CustomerId(Uuid([customer; 16])),
             name: "a@b.c".to_owned(),
             session: "s".to_owned(),
-            by: None,
+            login_at: None,
+            issuers: Vec::new(),
             screen: None,
         }
     }

@@ -10,6 +10,7 @@ use std::path::Path;
 
 use base64ct::{Base64UrlUnpadded, Encoding};
 use hmac::{Hmac, KeyInit, Mac};
+use platform::model::Issuer;
 use serde::{Deserialize, Serialize};
 use sha2::Sha512;
 use zeroize::Zeroizing;
@@ -43,9 +44,15 @@ pub struct TokenClaims {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub customer_id: Option<String>,
     pub stamp: String,
-    /// Administrator of the node who acts as the user with this token.
+    /// Time of the login, in seconds since 1970. Refreshed tokens have the time of the first one.
+    #[serde(default)]
+    pub login_at: i64,
+    /// Differs for each refresh token of a session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub by: Option<String>,
+    pub jti: Option<String>,
+    /// Users who act as the user with this token.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub issuers: Vec<Issuer>,
 }
 
 impl TokenClaims {
@@ -65,7 +72,9 @@ impl TokenClaims {
             tenant_id: None,
             customer_id: None,
             stamp: stamp.to_owned(),
-            by: None,
+            login_at: now_s,
+            jti: None,
+            issuers: Vec::new(),
         }
     }
 

@@ -90,22 +90,18 @@ struct MailQuery {
 /// Only for users below the calling user.
 fn token(call: &ApiCall, id: Uuid, _: NoQuery, (): ()) -> HandlerResult<Value> {
     let user: User = call.entity(id, Verb::Read)?;
-    let is_below = match call.principal.authority {
-        Authority::SysAdmin => user.authority == Authority::TenantAdmin,
-        Authority::TenantAdmin => user.authority == Authority::CustomerUser,
-        Authority::CustomerUser => false,
-    };
-    if !is_below {
+    if !call.principal.administers(&user) {
         return Err(ThingsboardError::permission());
     }
     let principal = Principal {
         session: call.entities().new_id(call.now_ms).to_string(),
-        by: call.principal.is_node_admin().then(|| call.principal.name.clone()),
+        login_at: call.principal.login_at,
+        issuers: call.principal.issuers_with_self(),
         ..Principal::of(&user)
     };
     let pair = call.platform_access.issue(call.app.admins(), &principal, call.now_ms);
     let pair = pair.map_err(|_| ThingsboardError::bad_request("The user is not active."))?;
-    tracing::info!(by = %call.principal.name, user = %user.email, "issued tokens of a user to an administrator");
+    tracing::info!(by = %call.principal.name_with_issuers(), user = %user.email, "issued tokens of a user to an administrator");
     Ok(Json(json!({"token": pair.token, "refreshToken": pair.refresh_token})))
 }
 
@@ -167,11 +163,9 @@ fn read(call: &ApiCall, id: Uuid, _: NoQuery, (): ()) -> HandlerResult<User> {
 
 fn activation_link(call: &ApiCall, id: Uuid, _: NoQuery, (): ()) -> Result<String, ThingsboardError> {
     call.entity::<User>(id, Verb::Write)?;
-    let credentials = call.entities().user_credentials(UserId(id))?;
-    let token = credentials
-        .activate_token
-        .filter(|_| !credentials.enabled)
-        .ok_or_else(|| ThingsboardError::bad_request("User is already activated!"))?;
+    let max_age_ms = call.platform_access.options().activation_link_max_age_ms();
+    let token = call.entities().activation_token(UserId(id), max_age_ms, call.now_ms)?;
+    let token = token.ok_or_else(|| ThingsboardError::bad_request("User is already activated!"))?;
     Ok(format!("{}/api/noauth/activate?activateToken={token}", call.base_url()))
 }
 

@@ -19,23 +19,27 @@ fn users_are_added_changed_and_deleted_at_run_time() {
     );
     assert_eq!((added.status, &added.json()["scheme"]), (201, &json!("argon2id")));
     assert_eq!(login("lovelace").1, ReasonCode::Success);
-    node.send("POST", "/api/v1/users", &json!({ "name": "ada", "password": "other" }))
-        .problem(409);
+    node.send(
+        "POST",
+        "/api/v1/users",
+        &json!({ "name": "ada", "password": "another one" }),
+    )
+    .problem(409);
     let (mut peer, reason) = login("lovelace");
     assert_eq!(reason, ReasonCode::Success);
     let changed = node.send(
         "PUT",
         "/api/v1/users/ada",
-        &json!({ "password": "byron", "disconnect": true }),
+        &json!({ "password": "lord byron", "disconnect": true }),
     );
     assert_eq!(changed.status, 200);
     assert_eq!(peer.receive_disconnect(), ReasonCode::AdministrativeAction);
     assert_eq!(login("lovelace").1, ReasonCode::BadUserNameOrPassword);
-    let (mut peer, reason) = login("byron");
+    let (mut peer, reason) = login("lord byron");
     assert_eq!(reason, ReasonCode::Success);
     assert_eq!(node.delete("/api/v1/users/ada").status, 204);
     assert_eq!(peer.receive_disconnect(), ReasonCode::AdministrativeAction);
-    assert_eq!(login("byron").1, ReasonCode::BadUserNameOrPassword);
+    assert_eq!(login("lord byron").1, ReasonCode::BadUserNameOrPassword);
     node.delete("/api/v1/users/ada").problem(404);
 }
 
@@ -56,7 +60,7 @@ fn users_are_listed_without_hashes() {
     assert!(!node.get("/api/v1/users").body.contains("AAAA"));
     assert!(node.access.users_file().contains(&format!("ada:{hash}")));
     let problem = |body: Value| node.send("POST", "/api/v1/users", &body).problem(422)["field"].clone();
-    assert_eq!(problem(json!({ "name": "a:b", "password": "x" })), "name");
+    assert_eq!(problem(json!({ "name": "a:b", "password": "lovelace" })), "name");
     assert_eq!(problem(json!({ "name": "dee" })), "password");
     assert_eq!(problem(json!({ "name": "dee", "password": "" })), "password");
     assert_eq!(
@@ -64,7 +68,7 @@ fn users_are_listed_without_hashes() {
         "password_hash"
     );
     assert_eq!(
-        problem(json!({ "name": "dee", "password": "x", "password_hash": hash })),
+        problem(json!({ "name": "dee", "password": "lovelace", "password_hash": hash })),
         "password_hash"
     );
 }

@@ -141,7 +141,7 @@ fn answers_match_the_documented_schemas() {
             "post",
             "/api/v1/users",
             "/api/v1/users",
-            &json!({ "name": "u", "password": "p" })
+            &json!({ "name": "u", "password": "lovelace" })
         ),
         201
     );

@@ -38,8 +38,12 @@ fn shorts(entries: &[Value]) -> Vec<String> {
 #[test]
 fn client_is_traced_from_connect_to_disconnect() {
     let node = Node::start(3).with_login();
-    node.send("POST", "/api/v1/users", &json!({ "name": "ada", "password": "sesame" }))
-        .ok();
+    node.send(
+        "POST",
+        "/api/v1/users",
+        &json!({ "name": "ada", "password": "open sesame" }),
+    )
+    .ok();
     for id in ["one", "two", "three", "four"] {
         let mut socket = WebSocket::open(&node, &format!("/api/v1/trace?client_id={id}&payload_bytes=4"));
         assert_eq!(socket.next()["type"], "begin");

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use api::PlatformAccess;
+use api::{AccessOptions, PlatformAccess};
 use devices::{Devices, DevicesOptions};
 use serde_json::{Value, json};
 
@@ -40,7 +40,7 @@ impl Server {
         let demo = devices.entities().create_demo(now_ms()).unwrap().unwrap();
         let chain = demo.root_chain.id.unwrap();
         devices.platform().reload_chain(chain, now_ms()).unwrap();
-        let access = Arc::new(PlatformAccess::open(devices.clone(), &data_dir).unwrap());
+        let access = Arc::new(PlatformAccess::open(devices.clone(), &data_dir, AccessOptions::default()).unwrap());
         let node = Node::start_with(1, |config| {
             config.platform = Some(access);
             config.devices = Some(devices.clone());

@@ -3,8 +3,7 @@
 use super::{Entities, EntityError, fill_random};
 use crate::credentials::sha3_hash;
 use crate::ids::{ApiKeyId, UserId, Uuid};
-use crate::model::{ApiKey, Entity};
-use crate::page::PageLink;
+use crate::model::{ApiKey, Entity, Issuer};
 use crate::repository::{RepositoryChange, Selection};
 
 /// Lets secret scanners recognize a key.
@@ -21,6 +20,7 @@ impl Entities {
         if let Some(stored) = &stored {
             (key.tenant_id, key.user_id) = (stored.tenant_id, stored.user_id);
             key.value_hash.clone_from(&stored.value_hash);
+            key.issuers.clone_from(&stored.issuers);
             key.expiration_time = stored.expiration_time;
             return Ok((self.put_one(key, Some(stored), now_ms)?, None));
         }
@@ -43,10 +43,26 @@ impl Entities {
         Ok(self.repository.apply(&[RepositoryChange::Delete(id.entity())])?)
     }
 
-    /// Deletes the API keys of a deleted user.
+    /// Returns the API keys of a user, and those that the user issued.
+    pub fn api_keys_of(&self, user: UserId) -> Result<Vec<ApiKey>, EntityError> {
+        let is_issuer = |issuer: &Issuer| matches!(issuer, Issuer::User { id, .. } if *id == user);
+        let mut keys = Vec::new();
+        let mut failed = None;
+        self.repository
+            .for_each(ApiKey::KIND, &mut |record| match record.read::<ApiKey>() {
+                Ok(key) if key.user_id == user || key.issuers.iter().any(is_issuer) => keys.push(key),
+                Ok(_) => {}
+                Err(error) => failed = Some(error),
+            })?;
+        match failed {
+            None => Ok(keys),
+            Some(error) => Err(error.into()),
+        }
+    }
+
+    /// Deletes the API keys of a deleted user, and those that the user issued.
     pub(super) fn delete_api_keys_of(&self, user: UserId) -> Result<Vec<RepositoryChange>, EntityError> {
-        let page = self.page::<ApiKey>(&of_user(user), &PageLink::new(KEYS_MAX, 0))?;
-        let ids = page.data.into_iter().filter_map(|key| key.id);
+        let ids = self.api_keys_of(user)?.into_iter().filter_map(|key| key.id);
         Ok(ids.map(|id| RepositoryChange::Delete(id.entity())).collect())
     }
 }

@@ -6,8 +6,8 @@ use super::{Entities, EntityError, check_name, delete_with_all, random_text};
 use crate::chain::default_root_chain;
 use crate::ids::{CustomerId, EntityType, TenantId, UserId};
 use crate::model::{
-    ApiUsageState, Asset, AssetProfile, AuditLog, Authority, Customer, Dashboard, Device, DeviceProfile, Entity,
-    OtaPackage, QueueStats, Rpc, RuleChain, Tenant, User, UserCredentials,
+    ApiKey, ApiUsageState, Asset, AssetProfile, AuditLog, Authority, Customer, Dashboard, Device, DeviceProfile,
+    Entity, OtaPackage, QueueStats, Rpc, RuleChain, Tenant, User, UserCredentials,
 };
 use crate::page::PageLink;
 use crate::repository::{RepositoryChange, Selection};
@@ -95,7 +95,9 @@ impl Entities {
         let customer: Customer = self.get(id.0)?;
         let mut changes = delete_with_all(id.entity());
         for user in self.all_of::<User>(id)? {
-            changes.extend(delete_user(user.id.unwrap_or_default()));
+            let user = user.id.unwrap_or_default();
+            changes.extend(delete_user(user));
+            changes.extend(self.delete_api_keys_of(user)?);
         }
         let mut devices = self.all_of::<Device>(id)?;
         for device in &mut devices {
@@ -156,6 +158,7 @@ impl Entities {
                 enabled: false,
                 password: None,
                 activate_token: token.clone(),
+                activate_token_time: now_ms,
             };
             changes.push(self.put(&mut credentials, None, now_ms)?);
         }
@@ -187,12 +190,42 @@ impl Entities {
         self.get(user.0)
     }
 
-    /// Sets the first password, with the token of [`Entities::save_user`].
-    pub fn activate_user(&self, token: &str, password: &Password, now_ms: i64) -> Result<User, EntityError> {
+    /// Returns the token with which a user can set the first password. Replaces a token that has expired. `None`: the
+    /// user has a password.
+    pub fn activation_token(&self, user: UserId, max_age_ms: i64, now_ms: i64) -> Result<Option<String>, EntityError> {
+        let _changing = self.changing();
+        let credentials: UserCredentials = self.get(user.0)?;
+        if credentials.enabled || credentials.activate_token.is_none() {
+            return Ok(None);
+        }
+        if !credentials.has_expired_token(max_age_ms, now_ms) {
+            return Ok(credentials.activate_token);
+        }
+        let renewed = UserCredentials {
+            activate_token: Some(random_text()),
+            activate_token_time: now_ms,
+            ..credentials
+        };
+        Ok(self.put_one(renewed, None, now_ms)?.activate_token)
+    }
+
+    /// Sets the first password, with the token of [`Entities::save_user`] or [`Entities::activation_token`].
+    pub fn activate_user(
+        &self,
+        token: &str,
+        password: &Password,
+        max_age_ms: i64,
+        now_ms: i64,
+    ) -> Result<User, EntityError> {
         let credentials: Option<UserCredentials> = self.find_by_key(token)?;
         let credentials = credentials.ok_or_else(|| {
             EntityError::invalid(format!("Unable to find user credentials by activateToken [{token}]"))
         })?;
+        if credentials.has_expired_token(max_age_ms, now_ms) {
+            return Err(EntityError::invalid(
+                "The activation link has expired: ask your administrator for a new one",
+            ));
+        }
         let user = self.get(credentials.user_id.0)?;
         self.set_password(credentials.user_id, password, now_ms)?;
         Ok(user)
@@ -207,6 +240,7 @@ impl Entities {
             enabled: true,
             password: Some(hash.as_str().to_owned()),
             activate_token: None,
+            activate_token_time: 0,
         };
         self.put_one(credentials, None, now_ms)?;
         Ok(())
@@ -291,6 +325,7 @@ impl Entities {
         let mut changes = delete_with_all(id.entity());
         let mut devices = Vec::new();
         for kind in [
+            ApiKey::KIND,
             Dashboard::KIND,
             RuleChain::KIND,
             Asset::KIND,

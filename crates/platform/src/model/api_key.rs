@@ -5,6 +5,27 @@ use serde::{Deserialize, Serialize};
 use super::{Entity, IndexColumns, identity, or_default, row};
 use crate::ids::{ApiKeyId, EntityType, TenantId, UserId, Uuid};
 
+/// A user who issued a token or a key, and whose rights it must not outlive.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Issuer {
+    /// An administrator of the node, by name.
+    NodeAdministrator(String),
+    User {
+        id: UserId,
+        email: String,
+    },
+}
+
+impl Issuer {
+    pub fn name(&self) -> &str {
+        match self {
+            Issuer::NodeAdministrator(name) => name,
+            Issuer::User { email, .. } => email,
+        }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ApiKey {
@@ -23,6 +44,9 @@ pub struct ApiKey {
     /// Not a field of ThingsBoard. Responses omit it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub value_hash: Option<String>,
+    /// Users besides the key's user who had a part in creating it. Not a field of ThingsBoard.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub issuers: Vec<Issuer>,
     pub version: Option<i64>,
 }
 
@@ -37,6 +61,7 @@ impl Default for ApiKey {
             enabled: true,
             expiration_time: 0,
             value_hash: None,
+            issuers: Vec::new(),
             version: None,
         }
     }

@@ -20,7 +20,7 @@ mod usage_state;
 
 pub use alarm::{Alarm, AlarmSeverity, AlarmStatus};
 pub use alarm_comment::AlarmComment;
-pub use api_key::ApiKey;
+pub use api_key::{ApiKey, Issuer};
 pub use attribute::{Attribute, AttributeScope};
 pub use audit_log::AuditLog;
 pub use device::{CredentialsType, Device, DeviceCredentials, MqttBasic};

@@ -139,6 +139,15 @@ pub struct UserCredentials {
     /// Hash in the format of [`auth::PasswordHash`]; `None` before the user is activated.
     pub password: Option<String>,
     pub activate_token: Option<String>,
+    /// When the token was created, in milliseconds since 1970.
+    #[serde(default)]
+    pub activate_token_time: i64,
+}
+
+impl UserCredentials {
+    pub fn has_expired_token(&self, max_age_ms: i64, now_ms: i64) -> bool {
+        self.activate_token_time.saturating_add(max_age_ms) <= now_ms
+    }
 }
 
 impl Entity for UserCredentials {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Instant, UNIX_EPOCH};
 
-use api::{ApiConfig, ApiStartError, PlatformAccess};
+use api::{AccessOptions, ApiConfig, ApiStartError, PlatformAccess};
 use devices::Devices;
 use journal::{FlushPolicy, LogConfig};
 use trust::TargetPolicy;
@@ -83,7 +83,11 @@ fn create_demo(devices: &Devices, config: &Config) -> Result<(), Box<dyn std::er
 /// The interface for people and scripts, and the port that is its own.
 pub fn access(config: &Config, devices: Option<&Arc<Devices>>, api: &mut ApiConfig) -> Result<(), String> {
     let Some(devices) = devices else { return Ok(()) };
-    let access = PlatformAccess::open(Arc::clone(devices), &config.data_dir)
+    let options = AccessOptions {
+        login_max_age: config.platform.login_max_age,
+        activation_link_max_age: config.platform.activation_link_max_age,
+    };
+    let access = PlatformAccess::open(Arc::clone(devices), &config.data_dir, options)
         .map_err(|error| format!("platform: cannot load the key that signs tokens: {error}"))?;
     api.platform = Some(Arc::new(access));
     if let Some(bind) = &config.platform.bind.0 {

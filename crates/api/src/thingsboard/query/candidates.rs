@@ -2,7 +2,7 @@
 
 use platform::PageLink;
 use platform::ids::{EntityId, EntityType, Uuid};
-use platform::model::{Authority, Dashboard, RelationGroup};
+use platform::model::{Authority, RelationGroup};
 use platform::repository::{EntityRecord, Selection};
 use serde::Deserialize;
 use serde_json::Value;
@@ -247,7 +247,7 @@ impl Candidates {
                     let mut visit_named = |record: EntityRecord| {
                         count()?;
                         let is_named = name.as_deref().is_none_or(|name| has_name(&record.row.name, name));
-                        if is_named && may_list(call, &record)? {
+                        if is_named && call.may(&record, Verb::Read)? {
                             visit(record)
                         } else {
                             Ok(())
@@ -259,14 +259,6 @@ impl Candidates {
         }
         Ok(())
     }
-}
-
-/// Whether lists for customer users contain this entity.
-fn may_list(call: &ApiCall, record: &EntityRecord) -> Result<bool, ThingsboardError> {
-    if record.kind == EntityType::Dashboard && call.own_entities().customer.is_some() {
-        return Ok(call.is_shown(&record.read::<Dashboard>()?));
-    }
-    Ok(true)
 }
 
 fn pages(

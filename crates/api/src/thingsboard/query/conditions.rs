@@ -7,7 +7,7 @@ use platform::model::AttributeScope;
 use serde_json::Value as Json;
 use timeseries::PointValue;
 
-use super::super::call::ApiCall;
+use super::super::call::{ApiCall, Verb};
 use super::super::failure::ThingsboardError;
 use super::super::values;
 
@@ -79,7 +79,8 @@ fn parse(call: &ApiCall, json: &Json, depth: usize) -> Result<QueryCondition, Th
 }
 
 /// Returns the value that replaces the default: the user's choice, or an attribute of the user, the customer or the
-/// tenant.
+/// tenant. Fails if the user may not read attributes of the source. Inherited attributes that the user may not read are
+/// skipped.
 fn threshold(call: &ApiCall, json: &Json) -> Result<Option<Json>, ThingsboardError> {
     if !json["userValue"].is_null() {
         return Ok(Some(json["userValue"].clone()));
@@ -105,7 +106,14 @@ fn threshold(call: &ApiCall, json: &Json) -> Result<Option<Json>, ThingsboardErr
         }
     };
     let count = if dynamic["inherit"] == true { owners.len() } else { 1 };
-    for owner in owners.into_iter().skip(first).take(count).flatten() {
+    for (index, owner) in owners.into_iter().skip(first).take(count).enumerate() {
+        let Some(owner) = owner else { continue };
+        match call.check_id(owner, Verb::ReadAttributes) {
+            Ok(()) => {}
+            Err(refused) if refused.is_permission() && index == 0 => return Err(refused),
+            Err(refused) if refused.hides_entity() => continue,
+            Err(other) => return Err(other),
+        }
         let found = call
             .platform()
             .attributes(owner, AttributeScope::ServerScope, Some(&[name]))?;

@@ -103,8 +103,11 @@ fn find_keys(call: &ApiCall, (): (), _: NoQuery, JsonBody(query): JsonBody<Entit
     for row in found.rows.iter().take(LOOKED_AT) {
         let id = row.id();
         kinds.push(id.kind);
-        timeseries.extend(call.platform().store().keys(id.id.into())?);
-        for scope in platform::model::AttributeScope::ALL {
+        if row.readable.has_telemetry {
+            timeseries.extend(call.platform().store().keys(id.id.into())?);
+        }
+        let scopes = platform::model::AttributeScope::ALL;
+        for scope in scopes.into_iter().filter(|_| row.readable.has_attributes) {
             let known = call.platform().attributes(id, scope, None)?;
             attributes.extend(known.into_iter().map(|attribute| attribute.key));
         }
@@ -276,7 +279,8 @@ impl AlarmDataConverter<'_> {
         if !self.keys.is_empty()
             && let Ok(record) = call.record(entity, Verb::Read)
         {
-            info["latest"] = values_json(call, &mut QueriedEntity::new(record), &self.keys, &mut self.budget)?;
+            let mut row = QueriedEntity::new(call, record)?;
+            info["latest"] = values_json(call, &mut row, &self.keys, &mut self.budget)?;
         }
         Ok(info)
     }

@@ -25,7 +25,7 @@ pub fn find(call: &ApiCall, query: &EntityDataQuery) -> Result<FoundEntities, Th
     let text = link.text_search.as_deref().map(str::to_lowercase);
     let mut rows = Vec::new();
     candidates(call, &query.entity_filter)?.for_each(call, &mut |record| {
-        let mut row = QueriedEntity::new(record);
+        let mut row = QueriedEntity::new(call, record)?;
         if filters.take(call, &mut row)? && has_text(call, query, &mut row, text.as_deref())? {
             rows.push(row);
         }
@@ -42,7 +42,7 @@ pub fn count(call: &ApiCall, query: &EntityDataQuery) -> Result<usize, Thingsboa
     let filters = query.filters(call)?;
     let mut count = 0;
     candidates(call, &query.entity_filter)?.for_each(call, &mut |record| {
-        count += usize::from(filters.take(call, &mut QueriedEntity::new(record))?);
+        count += usize::from(filters.take(call, &mut QueriedEntity::new(call, record)?)?);
         Ok(())
     })?;
     Ok(count)

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value as Json, json};
 use timeseries::PointValue;
 
-use super::super::call::ApiCall;
+use super::super::call::{ApiCall, ReadableData, Verb};
 use super::super::failure::ThingsboardError;
 use super::super::values;
 use super::answer_budget::QueryAnswerBudget;
@@ -88,16 +88,18 @@ struct RuleChainFields {
     additional_info: Option<Json>,
 }
 
-/// An entity of a query.
+/// An entity of a query, which the user may read.
 pub struct QueriedEntity {
     pub record: EntityRecord,
+    pub readable: ReadableData,
     /// Parsed from the record's JSON when a field needs it.
     body: Option<Json>,
 }
 
 impl QueriedEntity {
     /// Drops large members that are not fields, because there may be many rows.
-    pub fn new(mut record: EntityRecord) -> QueriedEntity {
+    pub fn new(call: &ApiCall, mut record: EntityRecord) -> Result<QueriedEntity, ThingsboardError> {
+        let readable = call.readable_data(&record)?;
         match record.kind {
             EntityType::Dashboard => record.body = json!({"title": record.row.name}).to_string(),
             EntityType::RuleChain => {
@@ -106,22 +108,29 @@ impl QueriedEntity {
             }
             _ => {}
         }
-        QueriedEntity { record, body: None }
+        Ok(QueriedEntity {
+            record,
+            readable,
+            body: None,
+        })
     }
 
     pub fn id(&self) -> EntityId {
         EntityId::new(self.record.kind, self.record.row.id)
     }
 
-    /// Returns the value with its time; 0 for values without a time.
+    /// Returns the value with its time; 0 for values without a time. Values that the user may not read are missing, also
+    /// for conditions, sort orders and text searches.
     pub fn value(&mut self, call: &ApiCall, key: &EntityKey) -> Result<Option<(i64, PointValue)>, ThingsboardError> {
         Ok(match key.kind {
             KeyType::EntityField => self.field(call, &key.key)?.map(|value| (0, value)),
+            KeyType::TimeSeries if !self.readable.has_telemetry => None,
             KeyType::TimeSeries => {
                 let latest = call.platform().store().latest(self.record.row.id.into(), &[&key.key])?;
                 let latest = latest.into_iter().next().flatten();
                 latest.map(|latest| (latest.ts_ms, latest.value))
             }
+            _ if !self.readable.has_attributes => None,
             kind => self.attribute(call, kind.scopes(), &key.key)?,
         })
     }
@@ -152,7 +161,10 @@ impl QueriedEntity {
             "type" if matches!(self.record.kind, EntityType::Device | EntityType::Asset) => text(&row.subtype),
             "displayName" => text(&self.display_name()),
             "ownerType" => text(self.owner().kind.name()),
-            "ownerName" => text(&call.name_of(self.owner())),
+            "ownerName" => {
+                let owner = call.record(self.owner(), Verb::Read);
+                text(&owner.map_or_else(|_| String::new(), |owner| owner.row.name))
+            }
             name if FIELDS.contains(&name) => self.json_field(name),
             _ => None,
         })

@@ -1,6 +1,6 @@
 //! A subscription: its first answer, and the parts of updates that it sends.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use devices::Update;
 use platform::ids::{EntityId, Uuid};
@@ -9,11 +9,10 @@ use serde_json::{Map, Value, json};
 use timeseries::{PointValue as Point, TimedValue};
 
 use super::super::alarms::NameCache;
-use super::super::call::{ApiCall, Verb};
+use super::super::call::{ApiCall, ReadableData, Verb};
 use super::super::failure::ThingsboardError;
 use super::super::query::{
-    EntityDataQuery, EntityKey, KeyType, QueriedEntity, QueryAnswerBudget, alarms_page, count, count_of_alarms, find,
-    values_json,
+    EntityDataQuery, EntityKey, KeyType, QueryAnswerBudget, alarms_page, count, count_of_alarms, find, values_json,
 };
 use super::super::telemetry::{HistoryQueryRange, point_json, store_error};
 use super::super::values;
@@ -58,7 +57,7 @@ pub enum SocketSubscription {
 /// A page of entities.
 pub struct EntityPageSubscription {
     query: EntityDataQuery,
-    ids: HashSet<EntityId>,
+    shown: HashMap<EntityId, ReadableData>,
     latest: Option<LatestCommand>,
     series: Option<SeriesCommand>,
     aggregates: Option<AggregateCommand>,
@@ -374,7 +373,7 @@ impl SocketSubscription {
             SocketSubscription::Attributes { entity, .. } => call.check_id(*entity, Verb::ReadAttributes),
             SocketSubscription::AlarmStatus { entity, .. } => call.check_id(*entity, Verb::Read),
             SocketSubscription::Entities(entities) => {
-                entities.ids.retain(|id| call.check_id(*id, Verb::Read).is_ok());
+                entities.drop_inaccessible(call);
                 Ok(())
             }
             // These are queried again for each update.
@@ -550,7 +549,7 @@ impl EntityPageSubscription {
     pub fn new(query: EntityDataQuery) -> EntityPageSubscription {
         EntityPageSubscription {
             query,
-            ids: HashSet::new(),
+            shown: HashMap::new(),
             latest: None,
             series: None,
             aggregates: None,
@@ -581,12 +580,21 @@ impl EntityPageSubscription {
     /// Finds the current entities.
     pub fn find(&mut self, call: &ApiCall) -> Result<(), ThingsboardError> {
         let found = find(call, &self.query)?;
-        self.ids = found.rows.iter().map(QueriedEntity::id).collect();
+        self.shown = found.rows.iter().map(|row| (row.id(), row.readable)).collect();
         Ok(())
     }
 
     pub fn watched(&self) -> Vec<Uuid> {
-        self.ids.iter().map(|id| id.id).collect()
+        self.shown.keys().map(|id| id.id).collect()
+    }
+
+    /// Drops entities that the user may no longer read.
+    fn drop_inaccessible(&mut self, call: &ApiCall) {
+        self.shown.retain(|id, readable| {
+            let record = call.record(*id, Verb::Read);
+            let now = record.and_then(|record| call.readable_data(&record));
+            now.inspect(|now| *readable = *now).is_ok()
+        });
     }
 
     /// Returns all entities again.
@@ -594,16 +602,19 @@ impl EntityPageSubscription {
         let mut found = find(call, &self.query)?;
         let mut budget = QueryAnswerBudget::default();
         let mut page = found.page(call, &self.query, &mut budget)?;
-        self.ids.clear();
+        self.shown.clear();
         for (row, shown) in found.rows.iter_mut().zip(&mut page.data) {
-            self.ids.insert(row.id());
+            self.shown.insert(row.id(), row.readable);
             if let Some(latest) = &self.latest {
                 let more = values_json(call, row, &latest.keys, &mut budget)?;
                 merge(&mut shown["latest"], more);
             }
             let mut series = Map::new();
             for command in self.series.iter().chain(&once.history) {
-                let all = history(call, row.id(), &command.keys, &command.window)?;
+                let all = match row.readable.has_telemetry {
+                    true => history(call, row.id(), &command.keys, &command.window)?,
+                    false => vec![Vec::new(); command.keys.len()],
+                };
                 for (key, points) in command.keys.iter().zip(&all) {
                     let mut shown = Vec::with_capacity(points.len());
                     for point in points {
@@ -617,7 +628,10 @@ impl EntityPageSubscription {
             for command in self.aggregates.iter().chain(&once.aggregates) {
                 for key in &command.keys {
                     budget.take(key.key.len())?;
-                    shown["aggLatest"][key.id.to_string()] = command.value_with_comparison(call, row.id(), key)?;
+                    shown["aggLatest"][key.id.to_string()] = match row.readable.has_telemetry {
+                        true => command.value_with_comparison(call, row.id(), key)?,
+                        false => json!({"current": null, "previous": null}),
+                    };
                 }
             }
         }
@@ -627,14 +641,17 @@ impl EntityPageSubscription {
     }
 
     fn changed(&mut self, update: &Update) -> Option<Value> {
+        let may_show = |entity, is_shown: fn(&ReadableData) -> bool| self.shown.get(entity).is_some_and(is_shown);
         let (entity, latest, series) = match update {
-            Update::Telemetry { entity, ts_ms, values } if self.ids.contains(entity) => {
+            Update::Telemetry { entity, ts_ms, values } if may_show(entity, |readable| readable.has_telemetry) => {
                 let (latest, series) = self.of_telemetry(*entity, *ts_ms, values);
                 (*entity, latest, series)
             }
             Update::Attributes {
                 entity, scope, updated, ..
-            } if self.ids.contains(entity) => (*entity, self.of_attributes(*scope, updated), Map::new()),
+            } if may_show(entity, |readable| readable.has_attributes) => {
+                (*entity, self.of_attributes(*scope, updated), Map::new())
+            }
             _ => return None,
         };
         let is_empty = latest.is_empty() && series.is_empty();

@@ -42,6 +42,10 @@ section! {
         restart telemetry_days: u32 = "0" ["0", "36500"] in "days";
         /// Days after which the usage statistics of tenants (per hour and per month) are deleted. 0: never.
         restart usage_days: u32 = "730" ["0", "36500"] in "days";
+        /// Time after which users of the platform must log in again, however often their tokens were refreshed.
+        restart login_max_age: Duration = "30d" ["1h", "3650d"];
+        /// Time for which the activation link of a new user is valid. Afterwards an administrator can get a new link.
+        restart activation_link_max_age: Duration = "24h" ["1m", "365d"];
         /// Networks that REST, MQTT and Kafka nodes of rule chains can connect to, in addition to the internet, for
         /// example `["10.1.0.0/16", "fd00:1::/32"]`. Tenants define these nodes. The default protects this machine
         /// and its network: loopback, private, link-local and other reserved addresses, cloud metadata services and

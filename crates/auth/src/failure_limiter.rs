@@ -1,4 +1,4 @@
-//! Limits failed logins per address: a burst, then a steady rate.
+//! Limits wrong passwords and other secrets per address: a burst, then a steady rate.
 //!
 //! An IPv6 customer usually has a /64, so a /64 counts as one address. The table is bounded. If it is full, it drops
 //! the address with the fewest recent failures, so that an attack from many addresses cannot lock out other users.
@@ -13,12 +13,12 @@ const BURST: u32 = 10;
 const EVERY: Duration = Duration::from_secs(6);
 
 #[derive(Default)]
-pub struct LoginLimiter {
+pub struct FailureLimiter {
     /// When an address has its whole burst available again.
     full_at: Mutex<HashMap<IpAddr, Instant>>,
 }
 
-impl LoginLimiter {
+impl FailureLimiter {
     /// Counts an attempt, or returns how long to wait for the next one.
     pub fn admit(&self, address: IpAddr, now: Instant) -> Result<(), Duration> {
         let mut table = self.lock();
@@ -36,7 +36,7 @@ impl LoginLimiter {
         Ok(())
     }
 
-    /// The login succeeded: does not count the attempt.
+    /// The secret was right: does not count the attempt.
     pub fn refund(&self, address: IpAddr) {
         if let Some(full_at) = self.lock().get_mut(&network(address)) {
             *full_at -= EVERY;
@@ -73,6 +73,8 @@ fn network(address: IpAddr) -> IpAddr {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+
     use super::*;
 
     fn address(text: &str) -> IpAddr {
@@ -81,7 +83,7 @@ mod tests {
 
     #[test]
     fn burst_passes_then_one_attempt_per_interval() {
-        let (limiter, now) = (LoginLimiter::default(), Instant::now());
+        let (limiter, now) = (FailureLimiter::default(), Instant::now());
         let a = address("10.0.0.1");
         assert!((0..BURST).all(|_| limiter.admit(a, now).is_ok()));
         assert_eq!(limiter.admit(a, now), Err(EVERY));
@@ -92,7 +94,7 @@ mod tests {
 
     #[test]
     fn successful_logins_are_not_counted() {
-        let (limiter, now) = (LoginLimiter::default(), Instant::now());
+        let (limiter, now) = (FailureLimiter::default(), Instant::now());
         let a = address("::1");
         for _ in 0..10 * BURST {
             limiter.admit(a, now).unwrap();
@@ -102,7 +104,7 @@ mod tests {
 
     #[test]
     fn ipv6_network_counts_as_one_address() {
-        let (limiter, now) = (LoginLimiter::default(), Instant::now());
+        let (limiter, now) = (FailureLimiter::default(), Instant::now());
         for n in 0..BURST {
             limiter.admit(address(&format!("2001:db8::{n}")), now).unwrap();
         }
@@ -112,7 +114,7 @@ mod tests {
 
     #[test]
     fn full_table_keeps_the_worst_addresses() {
-        let (limiter, now) = (LoginLimiter::default(), Instant::now());
+        let (limiter, now) = (FailureLimiter::default(), Instant::now());
         let worst = address("192.0.2.1");
         while limiter.admit(worst, now).is_ok() {}
         for n in 0..2 * ADDRESSES_MAX as u32 {
