@@ -31,6 +31,12 @@ pub fn protect_system() -> Vec<AccessRule> {
     ]
 }
 
+/// Hides the names, users and addresses of clients, which EMQX's `$SYS` topics contain, from all except superusers. For
+/// the end of a list, so that a rule can allow them.
+pub fn hide_clients() -> Vec<AccessRule> {
+    vec![AccessRule::deny(AccessAction::Subscribe, &["$SYS/brokers/+/clients/#"])]
+}
+
 fn default_rules() -> Vec<AccessRule> {
     let mut rules = protect_system();
     rules.push(AccessRule::allow(AccessAction::All, &["#"]));

@@ -7,6 +7,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::io;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -43,12 +44,17 @@ const USERS_FILE: &str = "users";
 /// File of the data directory with the bans.
 const BANS_FILE: &str = "banned.json";
 
+/// Replaces a user name that may be a secret.
+const HIDDEN_NAME: &str = "***";
+
 pub struct NodeAccess {
     chain: ProviderChain,
     /// Clients whose user name is unknown may connect like anonymous ones.
     admits_unknown_users: bool,
     /// All users, from all sources.
     users: Arc<Users>,
+    /// Access of all clients except superusers while there are no rules.
+    without_rules: Arc<dyn SessionAccess>,
     /// `None` if there are no rules: then clients may publish and subscribe to all topics that are not the server's
     /// own.
     acl: RwLock<Option<Arc<Acl>>>,
@@ -96,6 +102,7 @@ impl NodeAccess {
             chain: ProviderChain::new(providers),
             admits_unknown_users,
             users,
+            without_rules: access_without_rules()?,
             acl: RwLock::new(None),
             bans: Bans::open(&config.data_dir.join(BANS_FILE)).map_err(|e| chain(&e))?,
             state: Mutex::new(NodeAccessState {
@@ -225,7 +232,7 @@ impl NodeAccess {
         }
         let found = self
             .device(&offered)
-            .or_else(|| devices.provision_login(&login(&offered)))?;
+            .or_else(|| devices.provision_login(&login(&offered), credentials.address))?;
         if let Some(outcome) = self.banned(&found.client_id, credentials) {
             return Some(outcome);
         }
@@ -322,7 +329,24 @@ fn compile(rules: &[AccessRule], options: AclOptions, source: RuleSource) -> Res
     }
     let mut all = preset::protect_system();
     all.extend_from_slice(rules);
+    all.extend(preset::hide_clients());
     Acl::compile(&all, options).map(|acl| Some(Arc::new(acl)))
+}
+
+/// Without rules, only the topics with data of clients are hidden.
+fn access_without_rules() -> Result<Arc<dyn SessionAccess>, String> {
+    let options = AclOptions {
+        no_match: Permission::Allow,
+        ..AclOptions::default()
+    };
+    let acl = Acl::compile(&preset::hide_clients(), options).map_err(|error| chain(&error))?;
+    let anybody = auth::Identity {
+        client_id: "",
+        user_name: None,
+        address: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        is_superuser: false,
+    };
+    Ok(Arc::new(SessionRights(acl.session(&anybody))))
 }
 
 /// Returns the users of the configuration, and where each one is set.
@@ -475,6 +499,14 @@ impl AccessControl for NodeAccess {
         false
     }
 
+    /// With the platform, a name that no user has may be the access token of a device.
+    fn shown_user_name(&self, user_name: &str) -> Box<str> {
+        match self.devices.is_none() || self.users.contains(user_name) {
+            true => user_name.into(),
+            false => HIDDEN_NAME.into(),
+        }
+    }
+
     /// Looks up again whether the user is a superuser: that may have changed since the login.
     fn session(&self, who: &ClientIdentity) -> Option<Arc<dyn SessionAccess>> {
         let user_name = who.user_name.as_deref();
@@ -486,7 +518,10 @@ impl AccessControl for NodeAccess {
             address: who.address,
             is_superuser: user_name.is_some_and(|name| self.is_superuser(name)),
         };
-        let acl = self.compiled()?.session(&who);
+        let Some(acl) = self.compiled() else {
+            return (!who.is_superuser).then(|| self.without_rules.clone());
+        };
+        let acl = acl.session(&who);
         (!acl.is_unrestricted()).then(|| Arc::new(SessionRights(acl)) as Arc<dyn SessionAccess>)
     }
 }
