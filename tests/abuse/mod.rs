@@ -22,14 +22,22 @@
 
 mod access_control;
 mod cost;
+mod device_owners;
+mod file_modes;
+mod leaked_secrets;
+mod logins;
 mod malformed_packets;
 mod message_semantics;
 mod operator_view;
+mod read_paths;
 mod resource_limits;
+mod secret_references;
+mod shared_topics_and_exports;
 mod slow_rules;
 mod system_topics;
 mod targets_from_values;
 mod tenant_targets;
+mod weak_secrets;
 mod websocket;
 
 use std::time::{Duration, Instant};

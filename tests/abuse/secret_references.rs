@@ -2,6 +2,7 @@
 
 use serde_json::{Value as Json, json};
 
+use crate::support::api::Api;
 use crate::support::*;
 
 /// Defines a connector that sends the secret to its target. Returns the status and the error.

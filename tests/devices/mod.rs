@@ -26,7 +26,7 @@ mod ota;
 mod other_systems;
 mod protobuf;
 pub mod rest;
-mod scripts;
+pub mod scripts;
 mod sdk;
 mod tenants;
 mod ttl;

@@ -29,6 +29,18 @@ impl Rest {
         rest
     }
 
+    /// Uses an existing access token, or the key of a screen.
+    pub fn with_token(server: &Server, token: &str) -> Rest {
+        Rest {
+            at: server.http(),
+            token: token.to_owned(),
+        }
+    }
+
+    pub fn token(&self) -> &str {
+        &self.token
+    }
+
     pub fn call(&self, method: &str, path: &str, body: &Json) -> (u16, Json) {
         let body = if body.is_null() {
             String::new()

@@ -18,18 +18,15 @@ const SCRIPT_FILTER: &str = "org.thingsboard.rule.engine.filter.TbJsFilterNode";
 pub fn another_tenant(server: &Server) -> Rest {
     let admin = Rest::login_as(server, "sysadmin");
     let tenant = admin.ok("POST", "/api/tenant", &json!({"title": "Second"}));
-    let user = json!({"authority": "TENANT_ADMIN", "email": "second@thingsboard.org", "tenantId": tenant["id"]});
+    let user = json!({"authority": "TENANT_ADMIN", "email": "second-tenant@thingsboard.org", "tenantId": tenant["id"]});
     let user = admin.ok("POST", "/api/user?sendActivationMail=false", &user);
     let id = user["id"]["id"].as_str().expect("an identifier");
     let (status, link) = admin.raw("GET", &format!("/api/user/{id}/activationLink"), "");
     assert_eq!(status, 200, "{link}");
     let (_, token) = link.split_once("activateToken=").expect("a link with a token");
-    admin.ok(
-        "POST",
-        "/api/noauth/activate",
-        &json!({"activateToken": token, "password": "second"}),
-    );
-    Rest::login_as(server, "second")
+    let body = json!({"activateToken": token, "password": "second-tenant"});
+    admin.ok("POST", "/api/noauth/activate", &body);
+    Rest::login_as(server, "second-tenant")
 }
 
 /// Installs a root chain that runs this script for every device message of the tenant.

@@ -71,7 +71,7 @@ fn rule_chain_of_another_tenant_is_not_found() {
         let change = RepositoryChange::Put { record, replaces: None };
         entities.repository().apply(&[change]).expect("a change");
     });
-    let (first, second) = (Rest::login(&server), Rest::login_as(&server, "second"));
+    let (first, second) = (Rest::login(&server), Rest::login_as(&server, "second-tenant"));
     let mut peer = server.session(&login(V4, "METER"));
     assert_eq!(peer.publish(&Publish::new(TELEMETRY, "{\"v\":1}").qos(1)), 0);
     server.wait_until("the root chain saves the value", |_| {

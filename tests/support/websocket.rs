@@ -81,6 +81,29 @@ impl WebSocket {
         socket
     }
 
+    /// Opens a connection and upgrades it at another path, without a sub-protocol.
+    #[track_caller]
+    pub fn open_path(address: SocketAddr, path: &str) -> WebSocket {
+        let mut socket = WebSocket::connect(address);
+        let request = upgrade_request(None, "").replacen("/mqtt", path, 1);
+        socket.send_raw(request.as_bytes());
+        let response = socket.read_response().expect("an answer to the handshake");
+        assert_eq!(response.status, 101, "the upgrade was refused: {response:?}");
+        socket
+    }
+
+    /// Returns the next text frame. Skips other frames.
+    #[track_caller]
+    pub fn expect_text(&mut self) -> String {
+        loop {
+            let frame = self.read_frame().expect("a text frame, not the end of the stream");
+            assert_ne!(frame.opcode, CLOSE, "the server closed: {frame:?}");
+            if frame.opcode == TEXT {
+                return String::from_utf8(frame.payload).expect("a text frame is UTF-8");
+            }
+        }
+    }
+
     /// Sends the handshake for `/mqtt`, with `protocols` if given, and returns the response with any status.
     #[track_caller]
     pub fn upgrade(&mut self, protocols: Option<&str>) -> Response {
