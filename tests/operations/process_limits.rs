@@ -13,7 +13,7 @@ fn too_few_threads_are_reported_at_the_start() {
         .environment("TIDEWIRE_TEST_THREADS", "{dir}/threads");
     let mut server = Server::start(&config);
     let limit = server.dir().join("threads");
-    for (start, threads) in [1, 3, 10, 30, 60].into_iter().enumerate() {
+    for (start, threads) in [1, 3, 10, 30, 40].into_iter().enumerate() {
         server.kill();
         fs::write(&limit, threads.to_string()).expect("the server's directory is writable");
         server.spawn_again();

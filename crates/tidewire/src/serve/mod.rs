@@ -54,7 +54,7 @@ use reload::Reloader;
 use restart::RestartRequest;
 
 /// Threads of a server besides the workers: of the API, the rule engine, the device platform, journals and databases.
-const THREADS: usize = 60;
+const THREADS: usize = 40;
 
 /// State of the process outside the configuration.
 #[derive(Debug)]
