@@ -69,7 +69,7 @@ test("topic memory is bounded and excess topics are counted", async ({ console: 
   const list = page.locator("section", { has: page.getByRole("heading", { name: /^[\d,]+ topics? / }) });
   /** Number of shown topics, and of messages and topics that are not shown. */
   const counts = async (): Promise<[number, number, number]> => {
-    const said = (await textOf(list)).replaceAll(",", "");
+    const said = (await textOf(list)).replaceAll(",", "").replace(/\s+/g, " ");
     const [, messages, others] = /\(limit 64 MiB\)\. (\d+) messages? of about (\d+) other topics? (?:is|are) not shown\./.exec(said) ?? [];
     return [Number(/(\d+) topics? /.exec(said)?.[1]), Number(messages ?? 0), Number(others ?? 0)];
   };
