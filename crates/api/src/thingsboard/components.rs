@@ -83,15 +83,13 @@ fn described(is_wanted: impl Fn(&Component) -> bool) -> Vec<Value> {
 }
 
 fn description(component: &Component) -> Value {
-    let (labels, is_own) = match component.connections {
-        NodeConnections::Fixed(labels) => (labels, false),
-        NodeConnections::Own => (&["Failure"][..], true),
-    };
+    let labels = component.labels();
+    let is_own = matches!(component.connections, NodeConnections::Own(_));
     json!({
         "type": component.kind.name(),
         "scope": "TENANT",
         "clusteringMode": "ENABLED",
-        "name": component.name,
+        "name": component.name(),
         "clazz": component.class(),
         "configurationVersion": 0,
         "hasQueueName": false,
@@ -103,8 +101,8 @@ fn description(component: &Component) -> Value {
             "outEnabled": is_own || !labels.is_empty(),
             "relationTypes": labels,
             "customRelations": is_own,
-            "ruleChainNode": component.name == "rule chain",
-            "defaultConfiguration": {},
+            "ruleChainNode": component.title == "rule chain",
+            "defaultConfiguration": component.default_configuration(),
         }},
     })
 }

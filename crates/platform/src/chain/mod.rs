@@ -5,7 +5,6 @@
 //! with a [`Continuation`], and [`resume`] continues it. Steps, depth, scripts and the memory of nodes are bounded.
 
 mod compile;
-mod components;
 mod defaults;
 mod host;
 mod message;
@@ -20,7 +19,6 @@ mod tests;
 mod worker;
 
 pub use compile::{ChainError, ChainNodes, CompiledChain, Export, NODES_MAX, NodeStatistics, Warning};
-pub use components::{COMPONENTS, Component, ComponentKind, NodeConnections};
 pub use defaults::{RootShape, default_root_chain, root_metadata};
 pub use host::{
     Continuation, DebugEvent, ExternalAnswer, ExternalCall, ExternalError, Host, KafkaRecord, KafkaServer, MqttMessage,
@@ -31,6 +29,7 @@ pub use message::{
     ALARM, ChainMessage, MessageData, Metadata, POST_ATTRIBUTES, POST_TELEMETRY, RPC_CALL, connection_of, fill,
 };
 pub(crate) use nodes::alarm_message;
+pub use nodes::{COMPONENTS, Component, ComponentKind, NodeConnections, console_catalogue};
 pub use run::{ChainRun, DEPTH_MAX, FailedAt, NodeFailure, STEPS_MAX, resume, retry, returned, run, tick};
 pub use script::{Script, ScriptKind};
 

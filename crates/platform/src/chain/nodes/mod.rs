@@ -2,6 +2,7 @@
 
 mod action;
 mod alarm;
+mod catalogue;
 mod enrich;
 mod external;
 mod filter;
@@ -17,12 +18,11 @@ use std::time::Instant;
 
 pub(crate) use action::alarm_message;
 pub(super) use alarm::AlarmNode;
+pub(super) use catalogue::parse_node;
+pub use catalogue::{COMPONENTS, Component, ComponentKind, NodeConnections, console_catalogue};
 pub(super) use enrich::{AttributesNode, DeltaNode, FieldsNode, Owner, OwnerAttributesNode};
 pub(super) use filter::{CheckFieldsNode, RelationNode};
 pub(super) use keys::{KeysNode, KeysOperation, MessageSection, PatternMemory};
-#[cfg(test)]
-pub(super) use parse::is_known;
-pub(super) use parse::{PACKAGE, parse_node};
 pub(super) use rpc::ReplyNode;
 pub(super) use save::{SaveAttributesNode, SaveTimeseriesNode};
 pub(super) use transform::{OriginatorSource, RelatedEntities, messages_of_result};

@@ -1,133 +1,22 @@
-//! Parses node configurations as written by ThingsBoard's editor, in the formats of all releases.
+//! Parses parts of node configurations as written by ThingsBoard's editor, in the formats of all releases.
 
 use serde_json::Value as Json;
 
-use super::action::{CountNode, GeneratorNode};
-use super::external::ExternalNode;
-use super::keys::{NamePatterns, PatternMemory};
-use super::save::{DeleteAttributesNode, SaveStrategy};
+use super::action::GeneratorNode;
+use super::save::SaveStrategy;
 use super::{
-    AlarmNode, AttributesNode, CheckFieldsNode, DeltaNode, FieldsNode, InputNode, KeysNode, KeysOperation,
-    MessageSection, NodeKind, OriginatorSource, Owner, OwnerAttributesNode, RelatedEntities, RelationNode, ReplyNode,
-    SaveAttributesNode, SaveTimeseriesNode,
+    AlarmNode, AttributesNode, DeltaNode, MessageSection, NodeKind, OriginatorSource, Owner, OwnerAttributesNode,
+    RelatedEntities, RelationNode, SaveAttributesNode, SaveTimeseriesNode,
 };
 use crate::chain::script::{Script, ScriptKind};
 use crate::ids::{EntityId, EntityType, RuleChainId, TenantId, Uuid};
 use crate::model::{AlarmSeverity, AttributeScope};
 
-pub const PACKAGE: &str = "org.thingsboard.rule.engine.";
-
-/// End of the error for an unsupported node.
-const UNKNOWN: &str = "is not supported";
-
-/// Whether nodes of this class are supported.
-#[cfg(test)]
-pub fn is_known(class: &str) -> bool {
-    let parsed = parse_node(
-        TenantId::NULL,
-        class,
-        &Json::Null,
-        &mut PatternMemory::default(),
-        &mut Vec::new(),
-    );
-    let name = class.strip_prefix(PACKAGE).unwrap_or(class);
-    parsed.err() != Some(format!("{name} {UNKNOWN}"))
-}
-
-/// Parses a node. An error disables the node. `problems` receives warnings for the operator.
-pub fn parse_node(
-    tenant: TenantId,
-    class: &str,
-    json: &Json,
-    memory: &mut PatternMemory,
-    problems: &mut Vec<String>,
-) -> Result<NodeKind, String> {
-    let Some(name) = class.strip_prefix(PACKAGE) else {
-        return Err(format!("{class:?} is not a ThingsBoard node"));
-    };
-    let script = |kind: ScriptKind| Script::parse(tenant, json, ["jsScript", "tbelScript"], kind);
-    Ok(match name {
-        "filter.TbMsgTypeSwitchNode" => NodeKind::TypeSwitch,
-        "filter.TbMsgTypeFilterNode" => NodeKind::TypeFilter(texts(&json["messageTypes"])),
-        "filter.TbJsFilterNode" => NodeKind::ScriptFilter(script(ScriptKind::Filter)?),
-        "filter.TbJsSwitchNode" => NodeKind::ScriptSwitch(script(ScriptKind::Switch)?),
-        "filter.TbCheckMessageNode" => NodeKind::CheckFields(CheckFieldsNode {
-            data: texts(&json["messageNames"]),
-            metadata: texts(&json["metadataNames"]),
-            wants_all: flag(json, "checkAllKeys"),
-        }),
-        "filter.TbDeviceTypeSwitchNode" | "filter.TbAssetTypeSwitchNode" => NodeKind::ProfileSwitch,
-        "filter.TbOriginatorTypeFilterNode" => NodeKind::EntityTypeFilter(texts(&json["originatorTypes"])),
-        "filter.TbOriginatorTypeSwitchNode" => NodeKind::EntityTypeSwitch,
-        "filter.TbCheckAlarmStatusNode" => NodeKind::AlarmStatusFilter(texts(&json["alarmStatusList"])),
-        "filter.TbCheckRelationNode" => NodeKind::CheckRelation(relation(json)?),
-        "metadata.TbGetAttributesNode" => NodeKind::Attributes(attributes(json)),
-        "metadata.TbGetOriginatorFieldsNode" => NodeKind::Fields(FieldsNode {
-            fields: mapping(json, &["dataMapping", "fieldsMapping"]),
-            section: parse_section(json, &["fetchTo"]),
-            ignores_null: flag(json, "ignoreNullStrings"),
-        }),
-        "metadata.TbGetCustomerAttributeNode" => owner_attributes(json, Owner::Customer),
-        "metadata.TbGetTenantAttributeNode" => owner_attributes(json, Owner::Tenant),
-        "metadata.CalculateDeltaNode" => NodeKind::Delta(delta(json)?),
-        "transform.TbTransformMsgNode" => NodeKind::ScriptTransform(script(ScriptKind::Transform)?),
-        "transform.TbRenameKeysNode" => NodeKind::Keys(KeysNode {
-            section: parse_section(json, &["renameIn", "fromMetadata"]),
-            operation: KeysOperation::Rename(mapping(json, &["renameKeysMapping"])),
-        }),
-        "transform.TbCopyKeysNode" => NodeKind::Keys(KeysNode {
-            section: parse_section(json, &["copyFrom", "fromMetadata"]),
-            operation: KeysOperation::Copy(NamePatterns::parse(&texts(&json["keys"]), memory)?),
-        }),
-        "transform.TbDeleteKeysNode" => NodeKind::Keys(KeysNode {
-            section: parse_section(json, &["deleteFrom", "fromMetadata"]),
-            operation: KeysOperation::Delete(NamePatterns::parse(&texts(&json["keys"]), memory)?),
-        }),
-        "transform.TbChangeOriginatorNode" => NodeKind::ChangeOriginator(originator_source(json)?),
-        "transform.TbSplitArrayMsgNode" => NodeKind::SplitArray,
-        "telemetry.TbMsgTimeseriesNode" => NodeKind::SaveTimeseries(save_timeseries(json, problems)?),
-        "telemetry.TbMsgAttributesNode" => NodeKind::SaveAttributes(save_attributes(json)?),
-        "telemetry.TbMsgDeleteAttributesNode" => NodeKind::DeleteAttributes(DeleteAttributesNode {
-            scope: scope(json)?,
-            keys: texts(&json["keys"]),
-            notifies_device: flag(json, "notifyDevice"),
-        }),
-        "action.TbLogNode" => NodeKind::Log(log_script(tenant, json)?),
-        "rpc.TbSendRPCRequestNode" => NodeKind::CallDevice {
-            timeout_s: json["timeoutInSeconds"].as_u64().unwrap_or(60),
-        },
-        "rpc.TbSendRPCReplyNode" => NodeKind::Reply(ReplyNode {
-            request_id: text(json, "requestIdMetaDataAttribute").unwrap_or_else(|| "requestId".to_owned()),
-        }),
-        "profile.TbDeviceProfileNode" => NodeKind::DeviceProfile,
-        "action.TbCreateAlarmNode" => NodeKind::CreateAlarm(Box::new(create_alarm(tenant, json)?)),
-        "action.TbClearAlarmNode" => NodeKind::ClearAlarm(Box::new(alarm(tenant, json)?)),
-        "action.TbMsgCountNode" => NodeKind::Count(CountNode::new(
-            text(json, "telemetryPrefix").unwrap_or_else(|| "messageCount".to_owned()),
-            json["interval"].as_u64().unwrap_or(1).max(1),
-        )),
-        "debug.TbMsgGeneratorNode" => NodeKind::Generator(Box::new(generator(tenant, json)?)),
-        "rest.TbRestApiCallNode" => NodeKind::External(Box::new(ExternalNode::rest(json)?)),
-        "kafka.TbKafkaNode" => NodeKind::External(Box::new(ExternalNode::kafka(json, problems)?)),
-        "mqtt.TbMqttNode" => NodeKind::External(Box::new(ExternalNode::mqtt(json)?)),
-        "flow.TbCheckpointNode" => NodeKind::Checkpoint {
-            queue: text(json, "queueName").unwrap_or_else(|| "Main".to_owned()),
-        },
-        "flow.TbAckNode" => NodeKind::Acknowledge,
-        "flow.TbRuleChainInputNode" => NodeKind::Input(InputNode {
-            chain: input_chain(json)?,
-            returns: true,
-        }),
-        "flow.TbRuleChainOutputNode" => NodeKind::Output,
-        other => return Err(format!("{other} {UNKNOWN}")),
-    })
-}
-
-fn text(json: &Json, name: &str) -> Option<String> {
+pub(super) fn text(json: &Json, name: &str) -> Option<String> {
     json[name].as_str().filter(|text| !text.is_empty()).map(str::to_owned)
 }
 
-fn texts(json: &Json) -> Vec<String> {
+pub(super) fn texts(json: &Json) -> Vec<String> {
     json.as_array()
         .into_iter()
         .flatten()
@@ -136,12 +25,12 @@ fn texts(json: &Json) -> Vec<String> {
         .collect()
 }
 
-fn flag(json: &Json, name: &str) -> bool {
+pub(super) fn flag(json: &Json, name: &str) -> bool {
     json[name].as_bool().unwrap_or(false)
 }
 
 /// Parses `{"from":"to"}`, or a list of `{"key":"from","value":"to"}`.
-fn mapping(json: &Json, names: &[&str]) -> Vec<(String, String)> {
+pub(super) fn mapping(json: &Json, names: &[&str]) -> Vec<(String, String)> {
     let Some(found) = names.iter().map(|name| &json[*name]).find(|found| !found.is_null()) else {
         return Vec::new();
     };
@@ -153,7 +42,7 @@ fn mapping(json: &Json, names: &[&str]) -> Vec<(String, String)> {
 }
 
 /// Parses `"DATA"` or `"METADATA"`, or the flag for metadata of old releases.
-fn parse_section(json: &Json, names: &[&str]) -> MessageSection {
+pub(super) fn parse_section(json: &Json, names: &[&str]) -> MessageSection {
     let found = names.iter().map(|name| &json[*name]).find(|found| !found.is_null());
     match found {
         Some(Json::String(text)) if text == "DATA" => MessageSection::Data,
@@ -162,16 +51,16 @@ fn parse_section(json: &Json, names: &[&str]) -> MessageSection {
     }
 }
 
-fn scope(json: &Json) -> Result<AttributeScope, String> {
+pub(super) fn scope(json: &Json) -> Result<AttributeScope, String> {
     let name = json["scope"].as_str().unwrap_or("CLIENT_SCOPE");
     AttributeScope::parse(name).ok_or_else(|| format!("{name:?} is not an attribute scope"))
 }
 
-fn entity_type(name: &str) -> Result<EntityType, String> {
+pub(super) fn entity_type(name: &str) -> Result<EntityType, String> {
     EntityType::parse(name).ok_or_else(|| format!("entities of type {name:?} are not supported"))
 }
 
-fn relation(json: &Json) -> Result<RelationNode, String> {
+pub(super) fn relation(json: &Json) -> Result<RelationNode, String> {
     let single = if flag(json, "checkForSingleEntity") {
         let kind = entity_type(json["entityType"].as_str().unwrap_or_default())?;
         let id = json["entityId"]
@@ -189,7 +78,7 @@ fn relation(json: &Json) -> Result<RelationNode, String> {
     })
 }
 
-fn attributes(json: &Json) -> AttributesNode {
+pub(super) fn attributes(json: &Json) -> AttributesNode {
     let old_place = json["fetchToData"].as_bool().map(|to_data| {
         if to_data {
             MessageSection::Data
@@ -208,7 +97,7 @@ fn attributes(json: &Json) -> AttributesNode {
     }
 }
 
-fn owner_attributes(json: &Json, owner: Owner) -> NodeKind {
+pub(super) fn owner_attributes(json: &Json, owner: Owner) -> NodeKind {
     let is_latest = json["dataToFetch"].as_str() == Some("LATEST_TELEMETRY") || flag(json, "telemetry");
     NodeKind::OwnerAttributes(OwnerAttributesNode {
         owner,
@@ -218,7 +107,7 @@ fn owner_attributes(json: &Json, owner: Owner) -> NodeKind {
     })
 }
 
-fn delta(json: &Json) -> Result<DeltaNode, String> {
+pub(super) fn delta(json: &Json) -> Result<DeltaNode, String> {
     let wanted = |name: &str| text(json, name).ok_or_else(|| format!("{name} should be specified"));
     let has_period = flag(json, "addPeriodBetweenMsgs");
     Ok(DeltaNode::new(
@@ -235,7 +124,7 @@ fn delta(json: &Json) -> Result<DeltaNode, String> {
     ))
 }
 
-fn originator_source(json: &Json) -> Result<OriginatorSource, String> {
+pub(super) fn originator_source(json: &Json) -> Result<OriginatorSource, String> {
     Ok(match json["originatorSource"].as_str().unwrap_or_default() {
         "CUSTOMER" => OriginatorSource::Customer,
         "TENANT" => OriginatorSource::Tenant,
@@ -249,7 +138,7 @@ fn originator_source(json: &Json) -> Result<OriginatorSource, String> {
     })
 }
 
-fn related(query: &Json) -> RelatedEntities {
+pub(super) fn related(query: &Json) -> RelatedEntities {
     let filters = query["filters"].as_array().into_iter().flatten();
     let filters = filters.map(|filter| (text(filter, "relationType"), texts(&filter["entityTypes"])));
     RelatedEntities {
@@ -260,7 +149,7 @@ fn related(query: &Json) -> RelatedEntities {
     }
 }
 
-fn save_timeseries(json: &Json, problems: &mut Vec<String>) -> Result<SaveTimeseriesNode, String> {
+pub(super) fn save_timeseries(json: &Json, problems: &mut Vec<String>) -> Result<SaveTimeseriesNode, String> {
     let settings = &json["processingSettings"];
     let seconds = |json: &Json| json["deduplicationIntervalSecs"].as_u64().unwrap_or(60).max(1);
     let strategy = |json: &Json| match json["type"].as_str() {
@@ -301,7 +190,7 @@ fn save_timeseries(json: &Json, problems: &mut Vec<String>) -> Result<SaveTimese
     })
 }
 
-fn save_attributes(json: &Json) -> Result<SaveAttributesNode, String> {
+pub(super) fn save_attributes(json: &Json) -> Result<SaveAttributesNode, String> {
     Ok(SaveAttributesNode {
         scope: scope(json)?,
         notifies_device: json["notifyDevice"].as_bool().unwrap_or(true),
@@ -310,7 +199,7 @@ fn save_attributes(json: &Json) -> Result<SaveAttributesNode, String> {
 }
 
 /// Returns `None` for the editor's default script, which does the same as the node without a script.
-fn log_script(tenant: TenantId, json: &Json) -> Result<Option<Script>, String> {
+pub(super) fn log_script(tenant: TenantId, json: &Json) -> Result<Option<Script>, String> {
     let source = match json["scriptLang"].as_str() {
         Some("TBEL") => &json["tbelScript"],
         _ => &json["jsScript"],
@@ -325,7 +214,7 @@ fn log_script(tenant: TenantId, json: &Json) -> Result<Option<Script>, String> {
     Script::parse(tenant, json, ["jsScript", "tbelScript"], ScriptKind::Text).map(Some)
 }
 
-fn alarm(tenant: TenantId, json: &Json) -> Result<AlarmNode, String> {
+pub(super) fn alarm(tenant: TenantId, json: &Json) -> Result<AlarmNode, String> {
     Ok(AlarmNode {
         kind: text(json, "alarmType").unwrap_or_default(),
         details: details_script(tenant, json)?,
@@ -339,7 +228,7 @@ fn alarm(tenant: TenantId, json: &Json) -> Result<AlarmNode, String> {
     })
 }
 
-fn create_alarm(tenant: TenantId, json: &Json) -> Result<AlarmNode, String> {
+pub(super) fn create_alarm(tenant: TenantId, json: &Json) -> Result<AlarmNode, String> {
     let node = alarm(tenant, json)?;
     let severity = text(json, "severity").unwrap_or_else(|| "CRITICAL".to_owned());
     if !severity.contains('$') && !node.uses_message && AlarmSeverity::parse(&severity).is_none() {
@@ -349,7 +238,7 @@ fn create_alarm(tenant: TenantId, json: &Json) -> Result<AlarmNode, String> {
 }
 
 /// Parses the details script. The editor's default script keeps existing details, and sets none for a new alarm.
-fn details_script(tenant: TenantId, json: &Json) -> Result<Option<Script>, String> {
+pub(super) fn details_script(tenant: TenantId, json: &Json) -> Result<Option<Script>, String> {
     let source = json["alarmDetailsBuildJs"].as_str().unwrap_or_default();
     let source = if json["scriptLang"].as_str() == Some("TBEL") {
         json["alarmDetailsBuildTbel"].as_str().unwrap_or_default()
@@ -363,7 +252,7 @@ fn details_script(tenant: TenantId, json: &Json) -> Result<Option<Script>, Strin
     Script::parse(tenant, json, names, ScriptKind::Details).map(Some)
 }
 
-fn generator(tenant: TenantId, json: &Json) -> Result<GeneratorNode, String> {
+pub(super) fn generator(tenant: TenantId, json: &Json) -> Result<GeneratorNode, String> {
     let originator = match json["originatorId"].as_str().and_then(Uuid::parse) {
         Some(id) => Some(EntityId::new(
             entity_type(json["originatorType"].as_str().unwrap_or("DEVICE"))?,
@@ -379,7 +268,7 @@ fn generator(tenant: TenantId, json: &Json) -> Result<GeneratorNode, String> {
     ))
 }
 
-fn input_chain(json: &Json) -> Result<Option<RuleChainId>, String> {
+pub(super) fn input_chain(json: &Json) -> Result<Option<RuleChainId>, String> {
     if flag(json, "forwardMsgToDefaultRuleChain") {
         return Ok(None);
     }
