@@ -33,7 +33,7 @@ enum Stage {
     Done,
 }
 
-/// What an acknowledgement means.
+/// Effect of an acknowledgement on its message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Progress<T> {
     /// No message waits for this acknowledgement.

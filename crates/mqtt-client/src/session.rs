@@ -69,7 +69,7 @@ impl ServerLimits {
     }
 }
 
-/// What a packet of the server means.
+/// Meaning of a packet for the caller.
 #[derive(Debug, PartialEq, Eq)]
 pub enum SessionEvent<'p, T> {
     /// The server has accepted the connection.

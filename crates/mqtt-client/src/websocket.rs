@@ -27,7 +27,7 @@ pub struct Upgrade<'a> {
     pub content: WebSocketContent<'a>,
 }
 
-/// What the WebSocket carries.
+/// Protocol inside the WebSocket.
 #[derive(Clone, Copy, Debug)]
 pub enum WebSocketContent<'a> {
     /// MQTT, under this sub-protocol: binary frames [MQTT-6.0.0-1].

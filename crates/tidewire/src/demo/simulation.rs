@@ -178,7 +178,7 @@ impl DemoConnection {
         written
     }
 
-    /// Handles what the server has sent meanwhile. Detects a closed connection.
+    /// Handles packets that have arrived. Detects a closed connection.
     fn skip_received(&mut self) -> io::Result<()> {
         self.stream.set_nonblocking(true)?;
         let end = loop {
