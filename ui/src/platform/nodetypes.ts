@@ -3,7 +3,13 @@
 import type { Json } from "./model";
 import catalogue from "./nodecatalogue.json";
 
-export interface NodeType { type: string; title: string; kind: "filter" | "enrichment" | "transformation" | "action" | "external" | "flow"; labels: string[]; configuration: Json }
+export interface NodeType {
+  type: string;
+  title: string;
+  kind: "filter" | "enrichment" | "transformation" | "action" | "external" | "flow";
+  labels: string[];
+  configuration: Json;
+}
 
 const PREFIX = "org.thingsboard.rule.engine.";
 /** Generated from the catalogue of the server (crates/platform/src/chain/nodes/catalogue.rs). */
