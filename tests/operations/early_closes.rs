@@ -118,7 +118,7 @@ fn failed_handshakes_are_logged_listed_and_counted_with_their_reason() {
             "default",
             "ws",
             "websocket_handshake",
-            "the request head is larger than 8 KiB",
+            "the request head is larger than 8192 bytes (max_request_head",
         ),
         ("default", "ws", "websocket_handshake", "MQTT without WebSocket"),
         (
