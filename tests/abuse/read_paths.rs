@@ -108,8 +108,8 @@ impl World {
         }
         let profile = self.get("/api/deviceProfileInfo/default");
         self.add("device profile", "DEVICE_PROFILE", id_of(&profile));
-        let asset_profile = self.get("/api/assetProfileInfo/default");
-        self.add("asset profile", "ASSET_PROFILE", id_of(&asset_profile));
+        let asset_profiles = self.get("/api/assetProfileInfos?pageSize=1&page=0");
+        self.add("asset profile", "ASSET_PROFILE", id_of(&asset_profiles["data"][0]));
         let chains = self.get("/api/ruleChains?pageSize=10&page=0");
         self.add("rule chain", "RULE_CHAIN", id_of(&chains["data"][0]));
         let package = json!({"title": "app", "version": "1", "type": "FIRMWARE", "url": "http://127.0.0.1/app",

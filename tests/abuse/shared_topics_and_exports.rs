@@ -80,7 +80,7 @@ fn exports_contain_no_formulas() {
     let server = Server::start(&Config::new("[platform]\nenabled = true\ndemo = true\n"));
     let tenant = Rest::login(&server);
     let device = tenant.device("D", "D");
-    let values = json!({"a": "=HYPERLINK(\"http://evil\")", "b": "+1", "c": "-1", "d": "@x", "e": -5, "=f": "plain", "g": "a=b"});
+    let values = json!({"a": "=HYPERLINK(\"http://evil\")", "b": "+1", "c": "-x", "d": "@x", "e": -5, "=f": "plain", "g": "a=b"});
     let path = format!("/api/plugins/telemetry/DEVICE/{device}");
     tenant.ok(
         "POST",
@@ -98,7 +98,7 @@ fn exports_contain_no_formulas() {
         "'=f,1000,string,plain",
         "a,1000,string,\"'=HYPERLINK(\"\"http://evil\"\")\"",
         "b,1000,string,'+1",
-        "c,1000,string,'-1",
+        "c,1000,string,'-x",
         "d,1000,string,'@x",
         "e,1000,long,-5",
         "g,1000,string,a=b",
