@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use mqtt::{ConnAck, Connect, Packet, Properties, ProtocolVersion, ReasonCode};
 
+use crate::access::DeviceKey;
 use crate::connack::{RejectedConnect, Rejection};
 use crate::connection::{Aliases, ConnectionPhase, PublishQuota};
-use crate::device::{DeviceAccess, DeviceKey};
+use crate::device::DeviceAccess;
 use crate::effect::{ConnectionEvent, DisconnectReason, Now};
 use crate::fault::{Fault, is_planted};
 use crate::lifecycle::ConnectionEnd;

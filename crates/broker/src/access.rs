@@ -9,7 +9,19 @@ use std::sync::Arc;
 
 use mqtt::{QoS, ReasonCode};
 
-use crate::device::{DeviceKey, IdentifiedDevice};
+/// Id of a device, as used by the tap and the authenticator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct DeviceKey(pub u128);
+
+/// A client that the authenticator has identified as a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IdentifiedDevice {
+    pub key: DeviceKey,
+    /// Client id of the session. The authenticator ensures that it is unique.
+    pub client_id: Box<str>,
+    /// Shown to operators instead of the user name, which may be a secret.
+    pub name: Box<str>,
+}
 
 /// Owner of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -13,9 +13,9 @@ use crate::deliver::{PublishForm, ShardCore};
 use crate::effect::{DropReason, Now};
 use crate::message::Publication;
 use crate::outbox::Range;
-use crate::shard::{InterestedSession, Shard};
+use crate::router::{InterestedSession, Subscriber};
+use crate::shard::Shard;
 use crate::slots::{ConnSlot, SessionSlot};
-use crate::subscribe::Subscriber;
 use crate::subscriptions::{ListId, SubscriptionEntry};
 
 /// Below this the normal path costs no more.
@@ -73,7 +73,7 @@ impl Shard {
             .as_ref()
             .is_none_or(|audience| audience.list != list)
         {
-            let entries = self.subscriptions.entries(list);
+            let entries = self.router.entries(list);
             if broadcast.last_list != Some(list) || entries.len() < MEMBERS_MIN {
                 broadcast.last_list = Some(list);
                 return false;

@@ -3,9 +3,9 @@
 use mqtt::{ConnAck, Connect, Packet, Properties, Property, PropertyWriter, ProtocolVersion, QoS, ReasonCode};
 
 use crate::accept::AcceptedClient;
+use crate::access::DeviceKey;
 use crate::config::ShardConfig;
 use crate::connection::ConnectionPhase;
-use crate::device::DeviceKey;
 use crate::effect::{ConnectionEvent, Effect, Now};
 use crate::inspect::RejectedConnection;
 use crate::shard::{REFUSALS_MAX, Shard};

@@ -9,7 +9,7 @@
 use mqtt::{Connect, ProtocolVersion, Publish, QoS, ReasonCode, Subscribe, Unsubscribe};
 
 use crate::accept::AcceptedClient;
-use crate::access::{SessionAccess, SubscribeAccess};
+use crate::access::{DeviceKey, IdentifiedDevice, SessionAccess, SubscribeAccess};
 use crate::deliver::{DeliverResult, DeliveryOptions, EncodedForms, ShardCore};
 use crate::durable::journaling::PendingCommits;
 use crate::effect::{DisconnectReason, DropReason, Now};
@@ -20,10 +20,6 @@ use crate::shard::Shard;
 use crate::slots::{ConnSlot, SessionSlot};
 use crate::tap::{DeviceConnectionEvent, DeviceMessage, DeviceMessageResult, Tap};
 
-/// Id of a device, as used by the tap and the authenticator.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct DeviceKey(pub u128);
-
 /// Bytes of messages that a device has not received or acknowledged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeviceBacklog {
@@ -31,16 +27,6 @@ pub struct DeviceBacklog {
     pub unsent_bytes: usize,
     /// In flight, whether sent or not.
     pub unacknowledged_bytes: usize,
-}
-
-/// A client that the authenticator has identified as a device.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct IdentifiedDevice {
-    pub key: DeviceKey,
-    /// Client id of the session. The authenticator ensures that it is unique.
-    pub client_id: Box<str>,
-    /// Shown to operators instead of the user name, which may be a secret.
-    pub name: Box<str>,
 }
 
 /// Access rules of a device: it may not use topics of other clients.

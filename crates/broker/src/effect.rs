@@ -8,6 +8,7 @@ use mqtt::ReasonCode;
 
 use crate::access::ConnectCredentials;
 use crate::durable::record::RecordPosition;
+pub use crate::slots::ShardId;
 use crate::slots::{AuthAttempt, ConnSlot, ConnectNumber, GroupIndex, SessionSlot};
 
 /// The current time in milliseconds. Passed in with every input. The
@@ -22,10 +23,6 @@ pub struct Now {
     /// all times in the journal. So no expiry, delay or session becomes longer when the system's clock goes back.
     pub journal_ms: u64,
 }
-
-/// Number of a shard of the node, from 0.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ShardId(pub u16);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {

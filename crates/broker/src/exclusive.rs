@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
-use crate::mail::SessionRef;
+use crate::slots::SessionRef;
 
 #[derive(Default)]
 pub struct Exclusives {

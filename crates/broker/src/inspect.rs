@@ -8,11 +8,10 @@ use std::net::SocketAddr;
 use mqtt::{Properties, ProtocolVersion, QoS, ReasonCode, SubscribeFilter, SubscriptionOptions};
 
 use crate::effect::{DisconnectReason, DropReason, Now, Transport};
-use crate::mail::SessionRef;
 use crate::retained::{ScanBudget, ScanCursor};
 use crate::session::{DropCounts, Session};
 use crate::shard::Shard;
-use crate::slots::{ConnSlot, SessionSlot, SubscribeTicket};
+use crate::slots::{ConnSlot, SessionRef, SessionSlot, SubscribeTicket};
 use crate::stats::ShardStats;
 
 /// A rejected connection.

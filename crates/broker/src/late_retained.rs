@@ -6,7 +6,7 @@
 //! value [MQTT-4.6.0-5].
 
 use crate::effect::ShardId;
-use crate::shard::hash;
+use crate::node_state::hash;
 
 /// Number of topics that are tracked. When two topics share an entry, the one without it receives all messages, in any
 /// order.

@@ -31,13 +31,16 @@ mod lifecycle;
 mod mail;
 mod mail_requests;
 mod message;
+mod node_state;
 mod outbox;
 mod outgoing;
+mod outgoing_mail;
 mod publish;
 mod receipt_actions;
 mod receive_window;
 mod replay;
 mod route;
+mod router;
 mod session;
 mod sessions;
 mod shard;
@@ -62,12 +65,12 @@ pub mod trace;
 pub mod waiting;
 
 pub use access::{
-    AccessControl, AuthOutcome, ClientIdentity, ConnectCredentials, ConnectIdentity, OpenAccess, SessionAccess,
-    SubscribeAccess,
+    AccessControl, AuthOutcome, ClientIdentity, ConnectCredentials, ConnectIdentity, DeviceKey, IdentifiedDevice,
+    OpenAccess, SessionAccess, SubscribeAccess,
 };
 pub use client_order::{ClientOrder, ClientPlace, ClientSort};
 pub use config::{OverlappingDelivery, PublishRate, QueueDropPolicy, ShardConfig, ShareStrategy};
-pub use device::{DeviceBacklog, DeviceKey, IdentifiedDevice};
+pub use device::DeviceBacklog;
 pub use durable::checkpoint::FinishedCheckpoint;
 pub use durable::pending_records::Ledger;
 pub use effect::*;
@@ -77,11 +80,14 @@ pub use inspect::{
     SubscriptionView, WillView,
 };
 pub use journal::LogHealth as JournalHealth;
-pub use mail::{Mail, SessionRef};
+pub use mail::Mail;
+pub use node_state::NodeState;
 pub use outbox::{ARENA_SOFT_LIMIT_BYTES, Outbox, Range};
 pub use publish::ServerMessage;
-pub use shard::{NodeState, Shard};
-pub use slots::{AuthAttempt, ConnEpoch, ConnSlot, ConnectNumber, GroupEpoch, GroupIndex, SessionEpoch, SessionSlot};
+pub use shard::Shard;
+pub use slots::{
+    AuthAttempt, ConnEpoch, ConnSlot, ConnectNumber, GroupEpoch, GroupIndex, SessionEpoch, SessionRef, SessionSlot,
+};
 pub use stats::ShardStats;
 pub use sys::{EventTopic, LoadAverage, LoadAverages, SysInfo, emqx_tree, event_topic, mosquitto_tree, rfc3339};
 pub use sys_topics::{SysTopic, emqx_sys_topics, mosquitto_sys_topics};

@@ -22,7 +22,7 @@ use crate::outgoing::GroupRef;
 use crate::provenance::Provenance;
 use crate::retained::ScanCursor;
 use crate::shared::{ReturnedMessage, ShareGroupMember};
-use crate::slots::{GroupEpoch, GroupIndex, ReplayNumber, SessionEpoch, SessionSlot, SubscribeTicket};
+use crate::slots::{GroupEpoch, GroupIndex, ReplayNumber, SessionEpoch, SessionRef, SessionSlot, SubscribeTicket};
 
 /// Mail for one other shard. Opaque to the driver.
 #[derive(Default)]
@@ -33,14 +33,6 @@ pub struct Mail {
     /// Position of the appended batch that pending places refer to.
     base: u64,
     from: u16,
-}
-
-/// A session of any shard.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SessionRef {
-    pub shard: ShardId,
-    pub session: SessionSlot,
-    pub epoch: SessionEpoch,
 }
 
 /// How the receiving shard handles a publication.

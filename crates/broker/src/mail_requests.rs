@@ -5,12 +5,12 @@ use mqtt::QoS;
 use crate::deliver::{DeliverResult, EncodedForms};
 use crate::effect::{DropReason, Now};
 use crate::lifecycle::granted;
-use crate::mail::{Envelope, GroupHold, MailRequest, MemberSubscription, SessionRef};
+use crate::mail::{Envelope, GroupHold, MailRequest, MemberSubscription};
 use crate::message::Publication;
 use crate::outgoing::GroupRef;
 use crate::shard::Shard;
 use crate::shared::ReturnedMessage;
-use crate::slots::{SessionEpoch, SessionSlot, SubscribeTicket};
+use crate::slots::{SessionEpoch, SessionRef, SessionSlot, SubscribeTicket};
 
 impl Shard {
     pub(crate) fn request(&mut self, now: Now, request: MailRequest) {
@@ -63,7 +63,8 @@ impl Shard {
     /// Confirms that a member has joined or left its group.
     fn confirm_membership(&mut self, member: SessionRef, ticket: SubscribeTicket) {
         let (session, epoch) = (member.session, member.epoch);
-        self.outgoing_mail[usize::from(member.shard.0)].request(MailRequest::Joined { session, epoch, ticket });
+        self.mail
+            .request(member.shard, MailRequest::Joined { session, epoch, ticket });
     }
 
     /// Returns a message to its group because the member's queue is full. The group queues it before all others,
@@ -77,7 +78,7 @@ impl Shard {
         if self.core.config.counts_inflight() {
             self.count_member_acknowledgement(member, group);
         }
-        let mail = &mut self.outgoing_mail[usize::from(group.shard.0)];
+        let mail = self.mail.to(group.shard);
         let (index, epoch, held_by) = (group.index, group.epoch, group.key);
         mail.request(MailRequest::Full { index, epoch, member });
         match p.place.position().filter(|_| held_by.0 != 0) {
@@ -131,7 +132,7 @@ impl Shard {
                         );
                     }
                     let envelope = Envelope::Return(GroupHold::of(group, group.key));
-                    self.outgoing_mail[usize::from(group.shard.0)].publication(envelope, p);
+                    self.mail.publication(group.shard, envelope, p);
                 } else {
                     // Another member may have returned it to the group, which then has it in the journal.
                     self.core.ledger.record_group_dropped(group.key, p.place);

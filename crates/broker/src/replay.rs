@@ -152,7 +152,7 @@ impl Shard {
             cursor: replay.cursor,
             from: self.core.id,
         };
-        self.outgoing_mail[usize::from(replay.shard.0)].request(MailRequest::ReplayRequest(request));
+        self.mail.request(replay.shard, MailRequest::ReplayRequest(request));
     }
 
     /// Returns whether the connection accepts more now. If only this tick is full, the session continues in the next
@@ -220,7 +220,7 @@ impl Shard {
             cursor,
             from,
         } = request;
-        let mail = &mut self.outgoing_mail[usize::from(from.0)];
+        let mail = self.mail.to(from);
         // The batch must fit into the session's queue in case the connection does not accept it.
         let config = &self.core.config;
         let budget = ScanBudget {

@@ -11,10 +11,11 @@ use crate::effect::{DropReason, Now, ShardId};
 use crate::lifecycle::granted;
 use crate::mail::Envelope;
 use crate::message::{MessageOrigin, Publication};
+use crate::node_state::hash;
 use crate::retained::RetainedLimits;
-use crate::shard::{InterestedSession, Shard, hash, retained_limits};
+use crate::router::{InterestedSession, Subscriber};
+use crate::shard::{Shard, retained_limits};
 use crate::slots::{GroupIndex, SessionSlot};
-use crate::subscribe::Subscriber;
 use crate::subscriptions::ListId;
 
 /// Buffers of routing, reused to avoid allocations.
@@ -61,17 +62,13 @@ impl Shard {
         if is_retained && self.core.shards > 1 {
             self.shared.register_retaining(self.retained_owner(p.topic));
         }
-        let others = if self.core.shards > 1 {
-            self.shared.interest.mask(p.topic) & !(1 << self.core.id.0)
-        } else {
-            0
-        };
+        let others = self.router.other_shards(p.topic);
         let record_fields = self.record_fields(now, p, others, publisher);
         let mut forms = EncodedForms::default();
         let mut has_recipient = self.route_here(now, p, &mut forms);
         let place = self.core.ledger.record_message(now, p, forms.stored(), record_fields);
         let p = &Publication { place, ..*p };
-        self.send_member_mail(p);
+        self.mail.send_to_members(p);
         let mut stamp = 0;
         if is_retained {
             self.retained_stamp += 1;
@@ -112,7 +109,7 @@ impl Shard {
             ..RecordFields::default()
         };
         if p.qos != QoS::AtMostOnce && others != 0 {
-            record_fields.pending_shards = others & self.shared.durable.mask(p.topic);
+            record_fields.pending_shards = others & self.router.durable_shards(p.topic);
         }
         if p.retain {
             let owner = self.retained_owner(p.topic);
@@ -143,9 +140,9 @@ impl Shard {
     /// subscribers.
     fn forward(&mut self, p: &Publication<'_>, mut others: u64, envelope: Envelope) {
         while others != 0 {
-            let shard = others.trailing_zeros() as usize;
+            let shard = ShardId(others.trailing_zeros() as u16);
             others &= others - 1;
-            self.outgoing_mail[shard].publication(envelope, p);
+            self.mail.publication(shard, envelope, p);
             self.core.stats.messages_forwarded += 1;
         }
     }
@@ -158,7 +155,7 @@ impl Shard {
             .core
             .ledger
             .record_message(now, p, forms.stored(), RecordFields::default());
-        self.send_member_mail(&Publication { place, ..*p });
+        self.mail.send_to_members(&Publication { place, ..*p });
         has_recipient
     }
 
@@ -170,14 +167,14 @@ impl Shard {
         }
         let mut scratch = std::mem::take(&mut self.scratch);
         scratch.lists.clear();
-        self.subscriptions.matching(p.topic, &mut scratch.lists);
+        self.router.matching(p.topic, &mut scratch.lists);
         let has_recipient = !scratch.lists.is_empty();
         match scratch.lists[..] {
             [] => {}
             [list] if self.broadcast(now, list, p) => {}
             [list] => {
                 self.core.end_broadcast_run();
-                for entry in self.subscriptions.entries(list) {
+                for entry in self.router.entries(list) {
                     let slot = match Subscriber::from_key(entry.key) {
                         Subscriber::Session(slot) => slot,
                         Subscriber::Group(index) => {
@@ -225,7 +222,7 @@ impl Shard {
     ) {
         scratch.merged.clear();
         for list in &scratch.lists {
-            for entry in self.subscriptions.entries(*list) {
+            for entry in self.router.entries(*list) {
                 let slot = match Subscriber::from_key(entry.key) {
                     Subscriber::Session(slot) => slot,
                     Subscriber::Group(index) => {
@@ -269,7 +266,7 @@ impl Shard {
             self.retain_here(now, p);
         } else {
             let routed_by = others | 1 << self.core.id.0;
-            self.outgoing_mail[usize::from(owner.0)].publication(Envelope::Retain { routed_by, stamp }, p);
+            self.mail.publication(owner, Envelope::Retain { routed_by, stamp }, p);
         }
     }
 

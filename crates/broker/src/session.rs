@@ -9,9 +9,8 @@ use std::sync::Arc;
 
 use mqtt::{PacketId, PacketType, ProtocolVersion, QoS, SubscriptionOptions};
 
-use crate::access::{ClientIdentity, SessionAccess};
+use crate::access::{ClientIdentity, DeviceKey, SessionAccess};
 use crate::address::CompactAddress;
-use crate::device::DeviceKey;
 use crate::durable::record::SessionKey;
 use crate::lazy_deque::LazyDeque;
 use crate::outgoing::{Delivery, OutgoingMessages};

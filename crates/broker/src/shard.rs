@@ -3,12 +3,10 @@
 //! The packets are handled in `connect`, `authenticate`, `accept`, `connack`, `publish`, `subscribe`, `route`,
 //! `broadcast`, `shared`, `mail_requests`, `replay` and `lifecycle`, all `impl Shard`. The delivery of one message to
 //! one session is `impl ShardCore`, in `deliver`. State with rules of its own is in components with private fields:
-//! `Connections`, `Sessions`, `Taps` and `Ledger` in `ShardCore`, the subscription tree and the retained store here.
+//! `Connections`, `Sessions`, `Taps` and `Ledger` in `ShardCore`, `Router` and `OutgoingMail` here.
 
 use std::collections::VecDeque;
-use std::hash::BuildHasher;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use mqtt::{Decoded, Packet, PacketType, Properties, ProtocolVersion, QoS, ReasonCode};
 
@@ -23,22 +21,21 @@ use crate::durable::record::JournalRecord;
 use crate::effect::{
     CloseCause, ConnectionEvent, DisconnectReason, Effect, NextAction, Now, Peer, ReceiveResult, ShardId,
 };
-use crate::exclusive::Exclusives;
 use crate::inspect::RejectedConnection;
-use crate::interest::{Interest, InterestCounts};
 use crate::late_retained::LateRetained;
 use crate::lifecycle::ConnectionEnd;
 use crate::mail::{Envelope, Mail, MailItem};
 use crate::message::{Message, RecordLocation};
+use crate::node_state::{NodeState, hash};
 use crate::outbox::Outbox;
+use crate::outgoing_mail::OutgoingMail;
 use crate::receipt_actions::WAITING_ACKS_MAX;
 use crate::replay::STEPS_PER_TICK;
 use crate::retained::{RetainedLimits, RetainedStore};
 use crate::route::RouteScratch;
+use crate::router::Router;
 use crate::shared::{RETURNED_WINDOWS, ReturnQueue, ShareGroups};
 use crate::slots::{AuthAttempt, ConnEpoch, ConnSlot, DelayedIndex, GroupIndex, NumberSequence, SessionSlot};
-use crate::subscriptions::SubscriptionTree;
-use crate::sys::may_match_client_events;
 use crate::tap::DeviceConnectionEvent;
 use crate::timers::ShardTimer;
 
@@ -53,9 +50,7 @@ pub struct Shard {
     pub(crate) core: ShardCore,
     pub(crate) access: Arc<dyn AccessControl>,
     pub(crate) shared: Arc<NodeState>,
-    pub(crate) interest: InterestCounts,
-    /// Filters to sessions and groups. The keys are those of `Subscriber`.
-    pub(crate) subscriptions: SubscriptionTree<InterestedSession>,
+    pub(crate) router: Router,
     pub(crate) groups: ShareGroups,
     pub(crate) retained: RetainedStore<Arc<Message>>,
     pub(crate) retained_timer_ms: u64,
@@ -64,8 +59,6 @@ pub struct Shard {
     pub(crate) late_retained: LateRetained,
     /// Remaining part of `replay::STEPS_PER_TICK`.
     pub(crate) replay_steps_left: usize,
-    /// Filters of durable sessions and groups. `None` without a journal.
-    pub(crate) durable_interest: Option<InterestCounts>,
     /// Connections from which reading is paused until the journal accepts records again.
     pub(crate) paused_publishers: Vec<ConnSlot>,
     /// The running checkpoint.
@@ -82,9 +75,7 @@ pub struct Shard {
     pub(crate) free_delayed: Vec<DelayedIndex>,
     pub(crate) delayed_bytes: usize,
     pub(crate) refusals: VecDeque<RejectedConnection>,
-    pub(crate) outgoing_mail: Vec<Mail>,
-    /// For members of shared subscriptions on other shards. Sent when the message has its place in the journal.
-    pub(crate) member_mail: Vec<(ShardId, Envelope)>,
+    pub(crate) mail: OutgoingMail,
     pub(crate) scratch: RouteScratch,
     pub(crate) bytes: Vec<u8>,
     /// Timers that are due.
@@ -96,78 +87,10 @@ pub struct Shard {
     shut_down_at: ConnSlot,
 }
 
-/// State shared by all shards of a node. Read mostly, and not used per message.
-pub struct NodeState {
-    /// Number of shards of the node.
-    shards: u16,
-    pub interest: Interest,
-    /// Like `interest`, for durable sessions and groups: messages for them are written to the journal.
-    pub durable: Interest,
-    pub exclusives: Exclusives,
-    /// Shards that own a topic that ever had a retained message. Bits are never cleared.
-    retaining: AtomicU64,
-    /// Number of filters in all shards that `$SYS/brokers/<node>/clients/…` may match.
-    client_event_filters: AtomicU64,
-}
-
-impl NodeState {
-    pub fn new(shards: u16, seed: u64) -> NodeState {
-        NodeState {
-            shards,
-            interest: Interest::new(usize::from(shards), seed),
-            durable: Interest::new(usize::from(shards), seed),
-            exclusives: Exclusives::default(),
-            retaining: AtomicU64::new(0),
-            client_event_filters: AtomicU64::new(0),
-        }
-    }
-
-    /// Returns whether any client may have subscribed to the topics of client events.
-    pub fn are_client_events_wanted(&self) -> bool {
-        self.client_event_filters.load(Ordering::Acquire) > 0
-    }
-
-    pub(crate) fn filter_added(&self, filter: &str) {
-        if may_match_client_events(filter) {
-            self.client_event_filters.fetch_add(1, Ordering::AcqRel);
-        }
-    }
-
-    pub(crate) fn filter_removed(&self, filter: &str) {
-        if may_match_client_events(filter) {
-            self.client_event_filters.fetch_sub(1, Ordering::AcqRel);
-        }
-    }
-
-    /// Registers that the owner of a topic will store a retained message. Called before the interest in the topic is
-    /// looked up. A subscriber registers its interest before it reads this, so at least one of the two sees the other.
-    pub(crate) fn register_retaining(&self, owner: ShardId) {
-        let bit = 1 << owner.0;
-        if self.retaining.load(Ordering::Relaxed) & bit == 0 {
-            self.retaining.fetch_or(bit, Ordering::SeqCst);
-        }
-        fence(Ordering::SeqCst);
-    }
-
-    /// Returns the shards that may have retained messages; bit n is shard n.
-    pub(crate) fn retaining(&self) -> u64 {
-        fence(Ordering::SeqCst);
-        self.retaining.load(Ordering::SeqCst)
-    }
-}
-
 /// Returns whether the client receives a reason code when a message is rejected. Reading from other clients is paused
 /// instead.
 fn receives_reason_code(version: ProtocolVersion, qos: QoS) -> bool {
     version == ProtocolVersion::V5 && qos != QoS::AtMostOnce
-}
-
-/// Options of a subscription in the tree.
-#[derive(Clone, Copy, Debug)]
-pub struct InterestedSession {
-    /// Subscription Identifier; 0 for none.
-    pub identifier: u32,
-    pub options: mqtt::SubscriptionOptions,
 }
 
 impl Shard {
@@ -181,21 +104,19 @@ impl Shard {
         seed: u64,
     ) -> Shard {
         let retained = RetainedStore::new(retained_limits(&config));
-        let shards = shared.shards;
+        let shards = shared.shards();
         Shard {
             return_left: config.group_window.max(1) * RETURNED_WINDOWS,
             core: ShardCore::new(now, id, shards, config),
             access,
+            router: Router::new(id, shared.clone()),
             shared,
-            interest: InterestCounts::new(usize::from(id.0)),
-            subscriptions: SubscriptionTree::new(),
             groups: ShareGroups::default(),
             retained,
             retained_timer_ms: u64::MAX,
             retained_stamp: 0,
             late_retained: LateRetained::default(),
             replay_steps_left: STEPS_PER_TICK,
-            durable_interest: None,
             paused_publishers: Vec::new(),
             running_checkpoint: None,
             dispatching: VecDeque::new(),
@@ -205,8 +126,7 @@ impl Shard {
             free_delayed: Vec::new(),
             delayed_bytes: 0,
             refusals: VecDeque::new(),
-            outgoing_mail: (0..shards).map(|_| Mail::default()).collect(),
-            member_mail: Vec::new(),
+            mail: OutgoingMail::new(shards),
             scratch: RouteScratch::default(),
             bytes: Vec::new(),
             due: Vec::new(),
@@ -220,7 +140,7 @@ impl Shard {
     /// Starts recording durable state. `last_key` is the highest key that any shard has assigned in any run.
     pub fn start_journaling(&mut self, last_key: u64) {
         self.core.ledger.start(last_key);
-        self.durable_interest = Some(InterestCounts::new(usize::from(self.core.id.0)));
+        self.router.start_journaling();
     }
 
     /// Returns the shard that owns a client's session. The driver moves a connection there after reading CONNECT.
@@ -572,13 +492,8 @@ impl Shard {
 
     /// Removes and returns the mail for another shard.
     pub fn take_mail(&mut self, to: ShardId) -> Option<Mail> {
-        let mail = &mut self.outgoing_mail[usize::from(to.0)];
-        if mail.is_empty() {
-            return None;
-        }
         let base = self.core.ledger.records().map_or(0, PendingRecords::base);
-        mail.sent(self.core.id, base);
-        Some(std::mem::take(mail))
+        self.mail.take(to, self.core.id, base)
     }
 
     /// The driver does not read from clients now, so keep-alive times do not run.
@@ -681,10 +596,4 @@ pub(crate) fn retained_limits(config: &ShardConfig) -> RetainedLimits {
         count_max: config.retained_messages_max,
         bytes_max: config.retained_bytes_max as u64,
     }
-}
-
-/// Returns the hash that places client ids, topics and groups on shards. It is the same in every run, so placement is
-/// reproducible.
-pub(crate) fn hash(text: &str) -> u64 {
-    foldhash::quality::FixedState::with_seed(0x7469_6465).hash_one(text)
 }

@@ -21,13 +21,15 @@ use mqtt::SharedFilter;
 use crate::deliver::EncodedForms;
 use crate::durable::journaling::ReturnedEntry;
 use crate::effect::{DropReason, Now, ShardId};
-use crate::mail::{Envelope, GroupHold, MailRequest, SessionRef};
+use crate::mail::{Envelope, GroupHold, MailRequest};
 use crate::message::{Message, Publication};
+use crate::node_state::hash;
 use crate::outgoing::GroupRef;
+use crate::router::{InterestedSession, Subscriber};
 use crate::session::SubscriptionKind;
-use crate::shard::{InterestedSession, Shard, hash};
-use crate::slots::{GroupEpoch, GroupIndex, SessionSlot, SubscribeTicket};
-use crate::subscribe::{ParsedFilter, Subscriber};
+use crate::shard::Shard;
+use crate::slots::{GroupEpoch, GroupIndex, SessionRef, SessionSlot, SubscribeTicket};
+use crate::subscribe::ParsedFilter;
 
 pub(crate) use group::{ShareGroup, ShareGroupMember, ShareGroups};
 pub use queue_dispatch::ReturnedMessage;
@@ -68,12 +70,15 @@ impl Shard {
             self.add_member(now, shared.share_name, shared.filter, member);
             return false;
         }
-        self.outgoing_mail[usize::from(home.0)].request(MailRequest::Join {
-            share_name: shared.share_name.into(),
-            filter: shared.filter.into(),
-            member,
-            ticket,
-        });
+        self.mail.request(
+            home,
+            MailRequest::Join {
+                share_name: shared.share_name.into(),
+                filter: shared.filter.into(),
+                member,
+                ticket,
+            },
+        );
         true
     }
 
@@ -91,12 +96,15 @@ impl Shard {
             return false;
         }
         let (share_name, filter) = (shared.share_name.into(), shared.filter.into());
-        self.outgoing_mail[usize::from(home.0)].request(MailRequest::Leave {
-            share_name,
-            filter,
-            member,
-            ticket,
-        });
+        self.mail.request(
+            home,
+            MailRequest::Leave {
+                share_name,
+                filter,
+                member,
+                ticket,
+            },
+        );
         ticket.is_some()
     }
 
@@ -118,12 +126,15 @@ impl Shard {
                 self.set_member_state(now, shared.share_name, shared.filter, member, is_online);
             } else {
                 let (share_name, filter) = (shared.share_name.into(), shared.filter.into());
-                self.outgoing_mail[usize::from(home.0)].request(MailRequest::MemberState {
-                    share_name,
-                    filter,
-                    member,
-                    is_online,
-                });
+                self.mail.request(
+                    home,
+                    MailRequest::MemberState {
+                        share_name,
+                        filter,
+                        member,
+                        is_online,
+                    },
+                );
             }
         }
     }
@@ -174,7 +185,8 @@ impl Shard {
             return;
         };
         let filter = group.filter.clone();
-        self.unindex(&filter, Subscriber::Group(index));
+        self.core.invalidate_recipients();
+        self.router.remove(&filter, Subscriber::Group(index));
         if let Some(group) = self.groups.remove(index) {
             let stats = &mut self.core.stats;
             stats.drops[DropReason::NoSharedMember as usize] += group.queue.len() as u64;
@@ -250,7 +262,7 @@ impl Shard {
                 epoch: member.epoch,
                 group,
             };
-            self.outgoing_mail[usize::from(member.shard.0)].request(request);
+            self.mail.request(member.shard, request);
         }
     }
 
@@ -296,7 +308,8 @@ impl Shard {
                 self.redispatch(now, hold, &p, Some(delivery.message.clone()));
             } else {
                 let envelope = Envelope::Return(hold);
-                self.outgoing_mail[usize::from(group.shard.0)].publication(envelope, &delivery.message.publication());
+                self.mail
+                    .publication(group.shard, envelope, &delivery.message.publication());
             }
         }
         if !cold.is_empty() {
@@ -333,7 +346,7 @@ impl Shard {
                 epoch: group.epoch,
                 member,
             };
-            self.outgoing_mail[usize::from(group.shard.0)].request(request);
+            self.mail.request(group.shard, request);
         }
     }
 

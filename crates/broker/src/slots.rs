@@ -5,6 +5,10 @@
 
 use crate::id_table::raw_ids;
 
+/// Number of a shard of the node, from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ShardId(pub u16);
+
 /// Slot of a network connection. The driver assigns dense numbers and reuses a slot only after `Shard::closed`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ConnSlot(pub u32);
@@ -12,6 +16,14 @@ pub struct ConnSlot(pub u32);
 /// Slot of a session in its shard. Dense and reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SessionSlot(pub u32);
+
+/// A session of any shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SessionRef {
+    pub shard: ShardId,
+    pub session: SessionSlot,
+    pub epoch: SessionEpoch,
+}
 
 /// Index of a share group in the shard that owns it. Dense and reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

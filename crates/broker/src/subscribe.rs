@@ -8,11 +8,10 @@ use mqtt::{
 use crate::access::SubscribeAccess;
 use crate::effect::Now;
 use crate::fault::{Fault, is_planted};
-use crate::mail::SessionRef;
+use crate::router::{InterestedSession, Subscriber};
 use crate::session::{PendingSubAck, Subscription, SubscriptionKind};
-use crate::shard::{InterestedSession, Shard};
-use crate::slots::{ConnSlot, GroupIndex, SessionEpoch, SessionSlot, SubscribeTicket};
-use crate::subscriptions::SubscriberKey;
+use crate::shard::Shard;
+use crate::slots::{ConnSlot, SessionEpoch, SessionRef, SessionSlot, SubscribeTicket};
 use crate::tap::{TapEvent, TapEventMask};
 
 pub(crate) const EXCLUSIVE: &str = "$exclusive/";
@@ -62,32 +61,6 @@ impl<'a> ParsedFilter<'a> {
             ParsedFilter::Shared(_) => SubscriptionKind::Shared,
             ParsedFilter::Exclusive(_) => SubscriptionKind::Exclusive,
         }
-    }
-}
-
-/// A subscriber in the subscription tree. Its key has the highest bit set for a share group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Subscriber {
-    Session(SessionSlot),
-    Group(GroupIndex),
-}
-
-impl Subscriber {
-    const GROUP_BIT: u32 = 1 << 31;
-
-    #[inline]
-    pub fn from_key(SubscriberKey(key): SubscriberKey) -> Subscriber {
-        match key & Self::GROUP_BIT {
-            0 => Subscriber::Session(SessionSlot(key)),
-            _ => Subscriber::Group(GroupIndex(key & !Self::GROUP_BIT)),
-        }
-    }
-
-    pub fn key(self) -> SubscriberKey {
-        SubscriberKey(match self {
-            Subscriber::Session(slot) => slot.0,
-            Subscriber::Group(index) => index.0 | Self::GROUP_BIT,
-        })
     }
 }
 
@@ -296,7 +269,8 @@ impl Shard {
         match target {
             ParsedFilter::Shared(shared) => must_wait = self.join_group(now, slot, shared, interest, ticket),
             ParsedFilter::Plain(filter) | ParsedFilter::Exclusive(filter) => {
-                self.index(filter, Subscriber::Session(slot), interest);
+                self.core.invalidate_recipients();
+                self.router.add(filter, Subscriber::Session(slot), interest);
                 if starts_replay {
                     self.start_replay(slot, filter, options, identifier);
                 }
@@ -492,8 +466,9 @@ impl Shard {
             "" => session.subscriptions.get(bare).copied(),
             prefix => session.subscriptions.get(&format!("{prefix}{bare}")).copied(),
         };
+        self.core.invalidate_recipients();
         match other {
-            Some(held) => self.index(
+            Some(held) => self.router.add(
                 bare,
                 Subscriber::Session(slot),
                 InterestedSession {
@@ -501,7 +476,7 @@ impl Shard {
                     options: held.options,
                 },
             ),
-            None => self.unindex(bare, Subscriber::Session(slot)),
+            None => self.router.remove(bare, Subscriber::Session(slot)),
         }
     }
 
@@ -545,17 +520,7 @@ impl Shard {
         if let ParsedFilter::Plain(filter) | ParsedFilter::Exclusive(filter) = target
             && self.core.sessions.link(slot).is_durable
         {
-            self.update_durable_interest(filter, is_added);
-        }
-    }
-
-    pub(crate) fn update_durable_interest(&mut self, filter: &str, is_added: bool) {
-        let Some(durable) = &mut self.durable_interest else {
-            return;
-        };
-        match is_added {
-            true => durable.add(&self.shared.durable, filter),
-            false => durable.remove(&self.shared.durable, filter),
+            self.router.update_durable(filter, is_added);
         }
     }
 
@@ -564,29 +529,6 @@ impl Shard {
             shard: self.core.id,
             session: slot,
             epoch: self.core.sessions.at(slot).epoch,
-        }
-    }
-
-    /// Adds a subscription to the tree, and announces the filter to other shards before SUBACK is sent.
-    pub(crate) fn index(&mut self, filter: &str, subscriber: Subscriber, value: InterestedSession) {
-        self.core.invalidate_recipients();
-        let inserted = self.subscriptions.insert(filter, subscriber.key(), value);
-        if inserted.is_new_filter {
-            self.shared.filter_added(filter);
-            if self.core.shards > 1 {
-                self.interest.add(&self.shared.interest, filter);
-            }
-        }
-    }
-
-    pub(crate) fn unindex(&mut self, filter: &str, subscriber: Subscriber) {
-        self.core.invalidate_recipients();
-        let removed = self.subscriptions.remove(filter, subscriber.key());
-        if removed.is_some_and(|r| r.was_last) {
-            self.shared.filter_removed(filter);
-            if self.core.shards > 1 {
-                self.interest.remove(&self.shared.interest, filter);
-            }
         }
     }
 }

@@ -292,13 +292,6 @@ pub fn event_topic(node: &str, event: &ConnectionEvent, unix_ms: u64) -> Option<
     Some(EventTopic { topic, payload })
 }
 
-/// Returns whether a filter may match the topics of client events. A filter that starts with a wildcard matches no
-/// topic that starts with `$` [MQTT-4.7.2-1].
-pub(crate) fn may_match_client_events(filter: &str) -> bool {
-    let mut levels = filter.split('/');
-    levels.next() == Some("$SYS") && matches!(levels.next(), Some("#" | "+" | "brokers"))
-}
-
 /// Encodes a JSON string.
 fn quoted(text: &str) -> String {
     let mut json = String::with_capacity(text.len() + 2);
@@ -510,19 +503,6 @@ mod tests {
         let event = event_topic("n", &wild, 5).unwrap();
         assert_eq!(event.topic, "$SYS/brokers/n/clients/a%2Bb%23/connected");
         assert!(event.payload.starts_with(r#"{"clientid":"a+b#","#), "{}", event.payload);
-    }
-
-    #[test]
-    fn filters_that_may_match_client_events_are_recognised() {
-        let all = [
-            "$SYS/#",
-            "$SYS/+/n/#",
-            "$SYS/brokers/#",
-            "$SYS/brokers/n/clients/+/connected",
-        ];
-        assert!(all.into_iter().all(may_match_client_events));
-        let none = ["#", "+/brokers/#", "$SYS", "$SYS/broker/#", "brokers/$SYS/#"];
-        assert!(!none.into_iter().any(may_match_client_events));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::num::NonZeroU64;
 
 use mqtt::{ProtocolVersion, QoS, ReasonCode};
 
-use crate::device::DeviceKey;
+use crate::access::DeviceKey;
 use crate::effect::{DisconnectReason, DropReason, Now};
 
 /// Bit set of the events that a tap wants.

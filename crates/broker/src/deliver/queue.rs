@@ -8,10 +8,9 @@ use crate::deliver::{DeliverResult, DeliveryOptions, OutgoingPublish, SessionLin
 use crate::durable::record::JournalRecord;
 use crate::effect::{DropReason, Now};
 use crate::fault::{Fault, is_planted};
-use crate::mail::SessionRef;
 use crate::message::RecordLocation;
 use crate::outgoing::{Delivery, DeliveryTag, GroupRef};
-use crate::slots::{ConnSlot, SessionSlot};
+use crate::slots::{ConnSlot, SessionRef, SessionSlot};
 
 impl ShardCore {
     /// Sends messages of a session: first those in flight from an earlier connection, in order [MQTT-4.4.0-1], then the

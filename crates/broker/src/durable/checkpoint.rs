@@ -24,7 +24,7 @@ use crate::durable::record::{
     Entries, GroupKey, JournalRecord, PageRefs, Positions, RecordPosition, Seq, SessionEntry, SessionKey, Targets,
     WITH_TAP,
 };
-use crate::effect::Now;
+use crate::effect::{Now, ShardId};
 use crate::fault::{Fault, is_planted};
 use crate::mail::MailRequest;
 use crate::message::Message;
@@ -127,7 +127,7 @@ impl Shard {
 
     fn send_barrier(&mut self, is_end: bool) {
         for other in (0..self.core.shards).filter(|other| *other != self.core.id.0) {
-            self.outgoing_mail[usize::from(other)].request(MailRequest::Barrier { is_end });
+            self.mail.request(ShardId(other), MailRequest::Barrier { is_end });
         }
     }
 

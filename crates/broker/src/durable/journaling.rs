@@ -497,7 +497,7 @@ impl Shard {
             let group = std::mem::take(&mut group.key);
             ledger.record(&JournalRecord::GroupEnded { group });
         }
-        self.update_durable_interest(&filter, is_durable);
+        self.router.update_durable(&filter, is_durable);
     }
 
     /// Returns whether a message needs the journal, before its recipients are known. `slot` is the publishing session.
@@ -505,7 +505,7 @@ impl Shard {
         let is_acknowledged = qos != QoS::AtMostOnce;
         // Duplicates must be recognised after a crash.
         let is_once = qos == QoS::ExactlyOnce && slot.is_some_and(|slot| self.core.sessions.at(slot).key.0 != 0);
-        let has_durable_recipient = || self.core.config.journals_all_messages || self.shared.durable.mask(topic) != 0;
+        let has_durable_recipient = || self.core.config.journals_all_messages || self.router.durable_shards(topic) != 0;
         self.core.ledger.is_active() && (retain || is_once || is_acknowledged && has_durable_recipient())
     }
 

@@ -26,12 +26,13 @@ use crate::durable::recovery::{
 use crate::effect::{DropReason, Now, ShardId};
 use crate::fault::{Fault, is_planted};
 use crate::message::{Publication, RecordLocation};
+use crate::node_state::hash;
 use crate::outgoing::{DeliveryTag, GroupRef};
+use crate::router::{InterestedSession, Subscriber};
 use crate::session::{Session, SessionWill, Subscription};
-use crate::shard::{DUE_BYTES, InterestedSession, Shard, hash};
+use crate::shard::{DUE_BYTES, Shard};
 use crate::slots::{GroupIndex, SessionSlot, SubscribeTicket};
 use crate::subscribe::ParsedFilter;
-use crate::subscribe::Subscriber;
 
 /// Reads message records. Calls back with the index of each position and its payload, or `None` if it cannot be read.
 pub type ReadMessages<'a> = dyn FnMut(&[RecordPosition], &mut dyn FnMut(usize, Option<&[u8]>)) + 'a;
@@ -319,7 +320,7 @@ impl Shard {
     /// Restores a group. The messages that it holds are read when a member needs them.
     fn restore_group(&mut self, recovered: RecoveredGroup, groups: &mut HashMap<GroupKey, GroupRef>) {
         let index = self.create_group(&recovered.share_name, &recovered.filter);
-        self.update_durable_interest(&recovered.filter, true);
+        self.router.update_durable(&recovered.filter, true);
         let Some(group) = self.groups.get_mut(index) else {
             return;
         };
@@ -388,8 +389,9 @@ impl Shard {
                 if matches!(target, ParsedFilter::Exclusive(_)) {
                     self.shared.exclusives.claim(bare, self.session_ref(slot));
                 }
-                self.update_durable_interest(bare, true);
-                self.index(bare, Subscriber::Session(slot), interest);
+                self.router.update_durable(bare, true);
+                self.core.invalidate_recipients();
+                self.router.add(bare, Subscriber::Session(slot), interest);
             }
         }
     }
@@ -485,7 +487,8 @@ impl Shard {
             identifier: 0,
             options: SubscriptionOptions::default(),
         };
-        self.index(filter, Subscriber::Group(index), interested);
+        self.core.invalidate_recipients();
+        self.router.add(filter, Subscriber::Group(index), interested);
         self.core.stats.shared_groups = self.groups.len() as u64;
         index
     }
@@ -557,7 +560,7 @@ mod tests {
     use crate::durable::entry_list::EntryList;
     use crate::durable::record::PageRef;
     use crate::durable::recovery::{RecoveredTerms, Tags};
-    use crate::shard::NodeState;
+    use crate::node_state::NodeState;
 
     /// A client with a long queue has received messages 3 and 4. Messages 1 and 2, at QoS 0, were written to a page
     /// again.

@@ -98,7 +98,7 @@ impl Shard {
                     .core
                     .ledger
                     .record_message(now, p, forms.stored(), RecordFields::default());
-                self.send_member_mail(&Publication { place, ..*p });
+                self.mail.send_to_members(&Publication { place, ..*p });
             }
         }
     }
@@ -241,15 +241,8 @@ impl Shard {
             epoch: member.session.epoch,
             subscription,
         };
-        self.member_mail.push((member.session.shard, envelope));
+        self.mail.add_member(member.session.shard, envelope);
         DispatchResult::Pending
-    }
-
-    /// Sends a message to the selected members on other shards, once its place in the journal is known.
-    pub(crate) fn send_member_mail(&mut self, p: &Publication<'_>) {
-        for (shard, envelope) in self.member_mail.drain(..) {
-            self.outgoing_mail[usize::from(shard.0)].publication(envelope, p);
-        }
     }
 
     pub(crate) fn deliver_member(

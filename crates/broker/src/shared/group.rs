@@ -6,11 +6,10 @@ use mqtt::SubscriptionOptions;
 
 use crate::config::ShareStrategy;
 use crate::durable::record::GroupKey;
-use crate::mail::SessionRef;
 use crate::message::Publication;
-use crate::shard::hash;
+use crate::node_state::hash;
 use crate::shared::queue::GroupQueue;
-use crate::slots::{GroupEpoch, GroupIndex, NumberSequence};
+use crate::slots::{GroupEpoch, GroupIndex, NumberSequence, SessionRef};
 
 #[derive(Default)]
 pub(crate) struct ShareGroups {

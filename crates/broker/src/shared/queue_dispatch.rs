@@ -11,11 +11,10 @@ use crate::durable::cold::publication_of;
 use crate::durable::pending_records::CommitAction;
 use crate::durable::record::{GroupKey, JournalRecord, RecordPosition, SessionKey};
 use crate::effect::{DropReason, Effect, FetchPurpose, Now};
-use crate::mail::SessionRef;
 use crate::message::RecordLocation;
 use crate::shard::Shard;
 use crate::shared::queue::RemovedPositions;
-use crate::slots::{GroupEpoch, GroupIndex};
+use crate::slots::{GroupEpoch, GroupIndex, SessionRef};
 use crate::timers::ShardTimer;
 
 /// Limit, in windows, of the messages published since the last part. Twice their number is dispatched in addition to

@@ -167,7 +167,8 @@ impl Shard {
             if shard == self.core.id.0 {
                 self.accept_returned(now, index, epoch, &returned);
             } else {
-                self.outgoing_mail[usize::from(shard)].request(MailRequest::ReturnCold { index, epoch, returned });
+                self.mail
+                    .request(ShardId(shard), MailRequest::ReturnCold { index, epoch, returned });
             }
         }
     }

@@ -1,0 +1,104 @@
+//! State that the shards of a node share: which shards have subscriptions, retained messages and exclusive subscribers.
+
+use std::hash::BuildHasher;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+use crate::effect::ShardId;
+use crate::exclusive::Exclusives;
+use crate::interest::Interest;
+
+/// State shared by all shards of a node. Read mostly, and not used per message.
+pub struct NodeState {
+    /// Number of shards of the node.
+    shards: u16,
+    pub interest: Interest,
+    /// Like `interest`, for durable sessions and groups: messages for them are written to the journal.
+    pub durable: Interest,
+    pub exclusives: Exclusives,
+    /// Shards that own a topic that ever had a retained message. Bits are never cleared.
+    retaining: AtomicU64,
+    /// Number of filters in all shards that `$SYS/brokers/<node>/clients/…` may match.
+    client_event_filters: AtomicU64,
+}
+
+impl NodeState {
+    pub fn new(shards: u16, seed: u64) -> NodeState {
+        NodeState {
+            shards,
+            interest: Interest::new(usize::from(shards), seed),
+            durable: Interest::new(usize::from(shards), seed),
+            exclusives: Exclusives::default(),
+            retaining: AtomicU64::new(0),
+            client_event_filters: AtomicU64::new(0),
+        }
+    }
+
+    /// Returns the number of shards of the node.
+    pub(crate) fn shards(&self) -> u16 {
+        self.shards
+    }
+
+    /// Returns whether any client may have subscribed to the topics of client events.
+    pub fn are_client_events_wanted(&self) -> bool {
+        self.client_event_filters.load(Ordering::Acquire) > 0
+    }
+
+    pub(crate) fn filter_added(&self, filter: &str) {
+        if may_match_client_events(filter) {
+            self.client_event_filters.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    pub(crate) fn filter_removed(&self, filter: &str) {
+        if may_match_client_events(filter) {
+            self.client_event_filters.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+
+    /// Registers that the owner of a topic will store a retained message. Called before the interest in the topic is
+    /// looked up. A subscriber registers its interest before it reads this, so at least one of the two sees the other.
+    pub(crate) fn register_retaining(&self, owner: ShardId) {
+        let bit = 1 << owner.0;
+        if self.retaining.load(Ordering::Relaxed) & bit == 0 {
+            self.retaining.fetch_or(bit, Ordering::SeqCst);
+        }
+        fence(Ordering::SeqCst);
+    }
+
+    /// Returns the shards that may have retained messages; bit n is shard n.
+    pub(crate) fn retaining(&self) -> u64 {
+        fence(Ordering::SeqCst);
+        self.retaining.load(Ordering::SeqCst)
+    }
+}
+
+/// Returns the hash that places client ids, topics and groups on shards. It is the same in every run, so placement is
+/// reproducible.
+pub(crate) fn hash(text: &str) -> u64 {
+    foldhash::quality::FixedState::with_seed(0x7469_6465).hash_one(text)
+}
+
+/// Returns whether a filter may match the topics of client events. A filter that starts with a wildcard matches no
+/// topic that starts with `$` [MQTT-4.7.2-1].
+fn may_match_client_events(filter: &str) -> bool {
+    let mut levels = filter.split('/');
+    levels.next() == Some("$SYS") && matches!(levels.next(), Some("#" | "+" | "brokers"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn filters_that_may_match_client_events_are_recognised() {
+        let all = [
+            "$SYS/#",
+            "$SYS/+/n/#",
+            "$SYS/brokers/#",
+            "$SYS/brokers/n/clients/+/connected",
+        ];
+        assert!(all.into_iter().all(may_match_client_events));
+        let none = ["#", "+/brokers/#", "$SYS", "$SYS/broker/#", "brokers/$SYS/#"];
+        assert!(!none.into_iter().any(may_match_client_events));
+    }
+}
