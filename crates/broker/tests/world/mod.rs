@@ -63,20 +63,21 @@ pub struct PublishFields<'a> {
 }
 
 impl PublishFields<'_> {
-    pub const RETAINED: Self = PublishFields {
-        retain: true,
+    const FIRST: Self = PublishFields {
+        retain: false,
         id: 1,
         dup: false,
         properties: &[],
+    };
+    pub const RETAINED: Self = PublishFields {
+        retain: true,
+        ..PublishFields::FIRST
     };
 }
 
 impl Default for PublishFields<'_> {
     fn default() -> Self {
-        PublishFields {
-            retain: false,
-            ..PublishFields::RETAINED
-        }
+        PublishFields::FIRST
     }
 }
 
