@@ -1,4 +1,4 @@
-//! Another user of the machine reads the server's files, or changes the files that decide who has access.
+//! Another user of the machine reads the server's files, or changes the users and access rules.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;

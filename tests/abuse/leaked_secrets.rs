@@ -27,7 +27,7 @@ fn assert_not_in_files(directory: &Path, text: &str, except: &[&str]) {
         if path.is_dir() {
             assert_not_in_files(&path, text, except);
         } else if !except.contains(&name.as_str()) {
-            // A file can be deleted meanwhile.
+            // The server can delete a file during the search.
             let bytes = fs::read(&path).unwrap_or_default();
             let is_found = bytes.windows(text.len()).any(|window| window == text.as_bytes());
             assert!(!is_found, "{} contains {text}", path.display());
@@ -70,10 +70,10 @@ fn send_refused(server: &Server, api: &Api<'_>) {
             json!({"name": "a", "pass": MARKER, "list": [{"x": MARKER}]}),
         ),
         ("POST", "/api/v1/users", json!([MARKER])),
-        ("PUT", "/api/v1/users/nobody", json!({"password": MARKER})),
+        ("PUT", "/api/v1/users/unknown", json!({"password": MARKER})),
         (
             "DELETE",
-            "/api/v1/users/nobody?token=hunter2-lost&x=hunter2-lost",
+            "/api/v1/users/unknown?token=hunter2-lost&x=hunter2-lost",
             Json::Null,
         ),
         (
@@ -186,7 +186,7 @@ fn secrets_are_not_readable_anywhere() {
         fs::read_to_string(&seen).is_ok_and(|text| text.matches("client.connack").count() >= 4)
     });
 
-    // What a user without administration rights reads, and what an administrator reads.
+    // First as a user without administration rights, then as an administrator.
     for path in [
         "/api/v1/actions",
         "/api/v1/actions/http:web",

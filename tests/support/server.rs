@@ -282,8 +282,8 @@ impl Server {
         self.status_kib("VmRSS:")
     }
 
-    /// Returns the resident memory of the broker without mapped files, in KiB. Unlike `rss_kib`, it does not grow when code
-    /// runs for the first time.
+    /// Returns the resident memory of the broker without mapped files, in KiB. Unlike `rss_kib`, it does not grow when
+    /// code runs for the first time.
     #[track_caller]
     pub fn anonymous_kib(&self) -> u64 {
         self.status_kib("RssAnon:")

@@ -42,7 +42,8 @@ pub struct StoredApiKey {
     pub created_at_unix_ms: u64,
     /// User or API key that created the key.
     pub by: String,
-    /// Console user who created the key, or a key with which it was created. The key has at most the rights of this user.
+    /// Console user who created the key, or a key with which it was created. The key has at most the rights of this
+    /// user.
     #[serde(default)]
     pub issuer: String,
     /// `None`: it never expires.

@@ -2,8 +2,8 @@
 //!
 //! `audit.jsonl` in the data directory has one JSON object per line, ordered by number. An entry is on disk before the
 //! answer is sent. A full file is renamed to `audit.1.jsonl`, and so on; the oldest file is deleted. Request bodies are
-//! logged without secrets and unknown fields (`audit_body.rs`). Reading starts with the newest file and runs on blocking
-//! threads.
+//! logged without secrets and unknown fields (`audit_body.rs`). Reading starts with the newest file and runs on
+//! blocking threads.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};

@@ -44,7 +44,7 @@ pub struct ApiKey {
     /// Not a field of ThingsBoard. Responses omit it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub value_hash: Option<String>,
-    /// Users besides the key's user who had a part in creating it. Not a field of ThingsBoard.
+    /// Other users who took part in creating the key. Not a field of ThingsBoard.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub issuers: Vec<Issuer>,
     pub version: Option<i64>,

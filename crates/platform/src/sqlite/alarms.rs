@@ -154,8 +154,8 @@ fn order(link: &PageLink) -> String {
     format!("{column} {}, id", direction(sort.order))
 }
 
-/// Writes an alarm. It belongs to the present customer of its originator, also if the originator was assigned to another
-/// customer after the caller read it.
+/// Writes an alarm. It belongs to the present customer of its originator, also if the originator was assigned to
+/// another customer after the caller read it.
 pub fn put(transaction: &Transaction<'_>, alarm: &Alarm, propagated_to: &[Uuid]) -> rusqlite::Result<()> {
     let id = alarm.id.unwrap_or_default();
     let owned;

@@ -119,8 +119,8 @@ impl QueriedEntity {
         EntityId::new(self.record.kind, self.record.row.id)
     }
 
-    /// Returns the value with its time; 0 for values without a time. Values that the user may not read are missing, also
-    /// for conditions, sort orders and text searches.
+    /// Returns the value with its time; 0 for values without a time. Values that the user may not read are missing,
+    /// also for conditions, sort orders and text searches.
     pub fn value(&mut self, call: &ApiCall, key: &EntityKey) -> Result<Option<(i64, PointValue)>, ThingsboardError> {
         Ok(match key.kind {
             KeyType::EntityField => self.field(call, &key.key)?.map(|value| (0, value)),
