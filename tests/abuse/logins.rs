@@ -1,4 +1,4 @@
-//! Tokens and keys of users who were deleted, or whose password changed, and stolen refresh tokens.
+//! Tokens and keys after their user was deleted or changed the password, and stolen refresh tokens.
 
 use serde_json::{Value as Json, json};
 
