@@ -1,7 +1,7 @@
 //! Removes secrets from request bodies and URLs before they are logged.
 //!
-//! Only values of known fields of the operation are kept. A refused request can contain a password in an
-//! unknown field. The schema of the operation lists the fields. The options of connectors, actions and sources are
+//! The log keeps the values of fields that the schema of the operation lists. A refused request can contain a password
+//! in another field. The options of connectors, actions and sources are
 //! described by the schema of their type.
 
 use std::sync::Arc;
