@@ -48,7 +48,7 @@ fn client_is_traced_from_connect_to_disconnect() {
         let mut socket = WebSocket::open(&node, &format!("/api/v1/trace?client_id={id}&payload_bytes=4"));
         assert_eq!(socket.next()["type"], "begin");
         let mut other = node.peer("other");
-        let mut peer = Peer::connect(node.mqtt_address(), id, Some(("ada", "sesame")));
+        let mut peer = Peer::connect(node.mqtt_address(), id, Some(("ada", "open sesame")));
         peer.subscribe("a/#", QoS::AtLeastOnce);
         other.publish("a/b", b"from another", false);
         assert_eq!(peer.receive().payload, b"from another");

@@ -364,7 +364,7 @@ impl ConsoleAdmin {
         let first = made["password"].as_str().unwrap().to_owned();
         let password = "difference engine";
         let body = json!({"current_password": first, "new_password": password});
-        assert_eq!(as_console_user(server, name, &first, &body).status, 204);
+        assert_eq!(as_console_user(server, name, &first, &body).status, 200);
         let pair = server.login(name, password).ok().json();
         let bearer = format!("Bearer {}", pair["token"].as_str().unwrap());
         let tenant = server.get("/api/auth/user").ok().json()["tenantId"].clone();
