@@ -76,7 +76,7 @@ fn put(transaction: &Transaction<'_>, record: &EntityRecord, replaces: Option<i6
         })
         .map_err(|error| explain(record.kind, error, "write an entity"))?;
     // The customer may have changed.
-    if replaces.is_some() {
+    if matches!(record.kind, EntityType::Device | EntityType::Asset | EntityType::User) {
         alarms::set_customer(transaction, row.id, row.customer).map_err(storage("write the customer of alarms"))?;
     }
     Ok(())
