@@ -24,7 +24,6 @@ mod access_control;
 mod cost;
 mod device_owners;
 mod file_modes;
-mod leaked_secrets;
 mod logins;
 mod malformed_packets;
 mod message_semantics;
