@@ -19,9 +19,9 @@ fuzz_target!(|script: &[u8]| {
     // Longer scripts find the same faults, but more slowly.
     let script = &script[..script.len().min(600)];
     let config = ShardConfig {
-        session_expiry_max_s: 3,
-        queued_messages_max: 8,
-        inflight_max: 4,
+        max_session_expiry_s: 3,
+        max_queued_messages: 8,
+        max_inflight: 4,
         output_buffer_bytes: 4096,
         ..ShardConfig::default()
     };

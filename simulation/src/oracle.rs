@@ -51,7 +51,7 @@ pub struct Oracle {
     has_jumped_forward: bool,
     /// A process has started after such a jump. Until then the jump has no effect.
     may_expire_early: bool,
-    is_qos0_queued: bool,
+    queue_qos0: bool,
     /// Messages may be dropped because of short queues or unreadable records.
     may_drop: bool,
     /// Event at which the last process ended.
@@ -85,7 +85,7 @@ impl Oracle {
             slop_ms: 0,
             has_jumped_forward: false,
             may_expire_early: false,
-            is_qos0_queued: plan.config.is_qos0_queued,
+            queue_qos0: plan.config.queue_qos0,
             may_drop: plan.is_limited || plan.has_unreadable_records,
             crashed_at: 0,
             crashes: 0,

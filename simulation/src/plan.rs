@@ -216,7 +216,7 @@ impl SimulationPlan {
         (self.topics, self.filters) = (2, 2);
         self.is_surely_shared = true;
         self.clients = self.clients.max(3);
-        self.config.inflight_max = 1;
+        self.config.max_inflight = 1;
         self.weights[SimulationStep::Crash as usize] = self.weights[SimulationStep::Crash as usize].min(1);
         self.acts[ClientAction::Publish as usize] = 80;
         self.acts[ClientAction::Answer as usize] = 8;
@@ -235,7 +235,7 @@ impl SimulationPlan {
         self.clients = self.clients.max(4);
         self.returning = [1, 3, 10][(self.seed / 12 % 3) as usize];
         self.config.group_window = 1 + (self.seed / 36 % 3) as usize;
-        self.config.queued_messages_max = 100_000;
+        self.config.max_queued_messages = 100_000;
         self.log.segment_bytes = 512;
         self.acts[ClientAction::Publish as usize] = 60;
         self.acts[ClientAction::Unsubscribe as usize] = 0;
@@ -251,10 +251,10 @@ impl SimulationPlan {
     /// moved before they are read.
     fn lengthen_queues(&mut self, r: &mut Random) {
         self.returning = *r.pick(&[1, 3, 10]);
-        self.config.inflight_max = *r.pick(&[1, 2]);
+        self.config.max_inflight = *r.pick(&[1, 2]);
         self.config.page_entries = 2;
         self.config.group_window = 1;
-        self.config.queued_messages_max = 100_000;
+        self.config.max_queued_messages = 100_000;
         self.is_limited = false;
         (self.topics, self.filters) = (1, 1);
         self.log.segment_bytes = 512;
@@ -335,19 +335,19 @@ fn act_weights(r: &mut Random) -> [u32; ACTS] {
 
 fn config(r: &mut Random, is_limited: bool) -> ShardConfig {
     use ShareStrategy::{HashClient, HashTopic, LeastInflight, Random as AnyMember, RoundRobin, Sticky};
-    let share_strategy = *r.pick(&[RoundRobin, AnyMember, Sticky, HashClient, HashTopic, LeastInflight]);
-    let inflight_max = *r.pick(&[1, 2, 16, 128]);
+    let shared_strategy = *r.pick(&[RoundRobin, AnyMember, Sticky, HashClient, HashTopic, LeastInflight]);
+    let max_inflight = *r.pick(&[1, 2, 16, 128]);
     ShardConfig {
-        share_strategy,
-        inflight_max,
+        shared_strategy,
+        max_inflight,
         // Queues grow longest when few messages are in flight.
-        page_entries: if inflight_max <= 2 { 2 } else { 4096 },
-        group_window: if inflight_max <= 2 { 1 } else { 512 },
+        page_entries: if max_inflight <= 2 { 2 } else { 4096 },
+        group_window: if max_inflight <= 2 { 1 } else { 512 },
         receive_maximum: *r.pick(&[2, 8, 128]),
-        queued_messages_max: if is_limited { r.between(1, 8) as usize } else { 100_000 },
+        max_queued_messages: if is_limited { r.between(1, 8) as usize } else { 100_000 },
         output_buffer_bytes: *r.pick(&[300, 4_000, 1024 * 1024]),
-        topic_alias_maximum_outgoing: *r.pick(&[0, 2, 32]),
-        is_qos0_queued: r.percent(10),
+        max_topic_alias_out: *r.pick(&[0, 2, 32]),
+        queue_qos0: r.percent(10),
         ..ShardConfig::default()
     }
 }

@@ -100,11 +100,11 @@ fn check_gauges(stats: &ShardStats, clients: &[ClientView]) -> Result<(), String
 }
 
 fn check_limits(client: &ClientView, config: &ShardConfig) -> Result<(), String> {
-    match client.subscriptions <= config.subscriptions_max {
+    match client.subscriptions <= config.max_subscriptions {
         true => Ok(()),
         false => Err(format!(
             "subscription limit {} exceeded: {client:?}",
-            config.subscriptions_max
+            config.max_subscriptions
         )),
     }
 }

@@ -173,14 +173,14 @@ impl World {
         if self.oracle.crashes > 0 && self.plan.durability != PlannedDurability::None {
             return;
         }
-        let queued_max = config.queued_messages_max;
+        let queued_max = config.max_queued_messages;
         // Live messages held for retained ones have a separate limit of the same size.
         if let Some(client) = clients.iter().find(|client| client.queued > 2 * queued_max) {
             let text = format!("queue limit {queued_max} exceeded: {client:?}");
             self.oracle.violated(|| text);
         }
         // Returned messages are not dropped, and up to twice the limit is accepted while members have space.
-        let group_max = (2 * queued_max + usize::from(config.inflight_max)) * (self.plan.clients + 1);
+        let group_max = (2 * queued_max + usize::from(config.max_inflight)) * (self.plan.clients + 1);
         if let Some(group) = shard
             .shared_groups(usize::MAX)
             .iter()

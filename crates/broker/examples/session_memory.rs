@@ -96,7 +96,7 @@ impl Node {
             journal_ms: 1_700_000_000_000,
         };
         let config = Arc::new(ShardConfig {
-            queued_messages_max: usize::MAX,
+            max_queued_messages: usize::MAX,
             ..ShardConfig::default()
         });
         let state = Arc::new(NodeState::new(1, 7));

@@ -83,7 +83,7 @@ impl Shard {
             return Err(Rejection(ReasonCode::ServerUnavailable, detail));
         }
         let Some(slot) = existing else {
-            return match self.core.sessions.len() < config.sessions_max {
+            return match self.core.sessions.len() < config.max_sessions {
                 true => Ok(()),
                 false => Err(Rejection(ReasonCode::QuotaExceeded, "limits.max_sessions is reached")),
             };
@@ -205,7 +205,7 @@ impl Shard {
         let outgoing_max = properties
             .topic_alias_maximum()
             .unwrap_or(0)
-            .min(config.topic_alias_maximum_outgoing);
+            .min(config.max_topic_alias_out);
         let uses_aliases = connect.version == ProtocolVersion::V5 && outgoing_max > 0;
         let connection = self.core.connections.get_mut(conn).expect("the connection is open");
         connection.session = slot;
@@ -244,7 +244,7 @@ impl Shard {
         client: AcceptedClient<'_>,
     ) {
         let connect_number = ConnectNumber(self.numbers.next());
-        let inflight_max = self.core.config.inflight_max;
+        let max_inflight = self.core.config.max_inflight;
         let (expiry_s, keep_alive_s) = (
             self.granted_expiry(connect, client.device),
             self.granted_keep_alive(connect),
@@ -269,7 +269,7 @@ impl Shard {
         session.wants_problem_information = properties.request_problem_information().unwrap_or(true);
         session.keep_alive_s = keep_alive_s;
         let receive_maximum = properties.receive_maximum().unwrap_or(u16::MAX);
-        session.window = receive_maximum.min(inflight_max).max(1);
+        session.window = receive_maximum.min(max_inflight).max(1);
         session.expiry_s = expiry_s;
         session.connect_number = connect_number;
         session.connected_at_ms = now.unix_ms;

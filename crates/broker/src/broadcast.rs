@@ -123,7 +123,7 @@ impl ShardCore {
         };
         audience.is_v5 = self.sessions.link(first).is_v5;
         let can_share = |entry: &SubscriptionEntry<_>| self.can_share_encoding(entry, audience.is_v5);
-        if self.config.is_qos0_queued || !entries.iter().all(can_share) {
+        if self.config.queue_qos0 || !entries.iter().all(can_share) {
             return audience;
         }
         for entry in entries {

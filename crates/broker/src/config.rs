@@ -35,47 +35,47 @@ pub enum ShareStrategy {
 #[derive(Clone, Debug)]
 pub struct ShardConfig {
     pub maximum_packet_size: u32,
-    pub maximum_client_id_bytes: usize,
-    pub maximum_topic_levels: usize,
+    pub max_client_id_length: usize,
+    pub max_topic_levels: usize,
     /// Whether topic names and filters may contain control characters.
     pub allows_control_characters: bool,
     /// Topic Alias Maximum that the server grants to MQTT 5 clients.
     pub topic_alias_maximum: u16,
     /// Maximum number of aliases that the server assigns per connection. The client's maximum applies as well.
-    pub topic_alias_maximum_outgoing: u16,
+    pub max_topic_alias_out: u16,
     pub maximum_qos: QoS,
     pub is_retain_available: bool,
-    pub is_wildcard_available: bool,
-    pub is_shared_available: bool,
-    pub is_exclusive_available: bool,
-    pub is_identifier_available: bool,
+    pub wildcard_subscription: bool,
+    pub shared_subscription: bool,
+    pub exclusive_subscription: bool,
+    pub subscription_identifiers: bool,
     /// Publishes the will of a client that a ban disconnects.
-    pub is_banned_will_published: bool,
+    pub publish_will_of_banned: bool,
     /// 150 means that a connection is closed after one and a half keep-alive intervals [MQTT-3.1.2-22].
     pub keep_alive_percent: u64,
     /// Server Keep Alive, which replaces the keep alive of MQTT 5 clients [MQTT-3.2.2-21].
     pub server_keep_alive_s: Option<u16>,
     /// Maximum keep alive, also for clients that request none. MQTT 5 clients learn it from CONNACK; it applies to
     /// others as well.
-    pub keep_alive_max_s: Option<u16>,
+    pub max_keep_alive_s: Option<u16>,
     /// Maximum session expiry in seconds; `u32::MAX` allows sessions that never expire.
-    pub session_expiry_max_s: u32,
+    pub max_session_expiry_s: u32,
     /// Session expiry of 3.1 and 3.1.1 clients with Clean Session 0.
-    pub session_expiry_v3_s: u32,
+    pub default_session_expiry_s: u32,
     /// Maximum Message Expiry Interval. Longer and absent intervals are set to it.
-    pub message_expiry_max_s: Option<u32>,
+    pub max_message_expiry_s: Option<u32>,
     /// Message Expiry Interval of messages without one.
-    pub message_expiry_default_s: Option<u32>,
+    pub default_message_expiry_s: Option<u32>,
     /// Receive Maximum of the server: unacknowledged QoS 2 messages per client.
     pub receive_maximum: u16,
     /// Maximum number of unacknowledged messages sent to one client. The client's Receive Maximum applies as well.
-    pub inflight_max: u16,
+    pub max_inflight: u16,
     /// Interval for resending to connected 3.1 and 3.1.1 clients. MQTT 5 forbids it [MQTT-4.4.0-1].
     pub retry_interval_ms: Option<u64>,
-    pub queued_messages_max: usize,
-    pub queued_bytes_max: usize,
+    pub max_queued_messages: usize,
+    pub max_queued_bytes: usize,
     /// Queue QoS 0 messages for disconnected clients.
-    pub is_qos0_queued: bool,
+    pub queue_qos0: bool,
     pub queue_drop: QueueDropPolicy,
     /// Entries per page. A queue longer than three pages stores its middle in the journal (`durable::pages`).
     pub page_entries: usize,
@@ -85,18 +85,18 @@ pub struct ShardConfig {
     /// Record and acknowledge all QoS 1 and 2 messages through the journal, even without a durable recipient.
     pub journals_all_messages: bool,
     pub overlapping: OverlappingDelivery,
-    pub share_strategy: ShareStrategy,
+    pub shared_strategy: ShareStrategy,
     /// Strategies of individual share names.
-    pub share_strategies: HashMap<String, ShareStrategy>,
-    pub subscriptions_max: usize,
-    pub sessions_max: usize,
-    pub delayed_messages_max: usize,
-    pub delayed_seconds_max: u32,
-    pub retained_messages_max: usize,
-    pub retained_bytes_max: usize,
-    pub retained_payload_max: usize,
+    pub shared_strategies: HashMap<String, ShareStrategy>,
+    pub max_subscriptions: usize,
+    pub max_sessions: usize,
+    pub max_delayed_messages: usize,
+    pub max_delay_s: u32,
+    pub retained_max_messages: usize,
+    pub retained_max_bytes: usize,
+    pub retained_max_payload: usize,
     /// Message Expiry Interval of retained messages without one.
-    pub retained_expiry_default_s: Option<u32>,
+    pub retained_default_expiry_s: Option<u32>,
     /// Bytes that may be queued for one connection's socket. Beyond it QoS 0 messages are dropped, and QoS 1 and 2
     /// messages stay in the queue.
     pub output_buffer_bytes: usize,
@@ -135,7 +135,7 @@ impl ShardConfig {
     /// Returns whether any shared subscription must know its members' messages in flight.
     pub(crate) fn counts_inflight(&self) -> bool {
         let counts = |strategy: &ShareStrategy| *strategy == ShareStrategy::LeastInflight;
-        counts(&self.share_strategy) || self.share_strategies.values().any(counts)
+        counts(&self.shared_strategy) || self.shared_strategies.values().any(counts)
     }
 }
 
@@ -151,46 +151,46 @@ impl Default for ShardConfig {
     fn default() -> Self {
         ShardConfig {
             maximum_packet_size: 1024 * 1024,
-            maximum_client_id_bytes: 65535,
-            maximum_topic_levels: 128,
+            max_client_id_length: 65535,
+            max_topic_levels: 128,
             allows_control_characters: true,
             topic_alias_maximum: 64,
-            topic_alias_maximum_outgoing: 32,
+            max_topic_alias_out: 32,
             maximum_qos: QoS::ExactlyOnce,
             is_retain_available: true,
-            is_wildcard_available: true,
-            is_shared_available: true,
-            is_exclusive_available: true,
-            is_identifier_available: true,
-            is_banned_will_published: false,
+            wildcard_subscription: true,
+            shared_subscription: true,
+            exclusive_subscription: true,
+            subscription_identifiers: true,
+            publish_will_of_banned: false,
             keep_alive_percent: 150,
             server_keep_alive_s: None,
-            keep_alive_max_s: None,
-            session_expiry_max_s: u32::MAX,
-            session_expiry_v3_s: u32::MAX,
-            message_expiry_max_s: None,
-            message_expiry_default_s: None,
+            max_keep_alive_s: None,
+            max_session_expiry_s: u32::MAX,
+            default_session_expiry_s: u32::MAX,
+            max_message_expiry_s: None,
+            default_message_expiry_s: None,
             receive_maximum: 128,
-            inflight_max: 128,
+            max_inflight: 128,
             retry_interval_ms: None,
-            queued_messages_max: 1000,
-            queued_bytes_max: 64 * 1024 * 1024,
-            is_qos0_queued: false,
+            max_queued_messages: 1000,
+            max_queued_bytes: 64 * 1024 * 1024,
+            queue_qos0: false,
             queue_drop: QueueDropPolicy::Oldest,
             page_entries: 4096,
             group_window: 512,
             journals_all_messages: false,
             overlapping: OverlappingDelivery::DeliverOnce,
-            share_strategy: ShareStrategy::RoundRobin,
-            share_strategies: HashMap::new(),
-            subscriptions_max: 100_000,
-            sessions_max: 1_000_000,
-            delayed_messages_max: 100_000,
-            delayed_seconds_max: 4_294_967,
-            retained_messages_max: 1_000_000,
-            retained_bytes_max: 1024 * 1024 * 1024,
-            retained_payload_max: 1024 * 1024,
-            retained_expiry_default_s: None,
+            shared_strategy: ShareStrategy::RoundRobin,
+            shared_strategies: HashMap::new(),
+            max_subscriptions: 100_000,
+            max_sessions: 1_000_000,
+            max_delayed_messages: 100_000,
+            max_delay_s: 4_294_967,
+            retained_max_messages: 1_000_000,
+            retained_max_bytes: 1024 * 1024 * 1024,
+            retained_max_payload: 1024 * 1024,
+            retained_default_expiry_s: None,
             output_buffer_bytes: 1024 * 1024,
             burst_buffer_bytes: 0,
             publish_rate: None,

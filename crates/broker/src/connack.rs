@@ -32,7 +32,7 @@ impl Shard {
             Some(own) if connect.version == ProtocolVersion::V5 => own,
             _ => connect.keep_alive,
         };
-        match config.keep_alive_max_s {
+        match config.max_keep_alive_s {
             Some(max) if asked == 0 || asked > max => max,
             _ => asked,
         }
@@ -49,9 +49,9 @@ impl Shard {
                 .properties
                 .session_expiry_interval()
                 .unwrap_or(0)
-                .min(config.session_expiry_max_s),
+                .min(config.max_session_expiry_s),
             _ if connect.clean_start => 0,
-            _ => config.session_expiry_v3_s.min(config.session_expiry_max_s),
+            _ => config.default_session_expiry_s.min(config.max_session_expiry_s),
         }
     }
 
@@ -222,15 +222,15 @@ fn write_unavailable_features(config: &ShardConfig, is_device: bool, w: &mut Pro
     for (is_available, property) in [
         (config.is_retain_available, Property::RetainAvailable(false)),
         (
-            config.is_wildcard_available,
+            config.wildcard_subscription,
             Property::WildcardSubscriptionAvailable(false),
         ),
         (
-            config.is_identifier_available && !is_device,
+            config.subscription_identifiers && !is_device,
             Property::SubscriptionIdentifierAvailable(false),
         ),
         (
-            config.is_shared_available && !is_device,
+            config.shared_subscription && !is_device,
             Property::SharedSubscriptionAvailable(false),
         ),
     ] {

@@ -115,7 +115,7 @@ impl Shard {
     }
 
     fn check_client_id(&self, connect: &Connect<'_>) -> Result<(), Rejection> {
-        let detail = if connect.client_id.len() > self.core.config.maximum_client_id_bytes {
+        let detail = if connect.client_id.len() > self.core.config.max_client_id_length {
             "the client id is longer than mqtt.max_client_id_length"
         } else if !connect.client_id.is_empty() || connect.version == ProtocolVersion::V5 {
             return Ok(());
@@ -142,7 +142,7 @@ impl Shard {
             let detail = "the will is retained and mqtt.retain_available is off";
             return Err(Rejection(ReasonCode::RetainNotSupported, detail));
         }
-        let is_shallow = mqtt::levels(will.topic).count() <= config.maximum_topic_levels;
+        let is_shallow = mqtt::levels(will.topic).count() <= config.max_topic_levels;
         if mqtt::validate_topic_name(will.topic).is_err() || !is_shallow || !config.allows_characters(will.topic) {
             let detail = "the will's topic is not a valid topic name";
             return Err(Rejection(ReasonCode::TopicNameInvalid, detail));

@@ -58,7 +58,7 @@ impl Shard {
         publisher: Option<(SessionKey, u16)>,
     ) -> (ReasonCode, PendingCommits) {
         let bytes = p.stored_bytes();
-        if self.core.stats.delayed_messages as usize >= self.core.config.delayed_messages_max
+        if self.core.stats.delayed_messages as usize >= self.core.config.max_delayed_messages
             || self.delayed_bytes + bytes > DELAYED_BYTES_MAX
         {
             return self.reject(now, slot, DropReason::DelayedFull, ReasonCode::QuotaExceeded);

@@ -212,7 +212,7 @@ impl ShardCore {
             tag: DeliveryTag::new(terms.identifiers, terms.group),
         };
         let bytes = delivery.stored_bytes() as u64;
-        let (max_messages, max_bytes) = (self.config.queued_messages_max, self.config.queued_bytes_max);
+        let (max_messages, max_bytes) = (self.config.max_queued_messages, self.config.max_queued_bytes);
         if self
             .sessions
             .at_mut(slot)
@@ -286,9 +286,7 @@ impl ShardCore {
         forms: &mut EncodedForms,
     ) -> DeliverResult {
         let link = self.sessions.link(slot);
-        if link.conn == ConnSlot::NONE
-            || (self.config.is_qos0_queued && self.sessions.at(slot).outgoing.queued_qos0 > 0)
-        {
+        if link.conn == ConnSlot::NONE || (self.config.queue_qos0 && self.sessions.at(slot).outgoing.queued_qos0 > 0) {
             return self.queue_qos0(now, slot, p, terms, forms);
         }
         if !self.can_queue_live(link.conn) {
@@ -326,7 +324,7 @@ impl ShardCore {
         forms: &mut EncodedForms,
     ) -> DeliverResult {
         let is_lost = self.sessions.link(slot).conn == ConnSlot::NONE && self.sessions.at(slot).expiry_s == 0;
-        if !self.config.is_qos0_queued || is_lost {
+        if !self.config.queue_qos0 || is_lost {
             return self.drop_delivery(now, slot, DropReason::OfflineQoS0, p, terms);
         }
         let delivery = Delivery {

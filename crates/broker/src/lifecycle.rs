@@ -179,7 +179,7 @@ impl Shard {
                 let detail = "the Session Expiry Interval was 0 in CONNECT and must stay 0";
                 return self.protocol_error(now, conn, ReasonCode::ProtocolError, detail);
             }
-            session.expiry_s = expiry_s.min(self.core.config.session_expiry_max_s);
+            session.expiry_s = expiry_s.min(self.core.config.max_session_expiry_s);
         }
         let reason = if disconnect.reason == ReasonCode::Success {
             // [MQTT-3.14.4-3]
@@ -344,8 +344,8 @@ impl Shard {
 
     /// Returns when a message with this Message Expiry Interval expires. Applies the configured default and maximum.
     pub(crate) fn expiry_deadline(&self, now: Now, interval_s: Option<u32>) -> Option<u64> {
-        let interval_s = interval_s.or(self.core.config.message_expiry_default_s);
-        let interval_s = match (interval_s, self.core.config.message_expiry_max_s) {
+        let interval_s = interval_s.or(self.core.config.default_message_expiry_s);
+        let interval_s = match (interval_s, self.core.config.max_message_expiry_s) {
             (Some(asked), Some(max)) => Some(asked.min(max)),
             (asked, max) => asked.or(max),
         }?;
@@ -540,7 +540,7 @@ impl Shard {
         from: SessionSlot,
         is_banned: impl Fn(&ClientIdentity) -> bool,
     ) -> Option<SessionSlot> {
-        let publishes_will = self.core.config.is_banned_will_published;
+        let publishes_will = self.core.config.publish_will_of_banned;
         self.kick_where(now, from, "banned by an operator", publishes_will, |session| {
             let mut who = session.identity();
             who.user_name = who.user_name.filter(|_| session.device().is_none());

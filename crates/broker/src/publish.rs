@@ -154,16 +154,14 @@ impl Shard {
         }
         let (topic, delay_s) = match strip_delay(publish.topic) {
             PublishDelay::None => (publish.topic, None),
-            PublishDelay::Seconds(seconds, topic) if seconds <= self.core.config.delayed_seconds_max => {
-                (topic, Some(seconds))
-            }
+            PublishDelay::Seconds(seconds, topic) if seconds <= self.core.config.max_delay_s => (topic, Some(seconds)),
             _ => {
                 return self.reject(now, slot, DropReason::TopicInvalid, ReasonCode::TopicNameInvalid);
             }
         };
         let config = &self.core.config;
-        if topic.len() > config.maximum_topic_levels
-            && topic.bytes().filter(|b| *b == b'/').count() >= config.maximum_topic_levels
+        if topic.len() > config.max_topic_levels
+            && topic.bytes().filter(|b| *b == b'/').count() >= config.max_topic_levels
         {
             return self.reject(now, slot, DropReason::TopicInvalid, ReasonCode::TopicNameInvalid);
         }

@@ -224,10 +224,10 @@ impl Shard {
         // The batch must fit into the session's queue in case the connection does not accept it.
         let config = &self.core.config;
         let budget = ScanBudget {
-            matches_max: BATCH.matches_max.min(config.queued_messages_max).max(1),
+            matches_max: BATCH.matches_max.min(config.max_queued_messages).max(1),
             ..BATCH
         };
-        let bytes_max = BATCH_BYTES.min(config.queued_bytes_max / 2);
+        let bytes_max = BATCH_BYTES.min(config.max_queued_bytes / 2);
         let mut bytes = 0;
         let cursor = self
             .retained

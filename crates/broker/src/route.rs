@@ -131,7 +131,7 @@ impl Shard {
 
     /// Returns the expiry of a retained message: its own or the configured default.
     fn retained_until(&self, now: Now, p: &Publication<'_>) -> Option<u64> {
-        let default_s = self.core.config.retained_expiry_default_s;
+        let default_s = self.core.config.retained_default_expiry_s;
         p.expires_at_ms
             .or(default_s.map(|s| now.monotonic_ms + u64::from(s) * 1000))
     }
@@ -293,7 +293,7 @@ impl Shard {
     /// Returns whether a message can be retained. If not, it is not recorded as retained either: recovery would store
     /// it, in place of the message that is stored now.
     pub(crate) fn has_retained_space(&self, p: &Publication<'_>) -> bool {
-        let is_allowed = p.payload.len() <= self.core.config.retained_payload_max;
+        let is_allowed = p.payload.len() <= self.core.config.retained_max_payload;
         p.payload.is_empty() || is_allowed && self.retained.has_space(p.topic, p.stored_bytes() as u32).is_ok()
     }
 
@@ -301,7 +301,7 @@ impl Shard {
     pub(crate) fn retain_here(&mut self, now: Now, p: &Publication<'_>) {
         if p.payload.is_empty() {
             self.retained.remove(p.topic);
-        } else if p.payload.len() > self.core.config.retained_payload_max {
+        } else if p.payload.len() > self.core.config.retained_max_payload {
             self.core.stats.drop_message(DropReason::RetainedFull);
         } else {
             self.store_retained(now, p);

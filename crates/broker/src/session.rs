@@ -35,7 +35,7 @@ pub struct Session {
     /// Whether acknowledgements may have a reason string [MQTT-3.1.2-29].
     pub wants_problem_information: bool,
     pub keep_alive_s: u16,
-    /// The client's Receive Maximum, at most `inflight_max`.
+    /// The client's Receive Maximum, at most `max_inflight`.
     pub window: u16,
     pub expiry_s: u32,
     /// Number of the current or last connection, unique in the shard. Timers of earlier connections, also of earlier

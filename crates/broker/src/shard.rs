@@ -593,7 +593,7 @@ impl Shard {
 
 pub(crate) fn retained_limits(config: &ShardConfig) -> RetainedLimits {
     RetainedLimits {
-        count_max: config.retained_messages_max,
-        bytes_max: config.retained_bytes_max as u64,
+        count_max: config.retained_max_messages,
+        bytes_max: config.retained_max_bytes as u64,
     }
 }

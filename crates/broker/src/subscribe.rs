@@ -82,7 +82,7 @@ impl Shard {
     pub(crate) fn subscribe(&mut self, now: Now, conn: ConnSlot, slot: SessionSlot, subscribe: &Subscribe<'_>) {
         self.core.stats.packets_received[PacketType::Subscribe as usize] += 1;
         let identifier = subscribe.properties.subscription_identifier();
-        let refusal = match self.core.config.is_identifier_available {
+        let refusal = match self.core.config.subscription_identifiers {
             false => Some("mqtt.subscription_identifiers is off"),
             true => self
                 .device_of(slot)
@@ -146,13 +146,13 @@ impl Shard {
     /// (sections 3.2.2.3.11 and 3.2.2.3.13 of MQTT 5.0).
     fn missing_feature(&self, target: ParsedFilter<'_>) -> Option<(ReasonCode, &'static str)> {
         let config = &self.core.config;
-        if !config.is_shared_available && matches!(target, ParsedFilter::Shared(_)) {
+        if !config.shared_subscription && matches!(target, ParsedFilter::Shared(_)) {
             return Some((
                 ReasonCode::SharedSubscriptionsNotSupported,
                 "mqtt.shared_subscription is off",
             ));
         }
-        if !config.is_wildcard_available && mqtt::has_wildcards(target.filter()) {
+        if !config.wildcard_subscription && mqtt::has_wildcards(target.filter()) {
             return Some((
                 ReasonCode::WildcardSubscriptionsNotSupported,
                 "mqtt.wildcard_subscription is off",
@@ -306,17 +306,17 @@ impl Shard {
         let target = ParsedFilter::parse(filter).map_err(|_| ReasonCode::TopicFilterInvalid)?;
         let config = &self.core.config;
         let bare = target.filter();
-        if mqtt::levels(bare).count() > config.maximum_topic_levels || !config.allows_characters(filter) {
+        if mqtt::levels(bare).count() > config.max_topic_levels || !config.allows_characters(filter) {
             return Err(ReasonCode::TopicFilterInvalid);
         }
         if let Some((code, _)) = self.missing_feature(target) {
             return Err(code);
         }
-        if matches!(target, ParsedFilter::Exclusive(_)) && (!config.is_exclusive_available || mqtt::has_wildcards(bare))
+        if matches!(target, ParsedFilter::Exclusive(_)) && (!config.exclusive_subscription || mqtt::has_wildcards(bare))
         {
             return Err(ReasonCode::TopicFilterInvalid);
         }
-        let subscriptions_max = config.subscriptions_max;
+        let subscriptions_max = config.max_subscriptions;
         let session = self.core.sessions.at(slot);
         let subscriptions = &session.subscriptions;
         let is_full =

@@ -31,11 +31,11 @@ impl Random {
     }
 }
 
-/// The option `is_qos0_queued` disables batched delivery. It has no other effect on sessions that end with their
+/// The option `queue_qos0` disables batched delivery. It has no other effect on sessions that end with their
 /// connection.
 fn world(shards: u16, is_plain: bool, output_buffer_bytes: usize) -> World {
     let config = ShardConfig {
-        is_qos0_queued: is_plain,
+        queue_qos0: is_plain,
         output_buffer_bytes,
         ..ShardConfig::default()
     };

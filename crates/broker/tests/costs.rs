@@ -270,7 +270,7 @@ fn invalid_topics_are_not_counted_as_unauthorized() {
 fn subscription_identifiers_count_against_the_queue_limit() {
     const LEVELS: usize = 8;
     let config = ShardConfig {
-        queued_bytes_max: 10_000,
+        max_queued_bytes: 10_000,
         ..ShardConfig::default()
     };
     let mut w = World::with(1, config, std::sync::Arc::new(OpenAccess));

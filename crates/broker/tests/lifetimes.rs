@@ -114,7 +114,7 @@ fn takeover_of_a_durable_session_cancels_a_delayed_will() {
 fn will_of_a_banned_client_is_published_only_if_configured() {
     for is_published in [false, true] {
         let config = ShardConfig {
-            is_banned_will_published: is_published,
+            publish_will_of_banned: is_published,
             ..ShardConfig::default()
         };
         let mut w = World::with(1, config, Arc::new(OpenAccess));
@@ -215,7 +215,7 @@ fn message_too_large_with_an_alias_is_sent_without_one() {
 #[test]
 fn will_of_an_ended_group_member_goes_to_another_member() {
     let config = ShardConfig {
-        inflight_max: 1,
+        max_inflight: 1,
         ..Default::default()
     };
     let mut w = World::with(1, config, Arc::new(OpenAccess));
@@ -282,9 +282,9 @@ fn undelivered_group_messages_go_to_the_first_member() {
 #[test]
 fn least_busy_member_is_found_after_drops_and_returns() {
     let config = ShardConfig {
-        share_strategy: ShareStrategy::LeastInflight,
-        queued_messages_max: 2,
-        inflight_max: 2,
+        shared_strategy: ShareStrategy::LeastInflight,
+        max_queued_messages: 2,
+        max_inflight: 2,
         ..Default::default()
     };
     let mut w = World::with(1, config, Arc::new(OpenAccess));
@@ -404,7 +404,7 @@ fn large_retained_qos0_messages_reach_a_reading_client() {
 fn small_queue_does_not_truncate_a_replay() {
     for shards in [1, 3] {
         let config = ShardConfig {
-            queued_messages_max: 5,
+            max_queued_messages: 5,
             ..Default::default()
         };
         let mut w = World::with(shards, config, Arc::new(OpenAccess));
@@ -428,7 +428,7 @@ fn small_queue_does_not_truncate_a_replay() {
 #[test]
 fn qos0_messages_follow_the_queued_messages() {
     let config = ShardConfig {
-        is_qos0_queued: true,
+        queue_qos0: true,
         ..Default::default()
     };
     let mut w = World::with(1, config, Arc::new(OpenAccess));
@@ -657,7 +657,7 @@ fn expiring(w: &mut World, publisher: usize, topic: &str, payload: &str, expiry_
 fn expired_messages_do_not_fill_a_queue() {
     for queue_drop in [QueueDropPolicy::Newest, QueueDropPolicy::Oldest] {
         let config = ShardConfig {
-            queued_messages_max: 3,
+            max_queued_messages: 3,
             queue_drop,
             ..ShardConfig::default()
         };
@@ -698,7 +698,7 @@ fn message_expired_before_routing_is_counted() {
 fn group_queue_is_counted_and_drops_expired_messages() {
     for shards in [1, 3] {
         let config = ShardConfig {
-            queued_messages_max: 3,
+            max_queued_messages: 3,
             queue_drop: QueueDropPolicy::Newest,
             ..ShardConfig::default()
         };

@@ -421,7 +421,7 @@ fn message_expiry_counts_down_and_ends() {
 fn slow_reader_is_bounded_and_loses_only_qos0() {
     let config = ShardConfig {
         output_buffer_bytes: 10_000,
-        queued_messages_max: 5000,
+        max_queued_messages: 5000,
         ..Default::default()
     };
     let mut w = World::with(1, config, std::sync::Arc::new(OpenAccess));
@@ -608,8 +608,8 @@ fn invalid_shared_filter_is_malformed_in_5_only() {
 #[test]
 fn unavailable_subscriptions_disconnect_5_clients() {
     let config = ShardConfig {
-        is_wildcard_available: false,
-        is_shared_available: false,
+        wildcard_subscription: false,
+        shared_subscription: false,
         ..ShardConfig::default()
     };
     for (filter, code) in [

@@ -105,7 +105,7 @@ impl Oracle {
             self.violated(|| format!("client {client} received a QoS 2 message twice: {message:?} [MQTT-4.3.3-10]"));
         }
         // The process may forget that a will was published, or that a queued, delayed or non-durable message was sent.
-        let had_waited = self.is_qos0_queued || message.delay_ms.is_some();
+        let had_waited = self.queue_qos0 || message.delay_ms.is_some();
         let was_open = message.is_will || had_waited || message.repeated.is_some();
         let is_forgotten = was_open && self.crashes > 0;
         let may_be_two = message.may_be_repeated() || is_forgotten;

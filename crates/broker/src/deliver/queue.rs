@@ -184,7 +184,7 @@ impl ShardCore {
         let out = &self.sessions.at(slot).outgoing;
         let bytes = bytes + DeliveryTag::GROUP_BYTES_MAX;
         let is_full =
-            out.queued() >= self.config.queued_messages_max || out.queued_bytes + bytes > self.config.queued_bytes_max;
+            out.queued() >= self.config.max_queued_messages || out.queued_bytes + bytes > self.config.max_queued_bytes;
         !is_full || out.queued() == 0
     }
 
@@ -196,7 +196,7 @@ impl ShardCore {
         mut delivery: Delivery,
         terms: DeliveryOptions<'_>,
     ) -> DeliverResult {
-        let (max_messages, max_bytes) = (self.config.queued_messages_max, self.config.queued_bytes_max);
+        let (max_messages, max_bytes) = (self.config.max_queued_messages, self.config.max_queued_bytes);
         let bytes = delivery.stored_bytes();
         let policy = self.config.queue_drop;
         loop {

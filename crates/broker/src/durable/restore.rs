@@ -479,10 +479,10 @@ impl Shard {
     /// Creates a group without members.
     pub(crate) fn create_group(&mut self, share_name: &str, filter: &str) -> GroupIndex {
         let config = &self.core.config;
-        let strategy = config.share_strategies.get(share_name).copied();
+        let strategy = config.shared_strategies.get(share_name).copied();
         let index = self
             .groups
-            .create(share_name, filter, strategy.unwrap_or(config.share_strategy));
+            .create(share_name, filter, strategy.unwrap_or(config.shared_strategy));
         let interested = InterestedSession {
             identifier: 0,
             options: SubscriptionOptions::default(),

@@ -329,11 +329,11 @@ impl Shard {
     fn make_space_in_group(&mut self, now: Now, index: GroupIndex, bytes: usize) -> bool {
         let config = self.core.config.clone();
         while let Some(group) = self.groups.get_mut(index) {
-            let (max, all, new) = (config.queued_messages_max, group.queue.len(), group.queue.new_len());
+            let (max, all, new) = (config.max_queued_messages, group.queue.len(), group.queue.new_len());
             // Returned messages are not dropped, and reduce the space for new ones.
             let new_max = max.saturating_sub(all - new);
             let is_all_warm = group.queue.is_all_warm();
-            let has_bytes = group.queue.bytes() + bytes <= config.queued_bytes_max;
+            let has_bytes = group.queue.bytes() + bytes <= config.max_queued_bytes;
             // While members receive messages, the queue shrinks in the next tick.
             let is_taken = is_all_warm && has_bytes && all / 2 < max;
             let is_full = new >= new_max && !(is_taken && self.is_dispatching(now, index, bytes));

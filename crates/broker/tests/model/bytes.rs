@@ -154,11 +154,11 @@ fn publish(random: &mut Random, version: ProtocolVersion, id: PacketId) -> Vec<u
 fn narrow_config(random: &mut Random) -> ShardConfig {
     ShardConfig {
         output_buffer_bytes: [300, 1 << 20][random.below(2)],
-        queued_messages_max: [2, 1000][random.below(2)],
-        is_qos0_queued: random.one_in(2),
+        max_queued_messages: [2, 1000][random.below(2)],
+        queue_qos0: random.one_in(2),
         queue_drop: [QueueDropPolicy::Oldest, QueueDropPolicy::Newest][random.below(2)],
-        share_strategy: [ShareStrategy::RoundRobin, ShareStrategy::LeastInflight][random.below(2)],
-        delayed_messages_max: 3,
+        shared_strategy: [ShareStrategy::RoundRobin, ShareStrategy::LeastInflight][random.below(2)],
+        max_delayed_messages: 3,
         retry_interval_ms: [None, Some(500)][random.below(2)],
         ..ShardConfig::default()
     }

@@ -104,7 +104,7 @@ impl Run {
             .maximum_packet_size
             .filter(|_| is_v5)
             .map_or(usize::MAX, |size| size as usize);
-        let window = usize::from(receive_maximum.min(self.setup.inflight_max));
+        let window = usize::from(receive_maximum.min(self.setup.max_inflight));
         let alias_max = if is_v5 { terms.topic_alias_maximum } else { 0 };
         let serial = self.node.serial();
         let session = self.node.sessions[client].get_or_insert_with(Session::new);

@@ -51,21 +51,21 @@ pub struct Setup {
     pub strategy: ShareStrategy,
     pub overlapping: OverlappingDelivery,
     pub output_buffer_bytes: usize,
-    pub inflight_max: u16,
+    pub max_inflight: u16,
 }
 
 impl Setup {
     pub fn config(&self) -> ShardConfig {
         ShardConfig {
-            share_strategy: self.strategy,
+            shared_strategy: self.strategy,
             overlapping: self.overlapping,
             output_buffer_bytes: self.output_buffer_bytes,
-            inflight_max: self.inflight_max,
-            topic_alias_maximum_outgoing: 8,
-            session_expiry_max_s: u32::MAX,
-            session_expiry_v3_s: u32::MAX,
-            message_expiry_max_s: None,
-            retained_expiry_default_s: None,
+            max_inflight: self.max_inflight,
+            max_topic_alias_out: 8,
+            max_session_expiry_s: u32::MAX,
+            default_session_expiry_s: u32::MAX,
+            max_message_expiry_s: None,
+            retained_default_expiry_s: None,
             ..ShardConfig::default()
         }
     }
@@ -251,12 +251,12 @@ fn setup() -> impl Strategy<Value = Setup> {
         select(vec![2u16, 128]),
     )
         .prop_map(
-            |(shards, strategy, overlapping, output_buffer_bytes, inflight_max)| Setup {
+            |(shards, strategy, overlapping, output_buffer_bytes, max_inflight)| Setup {
                 shards,
                 strategy,
                 overlapping,
                 output_buffer_bytes,
-                inflight_max,
+                max_inflight,
             },
         )
 }

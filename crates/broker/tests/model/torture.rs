@@ -254,7 +254,7 @@ fn torture(seed: u64, qos: QoS, names: &[&str]) -> Vec<Vec<u32>> {
     let mut random = Random::new(seed);
     let shards = 1 + random.below(3) as u16;
     let config = ShardConfig {
-        inflight_max: 4,
+        max_inflight: 4,
         output_buffer_bytes: [60, 1 << 20][random.below(2)],
         ..ShardConfig::default()
     };

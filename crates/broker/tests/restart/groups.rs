@@ -40,7 +40,7 @@ fn group_message_of_a_transient_member_survives_a_crash() {
 /// another member joins. Returns the number of messages of the group and of the other member after a crash.
 fn left_behind(name: &str, is_read: bool) -> (usize, usize) {
     let config = ShardConfig {
-        inflight_max: 1,
+        max_inflight: 1,
         ..ShardConfig::default()
     };
     let mut node = Node::new(name, config);
@@ -163,7 +163,7 @@ fn group_queue_stays_in_order_when_its_member_leaves() {
 #[test]
 fn offline_member_returns_its_queue_in_parts() {
     let config = ShardConfig {
-        inflight_max: 1,
+        max_inflight: 1,
         group_window: 1,
         ..ShardConfig::default()
     };
@@ -229,8 +229,8 @@ fn message_of_a_recreated_durable_group_survives_a_crash() {
 #[test]
 fn returned_messages_wait_for_a_member_with_space() {
     let config = ShardConfig {
-        queued_messages_max: 5,
-        inflight_max: 1,
+        max_queued_messages: 5,
+        max_inflight: 1,
         group_window: 2,
         ..ShardConfig::default()
     };
@@ -272,7 +272,7 @@ fn returned_messages_wait_for_a_member_with_space() {
 fn group_queue_drains_despite_fast_publishers() {
     let config = ShardConfig {
         group_window: 2,
-        queued_messages_max: 10,
+        max_queued_messages: 10,
         ..ShardConfig::default()
     };
     let mut node = Node::new("faster", config);
@@ -302,9 +302,9 @@ fn group_queue_drains_despite_fast_publishers() {
 /// check whether the first block the others.
 fn crowd(name: &str, strategy: ShareStrategy, count: usize) -> (Node, Vec<ConnSlot>, ConnSlot) {
     let config = ShardConfig {
-        share_strategy: strategy,
-        inflight_max: 1,
-        queued_messages_max: 1,
+        shared_strategy: strategy,
+        max_inflight: 1,
+        max_queued_messages: 1,
         ..ShardConfig::default()
     };
     let mut node = Node::new(name, config);
@@ -415,8 +415,8 @@ fn member_space_is_measured_like_its_queue() {
     std::fs::remove_dir_all(node.crash()).unwrap();
     for beyond in (0..200).step_by(8) {
         let config = ShardConfig {
-            inflight_max: 1,
-            queued_bytes_max: 4 * bytes_of_one + beyond,
+            max_inflight: 1,
+            max_queued_bytes: 4 * bytes_of_one + beyond,
             ..ShardConfig::default()
         };
         let (mut node, _) = long_queue(&format!("measured-{beyond}"), config);
@@ -491,9 +491,9 @@ fn message_of_two_groups_is_rewritten_for_both() {
 #[test]
 fn message_dropped_from_a_journal_queue_is_not_in_flight() {
     let config = ShardConfig {
-        share_strategy: ShareStrategy::LeastInflight,
-        inflight_max: 4,
-        queued_messages_max: 2,
+        shared_strategy: ShareStrategy::LeastInflight,
+        max_inflight: 4,
+        max_queued_messages: 2,
         ..ShardConfig::default()
     };
     let mut node = Node::new("drift", config);

@@ -116,8 +116,8 @@ impl Pair {
 #[test]
 fn message_returned_by_another_shard_is_in_the_checkpoint() {
     let config = ShardConfig {
-        inflight_max: 1,
-        queued_messages_max: 1,
+        max_inflight: 1,
+        max_queued_messages: 1,
         ..ShardConfig::default()
     };
     let mut pair = Pair::new("back", config);
@@ -158,7 +158,7 @@ fn message_returned_by_another_shard_is_in_the_checkpoint() {
 #[test]
 fn message_not_retained_by_its_shard_is_not_recovered() {
     let config = ShardConfig {
-        retained_payload_max: 1,
+        retained_max_payload: 1,
         ..ShardConfig::default()
     };
     for owner in 0..2 {

@@ -38,7 +38,7 @@ fn topics(all: &[(&str, &[u8])]) -> Vec<(String, Vec<u8>)> {
 #[test]
 fn rejected_retained_message_uses_no_space_after_a_crash() {
     let config = ShardConfig {
-        retained_messages_max: 2,
+        retained_max_messages: 2,
         ..ShardConfig::default()
     };
     let mut node = Node::new("refused", config);
@@ -53,7 +53,7 @@ fn rejected_retained_message_uses_no_space_after_a_crash() {
 #[test]
 fn oversized_message_leaves_the_retained_one() {
     let config = ShardConfig {
-        retained_payload_max: 1,
+        retained_max_payload: 1,
         ..ShardConfig::default()
     };
     let mut node = Node::new("large", config);
@@ -66,7 +66,7 @@ fn oversized_message_leaves_the_retained_one() {
 #[test]
 fn topic_cleared_in_a_full_store_stays_clear_after_a_crash() {
     let config = ShardConfig {
-        retained_messages_max: 1,
+        retained_max_messages: 1,
         ..ShardConfig::default()
     };
     let mut node = Node::new("cleared", config);
@@ -89,15 +89,15 @@ fn start_restores_retained_messages_beyond_its_limits() {
     let directory = node.crash();
     let limits = [
         ShardConfig {
-            retained_messages_max: 1,
+            retained_max_messages: 1,
             ..ShardConfig::default()
         },
         ShardConfig {
-            retained_bytes_max: 1,
+            retained_max_bytes: 1,
             ..ShardConfig::default()
         },
         ShardConfig {
-            retained_payload_max: 1,
+            retained_max_payload: 1,
             ..ShardConfig::default()
         },
     ];

@@ -128,7 +128,7 @@ fn tap_receives_dropped_deliveries_with_reason() {
     let mut w = World::with(
         1,
         ShardConfig {
-            queued_messages_max: 1,
+            max_queued_messages: 1,
             queue_drop: QueueDropPolicy::Oldest,
             ..ShardConfig::default()
         },
