@@ -183,7 +183,7 @@ export type Alarm = {
 
 /** An API key, without its secret. */
 export type ApiKey = {
-  /** User who created the key. */
+  /** User or API key that created the key. */
   by: string;
   created_at_unix_ms: number;
   /** For the key of a screen: the only dashboard that it can show. `null`: a key for this API. */
@@ -193,6 +193,9 @@ export type ApiKey = {
   /** `null`: it never expires. */
   expires_at_unix_ms: (number | null);
   is_expired: boolean;
+  /** Console user who created the key, directly or with another key. The key has at most the rights of this user, and
+   * is deleted with this user. */
+  issuer: string;
   /** `null`: not used since the server started. */
   last_used_unix_ms: (number | null);
   name: string;
@@ -1039,7 +1042,7 @@ export type NewSubscription = {
 export type NewUser = {
   is_superuser?: boolean;
   name: string;
-  /** Password in plain text. Either this or `password_hash`. */
+  /** Password in plain text: at least 8 characters, and not a common password. Either this or `password_hash`. */
   password?: (Secret | null);
   /** Password hash, in one of the formats of password files. */
   password_hash?: (string | null);
@@ -1075,8 +1078,14 @@ export type PartialSubscription = "refuse" | "filter";
 
 export type PasswordChange = {
   current_password: Secret;
-  /** At least 8 characters. */
+  /** At least 8 characters, and not a common password. */
   new_password: Secret;
+};
+
+/** The answer to a change of the password. */
+export type PasswordChanged = {
+  /** Names of the API keys that the user issued. They are still valid: delete those that you do not know. */
+  api_keys: string[];
 };
 
 /** Encoding of a payload in JSON. */
@@ -1890,7 +1899,7 @@ export const logs = (query?: { cursor?: string | undefined; level?: LogLevel | u
   request("GET", "/api/v1/logs", { query, signal });
 
 /** Change your own password */
-export const changePassword = (body: PasswordChange, signal?: AbortSignal): Promise<void> =>
+export const changePassword = (body: PasswordChange, signal?: AbortSignal): Promise<PasswordChanged> =>
   request("POST", "/api/v1/password", { body, signal });
 
 /** Provision a device */
