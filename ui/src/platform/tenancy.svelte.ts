@@ -29,6 +29,7 @@ class Tenancy {
   phase = $state<Phase>("checking");
   tenants = $state.raw<Tenant[]>([]);
   #renewed: Promise<Tokens> | undefined;
+  #adminRenewed: Promise<Tokens> | undefined;
   /** The key of a wall screen. It reads one dashboard and its data. */
   #screen = $state("");
   #identity = 0;
@@ -149,11 +150,9 @@ class Tenancy {
     const own = this.#stored.own;
     if (!own) throw new RequestError(401, { detail: "You are not logged in to the device platform." });
     if (expiry(own.token) > Date.now() + EARLY_MS) return own.token;
-    this.#renewed ??= plain<Tokens>("POST", "/api/auth/token", { body: { refreshToken: own.refreshToken } }).finally(
-      () => {
-        this.#renewed = undefined;
-      },
-    );
+    this.#renewed ??= renew(own).finally(() => {
+      this.#renewed = undefined;
+    });
     try {
       const fresh = await this.#renewed;
       this.#store({ ...this.#stored, own: fresh });
@@ -179,7 +178,11 @@ class Tenancy {
     let tokens = this.#stored.admin;
     if (!tokens) throw new RequestError(401, { detail: "You are not logged in to the device platform." });
     if (expiry(tokens.token) < Date.now() + EARLY_MS) {
-      tokens = await plain<Tokens>("POST", "/api/auth/token", { body: { refreshToken: tokens.refreshToken } });
+      // A refresh token is valid once, so requests at the same time share one renewal.
+      this.#adminRenewed ??= renew(tokens).finally(() => {
+        this.#adminRenewed = undefined;
+      });
+      tokens = await this.#adminRenewed;
       this.#store({ ...this.#stored, admin: tokens });
     }
     return as<T>(tokens, method, path, options, () => {
@@ -218,6 +221,9 @@ class Tenancy {
     this.phase = "checking";
   }
 }
+
+const renew = (tokens: Tokens): Promise<Tokens> =>
+  plain<Tokens>("POST", "/api/auth/token", { body: { refreshToken: tokens.refreshToken } });
 
 const plain = <T>(method: string, path: string, options?: RequestOptions): Promise<T> =>
   requestAs<T>({ headers: {}, ended: () => undefined }, method, path, options);
