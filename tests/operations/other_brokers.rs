@@ -44,7 +44,7 @@ fn control_characters_are_rejected_if_the_option_says_so() {
     let will = Connect::new(V5, "w").will(Will::new(topic, "x"));
     let server = Server::start(&Config::new(""));
     let mut peer = server.session(&connect);
-    peer.subscribe("line\n+", 1);
+    peer.subscribe("other\nline/+", 1);
     assert!(peer.publish(&Publish::new(topic, "x").qos(1)) < 0x80);
     assert_eq!(connack(&server, &will), 0);
     let server = Server::start(&Config::new("[mqtt]\ncontrol_characters = false\n"));
@@ -54,7 +54,7 @@ fn control_characters_are_rejected_if_the_option_says_so() {
         peer.publish(&Publish::new("next\u{85}line", "x").qos(1)),
         TOPIC_NAME_INVALID
     );
-    assert_eq!(peer.subscribe_code("line\n+", 1), TOPIC_FILTER_INVALID);
+    assert_eq!(peer.subscribe_code("other\nline/+", 1), TOPIC_FILTER_INVALID);
     assert_eq!(connack(&server, &will), TOPIC_NAME_INVALID);
     assert!(peer.publish(&Publish::new("Straße/\u{a0}", "x").qos(1)) < 0x80);
 }

@@ -28,7 +28,7 @@ test("a client is found and its session is deleted", async ({ console: page, nod
 test("the will of a client is shown", async ({ console: page, node }) => {
   await node.subscriber("willing", "clients/willing", "--will-topic", "gone/willing", "--will-payload", "it is gone", "--will-qos", "1", "--will-retain", "-V", "mqttv5", "-D", "CONNECT", "user-property", "plant", "<b>north</b>");
   await open(page, "clients/willing");
-  await expect(page.getByRole("region", { name: "Connection", exact: true })).toContainText("User propertyplant: <b>north</b>");
+  await expect(page.getByRole("region", { name: "Connection", exact: true })).toContainText("User property plant: <b>north</b>");
   const will = page.getByRole("region", { name: "Will", exact: true });
   await expect(will).toContainText("gone/willing");
   await expect(will).toContainText("1 retained");
@@ -101,7 +101,7 @@ test("dropped messages of a client are shown with reasons", async ({ console: pa
   await expect(rows.first().locator("td.bad")).toHaveAttribute("title", "Offline QoS 0: 3");
   await rows.first().getByRole("link").click();
   const counters = page.getByRole("region", { name: "Counters", exact: true });
-  await expect(counters).toContainText("Offline QoS 03 messages lost The client was offline and the message had QoS 0.");
+  await expect(counters).toContainText("Offline QoS 0 3 messages lost The client was offline and the message had QoS 0.");
   await counters.getByRole("link", { name: "mqtt.queue_qos0", exact: true }).click();
   await expect(page.getByRole("region", { name: "Table: Configuration", exact: true }).getByRole("row")).toHaveCount(2);
 });
