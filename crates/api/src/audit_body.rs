@@ -1,8 +1,7 @@
 //! Removes secrets from request bodies and URLs before they are logged.
 //!
 //! The log keeps the values of fields that the schema of the operation lists. A refused request can contain a password
-//! in another field. The options of connectors, actions and sources are
-//! described by the schema of their type.
+//! in another field. The schema of their type describes the options of connectors, actions and sources.
 
 use std::sync::Arc;
 
@@ -59,11 +58,13 @@ impl KnownFields {
         let Some((path, query)) = target.split_once('?') else {
             return target.to_owned();
         };
-        let properties = self.0.as_ref().map(|schema| &schema["properties"]);
+        let mut schemas = Vec::new();
+        if let Some(root) = self.0.as_deref() {
+            SchemaWalk { root }.alternatives(root, &mut schemas, 0);
+        }
+        let is_known = |name: &str| schemas.iter().any(|schema| schema["properties"].get(name).is_some());
         let shown = query.split('&').map(|parameter| match parameter.split_once('=') {
-            Some((name, _)) if is_secret(name) || properties.is_none_or(|known| known.get(name).is_none()) => {
-                format!("{name}={HIDDEN}")
-            }
+            Some((name, _)) if is_secret(name) || !is_known(name) => format!("{name}={HIDDEN}"),
             _ => parameter.to_owned(),
         });
         format!("{path}?{}", shown.collect::<Vec<_>>().join("&"))

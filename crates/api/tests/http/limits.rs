@@ -135,6 +135,7 @@ fn client_that_does_not_read_is_disconnected() {
 #[test]
 fn connection_above_the_limit_gets_503() {
     let node = Node::start_with(1, |config| config.limits.connections_max = 3);
+    node.api.as_ref().unwrap().ready();
     let held: Vec<_> = (0..3).map(|_| begun_request(&node)).collect();
     let refused = node.get("/api/openapi.json");
     assert_eq!(refused.header("retry-after"), "1");
@@ -150,6 +151,7 @@ fn connection_above_the_limit_gets_503() {
 #[test]
 fn silent_connections_do_not_keep_others_out() {
     let node = Node::start_with(1, |config| config.limits.header_timeout = Duration::from_secs(600));
+    node.api.as_ref().unwrap().ready();
     let silent: Vec<_> = (0..300).map(|_| web::connect(node.address)).collect();
     for mut stream in &silent {
         // The server has closed some of them.
@@ -169,6 +171,7 @@ fn connections_of_an_address_leave_room_for_others() {
         config.limits.connections_max = 4;
         config.limits.connections_per_address_max = 2;
     });
+    node.api.as_ref().unwrap().ready();
     let _held = [begun_request(&node), begun_request(&node)];
     node.get("/api/openapi.json").problem(503);
     assert_eq!(node.get("/readyz").status, 200);
