@@ -70,7 +70,7 @@ test("a burst of a million topics does not block the page @quiet", async ({ cons
   await expect(async () => {
     await burst(node, 2000, first);
     first += 2000;
-    await expect(page.getByRole("heading", { name: /^20,000 topics / })).toBeVisible({ timeout: 2000 });
+    await expect(page.getByRole("heading", { name: /^20,000 topics / })).toBeVisible({ timeout: seconds(2) });
   }).toPass({ timeout: seconds(60) });
   await expect(page.getByRole("button", { name: "19,900 more", exact: true })).toBeVisible();
 });

@@ -610,7 +610,7 @@ mod tests {
             ..UpgradeRules::default()
         };
         // The size is accepted, and the next check fails.
-        assert_eq!(status(upgrade(&head, &rules)), "400");
+        assert_eq!(status(upgrade(&head, &rules)), "426");
     }
 
     trait ReplaceTarget {
