@@ -40,8 +40,6 @@ pub(crate) struct Metrics {
     pub retried: AtomicU64,
     pub expired: AtomicU64,
     pub purged: AtomicU64,
-    /// Records that were read from the buffer and are not finished.
-    pub held: AtomicU64,
     pub in_flight: AtomicU64,
     pub fallback_stored: AtomicU64,
     pub fallback_lost: AtomicU64,
@@ -176,7 +174,7 @@ impl Metrics {
                 expired: self.expired.load(Relaxed),
                 purged: self.purged.load(Relaxed),
             },
-            queued_messages: buffer.unread_records + self.held.load(Relaxed),
+            queued_messages: buffer.unread_records + buffer.held_records,
             queued_bytes: buffer.queued_bytes,
             oldest_age_ms: if oldest == 0 {
                 0

@@ -88,6 +88,8 @@ pub struct BufferStats {
     pub appended_bytes: u64,
     /// Records that the pump has not read yet.
     pub unread_records: u64,
+    /// Records that a pump has read and not finished.
+    pub held_records: u64,
     /// Size of unconfirmed records, including their overhead.
     pub queued_bytes: u64,
     pub dropped_oldest: u64,
@@ -234,7 +236,12 @@ impl ActionBuffer {
             Ok(content) => (content, None),
             Err(reason) => (Content::empty(config), Some(reason)),
         };
-        let Content { journal, queue, aside } = content;
+        let Content {
+            journal,
+            mut queue,
+            aside,
+        } = content;
+        queue.held_records = aside.len() as u64;
         let aside_bytes = aside.iter().map(|record| record.len() as u64).sum::<u64>();
         let reader = BufferReader::new(journal.as_ref().map(Journal::reader), queue.cursor, aside);
         let inner = BufferInner {
@@ -397,14 +404,16 @@ impl ActionBuffer {
         let inner = &*self.inner;
         let counters = &inner.counters;
         let aside_bytes = inner.aside_bytes.load(Relaxed);
-        let (unread_records, queued_bytes) = {
+        let (unread_records, held_records, queued_bytes) = {
             let queue = inner.queue();
-            (queue.unread_records(), queue.used_bytes() + aside_bytes)
+            let queued_bytes = queue.used_bytes() + aside_bytes;
+            (queue.unread_records(), queue.held_records, queued_bytes)
         };
         BufferStats {
             appended_records: counters.appended_records.load(Relaxed),
             appended_bytes: counters.appended_bytes.load(Relaxed),
             unread_records,
+            held_records,
             queued_bytes,
             dropped_oldest: counters.dropped_oldest.load(Relaxed),
             dropped_newest: counters.dropped_newest.load(Relaxed),
@@ -491,6 +500,11 @@ impl ActionBuffer {
         aside::read(&copy).ok_or_else(|| io::Error::other("the written copy of the records is invalid"))
     }
 
+    /// Sets the number of records that the pump has read and not finished.
+    pub(crate) fn count_held(&self, records: u64) {
+        self.inner.queue().held_records = records;
+    }
+
     /// Sets the size of the unfinished records that are set aside.
     pub(crate) fn count_aside(&self, bytes: usize) {
         self.inner.aside_bytes.store(bytes as u64, Relaxed);
@@ -520,6 +534,7 @@ impl ActionBuffer {
             return unread;
         };
         let returned = std::mem::take(&mut reader.returned).len();
+        self.count_held(0);
         if returned > 0 {
             self.confirm(None);
             self.clear_aside();

@@ -72,6 +72,9 @@ pub(super) struct BufferQueue {
     pub cursor: BufferCursor,
     /// Records before it are evicted in favour of later ones. It may be behind the cursor.
     pub evicted: BlockStart,
+    /// Number of records that were read and are not finished. Between two counts of the pump, finished records are
+    /// included.
+    pub held_records: u64,
     pub in_memory: VecDeque<RecordChunk>,
     pub hot_bytes: usize,
     pub last_recovery_record: LastRecoveryRecord,
@@ -93,6 +96,7 @@ impl BufferQueue {
                 position: start.base,
             },
             evicted: BlockStart::default(),
+            held_records: 0,
             in_memory: VecDeque::new(),
             hot_bytes: 0,
             last_recovery_record: LastRecoveryRecord::default(),
@@ -191,6 +195,7 @@ impl BufferQueue {
 
     /// Marks everything before `end` as read. It contained `records` records.
     pub fn advance(&mut self, end: u64, records: u64) {
+        self.held_records += records;
         self.go_to(BlockStart {
             base: end,
             records: self.read.records + records,

@@ -21,10 +21,9 @@ use crate::health::{HealthState, unix_ms};
 use crate::record::Record;
 use crate::sink::{DeliveryFailure, OrderGuarantee, Sink};
 
-/// Minimum limit of unfinished records in memory.
 /// Maximum number of different reasons that are logged per outage of the target.
 const LOGGED_REASONS_MAX: usize = 4;
-
+/// Minimum limit of unfinished records in memory.
 const WINDOW_RECORDS: usize = 64 << 10;
 const WINDOW_BYTES: usize = 8 << 20;
 /// Records are set aside when finished records behind them reach this fraction of the window or of the buffer.
@@ -491,7 +490,9 @@ impl Pump {
 
     fn publish(&self) {
         let metrics = &self.shared.metrics;
-        metrics.held.store(self.window.open() as u64, Relaxed);
+        if self.reader.is_some() {
+            self.shared.buffer.count_held(self.window.open() as u64);
+        }
         self.shared.buffer.count_aside(self.window.aside_bytes());
         let oldest = self.window.oldest().map_or(0, Record::unix_ms);
         metrics.oldest_unix_ms.store(oldest, Relaxed);

@@ -505,10 +505,17 @@ async fn unconfirmed_records_are_sent_after_a_restart() {
             buffer = open(&scratch, mode);
         }
         let sink = Arc::new(ScriptedSink::accepting());
-        let action = start(&buffer, &sink, &config());
         let mut all = stuck.taken();
+        let unsent = 1000 - all.len() as u64;
+        let waiting = buffer.stats();
+        assert!(
+            waiting.unread_records + waiting.held_records >= unsent,
+            "{mode:?}: {waiting:?}"
+        );
+        let action = start(&buffer, &sink, &config());
         until("the rest is sent", || {
-            action.stats().queued_messages == 0 && action.stats().sent > 900
+            let stats = action.stats();
+            stats.sent > 900 && stats.queued_messages == 0
         })
         .await;
         assert_order_per_key(&sink.taken(), 10);
@@ -613,11 +620,8 @@ async fn memory_is_bounded_while_the_target_hangs() {
     let sink = Arc::new(ScriptedSink::accepting().gated());
     let action = start(&buffer, &sink, &config());
     append(&buffer, 0..200_000, 10);
-    until("the window is full", || {
-        action.shared.metrics.held.load(Relaxed) >= 64 << 10
-    })
-    .await;
-    assert!(action.shared.metrics.held.load(Relaxed) < (64 << 10) + 100);
+    until("the window is full", || buffer.stats().held_records >= 64 << 10).await;
+    assert!(buffer.stats().held_records < (64 << 10) + 100);
     until("all is counted", || action.stats().queued_messages == 200_000).await;
     sink.gate.add_permits(1 << 20);
     until("all is sent", || action.stats().sent == 200_000).await;
