@@ -193,6 +193,12 @@ fn one() -> u8 {
 }
 
 impl MqttConnectorConfig {
+    /// Number of packet identifiers of messages. Twice the messages in flight, because an identifier stays in use until
+    /// all earlier messages are acknowledged.
+    pub(super) fn message_ids(&self) -> u16 {
+        self.in_flight_max.saturating_mul(2).min(IN_FLIGHT_MAX)
+    }
+
     /// Returns one message per invalid field: the field, its value and the expected value.
     pub fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();

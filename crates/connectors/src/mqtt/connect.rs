@@ -99,7 +99,7 @@ async fn handshake(
         let is_session_present = match event {
             Ok(SessionEvent::Accepted(connack)) => connack.session_present,
             Ok(SessionEvent::Rejected(connack)) => return Err(rejected(server, &connack, bridge_mark)),
-            Ok(_) => continue,
+            Ok(_) => return Err(invalid("the first packet is not CONNACK".into())),
             Err(violation) => return Err(invalid(violation.to_string())),
         };
         input.drain(..size);

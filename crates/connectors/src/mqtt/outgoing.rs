@@ -1,10 +1,10 @@
 //! Outgoing messages of a connection: batches of the actions, and the window of unacknowledged messages. No I/O. Time
 //! is passed in, except for the remaining message expiry interval.
 //!
-//! Packet identifiers of messages are `1..=in_flight_max` of the configuration. A broker with a stored session may
-//! still hold QoS 2 identifiers of an earlier connection. It would take a new message with such an identifier for a
-//! repetition and drop it. Therefore all identifiers are released with PUBREL before the first QoS 2 message of a
-//! stored session.
+//! Packet identifiers of messages are `1..=message_ids`: twice `in_flight_max` of the configuration, so that one slow
+//! acknowledgement does not stop the others. A broker with a stored session may still hold QoS 2 identifiers of an
+//! earlier connection. It would take a new message with such an identifier for a repetition and drop it. Therefore all
+//! identifiers are released with PUBREL before the first QoS 2 message of a stored session.
 //!
 //! Some brokers close the connection when they receive a message that they do not accept. To find it, the limit of
 //! in-flight messages is reduced after each connection that was lost with messages in flight, and grows with each

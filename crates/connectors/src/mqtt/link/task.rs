@@ -36,7 +36,7 @@ pub(super) async fn run(shared: Arc<MqttConnectorShared>, commands: mpsc::Receiv
         is_bridge: config.loop_protection && config.version != MqttVersion::V5,
         shared: Arc::clone(&shared),
         commands,
-        session: ConnectorSession::new(ProtocolVersion::from(config.version), config.in_flight_max),
+        session: ConnectorSession::new(ProtocolVersion::from(config.version), config.message_ids()),
         started: Instant::now(),
         incoming: IncomingState::default(),
         subscribed: Vec::new(),
@@ -162,7 +162,7 @@ impl LinkTask {
         let mut service = ConnectedLink {
             outgoing: OutgoingState::new(
                 connected.limits.clone(),
-                config.in_flight_max,
+                config.message_ids(),
                 connected.is_session_present,
                 self.inflight_start,
             ),
