@@ -151,28 +151,35 @@ impl<T: Copy> InFlight<T> {
 /// Identifiers of received QoS 2 messages that are not released yet [MQTT-4.3.3-10].
 #[derive(Clone, Debug, Default)]
 pub(crate) struct UnreleasedIds {
-    ids: VecDeque<PacketId>,
+    /// A bit per identifier, up to the largest one that the server has used: at most 8 KiB.
+    bits: Vec<u64>,
 }
 
 impl UnreleasedIds {
     pub fn contains(&self, id: PacketId) -> bool {
-        self.ids.contains(&id)
+        let (word, bit) = place_of_bit(id);
+        self.bits.get(word).is_some_and(|bits| bits & bit != 0)
     }
 
     pub fn insert(&mut self, id: PacketId) {
-        if !self.contains(id) {
-            self.ids.push_back(id);
+        let (word, bit) = place_of_bit(id);
+        if word >= self.bits.len() {
+            self.bits.resize(word + 1, 0);
         }
+        self.bits[word] |= bit;
     }
 
-    /// Servers release messages in the order of PUBREC, so the search is rare.
     pub fn remove(&mut self, id: PacketId) {
-        if self.ids.front() == Some(&id) {
-            self.ids.pop_front();
-        } else if let Some(place) = self.ids.iter().position(|unreleased| *unreleased == id) {
-            self.ids.remove(place);
+        let (word, bit) = place_of_bit(id);
+        if let Some(bits) = self.bits.get_mut(word) {
+            *bits &= !bit;
         }
     }
+}
+
+fn place_of_bit(id: PacketId) -> (usize, u64) {
+    let id = usize::from(id.get());
+    (id / 64, 1 << (id % 64))
 }
 
 #[cfg(test)]
