@@ -423,8 +423,7 @@ fn arm_keep_alive(slot: ClientSlot, client: &LoadClient, cx: &mut LoadContext) {
         .as_ref()
         .is_some_and(|cycle| cycle.stay_s * 1e9 < interval_ns as f64 / 2.0);
     if interval_ns > 0 && !comes_and_goes {
-        let at_ns = keep_alive.ping_due_ns().or(keep_alive.response_due_ns());
-        let at_ns = at_ns.unwrap_or(0).max(cx.now_ns + interval_ns / 4);
+        let at_ns = keep_alive.ping_due_ns().unwrap_or(0).max(cx.now_ns + interval_ns / 4);
         cx.timers.add_for_client(at_ns, TimerKind::KeepAlive, slot, client);
     }
 }
