@@ -521,8 +521,7 @@ impl Shard {
 
     /// Disconnects a client whose incomplete packet the driver cannot store.
     pub fn refuse_packet(&mut self, now: Now, conn: ConnSlot, detail: &str) {
-        let reason = DisconnectReason::QuotaExceeded;
-        self.end_connection(now, conn, reason, ReasonCode::QuotaExceeded, detail);
+        self.protocol_error(now, conn, ReasonCode::QuotaExceeded, detail);
     }
 
     /// Disconnects users whose name `is_meant`, among the sessions from slot `from` on. The sessions stay. Visits a

@@ -7,7 +7,7 @@ use crate::effect::ShardId;
 use crate::exclusive::Exclusives;
 use crate::interest::Interest;
 
-/// State shared by all shards of a node. Read mostly, and not used per message.
+/// State shared by all shards of a node. Read for each message without a lock, and rarely changed.
 pub struct NodeState {
     /// Number of shards of the node.
     shards: u16,

@@ -332,11 +332,15 @@ impl NetWorker {
     }
 
     /// Stores bytes of a connection for later, or disconnects the client if the incomplete packets of all connections
-    /// need too much memory.
+    /// need too much memory. A connection that the server has paused keeps the packets that it has read: it reads no
+    /// more, so they are at most one read.
     fn store_unread(&mut self, slot: ConnSlot, bytes: &[u8]) {
         let Some(connection) = self.slots.get_mut(slot) else {
             return;
         };
+        if connection.is_paused {
+            return connection.unread.extend_from_slice(bytes);
+        }
         if connection.store_unread(&self.common.packet_memory, bytes).is_err() {
             connection.discard_unread();
             const DETAIL: &str = "incomplete packets of all clients need more memory than \
