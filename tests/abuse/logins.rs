@@ -192,3 +192,38 @@ fn keys_of_a_deleted_console_user_end() {
     admin.ok("POST", "/api/v1/console-users", &bob);
     assert_eq!((status(&secret), status(&second)), (401, 401));
 }
+
+#[test]
+fn platform_keys_of_a_deleted_console_user_end() {
+    let attack = Attack::start();
+    let admin = Api::of(&attack.server);
+    let bob = json!({"name": "bob", "role": "admin"});
+    // Adds the console user and replaces the generated password.
+    let add = || {
+        let password = admin.ok("POST", "/api/v1/console-users", &bob)["password"].clone();
+        let login = json!({"user": "bob", "password": password}).to_string();
+        let (_, text) = request(attack.server.http(), "POST", "/api/v1/login", "", &login);
+        let answer: Json = serde_json::from_str(&text).expect("JSON");
+        let headers = format!(
+            "Authorization: Bearer {}\r\n",
+            answer["token"].as_str().expect("a token")
+        );
+        let change = json!({"current_password": password, "new_password": PASSWORD}).to_string();
+        request(attack.server.http(), "POST", "/api/v1/password", &headers, &change);
+    };
+    add();
+    let login = json!({"username": "bob", "password": PASSWORD});
+    let pair = attack.tenant.ok("POST", "/api/auth/login", &login);
+    let user = id_of(&attack.tenant.ok("GET", "/api/auth/user", &Json::Null));
+    let taken = attack
+        .with(&pair, "token")
+        .ok("GET", &format!("/api/user/{user}/token"), &Json::Null);
+    let key = attack.with(&taken, "token").ok("POST", "/api/apiKey", &key_for(&user));
+    let me = || attack.with_key(&key, "GET", "/api/auth/user", "").0;
+    assert_eq!(me(), 200);
+    admin.ok("DELETE", "/api/v1/console-users/bob", &Json::Null);
+    assert_eq!(me(), 401);
+    // Another administrator with the same name does not get the key.
+    add();
+    assert_eq!(me(), 401);
+}

@@ -20,6 +20,8 @@ use zeroize::Zeroizing;
 use crate::admins::Role;
 
 pub const KEYS_MAX: usize = 1000;
+/// Prefix of the name of an API key in place of a user name. User names cannot contain a colon.
+pub const KEY_PREFIX: &str = "key:";
 /// Limit of names and descriptions.
 pub const TEXT_BYTES_MAX: usize = 256;
 /// Distinguishes keys from login tokens, and helps secret scanners to recognise them.
@@ -74,14 +76,6 @@ impl StoredApiKey {
         Some(self.last_used_unix_ms.load(Ordering::Relaxed)).filter(|at| *at > 0)
     }
 
-    /// A file of an earlier version has no issuers.
-    fn with_issuer(mut self) -> StoredApiKey {
-        if self.issuer.is_empty() {
-            self.issuer.clone_from(&self.by);
-        }
-        self
-    }
-
     fn with_screen_prefix(mut self) -> StoredApiKey {
         if self.dashboard.is_some() && !self.hash.starts_with(OF_SCREEN) {
             self.hash.insert_str(0, OF_SCREEN);
@@ -91,6 +85,31 @@ impl StoredApiKey {
 
     fn is_usable(&self, now_unix_ms: u64) -> bool {
         self.is_enabled && self.expires_at_unix_ms.is_none_or(|at| at > now_unix_ms)
+    }
+}
+
+/// A file of an earlier version has no issuers. The issuer of a key that was created with another key is that of the
+/// other key.
+fn add_issuers(all: &mut ApiKeyTable) {
+    let without: Vec<String> = all
+        .values()
+        .filter(|key| key.issuer.is_empty())
+        .map(|key| key.name.clone())
+        .collect();
+    for name in without {
+        let mut by = all[&name].by.clone();
+        for _ in 0..all.len() {
+            let Some(key) = by.strip_prefix(KEY_PREFIX).and_then(|creator| all.get(creator)) else {
+                break;
+            };
+            by = match key.issuer.is_empty() {
+                true => key.by.clone(),
+                false => key.issuer.clone(),
+            };
+        }
+        if let Some(key) = all.get_mut(&name) {
+            key.issuer = by;
+        }
     }
 }
 
@@ -115,11 +134,12 @@ impl ApiKeys {
             Some(Err(error)) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => Vec::new(),
         };
-        let all: ApiKeyTable = list
+        let mut all: ApiKeyTable = list
             .into_iter()
-            .map(|key| key.with_screen_prefix().with_issuer())
+            .map(StoredApiKey::with_screen_prefix)
             .map(|key| (key.name.clone(), key))
             .collect();
+        add_issuers(&mut all);
         Ok(ApiKeys {
             path: path.map(Path::to_owned),
             by_hash: Mutex::new(Arc::new(by_hash(&all))),

@@ -243,6 +243,11 @@ pub fn redact(value: &mut Value) {
 fn clean(text: &mut String) {
     if let Some((scheme, rest)) = text.split_once("://") {
         let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+        let end = match rest[..end].split_once(':') {
+            // A password may contain these characters, although they should be encoded.
+            Some((user, _)) if !user.contains('@') => rest.rfind('@').unwrap_or(0).max(end),
+            _ => end,
+        };
         let (authority, rest) = rest.split_at(end);
         let host = authority
             .rsplit_once('@')
@@ -333,6 +338,8 @@ mod tests {
             ("redis://u:p@host/0", "redis://***@host/0"),
             ("https://host:1/p?a=b#c", "https://host:1/p?***"),
             ("https://host?a@b", "https://host?***"),
+            ("redis://u:p/w@host/0", "redis://***@host/0"),
+            ("redis://u:p?w#x@host", "redis://***@host"),
             ("plain", "plain"),
         ] {
             let mut text = text.to_owned();

@@ -10,16 +10,13 @@ use axum::response::{IntoResponse, Response};
 use platform::model::Authority;
 
 use crate::admins::Role;
-use crate::api_keys::ApiKeys;
+use crate::api_keys::{ApiKeys, KEY_PREFIX};
 use crate::app::{App, unix_ms};
 use crate::audit::{AuditEntry, AuditedOperation, SentBody};
 use crate::endpoint::AdmittedRequest;
 use crate::problem::HttpProblem;
 use crate::server::PeerAddress;
 use crate::websocket::sub_protocols;
-
-/// Prefix of the name of an API key in place of a user name. User names cannot contain a colon.
-pub const KEY_PREFIX: &str = "key:";
 
 /// Limit of a request's path and query in the audit log.
 const TARGET_CHARACTERS_MAX: usize = 1000;

@@ -11,11 +11,11 @@ use serde::{Deserialize, Serialize};
 use tracing::error;
 
 use crate::admins::Role;
-use crate::api_keys::{ApiKeyError, NewApiKey, StoredApiKey};
+use crate::api_keys::{ApiKeyError, KEY_PREFIX, NewApiKey, StoredApiKey};
 use crate::app::{App, unix_ms};
 use crate::body;
 use crate::endpoint::Endpoint;
-use crate::guard::{AuthenticatedUser, KEY_PREFIX, RequiredAccess};
+use crate::guard::{AuthenticatedUser, RequiredAccess};
 use crate::paging::{self, Page};
 use crate::problem::HttpProblem;
 use crate::query::Params;

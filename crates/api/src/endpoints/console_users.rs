@@ -157,7 +157,10 @@ async fn add(
         ));
     }
     let name = new.name.clone();
-    remove_keys(&app, &name).await?;
+    // The keys of an existing user stay: the name is rejected below.
+    if app.admins().role(&name).is_none() {
+        remove_keys(&app, &name).await?;
+    }
     let password = change_admins(&app, move |admins| admins.add(&name, new.role)).await?;
     info!(user = %new.name, "console user added");
     Ok(made(new.name, &password))
@@ -196,11 +199,19 @@ async fn remove(State(app): State<App>, Path(name): Path<String>) -> Result<Stat
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Deletes the API keys that the user issued. Otherwise they would be valid for another user with the same name.
+/// Deletes the API keys that the user issued, also those of the platform. Otherwise they would be valid for another
+/// user with the same name.
 async fn remove_keys(app: &App, issuer: &str) -> Result<(), HttpProblem> {
     let (own, issuer) = (app.clone(), issuer.to_owned());
-    let removed = app.block(move || own.api_keys().remove_of(&issuer)).await?;
-    removed.map_err(|error| {
+    let removed = app.block(move || {
+        own.api_keys().remove_of(&issuer).map_err(|error| error.to_string())?;
+        own.platform_access().map_or(Ok(()), |world| {
+            let entities = world.platform().entities();
+            let removed = entities.delete_api_keys_of_administrator(&issuer);
+            removed.map_err(|error| error.to_string())
+        })
+    });
+    removed.await?.map_err(|error| {
         error!(%error, "deleting the API keys of a console user failed");
         HttpProblem::internal("cannot delete the API keys of the user")
     })

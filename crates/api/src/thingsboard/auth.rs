@@ -306,12 +306,11 @@ async fn tokens(app: &App, mut principal: Principal) -> Result<Json<Tokens>, Thi
 async fn refresh(State(app): State<App>, request: Request) -> Result<Json<Tokens>, ThingsboardError> {
     let body: RefreshBody = read(&app, request).await?;
     let world = platform_access(&app)?;
-    let found = app.block({
+    let issued = app.block({
         let app = app.clone();
-        move || world.principal_of_refresh_token(app.admins(), &body.refresh_token.0, now_ms())
+        move || world.refresh(app.admins(), &body.refresh_token.0, now_ms())
     });
-    let principal = found.await??;
-    tokens(&app, principal).await
+    Ok(Json(issued.await??.into()))
 }
 
 fn user(call: &ApiCall, (): (), _: NoQuery, (): ()) -> HandlerResult<Value> {

@@ -1,6 +1,6 @@
 //! Sessions of logins: the valid refresh token of each session, and the sessions that ended before their tokens expire.
 //!
-//! Only in memory, as in ThingsBoard. After a restart, the first refresh token of a session that is used becomes the
+//! Only in memory. After a restart, the first refresh token of a session that is used becomes the
 //! valid one; another one of the same session still ends the login.
 
 use std::collections::HashMap;

@@ -30,7 +30,7 @@ use super::screen::Grants;
 use super::socket::ConnectionLimits;
 use super::token::{REFRESH_SCOPE, Signer, TokenClaims, TokenError};
 use crate::admins::{Admins, Role};
-use crate::guard::KEY_PREFIX;
+use crate::api_keys::KEY_PREFIX;
 use crate::problem::HttpProblem;
 
 /// Access of users to the device platform.
@@ -236,9 +236,13 @@ impl PlatformAccess {
         let stamp = self
             .stamp(admins, principal)?
             .ok_or_else(ThingsboardError::unauthorized)?;
+        self.issue_with_stamp(principal, &stamp, now_ms)
+    }
+
+    fn issue_with_stamp(&self, principal: &Principal, stamp: &str, now_ms: i64) -> Result<TokenPair, ThingsboardError> {
         let (sub, id) = (principal.name.as_str(), principal.id.to_string());
         let claims = |scope| {
-            let mut claims = TokenClaims::new(sub, &id, scope, &principal.session, &stamp, now_ms);
+            let mut claims = TokenClaims::new(sub, &id, scope, &principal.session, stamp, now_ms);
             claims.login_at = principal.login_at.unwrap_or(claims.iat);
             claims.exp = claims.exp.min(self.login_end_s(claims.login_at));
             claims.issuers.clone_from(&principal.issuers);
@@ -275,14 +279,9 @@ impl PlatformAccess {
         self.principal_of(admins, &claims)
     }
 
-    /// Returns the user of a refresh token, which becomes invalid. A refresh token that is used twice may be stolen, so
-    /// its login ends.
-    pub fn principal_of_refresh_token(
-        &self,
-        admins: &Admins,
-        token: &str,
-        now_ms: i64,
-    ) -> Result<Principal, ThingsboardError> {
+    /// Exchanges a refresh token for new tokens. The refresh token becomes invalid. If it is used twice, it may be
+    /// stolen, so the login ends.
+    pub fn refresh(&self, admins: &Admins, token: &str, now_ms: i64) -> Result<TokenPair, ThingsboardError> {
         let claims = self.claims(token, now_ms)?;
         if !claims.is_refresh() {
             return Err(ThingsboardError::unauthorized());
@@ -294,7 +293,13 @@ impl PlatformAccess {
             .sessions
             .use_refresh_token(&claims.session_id, number, expires_ms, now_ms)
         {
-            return Ok(principal);
+            // With the stamp of the used token: if the password has just changed, the new tokens are invalid, too.
+            let issued = self.issue_with_stamp(&principal, &claims.stamp, now_ms);
+            if issued.is_err() {
+                self.sessions
+                    .issued(&claims.session_id, number.to_owned(), expires_ms, now_ms);
+            }
+            return issued;
         }
         tracing::warn!(
             user = %principal.name_with_issuers(),

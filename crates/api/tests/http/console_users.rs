@@ -102,7 +102,11 @@ fn role_changes_apply_at_once_and_last_admin_stays() {
     node.send("POST", &format!("{ALL}/missing/password"), &json!(null))
         .problem(404);
     let add = |name: &str| node.send("POST", ALL, &json!({ "name": name, "role": "viewer" }));
+    let key = json!({ "name": "of-eve", "role": "viewer" });
+    assert_eq!(node.send("POST", "/api/v1/api-keys", &key).status, 201);
     add("eve").problem(409);
+    let keys = node.get("/api/v1/api-keys").ok().json().to_string();
+    assert!(keys.contains("of-eve"), "a rejected name keeps its keys: {keys}");
     for name in ["", "a:b", "#a", &"x".repeat(300)] {
         assert_eq!(add(name).problem(422)["field"], "name", "{name}");
     }

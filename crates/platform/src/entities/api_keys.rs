@@ -45,26 +45,41 @@ impl Entities {
 
     /// Returns the API keys of a user, and those that the user issued.
     pub fn api_keys_of(&self, user: UserId) -> Result<Vec<ApiKey>, EntityError> {
-        let is_issuer = |issuer: &Issuer| matches!(issuer, Issuer::User { id, .. } if *id == user);
-        let mut keys = Vec::new();
-        let mut failed = None;
-        self.repository
-            .for_each(ApiKey::KIND, &mut |record| match record.read::<ApiKey>() {
-                Ok(key) if key.user_id == user || key.issuers.iter().any(is_issuer) => keys.push(key),
-                Ok(_) => {}
-                Err(error) => failed = Some(error),
-            })?;
-        match failed {
-            None => Ok(keys),
-            Some(error) => Err(error.into()),
-        }
+        self.api_keys_where(|key| is_of(key, &[user]))
     }
 
-    /// Deletes the API keys of a deleted user, and those that the user issued.
-    pub(super) fn delete_api_keys_of(&self, user: UserId) -> Result<Vec<RepositoryChange>, EntityError> {
-        let ids = self.api_keys_of(user)?.into_iter().filter_map(|key| key.id);
-        Ok(ids.map(|id| RepositoryChange::Delete(id.entity())).collect())
+    /// Deletes the API keys that an administrator of the node issued.
+    pub fn delete_api_keys_of_administrator(&self, name: &str) -> Result<(), EntityError> {
+        let _changing = self.changing();
+        let is_issuer = |issuer: &Issuer| matches!(issuer, Issuer::NodeAdministrator(issuer) if issuer == name);
+        let keys = self.api_keys_where(|key| key.issuers.iter().any(is_issuer))?;
+        Ok(self.repository.apply(&deletion(keys))?)
     }
+
+    /// Deletes the API keys of deleted users, and those that the users issued.
+    pub(super) fn delete_api_keys_of(&self, users: &[UserId]) -> Result<Vec<RepositoryChange>, EntityError> {
+        Ok(deletion(self.api_keys_where(|key| is_of(key, users))?))
+    }
+
+    /// Leaves out keys that cannot be read: they are not valid.
+    fn api_keys_where(&self, is_wanted: impl Fn(&ApiKey) -> bool) -> Result<Vec<ApiKey>, EntityError> {
+        let mut keys = Vec::new();
+        self.repository.for_each(ApiKey::KIND, &mut |record| {
+            keys.extend(record.read::<ApiKey>().ok().filter(&is_wanted));
+        })?;
+        Ok(keys)
+    }
+}
+
+/// Returns whether the key belongs to one of the users or was issued by one.
+fn is_of(key: &ApiKey, users: &[UserId]) -> bool {
+    let is_issuer = |issuer: &Issuer| matches!(issuer, Issuer::User { id, .. } if users.contains(id));
+    users.contains(&key.user_id) || key.issuers.iter().any(is_issuer)
+}
+
+fn deletion(keys: Vec<ApiKey>) -> Vec<RepositoryChange> {
+    let ids = keys.into_iter().filter_map(|key| key.id);
+    ids.map(|id| RepositoryChange::Delete(id.entity())).collect()
 }
 
 fn of_user(user: UserId) -> Selection {

@@ -94,11 +94,10 @@ impl Entities {
         let _changing = self.changing();
         let customer: Customer = self.get(id.0)?;
         let mut changes = delete_with_all(id.entity());
-        for user in self.all_of::<User>(id)? {
-            let user = user.id.unwrap_or_default();
-            changes.extend(delete_user(user));
-            changes.extend(self.delete_api_keys_of(user)?);
-        }
+        let users = self.all_of::<User>(id)?.into_iter();
+        let users: Vec<UserId> = users.map(|user| user.id.unwrap_or_default()).collect();
+        changes.extend(users.iter().flat_map(|user| delete_user(*user)));
+        changes.extend(self.delete_api_keys_of(&users)?);
         let mut devices = self.all_of::<Device>(id)?;
         for device in &mut devices {
             let stored = device.clone();
@@ -269,7 +268,7 @@ impl Entities {
         let _changing = self.changing();
         let user = self.get(id.0)?;
         let mut changes = delete_user(id);
-        changes.extend(self.delete_api_keys_of(id)?);
+        changes.extend(self.delete_api_keys_of(&[id])?);
         self.repository.apply(&changes)?;
         Ok(user)
     }
