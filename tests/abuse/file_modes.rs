@@ -74,11 +74,19 @@ fn password_file_that_everybody_can_change_is_refused() {
 #[test]
 fn password_file_that_everybody_can_read_is_reported() {
     let config = Config::new("[access]\npassword_file = \"{dir}/passwords\"\n").file("passwords", "");
-    let server = Server::start(&config);
-    let file = server.dir().join("passwords");
-    let mode = fs::metadata(&file).expect("a file").permissions().mode();
-    let is_reported = server
-        .log()
-        .contains("every user of this machine can read a file with secrets");
-    assert_eq!(is_reported, mode & 0o004 != 0, "mode {mode:o}");
+    let mut server = Server::start(&config);
+    let warnings = |server: &Server| {
+        let log = server.log();
+        log.matches("every user of this machine can read a file with secrets")
+            .count()
+    };
+    for (mode, expected) in [(0o600, 0), (0o644, 1)] {
+        server.terminate(Duration::from_secs(30));
+        server.kill();
+        let before = warnings(&server);
+        fs::set_permissions(server.dir().join("passwords"), Permissions::from_mode(mode)).expect("a file");
+        server.spawn_again();
+        server.wait_until_ready();
+        assert_eq!(warnings(&server) - before, expected, "mode {mode:o}");
+    }
 }

@@ -102,7 +102,7 @@ fn connection_args() -> Vec<Arg> {
             "port",
             Some('p'),
             "PORT",
-            "Port, also instead of that of the URL [default: 1883, with TLS 8883, ws 8083, wss 8084]",
+            "Port; overrides the port of the URL [default: 1883, with TLS 8883, ws 8083, wss 8084]",
         )
         .value_parser(value_parser!(u16))
         .conflicts_with("unix"),

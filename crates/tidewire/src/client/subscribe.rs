@@ -458,6 +458,10 @@ impl ClientSubscriber {
         let qos = QoS::AtLeastOnce;
         let in_flight = connection.session().in_flight_mut();
         if !in_flight.has_room() {
+            let unanswered = in_flight.len();
+            print_error(&format!(
+                "the retained message of {topic} is not removed: the server has not answered {unanswered} earlier requests"
+            ));
             return;
         }
         let packet_id = Some(in_flight.push(qos, ()));

@@ -46,14 +46,13 @@ struct RestrictedFiles {
     failed: Option<(PathBuf, io::Error)>,
 }
 
-/// Takes the permissions of other users from the server's files.
+/// Removes the permissions of other users from the server's files.
 pub fn restrict(data_dir: &Path) {
     let mut restricted = RestrictedFiles::default();
     for name in DIRECTORIES {
         restricted.visit(&data_dir.join(name));
     }
-    let entries = fs::read_dir(data_dir).into_iter().flatten().flatten();
-    for entry in entries {
+    for entry in restricted.entries(data_dir) {
         let name = entry.file_name();
         let is_own = |name: &str| FILES.contains(&name) || api::is_audit_file(name);
         if name.to_str().is_some_and(is_own) {
@@ -74,9 +73,17 @@ impl RestrictedFiles {
         }
         self.restrict(path, &metadata);
         if metadata.is_dir() {
-            let entries = fs::read_dir(path).into_iter().flatten().flatten();
-            entries.for_each(|entry| self.visit(&entry.path()));
+            self.entries(path).iter().for_each(|entry| self.visit(&entry.path()));
         }
+    }
+
+    /// Returns the entries of a directory. An unreadable directory is reported.
+    fn entries(&mut self, directory: &Path) -> Vec<fs::DirEntry> {
+        let read = fs::read_dir(directory).and_then(|entries| entries.collect());
+        read.unwrap_or_else(|error| {
+            self.failed.get_or_insert((directory.to_owned(), error));
+            Vec::new()
+        })
     }
 
     fn restrict(&mut self, path: &Path, metadata: &Metadata) {
