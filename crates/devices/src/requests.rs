@@ -202,17 +202,21 @@ impl Hub {
     }
 
     fn provision(&self, entry: &IngestEntry<'_>, now_ms: i64) -> Result<(), RequestError> {
-        // A body that is not JSON is read as ThingsBoard's Protobuf message, and answered in Protobuf.
-        if !self.provisioners.admit(entry.device) {
+        let is_admitted = self.provisioners.admit(entry.device);
+        if !is_admitted {
             tracing::info!("provisioning request refused: too many wrong secrets from its address");
-            return Ok(());
         }
         let (body, is_known) = match Provision::decode(entry.body) {
+            // A body that is not JSON is read as ThingsBoard's Protobuf message, and answered in Protobuf.
             Err(PayloadDecodeError::NotJson { .. }) if let Ok(request) = protobuf_provision(entry.body) => {
-                let outcome = self.provisioned(&request, now_ms);
-                let is_known = !matches!(outcome, Provisioned::NotFound);
+                let outcome = match is_admitted {
+                    true => self.provisioned(&request, now_ms),
+                    false => Provisioned::Failure,
+                };
+                let is_known = is_admitted && !matches!(outcome, Provisioned::NotFound);
                 (protobuf_provisioned(&outcome), is_known)
             }
+            _ if !is_admitted => (provision_failure().into_bytes(), false),
             request => {
                 let (answer, is_known) = self.answer_to(request, now_ms);
                 (answer.into_bytes(), is_known)
