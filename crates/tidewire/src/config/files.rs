@@ -151,7 +151,7 @@ pub fn secret_files(config: &Config) -> impl Iterator<Item = (&'static str, &Pat
     files.map(|named| (named.option, named.path))
 }
 
-/// Refuses a file that every user of this machine can change: it contains users or access rules.
+/// Refuses a file that every user of this machine can change: it contains users, access rules or a private key.
 fn is_protected(path: &Path) -> Result<(), String> {
     can_be_read(path)?;
     let mode = std::fs::metadata(path).map_or(0, |metadata| metadata.mode() & 0o7777);

@@ -14,7 +14,8 @@ actions](../concepts/rules-and-actions.md) describes delivery guarantees, order,
 
 Define them in the console, with `tidewire connector put FILE` (`action`, `source`), over the [API](api.md#integration), or in
 the [configuration file](configuration.md). A secret may be `env:NAME` or `file:PATH`: the server reads the value when the
-connector starts. A *template* inserts fields of the rule's output, such as `${payload.temp}`
+connector starts. Definitions over the API can only use variables that begin with `integration.secrets_env_prefix`
+(`TIDEWIRE_SECRET_`) and files in `integration.secrets_dir`. A *template* inserts fields of the rule's output, such as `${payload.temp}`
 ([templates](rule-sql.md#templates)).";
 
 const DELIVERY: &str = "\

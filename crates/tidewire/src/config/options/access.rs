@@ -45,10 +45,11 @@ section! {
         /// or tunnel on this machine, all clients appear to come from loopback: use the PROXY protocol
         /// (`proxy_protocol`) or `trusted_proxies`, or set `never`.
         restart anonymous: Anonymous = "loopback";
-        /// Clients whose user name is unknown: `reject` them, or treat them as `anonymous` ones, for devices that send
-        /// a user name without a configured user. They may connect where `anonymous` allows it. Access rules treat
-        /// them as clients without a user name; the log, `session_owner` and the rule engine see the name that the
-        /// client sent. If a user is deleted, each such client with its name can take over its sessions.
+        /// How the server handles a client whose user name is unknown: `reject`, or admit it as an anonymous client
+        /// (`anonymous`), for devices that send a user name without a configured user. They may connect where
+        /// `anonymous` allows it. Access rules treat them as clients without a user name; the log, `session_owner` and
+        /// the rule engine see the name that the client sent. After a user is deleted, any client that sends the
+        /// deleted name can take over the user's sessions.
         restart unknown_users: UnknownUsers = "reject";
         /// Users and hashed passwords, one `user:hash` per line, as written by `tidewire passwd` and
         /// `mosquitto_passwd`. SIGHUP reloads the file and disconnects clients whose user was removed or has a new
@@ -58,12 +59,12 @@ section! {
         /// the file contains no rule, `no_match` decides.
         live acl_file: Unset<PathBuf> = "";
         /// Access rules. The first rule that matches decides. Each rule is a table: `{ permission = "allow", action =
-        /// "subscribe", topics = ["devices/%c/#"], users = ["alice"] }`. `permission` is `allow` or `deny`; `action`
-        /// is `publish`, `subscribe` or `all`. Conditions are `users`, `clients`, `addresses`, `anonymous` and, for
+        /// "subscribe", topics = ["devices/%c/#"], users = ["alice"] }`. `permission` is `allow` or `deny`; `action` is
+        /// `publish`, `subscribe` or `all`. Conditions are `users`, `clients`, `addresses`, `anonymous` and, for
         /// publishing, `qos` and `retain`. In a topic, `%c` stands for the client ID and `%u` for the user name; a
         /// topic after `eq ` is compared literally. `#` leaves out topics that begin with `$`: a rule for all topics
-        /// has `topics = ["#", "$SYS/#"]`. Without any rule, every client may publish and subscribe to all topics
-        /// except those of the server.
+        /// has `topics = ["#", "$SYS/#"]`. `$SYS/#` includes the names and addresses of clients. Without any rule,
+        /// every client may publish and subscribe to all topics except those of the server.
         live rules: CheckedRules = "";
         /// Decision if no rule matches: `deny` or `allow`.
         live no_match: NoMatch = "deny";

@@ -39,13 +39,13 @@ section! {
         /// Maximum size of unsent output per connection. Beyond it, the server drops QoS 0 messages to the client and
         /// queues the others.
         live output_buffer_bytes: ByteSize = "1MiB" ["4KiB", "1GiB"];
-        /// Maximum size of unsent output per connection during a burst of QoS 0 messages: for one second after the
-        /// client's socket has accepted all output. So a client that reads receives many messages that are published
-        /// at once. The output buffers of a worker can together exceed `output_buffer_bytes` only up to 64 MiB.
+        /// Maximum size of unsent output per connection during a burst of messages, instead of `output_buffer_bytes`.
+        /// It applies for one second after the client's socket has last accepted all output, and only while the unsent
+        /// output of all clients of the worker is at most 64 MiB.
         live burst_buffer_bytes: ByteSize = "16MiB" ["0B", "1GiB"];
         /// Maximum memory of incomplete packets of all clients together, beyond 4 KiB per client. The server
         /// disconnects a client with Quota exceeded if its packet needs more. Empty: an eighth of the memory that the
-        /// process may use.
+        /// process may use: the smallest of the machine's memory, the limit of the control group and `ulimit -v`.
         restart max_incomplete_packets: Unset<ByteSize> = "" ["1MiB", "1024GiB"];
         /// Maximum publish rate per client: "100/s", or "10/m" for a burst of ten messages and then one every six
         /// seconds. The server slows down a faster client: it stops reading from the connection.
@@ -173,8 +173,8 @@ section! {
         /// can read metrics and statistics, and failed logins count for one address.
         restart allowed_hosts: Vec<String> = "";
         /// Maximum number of HTTP connections from one address, or from one /64 of IPv6. 0: half of all connections,
-        /// 128 if the limit of open files is not small. Raise it if a reverse proxy forwards the requests of many
-        /// clients.
+        /// 128 if the limit of open files is at least 4096. Raise it if a reverse proxy forwards the requests of
+        /// many clients.
         restart max_connections_per_address: u32 = "0" ["0", "256"] in "connections";
     }
 }
