@@ -242,11 +242,11 @@ pub fn redact(value: &mut Value) {
 /// Removes user information and query from a URL, and shortens a long text.
 fn clean(text: &mut String) {
     if let Some((scheme, rest)) = text.split_once("://") {
-        let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
-        let end = match rest[..end].split_once(':') {
+        let end_from = |from: usize| rest[from..].find(['/', '?', '#']).map_or(rest.len(), |at| from + at);
+        let end = match rest[..end_from(0)].split_once(':') {
             // A password may contain these characters, although they should be encoded.
-            Some((user, _)) if !user.contains('@') => rest.rfind('@').unwrap_or(0).max(end),
-            _ => end,
+            Some((user, _)) if !user.contains('@') => end_from(rest.rfind('@').unwrap_or(0)),
+            _ => end_from(0),
         };
         let (authority, rest) = rest.split_at(end);
         let host = authority
