@@ -83,12 +83,33 @@ pub enum DriverEvent {
     Failed(String),
 }
 
+/// Position of a group in the scenario.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct GroupIndex(u16);
+
+impl GroupIndex {
+    /// A scenario has far fewer groups than 65,536.
+    pub fn new(position: usize) -> GroupIndex {
+        GroupIndex(position as u16)
+    }
+
+    pub fn position(self) -> usize {
+        usize::from(self.0)
+    }
+}
+
+/// Number of a client in its group, from 0, over all machines.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ClientIndex(pub u32);
+
 /// The number of messages that each of the clients `first..first + counts.len()` of a group has sent: sequence numbers
 /// 0..count.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SentCounts {
-    pub group: u16,
-    pub first: u32,
+    pub group: GroupIndex,
+    pub first: ClientIndex,
     pub counts: Vec<u64>,
     /// The messages among these that the broker refused or never acknowledged, so that their delivery is not
     /// guaranteed.
@@ -99,7 +120,7 @@ pub struct SentCounts {
 /// The sequence numbers `from..to` of a client of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unaccepted {
-    pub client: u32,
+    pub client: ClientIndex,
     pub from: u64,
     pub to: u64,
 }
@@ -183,8 +204,8 @@ pub struct ShareReceipt {
     /// The complete filter, `$share/…`.
     pub filter: String,
     /// The group of the publisher.
-    pub group: u16,
-    pub client: u32,
+    pub group: GroupIndex,
+    pub client: ClientIndex,
     /// Sequence numbers as ranges `from..to`.
     pub received: Vec<(u32, u32)>,
 }

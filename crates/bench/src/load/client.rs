@@ -12,6 +12,7 @@ use super::plan::GroupPlan;
 use super::sources::SenderRanges;
 use super::tcp_info::Segments;
 use super::truth::SenderNumber;
+use crate::driver::{ClientIndex, GroupIndex};
 
 /// Slot of a client in its worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,9 +35,8 @@ impl ConnectEpoch {
 }
 
 pub struct LoadClient {
-    pub group: u16,
-    /// The index in the group, over all machines.
-    pub index: u32,
+    pub group: GroupIndex,
+    pub index: ClientIndex,
     /// The index among the clients of the group that this worker has.
     pub group_index: u32,
     pub state: LoadClientState,
@@ -121,7 +121,7 @@ pub struct ShareMember {
 }
 
 impl LoadClient {
-    pub fn new(group: &GroupPlan, number: u16, index: u32, place: u32) -> LoadClient {
+    pub fn new(group: &GroupPlan, number: GroupIndex, index: ClientIndex, place: u32) -> LoadClient {
         LoadClient {
             group: number,
             index,

@@ -141,7 +141,7 @@ impl Timers {
 
 impl LoadContext {
     pub fn group(&self, client: &LoadClient) -> &GroupPlan {
-        &self.plan.groups[usize::from(client.group)]
+        &self.plan.groups[client.group.position()]
     }
 
     pub fn mark_dirty(&mut self, slot: ClientSlot, client: &mut LoadClient) {

@@ -165,7 +165,7 @@ pub fn on_accepted(
     cx.plan.shared.ever_connected.fetch_add(1, Relaxed);
     client.state = LoadClientState::AwaitsSubAck;
     let plan = cx.plan.clone();
-    let group = &plan.groups[usize::from(client.group)];
+    let group = &plan.groups[client.group.position()];
     arm_keep_alive(slot, client, cx);
     if let Some(publisher) = &mut client.publisher {
         permit(publisher, group, client.session.limits())?;
@@ -285,7 +285,7 @@ fn set_ready(slot: ClientSlot, client: &mut LoadClient, cx: &mut LoadContext) {
     client.state = LoadClientState::Ready;
     client.attempts = 0;
     let plan = cx.plan.clone();
-    let group = &plan.groups[usize::from(client.group)].group;
+    let group = &plan.groups[client.group.position()].group;
     if let Some(cycle) = &group.cycle {
         let stay_ns = (cycle.stay_s * 1e9) as u64;
         if stay_ns == 0 {
@@ -433,7 +433,7 @@ pub fn keep_alive(slot: ClientSlot, client: &mut LoadClient, cx: &mut LoadContex
     if client.state != LoadClientState::Ready || client.session.keep_alive.interval_ns() == 0 {
         return;
     }
-    if cx.groups[usize::from(client.group)].is_stalled {
+    if cx.groups[client.group.position()].is_stalled {
         // The client does not read the answers.
         client.session.keep_alive.record_response();
     }
@@ -451,7 +451,7 @@ pub fn keep_alive(slot: ClientSlot, client: &mut LoadClient, cx: &mut LoadContex
 /// Creates the parts of a client that only publishers and subscribers have.
 pub fn create_parts(client: &mut LoadClient, cx: &LoadContext, subscriber: Option<LoadSubscriber>) {
     let plan = &cx.plan;
-    let group = &plan.groups[usize::from(client.group)];
+    let group = &plan.groups[client.group.position()];
     client.subscriber = subscriber.map(Box::new);
     if let Some(publishing) = &group.publishing {
         client.publisher = Some(Box::new(LoadPublisher {

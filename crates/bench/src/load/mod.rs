@@ -47,7 +47,8 @@ use std::time::{Duration, Instant};
 use mio::{Poll, Waker};
 
 use crate::driver::{
-    Driver, DriverCommand, DriverEvent, DriverJob, LoadInterval, ReconcileOutcome, SentCounts, Unaccepted,
+    ClientIndex, Driver, DriverCommand, DriverEvent, DriverJob, GroupIndex, LoadInterval, ReconcileOutcome, SentCounts,
+    Unaccepted,
 };
 use plan::LoadPlan;
 use reconcile::{Findings, SentTable};
@@ -86,8 +87,8 @@ struct JobWorkers {
     /// Parts of answers, until all workers have sent theirs.
     settled: u32,
     cuts: Vec<LoadInterval>,
-    sent: Vec<(u16, u32, u64)>,
-    unaccepted: Vec<(u16, Unaccepted)>,
+    sent: Vec<(GroupIndex, ClientIndex, u64)>,
+    unaccepted: Vec<(GroupIndex, Unaccepted)>,
     sent_parts: u32,
     findings: Vec<Findings>,
     table: Option<Arc<SentTable>>,

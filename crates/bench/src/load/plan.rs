@@ -17,7 +17,7 @@ use super::pattern::{PatternValues, TopicTemplate, expand};
 use super::payload::PayloadMaker;
 use super::sources::{SenderRanges, TopicTree};
 use super::truth::{SENDERS_MAX, SenderNumber};
-use crate::driver::DriverJob;
+use crate::driver::{ClientIndex, DriverJob};
 use crate::scenario::{ClientGroup, GroupPresence};
 use crate::target::TargetTransport;
 
@@ -100,7 +100,7 @@ impl LoadPlan {
         let mut topics = Vec::new();
         let mut tree = TopicTree::new();
         for group in groups.iter().filter(|group| group.publishing.is_some()) {
-            for index in 0..group.group.clients {
+            for index in (0..group.group.clients).map(ClientIndex) {
                 let topic = group.topic(index, job.run)?;
                 tree.add(&topic, SenderNumber(topics.len() as u32));
                 topics.push(topic);
@@ -160,7 +160,7 @@ impl LoadPlan {
             {
                 continue;
             }
-            for index in group.local.clone() {
+            for index in group.local.clone().map(ClientIndex) {
                 for filter in group.filters(index, run) {
                     let shared = SharedFilter::parse(&filter).map_err(|error| format!("{filter}: {error}"))?;
                     let Some(shared) = shared.filter(|_| !self.share_ids.contains_key(&filter)) else {
@@ -197,39 +197,39 @@ impl LoadPlan {
     }
 
     /// Returns the publishing group of a sender, and the sender's index in it.
-    pub fn publisher(&self, sender: SenderNumber) -> Option<(&GroupPlan, u32)> {
+    pub fn publisher(&self, sender: SenderNumber) -> Option<(&GroupPlan, ClientIndex)> {
         self.groups.iter().find_map(|group| {
             let index = sender.0.checked_sub(group.publishing.as_ref()?.first_sender.0)?;
-            (index < group.group.clients).then_some((group, index))
+            (index < group.group.clients).then_some((group, ClientIndex(index)))
         })
     }
 }
 
 impl Publishing {
     /// Returns the number of the group's client with this index.
-    pub fn sender(&self, index: u32) -> SenderNumber {
-        SenderNumber(self.first_sender.0 + index)
+    pub fn sender(&self, index: ClientIndex) -> SenderNumber {
+        SenderNumber(self.first_sender.0 + index.0)
     }
 }
 
 impl GroupPlan {
-    pub fn number(&self, index: u32) -> u64 {
-        u64::from(self.group.start_number) + u64::from(index)
+    pub fn number(&self, index: ClientIndex) -> u64 {
+        u64::from(self.group.start_number) + u64::from(index.0)
     }
 
     /// Returns the group and number of a client, as in "publishers-17".
-    pub fn label(&self, index: u32) -> String {
+    pub fn label(&self, index: ClientIndex) -> String {
         format!("{}-{}", self.group.name, self.number(index))
     }
 
-    pub fn client_id(&self, index: u32, run: u16) -> String {
+    pub fn client_id(&self, index: ClientIndex, run: u16) -> String {
         let mut names = self.base_names(index, run);
         let user_name = self.group.user_name.as_deref().map(|pattern| expand(pattern, &names));
         names.user_name = user_name.as_deref().unwrap_or_default();
         expand(&self.group.client_id, &names)
     }
 
-    fn base_names(&self, index: u32, run: u16) -> PatternValues<'_> {
+    fn base_names(&self, index: ClientIndex, run: u16) -> PatternValues<'_> {
         PatternValues {
             number: self.number(index),
             group: &self.group.name,
@@ -239,7 +239,7 @@ impl GroupPlan {
     }
 
     /// Calls `with` with all pattern values of a client.
-    pub fn with_names<R>(&self, index: u32, run: u16, with: impl FnOnce(&PatternValues<'_>) -> R) -> R {
+    pub fn with_names<R>(&self, index: ClientIndex, run: u16, with: impl FnOnce(&PatternValues<'_>) -> R) -> R {
         let client_id = self.client_id(index, run);
         let mut names = self.base_names(index, run);
         names.client_id = &client_id;
@@ -248,14 +248,14 @@ impl GroupPlan {
         with(&names)
     }
 
-    pub fn filters(&self, index: u32, run: u16) -> Vec<String> {
+    pub fn filters(&self, index: ClientIndex, run: u16) -> Vec<String> {
         let subscribe = &self.group.subscribe;
         self.with_names(index, run, |names| {
             subscribe.iter().map(|one| expand(&one.filter, names)).collect()
         })
     }
 
-    fn topic(&self, index: u32, run: u16) -> Result<TopicTemplate, String> {
+    fn topic(&self, index: ClientIndex, run: u16) -> Result<TopicTemplate, String> {
         let pattern = self.group.publish.as_ref().map_or("", |publish| &publish.topic);
         let topic = self.with_names(index, run, |names| TopicTemplate::new(pattern, names));
         let mut scratch = String::new();

@@ -23,7 +23,7 @@ pub fn pump(slot: ClientSlot, client: &mut LoadClient, cx: &mut LoadContext) {
         return;
     }
     let plan = cx.plan.clone();
-    let group = &plan.groups[usize::from(client.group)];
+    let group = &plan.groups[client.group.position()];
     let (Some(publishing), Some(publish)) = (&group.publishing, &group.group.publish) else {
         return;
     };
@@ -36,7 +36,7 @@ pub fn pump(slot: ClientSlot, client: &mut LoadClient, cx: &mut LoadContext) {
             break;
         }
         let sequence = publisher.sent;
-        let due_ns = match &cx.groups[usize::from(client.group)].schedule {
+        let due_ns = match &cx.groups[client.group.position()].schedule {
             Some(schedule) => schedule.due_ns(client.group_index, sequence),
             None => cx.now_ns,
         };
@@ -159,7 +159,7 @@ fn write(
 /// Sends again on a resumed session: unacknowledged PUBLISH with DUP, and PUBREL, in the original order [MQTT-4.4.0-1].
 pub fn send_again(slot: ClientSlot, client: &mut LoadClient, cx: &mut LoadContext) {
     let plan = cx.plan.clone();
-    let group = &plan.groups[usize::from(client.group)];
+    let group = &plan.groups[client.group.position()];
     let Some(publisher) = client.publisher.as_deref() else {
         return;
     };

@@ -19,7 +19,7 @@ use super::flow::{Finding, FindingKind, ReceivedSet, subtract};
 use super::plan::{GroupPlan, LoadPlan};
 use super::shares::describe_missing;
 use super::truth::SenderNumber;
-use crate::driver::{ReconciledCounts, SentCounts, ShareReceipt};
+use crate::driver::{GroupIndex, ReconciledCounts, SentCounts, ShareReceipt};
 use crate::scenario::GroupPresence;
 
 /// Most examples of one worker.
@@ -52,11 +52,11 @@ impl SentTable {
         for part in sent {
             let publishing = plan
                 .groups
-                .get(usize::from(part.group))
+                .get(part.group.position())
                 .and_then(|group| group.publishing.as_ref());
             let Some(publishing) = publishing else { continue };
             for (offset, &count) in part.counts.iter().enumerate() {
-                let sender = publishing.first_sender.index() + part.first as usize + offset;
+                let sender = publishing.first_sender.index() + part.first.0 as usize + offset;
                 if let Some(known) = table.counts.get_mut(sender) {
                     *known = u32::try_from(count).unwrap_or(u32::MAX);
                 }
@@ -87,7 +87,7 @@ impl SentTable {
 /// Returns the messages of a sender that a subscriber must receive.
 fn expected(plan: &LoadPlan, client: &LoadClient, sender: SenderNumber, table: &SentTable) -> Range<u32> {
     let count = table.counts[sender.index()];
-    let group = &plan.groups[usize::from(client.group)];
+    let group = &plan.groups[client.group.position()];
     let Some((publishers, _)) = plan.publisher(sender) else {
         return 0..0;
     };
@@ -242,7 +242,7 @@ fn describe_state(client: &LoadClient) -> &'static str {
 }
 
 fn client_name(plan: &LoadPlan, client: &LoadClient) -> String {
-    plan.groups[usize::from(client.group)].client_id(client.index, plan.job.run)
+    plan.groups[client.group.position()].client_id(client.index, plan.job.run)
 }
 
 fn publisher_name(plan: &LoadPlan, sender: SenderNumber) -> String {
@@ -304,7 +304,7 @@ fn receipt(plan: &LoadPlan, key: &str, sender: SenderNumber, received: &Received
     let group = plan.groups.iter().position(|other| std::ptr::eq(other, group))?;
     Some(ShareReceipt {
         filter: key.to_string(),
-        group: group as u16,
+        group: GroupIndex::new(group),
         client,
         received: received
             .present()

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use super::flow::{ReceivedSet, subtract};
-use crate::driver::{ReconcileOutcome, SentCounts};
+use crate::driver::{ClientIndex, GroupIndex, ReconcileOutcome, SentCounts};
 use crate::scenario::Scenario;
 
 /// Compares the reports of all drivers in `outcome.shares` with the sent messages, and adds the result to the outcome.
 pub fn conclude_shares(outcome: &mut ReconcileOutcome, sent: &[SentCounts], scenario: &Scenario) {
-    let mut flows: BTreeMap<(String, u16, u32), ReceivedSet> = BTreeMap::new();
+    let mut flows: BTreeMap<(String, GroupIndex, ClientIndex), ReceivedSet> = BTreeMap::new();
     for receipt in std::mem::take(&mut outcome.shares) {
         let received = flows
             .entry((receipt.filter, receipt.group, receipt.client))
@@ -34,11 +34,11 @@ pub fn conclude_shares(outcome: &mut ReconcileOutcome, sent: &[SentCounts], scen
 }
 
 /// Returns the messages of a publisher that the broker accepted.
-fn accepted(sent: &[SentCounts], group: u16, client: u32) -> Vec<Range<u32>> {
+fn accepted(sent: &[SentCounts], group: GroupIndex, client: ClientIndex) -> Vec<Range<u32>> {
     let sequence = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
     let mut accepted = Vec::new();
     for part in sent.iter().filter(|part| part.group == group) {
-        let Some(offset) = client.checked_sub(part.first) else {
+        let Some(offset) = client.0.checked_sub(part.first.0) else {
             continue;
         };
         let Some(count) = part.counts.get(offset as usize) else {
@@ -53,13 +53,10 @@ fn accepted(sent: &[SentCounts], group: u16, client: u32) -> Vec<Range<u32>> {
     accepted
 }
 
-fn publisher(scenario: &Scenario, group: u16, client: u32) -> String {
-    scenario
-        .group
-        .get(usize::from(group))
-        .map_or_else(String::new, |group| {
-            format!("{}-{}", group.name, u64::from(group.start_number) + u64::from(client))
-        })
+fn publisher(scenario: &Scenario, group: GroupIndex, client: ClientIndex) -> String {
+    scenario.group.get(group.position()).map_or_else(String::new, |group| {
+        format!("{}-{}", group.name, u64::from(group.start_number) + u64::from(client.0))
+    })
 }
 
 /// Describes missing messages, as in "3 messages of publishers-2: 100..102".

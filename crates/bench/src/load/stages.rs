@@ -68,7 +68,7 @@ impl LoadWorker {
         for slot in 0..self.clients.len() {
             let client = &mut self.clients[slot];
             publish::pump(ClientSlot(slot as u32), client, &mut self.cx);
-            let is_cycle = self.cx.plan.groups[usize::from(client.group)].group.cycle.is_some();
+            let is_cycle = self.cx.plan.groups[client.group.position()].group.cycle.is_some();
             if is_cycle && client.state == LoadClientState::Absent {
                 lifecycle::enqueue(ClientSlot(slot as u32), client, &mut self.cx);
             }
@@ -101,7 +101,7 @@ impl LoadWorker {
         self.next_check_ns = self.cx.now_ns;
         let plan = self.cx.plan.clone();
         for (slot, client) in self.clients.iter_mut().enumerate() {
-            if plan.groups[usize::from(client.group)].group.cycle.is_some() && client.state == LoadClientState::Ready {
+            if plan.groups[client.group.position()].group.cycle.is_some() && client.state == LoadClientState::Ready {
                 lifecycle::leave(ClientSlot(slot as u32), client, &mut self.cx, false);
             }
         }

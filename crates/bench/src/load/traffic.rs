@@ -31,7 +31,7 @@ pub fn on_ready(slot: ClientSlot, client: &mut LoadClient, cx: &mut LoadContext,
 
 /// Reads the available data up to a limit; the rest is read in the next turn.
 pub fn read(slot: ClientSlot, client: &mut LoadClient, cx: &mut LoadContext, buffer: &mut Vec<u8>) {
-    if cx.groups[usize::from(client.group)].is_stalled && client.state == LoadClientState::Ready {
+    if cx.groups[client.group.position()].is_stalled && client.state == LoadClientState::Ready {
         return;
     }
     for _ in 0..READS_MAX {

@@ -22,7 +22,7 @@ use super::reconcile::{Findings, SentTable};
 use super::sources::SenderRanges;
 use super::truth::SenderNumber;
 use super::{lifecycle, publish, traffic};
-use crate::driver::{LoadInterval, Unaccepted};
+use crate::driver::{ClientIndex, GroupIndex, LoadInterval, Unaccepted};
 use crate::scenario::GroupPresence;
 
 pub const WAKER: Token = Token(usize::MAX);
@@ -58,7 +58,7 @@ pub enum WorkerReport {
     },
     /// No client was accepted after enough attempts; the last reason.
     NoneAccepted(String),
-    Sent(Vec<(u16, u32, u64)>, Vec<(u16, Unaccepted)>),
+    Sent(Vec<(GroupIndex, ClientIndex, u64)>, Vec<(GroupIndex, Unaccepted)>),
     Outcome(Box<Findings>),
     Failed(String),
 }
@@ -212,7 +212,7 @@ impl LoadWorker {
             let first_index = group.local.start + self.cx.thread;
             let own = (first_index..group.local.end).step_by(plan.threads as usize);
             for (place, index) in own.enumerate() {
-                let mut client = LoadClient::new(group, number as u16, index, place as u32);
+                let mut client = LoadClient::new(group, GroupIndex::new(number), ClientIndex(index), place as u32);
                 let subscriber =
                     (!group.group.subscribe.is_empty()).then(|| make_subscriber(&plan, &client, &mut known));
                 lifecycle::create_parts(&mut client, &self.cx, subscriber);
@@ -242,15 +242,13 @@ impl LoadWorker {
         match order {
             WorkerOrder::Connect => {
                 self.next_connect_ns = self.cx.now_ns;
-                self.call(|plan, client| plan.groups[usize::from(client.group)].is_initially_connected());
+                self.call(|plan, client| plan.groups[client.group.position()].is_initially_connected());
                 self.stage = WorkerStage::Connecting;
             }
             WorkerOrder::Publish { start_ns } => self.prepare_publishing(start_ns),
             WorkerOrder::Return => {
                 self.cx.has_returned = true;
-                self.call(|plan, client| {
-                    plan.groups[usize::from(client.group)].group.presence != GroupPresence::Always
-                });
+                self.call(|plan, client| plan.groups[client.group.position()].group.presence != GroupPresence::Always);
                 self.stage = WorkerStage::Returning;
             }
             WorkerOrder::Stop => self.end_publishing(true),
@@ -274,7 +272,7 @@ impl LoadWorker {
         for (slot, client) in self.clients.iter_mut().enumerate() {
             if client.state == LoadClientState::Absent
                 && is_called(&plan, client)
-                && plan.groups[usize::from(client.group)].group.cycle.is_none()
+                && plan.groups[client.group.position()].group.cycle.is_none()
             {
                 client.is_awaited = true;
                 self.cx.awaited += 1;
@@ -410,6 +408,7 @@ impl LoadWorker {
         let Some((group, index)) = plan.publisher(sender) else {
             return;
         };
+        let index = index.0;
         let Some(local) = index.checked_sub(group.local.start).filter(|_| index < group.local.end) else {
             return;
         };
@@ -555,7 +554,7 @@ fn make_subscriber(
     client: &LoadClient,
     known: &mut HashMap<Vec<String>, Arc<SenderRanges>>,
 ) -> LoadSubscriber {
-    let group = &plan.groups[usize::from(client.group)];
+    let group = &plan.groups[client.group.position()];
     let (shared, own): (Vec<String>, Vec<String>) = group
         .filters(client.index, plan.job.run)
         .into_iter()

@@ -15,12 +15,20 @@ use super::config::{MqttSourceConfig, without_share_prefix};
 use super::outgoing::{ConnectorSession, LOOP_PROPERTY, LoopMark};
 use crate::source::{SourceMessage as Message, SourceOrigin};
 
-/// Identifies a message for its receiver; `None` at QoS 0.
-pub(super) type DeliveryTicket = Option<u64>;
+/// Identifies a message of QoS 1 or 2 for its receiver, over all connections of the link.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct MessageTicket(u64);
+
+impl MessageTicket {
+    fn next(self) -> MessageTicket {
+        MessageTicket(self.0 + 1)
+    }
+}
 
 pub(super) struct SourceDelivery {
     pub message: Message,
-    pub ticket: DeliveryTicket,
+    /// `None` at QoS 0.
+    pub ticket: Option<MessageTicket>,
 }
 
 /// A source that is registered with the link.
@@ -41,7 +49,7 @@ pub(super) struct IncomingCounters {
 struct UnacknowledgedMessage {
     id: PacketId,
     qos: QoS,
-    ticket: u64,
+    ticket: MessageTicket,
     is_accepted: bool,
 }
 
@@ -51,7 +59,7 @@ pub(super) struct IncomingState {
     unacknowledged: VecDeque<UnacknowledgedMessage>,
     /// QoS 2 messages of an earlier connection, which the broker will send again.
     from_previous_connection: HashMap<PacketId, UnacknowledgedMessage>,
-    ticket: u64,
+    last_ticket: MessageTicket,
 }
 
 /// Delivers messages to sources.
@@ -95,12 +103,12 @@ impl IncomingState {
             self.unacknowledged.push_back(entry);
             return Ok(());
         }
-        self.ticket += 1;
-        let is_delivered = dispatch.deliver(publish, Some(self.ticket))?;
+        self.last_ticket = self.last_ticket.next();
+        let is_delivered = dispatch.deliver(publish, Some(self.last_ticket))?;
         self.unacknowledged.push_back(UnacknowledgedMessage {
             id,
             qos: publish.qos,
-            ticket: self.ticket,
+            ticket: self.last_ticket,
             is_accepted: !is_delivered,
         });
         Ok(())
@@ -108,8 +116,8 @@ impl IncomingState {
 
     /// Marks messages as accepted by a receiver. Tickets of earlier connections are ignored unless their message is
     /// carried over.
-    pub fn accepted(&mut self, tickets: &[u64]) {
-        let tickets: HashSet<u64> = tickets.iter().copied().collect();
+    pub fn accepted(&mut self, tickets: &[MessageTicket]) {
+        let tickets: HashSet<MessageTicket> = tickets.iter().copied().collect();
         for entry in self
             .unacknowledged
             .iter_mut()
@@ -130,7 +138,7 @@ impl IncomingState {
 impl Dispatch<'_> {
     /// Returns whether a receiver will accept the message later. An error means that the queue is full; such a message
     /// should not have been read.
-    fn deliver(&self, publish: &Publish<'_>, ticket: DeliveryTicket) -> Result<bool, String> {
+    fn deliver(&self, publish: &Publish<'_>, ticket: Option<MessageTicket>) -> Result<bool, String> {
         if self.loop_mark.is_some_and(|mark| is_marked(publish, mark)) {
             self.counters.dropped_loop.fetch_add(1, Ordering::Relaxed);
             return Ok(false);

@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use trust::Targets;
 
 use super::config::{MqttConnectorConfig, MqttSourceConfig, MqttVersion};
-use super::incoming::{IncomingCounters, Registration, SourceDelivery};
+use super::incoming::{IncomingCounters, MessageTicket, Registration, SourceDelivery};
 use super::outgoing::{LoopMark, PublishBatch};
 use crate::stream::DialOptions;
 
@@ -50,7 +50,7 @@ enum LinkState {
 
 pub(super) enum LinkCommand {
     Publish(PublishBatch),
-    Accepted(Vec<u64>),
+    Accepted(Vec<MessageTicket>),
     /// Sources were added or removed. `has_left_messages` is true if a removed source did not accept all of its
     /// messages.
     Sources {

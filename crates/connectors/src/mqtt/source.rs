@@ -6,7 +6,7 @@ use std::sync::PoisonError;
 use tokio::sync::{Mutex, mpsc};
 
 use super::config::MqttSourceConfig;
-use super::incoming::{Registration, SourceDelivery};
+use super::incoming::{MessageTicket, Registration, SourceDelivery};
 use super::link::{LinkCommand, MqttConnector};
 use crate::backoff::Backoff;
 use crate::config::RetryConfig;
@@ -32,7 +32,7 @@ struct DeliveryQueue {
     receiver: mpsc::Receiver<SourceDelivery>,
     /// Messages passed to the receiver and not accepted. The next `run` passes them again.
     messages: Vec<SourceMessage>,
-    tickets: Vec<u64>,
+    tickets: Vec<MessageTicket>,
 }
 
 impl MqttSource {

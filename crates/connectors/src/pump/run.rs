@@ -77,8 +77,8 @@ pub(super) struct Pump {
     is_checking: bool,
     next_check: Instant,
     read_retry_at: Option<Instant>,
-    /// Time of the next attempt to set records aside, after a failure.
-    set_aside_retry_at: Option<Instant>,
+    /// The failure of the last attempt to set records aside, and the time of the next attempt.
+    set_aside_failure: Option<(String, Instant)>,
     save_at: Option<Instant>,
     stop_at: Option<Instant>,
     failed_log: FailureLogLimit,
@@ -149,7 +149,7 @@ impl Pump {
             is_checking: false,
             next_check: now,
             read_retry_at: None,
-            set_aside_retry_at: None,
+            set_aside_failure: None,
             save_at: None,
             stop_at: None,
             failed_log: FailureLogLimit::default(),
@@ -287,10 +287,15 @@ impl Pump {
         let (records, bytes) = self.window.finished_behind();
         let is_due = records >= self.window_records / SET_ASIDE_PART || bytes >= self.set_aside_bytes;
         let is_wanted = is_due && self.lanes.iter().any(PumpLane::is_retrying);
-        if !is_wanted || self.set_aside_retry_at.is_some_and(|at| at > now) {
+        if !is_wanted
+            || self
+                .set_aside_failure
+                .as_ref()
+                .is_some_and(|(_, retry_at)| *retry_at > now)
+        {
             return;
         }
-        self.set_aside_retry_at = None;
+        self.set_aside_failure = None;
         if let Err(error) = self.set_aside() {
             let text = format!("cannot set aside rejected messages, which delays others: {error}");
             tracing::error!(
@@ -298,8 +303,8 @@ impl Pump {
                 error = text,
                 "setting rejected messages aside failed, retrying"
             );
-            self.shared.health.error(text);
-            self.set_aside_retry_at = Some(now + RETRY_AFTER);
+            self.shared.health.error(text.clone());
+            self.set_aside_failure = Some((text, now + RETRY_AFTER));
         }
     }
 
@@ -684,7 +689,9 @@ impl Pump {
         lane.settle();
         if let Some(reason) = sorted.temporary_reason {
             self.rejection_reason = Some(reason.clone());
-            self.shared.health.error(self.full_window_reason().unwrap_or(reason));
+            let set_aside_failure = self.set_aside_failure.as_ref().map(|(text, _)| text.clone());
+            let consequence = set_aside_failure.or_else(|| self.full_window_reason());
+            self.shared.health.error(consequence.unwrap_or(reason));
         }
         if let Some(reason) = sorted.unreachable_reason {
             self.target_unreachable(reason);
