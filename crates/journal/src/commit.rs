@@ -22,6 +22,9 @@ use crate::writer::{FlushError, LogWriter};
 const FULL_RETRY: Duration = Duration::from_millis(250);
 /// How long a deferred batch waits for a round that a client needs.
 const DEFER_MAX: Duration = Duration::from_millis(5);
+/// Minimum time between the starts of two commits of a busy journal. Each commit costs a sync and wakes the threads that
+/// wait for it, so on a fast disk many small commits cost more than the messages.
+pub(crate) const BUSY_PACE: Duration = Duration::from_micros(250);
 /// Maximum age of written data that is not synced, under [`FlushPolicy::Os`].
 const BACKGROUND_SYNC: Duration = Duration::from_secs(1);
 
@@ -208,6 +211,15 @@ impl CommitShared {
     }
 }
 
+/// Minimum time between the starts of two commits.
+#[derive(Clone, Copy)]
+pub(crate) enum CommitPace {
+    Always(Duration),
+    /// Only if a client requested the next commit during the previous one. A single client that waits for each
+    /// acknowledgement is not slowed down.
+    WhileOthersWait(Duration),
+}
+
 pub(crate) struct Committer<F> {
     pub writer: LogWriter,
     pub policy: FlushPolicy,
@@ -217,8 +229,7 @@ pub(crate) struct Committer<F> {
     pub reported: (Lsn, LogState),
     /// When a client first requested a commit of the batches that were taken and are not committed.
     pub requested_at: Option<Instant>,
-    /// Minimum time between the starts of two commits.
-    pub pace: Duration,
+    pub pace: CommitPace,
     pub synced_at: Instant,
 }
 
@@ -227,7 +238,7 @@ impl<F: Fn()> Committer<F> {
     pub fn run(mut self) -> Result<(), FlushError> {
         loop {
             let mut round = self.shared.next_round(self.timeout(), self.writer.free_buffers());
-            let began = (!self.pace.is_zero()).then(Instant::now);
+            let began = Instant::now();
             let result = self.commit(&mut round);
             for task in round.tasks {
                 self.perform(task);
@@ -236,7 +247,12 @@ impl<F: Fn()> Committer<F> {
             if round.is_last {
                 return self.finish(result);
             }
-            if let Some(left) = began.and_then(|began| self.pace.checked_sub(began.elapsed())) {
+            let pace = match self.pace {
+                CommitPace::Always(pace) => pace,
+                CommitPace::WhileOthersWait(pace) if self.shared.inbox().is_round_due() => pace,
+                CommitPace::WhileOthersWait(_) => Duration::ZERO,
+            };
+            if let Some(left) = pace.checked_sub(began.elapsed()) {
                 std::thread::sleep(left);
             }
         }
