@@ -16,6 +16,7 @@
 mod backup;
 mod damage;
 mod drain;
+mod failed_stores;
 mod failed_sync;
 pub mod faulty_disk;
 mod full_disk;

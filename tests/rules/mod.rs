@@ -33,4 +33,4 @@ mod sink_kills;
 mod source_columns;
 mod tail;
 mod warnings;
-mod web_server;
+pub mod web_server;

@@ -86,6 +86,7 @@ impl AlarmWatcher {
         let (mut found, unsure) = self.integration();
         found.extend(self.journal());
         found.extend(self.ingest_log());
+        found.extend(self.platform_stores());
         found.extend(self.journal_damage().await);
         found.extend(self.open_files());
         found.extend(self.certificates().await);
@@ -135,6 +136,19 @@ impl AlarmWatcher {
             ),
         };
         Some(condition(name, format!("{message}: {reason}"), &[("reason", &reason)]))
+    }
+
+    /// The stores of the device platform behind the ingest log.
+    fn platform_stores(&self) -> Option<AlarmCondition> {
+        let failures = self.app.config().devices.as_ref()?.failed_stores();
+        if failures.is_empty() {
+            return None;
+        }
+        let reason = failures.join("; ");
+        let message = format!(
+            "A store of the device platform fails, and the work is retried. Free disk space, or check the disk: {reason}"
+        );
+        Some(condition("platform_store_failed", message, &[("reason", &reason)]))
     }
 
     /// Damage of the journal stays an alarm until a restart, because lost messages cannot be recovered.

@@ -536,6 +536,12 @@ impl Devices {
         self.hub.log.state()
     }
 
+    /// Returns a sentence for each store of the platform whose last write failed, with the error. The ingest log is not
+    /// included.
+    pub fn failed_stores(&self) -> Vec<String> {
+        self.hub.failed_stores()
+    }
+
     /// Processes and writes everything received. Call after the listeners have stopped. A second call does nothing.
     pub fn shut_down(&self) {
         let threads = std::mem::take(&mut *lock(&self.threads));

@@ -34,6 +34,7 @@ use crate::processed::ProcessedPosition;
 use crate::provisioners::Provisioners;
 use crate::sessions::DeviceSessions;
 use crate::stats::{DeviceCounters, DevicesStats, Lag};
+use crate::store_failures::StoreFailures;
 use crate::updates::Watchers;
 
 /// Devices with unreported activity. Beyond that, activity of further devices is not recorded.
@@ -50,6 +51,7 @@ pub struct Hub {
     pub options: DevicesOptions,
     pub platform: Arc<Platform>,
     pub log: IngestLog,
+    pub store_failures: StoreFailures,
     pub processed: ProcessedPosition,
     pub sessions: DeviceSessions,
     pub callers: Callers,
@@ -127,6 +129,7 @@ pub fn unix_ms() -> i64 {
 impl Hub {
     pub fn new(options: DevicesOptions, platform: Arc<Platform>, log: IngestLog, outward: ExternalRequests) -> Hub {
         Hub {
+            store_failures: StoreFailures::default(),
             options,
             platform,
             log,
@@ -394,6 +397,14 @@ impl Hub {
         }
     }
 
+    /// Returns a sentence for each store of the platform whose last write failed, with the error. The ingest log is not
+    /// included.
+    pub fn failed_stores(&self) -> Vec<String> {
+        let mut failures = self.store_failures.list();
+        failures.extend(self.platform.entities().repository().write_failure());
+        failures
+    }
+
     pub fn stats(&self) -> DevicesStats {
         let counters = &self.counters;
         let log = self.log.stats();
@@ -412,6 +423,7 @@ impl Hub {
             watched_entities: self.watchers.count() as u64,
             log_bytes: log.file_bytes,
             log_health: self.log.health(),
+            failed_stores: self.failed_stores().len() as u64,
             appended_records_total: counters.appended.load(Relaxed),
             ingested_records_total: counters.ingested.load(Relaxed),
             refused_messages_total: counters.refused_messages.load(Relaxed),

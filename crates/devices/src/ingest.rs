@@ -23,6 +23,7 @@ use crate::hub::{Hub, unix_ms};
 use crate::log::{LogContents, begin, position};
 use crate::requests::is_limits_request;
 use crate::stats::DeviceCounters;
+use crate::store_failures::StoreWork;
 
 /// Largest batch, in records and bytes.
 const RECORDS_MAX: usize = 4096;
@@ -306,14 +307,22 @@ impl Ingest {
                 }
             }
         }
-        self.failures = 0;
+        self.stored();
         batch.clear();
         self.hub.resume_chains();
+    }
+
+    /// Notes that records were stored, possibly after retries.
+    fn stored(&mut self) {
+        if std::mem::take(&mut self.failures) > 0 {
+            self.hub.store_failures.succeeded(StoreWork::Messages);
+        }
     }
 
     /// Returns false if the server is stopping. The next start processes the rest.
     fn may_retry(&mut self, error: &IngestError) -> bool {
         DeviceCounters::add(&self.hub.counters.failed_batches, 1);
+        self.hub.store_failures.failed(StoreWork::Messages, error);
         if self.failures.is_multiple_of(FAILURES_PER_LOG_LINE) {
             tracing::warn!(error = %error_chain(error), "storing device messages failed, retrying");
         }
@@ -355,7 +364,7 @@ impl Ingest {
                 Err(_) => {}
             }
         }
-        self.failures = 0;
+        self.stored();
         self.last = at;
         self.hub.resume_chains();
     }
@@ -372,7 +381,7 @@ impl Ingest {
                 Err(_) => {}
             }
         }
-        self.failures = 0;
+        self.stored();
         self.last = at;
     }
 
@@ -388,13 +397,16 @@ impl Ingest {
         drop(out);
         match done {
             // The tick has also stored the pending results.
-            Ok(()) if !self.is_written => {
-                self.is_written = true;
-                self.notify_readable(self.follower.next());
+            Ok(()) => {
+                hub.store_failures.succeeded(StoreWork::PeriodicWork);
+                if !self.is_written {
+                    self.is_written = true;
+                    self.notify_readable(self.follower.next());
+                }
             }
-            Ok(()) => {}
             Err(error) => {
                 DeviceCounters::add(&hub.counters.failed_batches, 1);
+                hub.store_failures.failed(StoreWork::PeriodicWork, &error);
                 tracing::warn!(error = %error_chain(&error), "periodic work of the platform failed, retrying");
             }
         }

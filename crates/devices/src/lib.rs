@@ -44,6 +44,7 @@ mod recent;
 mod requests;
 mod sessions;
 mod stats;
+mod store_failures;
 mod tap;
 mod updates;
 mod upkeep;

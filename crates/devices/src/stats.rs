@@ -53,6 +53,8 @@ pub struct DevicesStats {
     pub watched_entities: u64,
     pub log_bytes: u64,
     pub log_health: journal::LogHealth,
+    /// Stores whose last write failed, without the ingest log.
+    pub failed_stores: u64,
     pub appended_records_total: u64,
     pub ingested_records_total: u64,
     /// Messages that could not be decoded. Before MQTT 5 their connection was closed.

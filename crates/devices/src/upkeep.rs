@@ -16,6 +16,7 @@ use crate::hub::{Hub, unix_ms};
 use crate::ingest::error_chain;
 use crate::lifecycle::{EntityEvent, EventDetail};
 use crate::stats::DeviceCounters;
+use crate::store_failures::StoreWork;
 
 const PAUSE: Duration = Duration::from_secs(1);
 /// Interval between searches for expired alarms and RPC requests, unless a tenant profile changes.
@@ -39,20 +40,21 @@ pub fn run(hub: &Arc<Hub>) {
     let mut follow_ups = FollowUps::default();
     let mut next_statistics_ms = unix_ms().saturating_add(STATISTICS_MS);
     while !hub.is_stopping.load(Relaxed) {
-        if hub.is_flush_wanted.swap(false, Relaxed)
-            && let Err(error) = store.flush()
-        {
-            tracing::warn!(error = %error_chain(&error), "flushing time series failed; the device log grows");
+        if hub.is_flush_wanted.swap(false, Relaxed) {
+            let flushed = store.flush();
+            if let Err(error) = hub.observe(StoreWork::TimeSeriesFlush, flushed) {
+                tracing::warn!(error, "flushing time series failed; the device log grows");
+            }
         }
         let now_ms = unix_ms();
         let has_unclassified = hub.platform.classify().unwrap_or_else(|error| {
             tracing::warn!(error = %error_chain(&error), "applying times to live failed");
             false
         });
-        let has_more = match store.maintain(now_ms) {
+        let has_more = match hub.observe(StoreWork::TimeSeriesMaintenance, store.maintain(now_ms)) {
             Ok(done) => done.has_more,
             Err(error) => {
-                tracing::warn!(error = %error_chain(&error), "maintenance of time series failed, retrying");
+                tracing::warn!(error, "maintenance of time series failed, retrying");
                 false
             }
         };
@@ -81,10 +83,25 @@ pub fn run(hub: &Arc<Hub>) {
 }
 
 impl Hub {
+    /// Notes whether work that writes to a store failed. Converts the error to text.
+    fn observe<T, E: std::error::Error>(&self, work: StoreWork, result: Result<T, E>) -> Result<T, String> {
+        match result {
+            Ok(done) => {
+                self.store_failures.succeeded(work);
+                Ok(done)
+            }
+            Err(error) => {
+                self.store_failures.failed(work, &error);
+                Err(error_chain(&error))
+            }
+        }
+    }
+
     /// Empties the write-ahead log of the entity database.
     pub fn checkpoint_entities(&self) {
-        if let Err(error) = self.platform.entities().repository().checkpoint() {
-            tracing::warn!(error = %error_chain(&error), "emptying the write-ahead log of the entity database failed");
+        let emptied = self.platform.entities().repository().checkpoint();
+        if let Err(error) = self.observe(StoreWork::DatabaseCheckpoint, emptied) {
+            tracing::warn!(error, "emptying the write-ahead log of the entity database failed");
         }
     }
 

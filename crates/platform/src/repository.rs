@@ -176,6 +176,11 @@ pub trait Repository: Send + Sync {
         Ok(())
     }
 
+    /// Returns the error of the last change if the database could not store it, with the file.
+    fn write_failure(&self) -> Option<String> {
+        None
+    }
+
     fn get(&self, id: EntityId) -> Result<Option<EntityRecord>, RepositoryError>;
 
     fn find_by_key(&self, kind: EntityType, unique_key: &str) -> Result<Option<EntityRecord>, RepositoryError>;

@@ -37,6 +37,7 @@ pub enum HealthStatus {
 pub fn endpoints() -> Vec<Endpoint> {
     const READY: &str = "200 if the node accepts traffic. 503 with the reasons while the server starts (with the share of the journal that has been \
          read), while it shuts down, if a shard does not answer, after the journal or the ingest log of the device platform has failed, \
+         while another store of the device platform fails, \
          and while the buffer of an action has failed, unless the action drops messages that its buffer does not accept. A full journal does not make the node unready, because deliveries free its space.";
     let readiness = |path, id, summary| {
         Endpoint::get(path, id, readyz)
@@ -68,6 +69,7 @@ async fn readyz(State(app): State<App>) -> Response {
     let mut reasons = app.readiness().not_ready_reasons();
     reasons.extend(failed_journal(&app));
     reasons.extend(failed_ingest_log(&app));
+    reasons.extend(failed_platform_stores(&app));
     if let Some(engine) = &app.config().engine {
         reasons.extend(engine.readiness_problems());
     }
@@ -98,6 +100,13 @@ fn failed_ingest_log(app: &App) -> Option<String> {
         }
         journal::LogState::Ok | journal::LogState::Full { .. } => None,
     }
+}
+
+/// While a store fails, messages of devices collect in the ingest log and changes of entities are refused.
+fn failed_platform_stores(app: &App) -> Vec<String> {
+    let failures = app.config().devices.as_ref().map(|devices| devices.failed_stores());
+    let reason = |failure| format!("a store of the device platform fails: {failure}");
+    failures.into_iter().flatten().map(reason).collect()
 }
 
 async fn unresponsive_shards(app: &App) -> Vec<String> {

@@ -34,6 +34,11 @@ pub const FAMILIES: &[Family] = &[
     })
     .bytes(),
     gauge(
+        "tidewire_platform_failed_stores",
+        "Stores of the device platform whose last write failed: entity database, time series. The ingest log has its own metric.",
+        |s, out| put(s, out, |it| it.failed_stores as f64),
+    ),
+    gauge(
         "tidewire_platform_log_state",
         "1 for the current state of the device log: ok, full (no records are accepted until space is freed), failed (until a restart).",
         |s, out| {

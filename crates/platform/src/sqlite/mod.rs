@@ -42,6 +42,8 @@ const CHECK_MAX: Duration = Duration::from_secs(5);
 pub struct SqliteRepository {
     path: PathBuf,
     writer: Mutex<Writer>,
+    /// Error of the last change, if the database failed.
+    write_failure: Mutex<Option<String>>,
     check: IntegrityCheck,
     readers: Vec<Mutex<Connection>>,
     next_reader: AtomicUsize,
@@ -167,6 +169,7 @@ impl SqliteRepository {
         let readers = readers.collect::<Result<_, _>>().map_err(wrap)?;
         Ok(SqliteRepository {
             writer: Mutex::new(Writer { connection, generation }),
+            write_failure: Mutex::new(None),
             check,
             readers,
             next_reader: AtomicUsize::new(0),
@@ -326,20 +329,42 @@ fn storage(doing: &'static str) -> impl Fn(rusqlite::Error) -> RepositoryError {
     }
 }
 
-impl Repository for SqliteRepository {
-    fn apply(&self, changes: &[RepositoryChange]) -> Result<(), RepositoryError> {
-        let mut writer = self.writer.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let transaction = writer
-            .connection
-            .transaction()
-            .map_err(storage("begin a transaction"))?;
+impl Writer {
+    /// Applies all changes in one transaction.
+    fn apply(&mut self, changes: &[RepositoryChange]) -> Result<(), RepositoryError> {
+        let transaction = self.connection.transaction().map_err(storage("begin a transaction"))?;
         for change in changes {
             apply::apply(&transaction, change)?;
         }
         let generation = schema::count_transaction(&transaction).map_err(storage("count a transaction"))?;
         transaction.commit().map_err(storage("commit"))?;
-        writer.generation.advance(generation);
+        self.generation.advance(generation);
         Ok(())
+    }
+}
+
+impl Repository for SqliteRepository {
+    fn apply(&self, changes: &[RepositoryChange]) -> Result<(), RepositoryError> {
+        let mut writer = self.writer.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let applied = writer.apply(changes);
+        let mut failure = self
+            .write_failure
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        *failure = match &applied {
+            Err(RepositoryError::Storage { operation, source }) => {
+                Some(format!("{}: cannot {operation}: {source}", self.path.display()))
+            }
+            _ => None,
+        };
+        applied
+    }
+
+    fn write_failure(&self) -> Option<String> {
+        self.write_failure
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+            .clone()
     }
 
     fn checkpoint(&self) -> Result<(), RepositoryError> {
