@@ -3,7 +3,7 @@
 //! A data-plane thread collects the [`Records`] of one tick and appends them to the action's buffer at once. They stay
 //! together as a *chunk*. The sink reads them as [`Record`]s, which share the chunk's memory without copying.
 //!
-//! # Layout of a chunk, version 1
+//! # Layout of a chunk, [`RECORD_VERSION`] 1
 //!
 //! All integers are little-endian. A chunk is the payload of one journal record, whose checksum covers it.
 //!
@@ -20,6 +20,9 @@
 
 use std::sync::Arc;
 
+/// Version of the record kinds in a buffer, stored in each block of its journal. A new kind raises it, so that an earlier
+/// program rejects the buffer.
+pub(crate) const RECORD_VERSION: u32 = 1;
 pub(crate) const KIND_RECORDS: u8 = 1;
 pub(crate) const CHUNK_HEADER_BYTES: usize = 8;
 

@@ -3,12 +3,18 @@
 //! ```text
 //! kind u8 | form u8 | device 16 bytes | received_ms i64 | id i32 | body        integers little-endian
 //! ```
+//!
+//! The kind is the version of a record: a changed layout gets a new kind, and the reader of the former one stays.
 
 use platform::decode::{OtaKind, PayloadFormat, TopicForm, Uplink};
 use platform::ids::{EntityId, EntityType, Uuid};
 use platform::model::AttributeScope;
 
 const HEAD_BYTES: usize = 30;
+
+/// Version of the record kinds, stored in each block of the log. A new kind or form raises it, so that an earlier
+/// program rejects the log.
+pub const RECORD_VERSION: u32 = 1;
 
 /// Record types. The numbers are stored on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,12 +12,12 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use journal::{BlockFollower, Journal, LogBatch, LogConfig, LogHealth, LogState, Lsn, StorageDirectory};
+use journal::{BlockFollower, Journal, LogBatch, LogConfig, LogHealth, LogState, Lsn, ReplayError, StorageDirectory};
 use timeseries::LogPosition;
 use tokio::sync::oneshot;
 
 use crate::devices::DevicesOpenError;
-use crate::entry::IngestEntry;
+use crate::entry::{IngestEntry, RECORD_VERSION};
 
 /// Name of the directory within the platform's directory.
 pub const DIRECTORY_NAME: &str = "log";
@@ -92,6 +92,16 @@ impl PendingAppend {
     }
 }
 
+/// Rejects a record that the reader of the log would skip.
+fn check_record(_: Lsn, payload: &[u8]) -> Result<(), ReplayError> {
+    match IngestEntry::read(payload) {
+        Some(_) => Ok(()),
+        None => Err(ReplayError {
+            reason: "expected a known record kind".to_owned(),
+        }),
+    }
+}
+
 pub struct IngestLog {
     journal: Journal,
     shared: Arc<LogShared>,
@@ -120,7 +130,11 @@ impl IngestLog {
     pub fn open(directory: &Path, config: LogConfig) -> Result<(IngestLog, LogContents), DevicesOpenError> {
         let storage = StorageDirectory::open(directory, DIRECTORY_NAME)
             .map_err(|error| DevicesOpenError::Directory(Box::new(error)))?;
-        let opened = journal::RecordLog::open(Arc::new(storage), config, &mut |_, _| Ok(()), &mut |_, _| {});
+        let config = LogConfig {
+            record_version: RECORD_VERSION,
+            ..config
+        };
+        let opened = journal::RecordLog::open(Arc::new(storage), config, &mut check_record, &mut |_, _| {});
         let (log, opened) = opened.map_err(|error| DevicesOpenError::Log(Box::new(error)))?;
         let shared = Arc::new(LogShared::default());
         let of_commits = Arc::clone(&shared);

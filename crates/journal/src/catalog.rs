@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::checkpoint::{CHECKPOINT_NAME, Checkpoint, CheckpointError};
-use crate::layout::{SEGMENT_HEADER_BYTES, SegmentHeader, SegmentHeaderError};
+use crate::layout::{FORMAT_VERSION, SEGMENT_HEADER_BYTES, SegmentHeader, SegmentHeaderError};
 use crate::lsn::Lsn;
-use crate::open_error::{Damage, OpenError, io_error};
+use crate::open_error::{Damage, OpenError, VersionOf, io_error};
 use crate::scan::{FileEnd, file_end};
 use crate::segments::{LogSegment, base_of_name, base_of_newest_name, segment_name};
 use storage::{Storage, read_full};
@@ -88,10 +88,7 @@ pub(crate) fn read_checkpoint(storage: &dyn Storage) -> Result<Option<Checkpoint
     Err(match error {
         CheckpointError::Io(source) if source.kind() == io::ErrorKind::NotFound => return Ok(None),
         CheckpointError::Io(source) => io_error("reading", CHECKPOINT_NAME)(source),
-        CheckpointError::TooNew(version) => OpenError::TooNew {
-            file: CHECKPOINT_NAME.to_owned(),
-            version,
-        },
+        CheckpointError::TooNew(version) => too_new(storage, CHECKPOINT_NAME, version),
         CheckpointError::Damaged => OpenError::Damaged {
             location: storage.location(),
             file: CHECKPOINT_NAME.to_owned(),
@@ -139,7 +136,7 @@ pub(crate) fn open_segment(storage: &dyn Storage, base: Lsn) -> Result<(LogSegme
     let (file_bytes, header) = read(&*file).map_err(io_error("reading", &name))?;
     match SegmentHeader::decode(&header) {
         Ok(header) if header.base == base => Ok((LogSegment::new(base, file, file_bytes), header)),
-        Err(SegmentHeaderError::TooNew(version)) => Err(OpenError::TooNew { file: name, version }),
+        Err(SegmentHeaderError::TooNew(version)) => Err(too_new(storage, &name, version)),
         Ok(_) | Err(SegmentHeaderError::Magic | SegmentHeaderError::Checksum) => Err(OpenError::Damaged {
             location: storage.location(),
             file: name,
@@ -147,6 +144,20 @@ pub(crate) fn open_segment(storage: &dyn Storage, base: Lsn) -> Result<(LogSegme
             lsn: base,
             damage: Damage::SegmentHeader,
         }),
+    }
+}
+
+/// Returns the path of a file of the log.
+pub(crate) fn path_of(storage: &dyn Storage, name: &str) -> String {
+    format!("{}/{name}", storage.directory())
+}
+
+fn too_new(storage: &dyn Storage, name: &str, version: u32) -> OpenError {
+    OpenError::TooNew {
+        file: path_of(storage, name),
+        of: VersionOf::Format,
+        version,
+        supported: FORMAT_VERSION,
     }
 }
 

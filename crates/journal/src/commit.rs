@@ -356,7 +356,7 @@ mod tests {
 
     fn shared() -> CommitShared {
         let status = Arc::new(LogStatus::default());
-        CommitShared::new(LogTail::new(Lsn(0), 1, Arc::clone(&status)), status)
+        CommitShared::new(LogTail::new(Lsn(0), 1, 1, Arc::clone(&status)), status)
     }
 
     fn batch() -> LogBatch {

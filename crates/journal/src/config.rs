@@ -21,6 +21,8 @@ pub struct LogConfig {
     pub max_bytes: u64,
     /// Free disk space that the log does not use, in bytes.
     pub reserve_bytes: u64,
+    /// Version of the owner's record kinds, written to each block. A log with blocks of a later version does not open.
+    pub record_version: u32,
 }
 
 /// Smallest quota, in segments: one that is written, one spare, and at least one that can be reclaimed.
@@ -35,6 +37,7 @@ impl Default for LogConfig {
             segment_bytes: 64 << 20,
             max_bytes: 16 << 30,
             reserve_bytes: 256 << 20,
+            record_version: 1,
         }
     }
 }

@@ -73,6 +73,8 @@ pub(crate) struct BlockHeader {
     pub lsn: Lsn,
     /// Everything before this position was synced when the block was appended.
     pub synced: Lsn,
+    /// Version of the owner's record kinds when the block was appended. 0 in a block that a repair wrote.
+    pub record_version: u32,
 }
 
 impl BlockHeader {
@@ -82,6 +84,7 @@ impl BlockHeader {
         bytes[4..8].copy_from_slice(&self.records_bytes.to_le_bytes());
         bytes[8..16].copy_from_slice(&self.lsn.0.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.synced.0.to_le_bytes());
+        bytes[28..32].copy_from_slice(&self.record_version.to_le_bytes());
         let checksum = block_checksum(&bytes, journal_id);
         bytes[24..28].copy_from_slice(&checksum.to_le_bytes());
         bytes
@@ -100,6 +103,7 @@ impl BlockHeader {
             records_bytes: u32_at(bytes, 4),
             lsn: Lsn(u64_at(bytes, 8)),
             synced: Lsn(u64_at(bytes, 16)),
+            record_version: u32_at(bytes, 28),
         };
         if header.lsn != lsn || header.synced > lsn {
             return Err(InvalidBlock::Position);

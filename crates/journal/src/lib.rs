@@ -22,7 +22,7 @@
 //! header   magic "TWJOURNL" | version u32 | crc32c u32 of the rest | base u64 | journal_id u64 | created_unix_ms u64
 //!          | zeros to 64
 //! block    magic u32 | records_bytes u32 | lsn u64 | synced u64
-//!          | crc32c u32 of journal_id and the rest of these 32 bytes | reserved u32, zero | records
+//!          | crc32c u32 of journal_id and the rest of these 32 bytes | record_version u32 | records
 //! record   payload_bytes u32 | crc32c u32 of length and payload | payload
 //! lost     payload_bytes u32 | inverted crc32c u32 of length and payload | zeros
 //! ```
@@ -32,6 +32,9 @@
 //! batch, never crosses segments, and is replayed completely or not at all. `synced`: everything before this position
 //! was on disk when the block was appended. A repair replaces a damaged record by a lost one of the same length, so
 //! that later records stay at their positions. Replay skips lost records. Reading one by its position fails as damaged.
+//!
+//! `record_version` is the owner's [`LogConfig::record_version`]. It never decreases along a log, because a log with
+//! blocks of a later version does not open.
 //!
 //! # Invariants
 //!
@@ -80,7 +83,7 @@ pub use layout::{BLOCK_HEADER_BYTES, FORMAT_VERSION, InvalidBlock, RECORD_HEADER
 pub use log::RecordLog;
 pub use lsn::{Lsn, position};
 pub use open::{OpenProgress, OpenReport, ReplayVisitor};
-pub use open_error::{Damage, OpenError, ReplayError};
+pub use open_error::{Damage, OpenError, ReplayError, VersionOf};
 pub use reader::{LogReader, ReadError};
 pub use segments::has_log;
 pub use status::{LogHealth, LogState, LogStats};

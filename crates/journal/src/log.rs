@@ -47,7 +47,7 @@ impl RecordLog {
         let status = Arc::new(LogStatus::default());
         status.torn_bytes_cut.store(opened.torn_bytes_cut, Relaxed);
         let journal_id = catalog.checkpoint.journal_id;
-        let tail = LogTail::new(opened.next, journal_id, Arc::clone(&status));
+        let tail = LogTail::new(opened.next, journal_id, config.record_version, Arc::clone(&status));
         let writer = LogWriter::new(WriterStart {
             storage,
             config,

@@ -16,12 +16,12 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use crate::catalog::{SegmentCatalog, missing};
+use crate::catalog::{SegmentCatalog, missing, path_of};
 use crate::checkpoint::{CHECKPOINT_NEW_NAME, Checkpoint};
 use crate::config::LogConfig;
 use crate::layout::{InvalidBlock, SegmentHeader};
 use crate::lsn::Lsn;
-use crate::open_error::{Damage, OpenError, ReplayError, io_error};
+use crate::open_error::{Damage, OpenError, ReplayError, VersionOf, io_error};
 use crate::scan::{BlockScan, ScannedBlock, examine_rest};
 use crate::segments::{LogSegment, base_of_newest_name, newest_name, segment_name};
 use crate::space::SPARE_NAME;
@@ -69,7 +69,7 @@ pub(crate) fn recover(
         return create(storage, config);
     };
     remove_leftovers(storage, &catalog.obsolete_names)?;
-    let mut run = ReplayRun::new(storage, &catalog, replay, progress);
+    let mut run = ReplayRun::new(storage, config.record_version, &catalog, replay, progress);
     let tail = run.replay_all()?;
     let mut opened = run.opened;
     let last = catalog.segments.last().expect("a journal has a segment");
@@ -152,6 +152,7 @@ fn create(storage: &dyn Storage, config: &LogConfig) -> Result<RecoveredLog, Ope
 
 struct ReplayRun<'a, 'r> {
     storage: &'a dyn Storage,
+    record_version: u32,
     catalog: &'a SegmentCatalog,
     replay: &'a mut ReplayVisitor<'r>,
     progress: &'a mut OpenProgress<'r>,
@@ -164,6 +165,7 @@ struct ReplayRun<'a, 'r> {
 impl<'a, 'r> ReplayRun<'a, 'r> {
     fn new(
         storage: &'a dyn Storage,
+        record_version: u32,
         catalog: &'a SegmentCatalog,
         replay: &'a mut ReplayVisitor<'r>,
         progress: &'a mut OpenProgress<'r>,
@@ -171,6 +173,7 @@ impl<'a, 'r> ReplayRun<'a, 'r> {
         let replayed_from = catalog.checkpoint.replay_from;
         ReplayRun {
             storage,
+            record_version,
             catalog,
             replay,
             progress,
@@ -216,12 +219,22 @@ impl<'a, 'r> ReplayRun<'a, 'r> {
                 ScannedBlock::End => return Ok((scan.position(), None)),
                 ScannedBlock::Invalid(invalid) => return Ok((scan.position(), Some(invalid))),
             };
+            let version = block.header.record_version;
+            if version > self.record_version {
+                return Err(OpenError::TooNew {
+                    file: path_of(self.storage, &segment.name),
+                    of: VersionOf::Records,
+                    version,
+                    supported: self.record_version,
+                });
+            }
             self.opened.blocks += 1;
             self.opened.lost_records += block.lost_records;
             self.synced = self.synced.max(block.header.synced);
             for (position, payload) in block.records() {
                 self.opened.records += 1;
                 (self.replay)(position, payload).map_err(|error| OpenError::Replay {
+                    file: path_of(self.storage, &segment.name),
                     position,
                     reason: error.reason,
                 })?;

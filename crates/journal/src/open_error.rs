@@ -3,7 +3,7 @@
 use std::{fmt, io};
 
 use crate::config::ConfigError;
-use crate::layout::{FORMAT_VERSION, InvalidBlock};
+use crate::layout::InvalidBlock;
 use crate::lsn::Lsn;
 
 /// Reason why the receiver of the replay rejects a record.
@@ -33,6 +33,15 @@ impl fmt::Display for Damage {
             Damage::Checkpoint => f.write_str("bad checkpoint"),
         }
     }
+}
+
+/// The part of a file that has a version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VersionOf {
+    /// The file itself: [`crate::FORMAT_VERSION`].
+    Format,
+    /// The owner's records: [`crate::LogConfig::record_version`].
+    Records,
 }
 
 #[derive(Debug)]
@@ -75,11 +84,16 @@ pub enum OpenError {
     },
     /// A newer version of the program wrote the file.
     TooNew {
+        /// Path of the file.
         file: String,
+        of: VersionOf,
         version: u32,
+        supported: u32,
     },
     /// The receiver of the replay rejected a record.
     Replay {
+        /// Path of the segment.
+        file: String,
         position: Lsn,
         reason: String,
     },
@@ -128,14 +142,25 @@ impl fmt::Display for OpenError {
                 "{file} belongs to journal {journal_id:016x}, the other segments to {expected:016x}. Move it out of the journal \
      directory in {location}, and restore the original file"
             ),
-            OpenError::TooNew { file, version } => write!(
+            OpenError::TooNew {
+                file,
+                of,
+                version,
+                supported,
+            } => write!(
                 f,
-                "{file} has format version {version}; this program supports versions up to {FORMAT_VERSION}. Use the version of \
-     tidewire that wrote it, or a later one"
+                "{file} has {of} version {version}, but this program supports versions up to {supported}. Use the newer \
+     tidewire that wrote it, or restore a backup",
+                of = match of {
+                    VersionOf::Format => "format",
+                    VersionOf::Records => "record",
+                }
             ),
-            OpenError::Replay { position, reason } => {
-                write!(f, "cannot replay the record at position {position}: {reason}")
-            }
+            OpenError::Replay { file, position, reason } => write!(
+                f,
+                "{file} has an invalid record at position {position}: {reason}. Use the newer tidewire that wrote it, or \
+     restore a backup"
+            ),
         }
     }
 }

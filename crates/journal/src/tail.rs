@@ -31,6 +31,7 @@ pub struct Appended {
 pub(crate) struct LogTail {
     next: u64,
     journal_id: u64,
+    record_version: u32,
     chunks: Vec<TailChunk>,
     free_buffers: Vec<Vec<u8>>,
     is_closed: bool,
@@ -43,11 +44,12 @@ pub(crate) struct TailChunk {
 }
 
 impl LogTail {
-    pub fn new(next: Lsn, journal_id: u64, status: Arc<LogStatus>) -> LogTail {
+    pub fn new(next: Lsn, journal_id: u64, record_version: u32, status: Arc<LogStatus>) -> LogTail {
         status.next.store(next.0, Release);
         LogTail {
             next: next.0,
             journal_id,
+            record_version,
             chunks: Vec::new(),
             free_buffers: Vec::new(),
             is_closed: false,
@@ -102,6 +104,7 @@ impl LogTail {
             records_bytes: (block.len() - BLOCK_HEADER_BYTES) as u32,
             lsn: Lsn(self.next),
             synced: Lsn(self.status.synced.load(Acquire)),
+            record_version: self.record_version,
         };
         block[..BLOCK_HEADER_BYTES].copy_from_slice(&header.encode(self.journal_id));
         let bytes = block.len() as u64;

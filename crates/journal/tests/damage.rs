@@ -4,7 +4,9 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use storage::model::ModelDisk;
-use tidewire_journal::{Damage, InvalidBlock, LogBatch, LogConfig, Lsn, OpenError, OpenReport, RecordLog, ReplayError};
+use tidewire_journal::{
+    Damage, InvalidBlock, LogBatch, LogConfig, Lsn, OpenError, OpenReport, RecordLog, ReplayError, VersionOf,
+};
 
 const SEGMENT_BYTES: u64 = 1024;
 
@@ -327,10 +329,47 @@ fn later_format_is_rejected_and_is_not_damage() {
         disk.write_file(&name, &bytes);
         let error = error_of(&disk);
         assert!(
-            matches!(&error, OpenError::TooNew { file, version: 2 } if *file == name),
+            matches!(&error, OpenError::TooNew { file, of: VersionOf::Format, version: 2, .. } if file.ends_with(&name)),
             "{error}"
         );
     }
+}
+
+#[test]
+fn block_of_a_later_record_version_is_rejected() {
+    let disk = journal();
+    let later = LogConfig {
+        record_version: 2,
+        ..config()
+    };
+    let open_later = || RecordLog::open(disk.storage(), later.clone(), &mut |_, _| Ok(()), &mut |_, _| {}).unwrap();
+    // The later program opens records of the earlier one. Until it writes a record, so does the earlier program.
+    drop(open_later());
+    drop(try_open(&disk).unwrap());
+    let (mut log, _) = open_later();
+    let mut batch = LogBatch::new();
+    batch.record(|bytes| bytes.push(20));
+    log.append(&mut batch);
+    log.flush().unwrap();
+    drop(log);
+    let last = segments(&disk).pop().unwrap();
+    let error = error_of(&disk);
+    assert!(
+        matches!(
+            &error,
+            OpenError::TooNew { file, of: VersionOf::Records, version: 2, supported: 1 } if file.ends_with(&last)
+        ),
+        "{error}"
+    );
+    assert!(
+        error.to_string().ends_with(
+            "has record version 2, but this program supports versions up to 1. Use the newer tidewire that wrote it, or \
+             restore a backup"
+        ),
+        "{error}"
+    );
+    let (_, opened) = open_later();
+    assert_eq!(opened.records, 41);
 }
 
 #[test]
@@ -351,7 +390,7 @@ fn record_rejected_by_its_receiver_fails_the_opening() {
     };
     let text = error.to_string();
     assert!(
-        text.starts_with("cannot replay the record at position ") && text.ends_with(": of a kind that is not known"),
+        text.contains(" has an invalid record at position ") && text.contains(": of a kind that is not known. Use"),
         "{text}"
     );
 }

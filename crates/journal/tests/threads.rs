@@ -40,6 +40,7 @@ fn config(random: &mut Random) -> LogConfig {
         segment_bytes: 512 + random.below(4000) as u64,
         max_bytes: 1 << 30,
         reserve_bytes: 0,
+        record_version: 1,
     }
 }
 

@@ -3,6 +3,9 @@
 //!
 //! Each store detects missing parts of its own: the journal its segments, the time series their files, the entity
 //! database its transactions. This file detects missing directories.
+//!
+//! Its format number is also the version of the small files of the data directory that have none of their own:
+//! definitions, users, bans, API keys, the audit log. It is checked before anything else is opened.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -18,6 +21,7 @@ use crate::config::Config;
 use crate::config::options::server::DurabilityPolicy;
 
 const NAME: &str = "stores.json";
+/// Raise it if an earlier program must not use the small files that this one writes.
 const FORMAT: u32 = 1;
 
 /// Interval at which new stores are recorded. Some are created while the server runs.
@@ -27,6 +31,12 @@ const RECORD_EVERY: Duration = Duration::from_secs(5);
 struct StoresFile {
     format: u32,
     stores: BTreeSet<String>,
+}
+
+/// The part of the file that all formats have.
+#[derive(Deserialize)]
+struct FileFormat {
+    format: u32,
 }
 
 /// The proof that a store exists.
@@ -126,6 +136,7 @@ pub fn check(config: &Config) -> Result<(), String> {
         Part::Integration => true,
     };
     let data_dir = &config.data_dir;
+    raise_format(data_dir)?;
     let missing: Vec<String> = missing(data_dir)?
         .into_iter()
         .filter(|store| is_used(store.part))
@@ -139,6 +150,14 @@ pub fn check(config: &Config) -> Result<(), String> {
             missing.join(", "),
             dir = data_dir.display()
         )),
+    }
+}
+
+/// Writes this program's format to the file of an earlier one, before another file is written in this format.
+fn raise_format(data_dir: &Path) -> Result<(), String> {
+    match read_file(data_dir)? {
+        Some(file) if file.format < FORMAT => write(data_dir, file.stores),
+        _ => Ok(()),
     }
 }
 
@@ -215,22 +234,28 @@ fn record_or_warn(data_dir: &Path) {
 }
 
 fn read(data_dir: &Path) -> Result<BTreeSet<String>, String> {
+    Ok(read_file(data_dir)?.map(|file| file.stores).unwrap_or_default())
+}
+
+fn read_file(data_dir: &Path) -> Result<Option<StoresFile>, String> {
     let text = match fs::read(data_dir.join(NAME)) {
         Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeSet::new()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(failed("read", data_dir, &error)),
     };
     let path = data_dir.join(NAME);
-    let file: StoresFile = serde_json::from_slice(&text).map_err(|error| {
+    let damaged = |error| {
         format!(
             "{} is damaged: {error}. Restore it from a backup, or remove it if no store is missing",
             path.display()
         )
-    })?;
-    match file.format {
-        FORMAT => Ok(file.stores),
-        format => Err(format!(
-            "{} has format {format}; this program supports {FORMAT}. Use a newer version of tidewire",
+    };
+    let FileFormat { format } = serde_json::from_slice(&text).map_err(damaged)?;
+    match format > FORMAT {
+        false => serde_json::from_slice(&text).map(Some).map_err(damaged),
+        true => Err(format!(
+            "{} has format version {format}, but this program supports versions up to {FORMAT}. Use the newer tidewire that \
+             wrote it, or restore a backup",
             path.display()
         )),
     }

@@ -98,7 +98,7 @@ impl fmt::Display for StoreError {
             ),
             StoreError::Version { file, version } => write!(
                 f,
-                "{file} has format version {version}; this program supports versions up to {}. Use a newer version of tidewire",
+                "{file} has format version {version}, but this program supports versions up to {}. Use the newer tidewire that wrote it, or restore a backup",
                 crate::FORMAT_VERSION
             ),
             StoreError::Failed { since } => write!(

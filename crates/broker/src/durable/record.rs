@@ -12,6 +12,9 @@
 //!              [publisher key, packet id], [provenance], topic, properties, targets bytes, targets, payload (the rest)
 //! target    := flags u8, key, seq, [group key], [count, identifiers]
 //! ```
+//! The tag is the version of a record: a changed layout gets a new tag, and the reader of the former one stays.
+//! [`RECORD_VERSION`] is the version of all tags. docs/internals/formats.md tells how to change a record.
+//!
 //! Times are Unix milliseconds of the journal's own time (`Now::journal_ms`), because the monotonic clock restarts with
 //! every process.
 
@@ -25,6 +28,10 @@ use crate::provenance::Provenance;
 
 pub(super) use read::Reader;
 pub(super) use write::put_integer;
+
+/// Version of the record kinds, stored in each block of the journal. A new tag or flag raises it, so that an earlier
+/// program rejects the journal.
+pub const RECORD_VERSION: u32 = 1;
 
 /// Position of a record in the journal (its LSN).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -7,7 +7,7 @@
 //! records are in the file and in the journal; loading skips those in the journal.
 //!
 //! ```text
-//! file    "tidewire aside 1" | entry ... | SHA-256 of the preceding bytes
+//! file    "tidewire aside " | version u8, a digit | entry ... | SHA-256 of the preceding bytes
 //! entry   position u64, little-endian | record, as in a chunk
 //! ```
 
@@ -23,6 +23,9 @@ use super::BufferError;
 use crate::record::Record;
 
 const NAME: &str = "aside";
+const MAGIC: &[u8; 15] = b"tidewire aside ";
+/// Version of the file. Newer versions are rejected.
+pub(super) const VERSION: char = '1';
 const HEAD: &[u8; 16] = b"tidewire aside 1";
 const POSITION_BYTES: usize = 8;
 const HASH_BYTES: usize = 32;
@@ -82,6 +85,14 @@ pub(super) fn load(path: &Path, in_journal: &Range<u64>) -> Result<Vec<Record>, 
             source,
         })?,
     };
+    if let Some((&version, _)) = bytes.strip_prefix(MAGIC).and_then(<[u8]>::split_first)
+        && char::from(version) > VERSION
+    {
+        return Err(BufferError::AsideTooNew {
+            path: path.display().to_string(),
+            version: version.into(),
+        });
+    }
     let hash = bytes.split_off(bytes.len().saturating_sub(HASH_BYTES));
     let is_whole = Sha256::digest(&bytes)[..] == hash[..];
     let records = is_whole.then(|| read(&Arc::new(bytes))).flatten();

@@ -68,6 +68,11 @@ pub enum BufferError {
     AsideDamaged {
         path: String,
     },
+    /// A newer version of the program wrote the side file.
+    AsideTooNew {
+        path: String,
+        version: char,
+    },
 }
 
 impl fmt::Display for BufferError {
@@ -80,13 +85,18 @@ impl fmt::Display for BufferError {
             BufferError::Read(_) => f.write_str("cannot read the buffer's journal"),
             BufferError::Unknown { position } => write!(
                 f,
-                "the buffer's journal has an unknown record at position {position}; it may come from a newer version"
+                "the buffer's journal has an unknown record at position {position}. Use the newer tidewire that wrote it, or restore a backup"
             ),
             BufferError::Close(_) => f.write_str("cannot close the buffer's journal"),
             BufferError::Aside { path, .. } => write!(f, "cannot read the messages that were set aside in {path}"),
             BufferError::AsideDamaged { path } => write!(
                 f,
                 "the file {path} with messages that were set aside is damaged; later messages are intact; move the file away to continue without its messages"
+            ),
+            BufferError::AsideTooNew { path, version } => write!(
+                f,
+                "{path} has format version {version}, but this program supports versions up to {}. Use the newer tidewire that wrote it, or restore a backup",
+                aside::VERSION
             ),
         }
     }
@@ -99,7 +109,7 @@ impl std::error::Error for BufferError {
             BufferError::Create { source, .. } | BufferError::Threads(source) => Some(source),
             BufferError::Open(source) => Some(source),
             BufferError::Read(source) => Some(source),
-            BufferError::Unknown { .. } | BufferError::AsideDamaged { .. } => None,
+            BufferError::Unknown { .. } | BufferError::AsideDamaged { .. } | BufferError::AsideTooNew { .. } => None,
             BufferError::Aside { source, .. } => Some(source),
             BufferError::Close(source) => Some(source),
         }
@@ -112,16 +122,14 @@ pub(super) fn open(directory: &Path, config: &BufferConfig) -> Result<(RecordLog
     let storage = StorageDirectory::open(directory, DIRECTORY_NAME).map_err(BufferError::Directory)?;
     let mut found = ReplayState {
         queue: None,
-        unknown: None,
         quota_bytes: config.quota_bytes(),
     };
     let mut replay = |position: Lsn, payload: &[u8]| {
-        found.record(position, payload);
-        Ok::<(), ReplayError>(())
+        found.record(position, payload)
     };
     let opened = RecordLog::open(Arc::new(storage), log_config(config), &mut replay, &mut |_, _| ());
     let (log, opened) = opened.map_err(BufferError::Open)?;
-    let queue = found.queue(opened.next.0)?;
+    let queue = found.queue(opened.next.0);
     Ok((log, queue))
 }
 
@@ -184,6 +192,7 @@ fn log_config(config: &BufferConfig) -> LogConfig {
             .max_bytes
             .saturating_add(evicted + SLACK_SEGMENTS * config.file_bytes()),
         reserve_bytes: RESERVE_BYTES,
+        record_version: record::RECORD_VERSION,
     }
 }
 
@@ -274,12 +283,11 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
 /// The state that replay has recovered so far.
 struct ReplayState {
     queue: Option<BufferQueue>,
-    unknown: Option<u64>,
     quota_bytes: u64,
 }
 
 impl ReplayState {
-    fn record(&mut self, position: Lsn, payload: &[u8]) {
+    fn record(&mut self, position: Lsn, payload: &[u8]) -> Result<(), ReplayError> {
         let base = position.0 - (FRAME_BYTES - journal::RECORD_HEADER_BYTES as u64);
         let (recovery_record, records) = (parse_recovery_record(payload), record::count(payload));
         if let (None, Some(RecoveryRecord::Index { cursor, records, marks })) = (&self.queue, &recovery_record) {
@@ -297,16 +305,18 @@ impl ReplayState {
         queue.extend(base + FRAME_BYTES + payload.len() as u64, records.map_or(0, u64::from));
         match recovery_record {
             Some(RecoveryRecord::Cursor(cursor) | RecoveryRecord::Index { cursor, .. }) => queue.set_cursor(cursor),
-            None if records.is_none() => _ = self.unknown.get_or_insert(position.0),
+            None if records.is_none() => {
+                return Err(ReplayError {
+                    reason: "expected a known record kind".to_owned(),
+                });
+            }
             None => {}
         }
+        Ok(())
     }
 
     /// Returns the queue without the records that the last cursor marks as finished.
-    fn queue(self, next: u64) -> Result<BufferQueue, BufferError> {
-        if let Some(position) = self.unknown {
-            return Err(BufferError::Unknown { position });
-        }
+    fn queue(self, next: u64) -> BufferQueue {
         let start = BlockStart { base: next, records: 0 };
         let mut queue = self.queue.unwrap_or_else(|| BufferQueue::new(start, self.quota_bytes));
         queue.next.base = next;
@@ -316,6 +326,6 @@ impl ReplayState {
             queue.read = queue.next;
             queue.set_cursor(queue.at_read());
         }
-        Ok(queue)
+        queue
     }
 }

@@ -227,11 +227,13 @@ impl DamagedBlock<'_> {
                 }
             }
         }
+        let record_version = BlockHeader::decode(&self.bytes, self.journal_id, self.lsn).map(|it| it.record_version);
         let header = BlockHeader {
             records_bytes: (self.bytes.len() - BLOCK_HEADER_BYTES) as u32,
             lsn: self.lsn,
             // It proves nothing any more. The caller syncs the whole file.
             synced: Lsn(0),
+            record_version: record_version.unwrap_or(0),
         };
         self.bytes[..BLOCK_HEADER_BYTES].copy_from_slice(&header.encode(self.journal_id));
         lost
@@ -331,6 +333,7 @@ fn lost_block(journal_id: u64, lsn: Lsn, bytes: usize) -> Vec<u8> {
         records_bytes: records_bytes as u32,
         lsn,
         synced: Lsn(0),
+        record_version: 0,
     };
     let mut block = header.encode(journal_id).to_vec();
     if records_bytes > 0 {

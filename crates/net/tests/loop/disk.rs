@@ -195,6 +195,7 @@ impl Scene {
             segment_bytes: 1 << 20,
             max_bytes: 64 << 20,
             reserve_bytes: 0,
+            record_version: broker::durable::record::RECORD_VERSION,
         };
         let mut recovery = Recovery::new();
         let mut record = |position: journal::Lsn, bytes: &[u8]| {

@@ -126,7 +126,7 @@ impl fmt::Display for SqliteOpenError {
             SqliteOpenError::Sqlite { path, .. } => write!(f, "cannot open the entity database {}", path.display()),
             SqliteOpenError::Version { path, version } => write!(
                 f,
-                "the entity database {} has version {version}, but this program supports versions up to {}: use a newer program",
+                "{} has format version {version}, but this program supports versions up to {}. Use the newer tidewire that wrote it, or restore a backup",
                 path.display(),
                 schema::VERSION
             ),

@@ -24,6 +24,13 @@ struct BackupMark {
     files: Vec<ListedFile>,
 }
 
+/// The fields that all formats have.
+#[derive(Deserialize)]
+struct MarkFormat {
+    format: u32,
+    version: String,
+}
+
 #[derive(Serialize, Deserialize, PartialEq, Eq, PartialOrd, Ord)]
 struct ListedFile {
     path: String,
@@ -58,14 +65,16 @@ pub fn check(backup: &Path) -> Result<(), String> {
         }
         Err(error) => return Err(format!("cannot read {}: {error}", path.display())),
     };
-    let mark: BackupMark =
-        serde_json::from_slice(&text).map_err(|error| format!("{} is damaged: {error}", path.display()))?;
-    if mark.format > FORMAT {
+    let damaged = |error| format!("{} is damaged: {error}", path.display());
+    let MarkFormat { format, version } = serde_json::from_slice(&text).map_err(damaged)?;
+    if format > FORMAT {
         return Err(format!(
-            "a later version of tidewire ({}) made the backup {shown}; restore it with that version",
-            mark.version
+            "{} has format version {format}, but this program supports versions up to {FORMAT}. Restore it with the newer \
+             tidewire that made it ({version})",
+            path.display()
         ));
     }
+    let mark: BackupMark = serde_json::from_slice(&text).map_err(damaged)?;
     let found = list(backup).map_err(|error| format!("cannot read {shown}: {error}"))?;
     match mark.files.iter().find(|listed| found.binary_search(listed).is_err()) {
         None => Ok(()),

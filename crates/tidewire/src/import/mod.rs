@@ -103,6 +103,7 @@ fn write(database: &Database<'_>, directory: &Path, now_unix_ms: u64) -> Result<
     let config = LogConfig {
         max_bytes: u64::MAX,
         reserve_bytes: 0,
+        record_version: broker::durable::record::RECORD_VERSION,
         ..LogConfig::default()
     };
     let opened = RecordLog::open(Arc::new(storage), config, &mut |_, _| Ok(()), &mut |_, _| {});

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use broker::durable::record::RecordPosition;
+use broker::durable::record::{RECORD_VERSION, RecordPosition};
 use broker::durable::recovery::Recovery;
 use broker::durable::restore::RestoreCounts;
 use journal::{
@@ -30,6 +30,7 @@ pub fn open(config: &Config, report_percent: &dyn Fn(u8)) -> Result<Option<net::
         segment_bytes: durability.segment_bytes.0,
         max_bytes: durability.max_bytes.0,
         reserve_bytes: durability.reserve_bytes.0,
+        record_version: RECORD_VERSION,
     };
     let begun = Instant::now();
     let storage = StorageDirectory::open(&config.data_dir, DIRECTORY_NAME).map_err(|error| chain(&error))?;
@@ -70,7 +71,10 @@ fn replay(
     };
     let mut record = |position: journal::Lsn, bytes: &[u8]| {
         let result = recovery.record(RecordPosition(position.0), bytes);
-        result.map_err(|error| ReplayError { reason: chain(&error) })
+        // The log names the position.
+        result.map_err(|error| ReplayError {
+            reason: error.source.to_string(),
+        })
     };
     RecordLog::open(storage, config, &mut record, &mut progress)
 }

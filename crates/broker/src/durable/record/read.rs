@@ -146,7 +146,7 @@ impl<'a> JournalRecord<'a> {
             DAMAGED => JournalRecord::Damaged,
             _ => {
                 return Err(NotARecord {
-                    expected: "a record tag of this version",
+                    expected: "a known record kind",
                 });
             }
         };
