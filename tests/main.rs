@@ -12,6 +12,7 @@ mod command_line;
 mod conformance;
 mod crash;
 mod devices;
+mod formats;
 mod operations;
 mod rules;
 mod support;

@@ -124,9 +124,7 @@ pub(super) fn open(directory: &Path, config: &BufferConfig) -> Result<(RecordLog
         queue: None,
         quota_bytes: config.quota_bytes(),
     };
-    let mut replay = |position: Lsn, payload: &[u8]| {
-        found.record(position, payload)
-    };
+    let mut replay = |position: Lsn, payload: &[u8]| found.record(position, payload);
     let opened = RecordLog::open(Arc::new(storage), log_config(config), &mut replay, &mut |_, _| ());
     let (log, opened) = opened.map_err(BufferError::Open)?;
     let queue = found.queue(opened.next.0);

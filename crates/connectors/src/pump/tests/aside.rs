@@ -288,6 +288,15 @@ async fn a_damaged_side_file_is_an_error_and_stays() {
             bad.len()
         );
     }
+    let mut later = good.clone();
+    later[15] = b'2';
+    fs::write(&path, later).unwrap();
+    let opened = ActionBuffer::open(&scratch.0, &BufferConfig::default(), QueryMode::Async, || ());
+    let refused = opened.err();
+    assert!(
+        matches!(refused, Some(BufferError::AsideTooNew { version: '2', .. })),
+        "{refused:?}"
+    );
     fs::write(&path, &good).unwrap();
     let buffer = open(&scratch, BufferMode::Disk);
     assert_eq!(
