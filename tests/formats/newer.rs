@@ -43,6 +43,11 @@ const CLOSED: &[(&str, Raise)] = &[
     ("buffer segment", |data| {
         raise_segment(data, &format!("{BUFFER}/journal"))
     }),
+    ("journal checkpoint", |data| raise_checkpoint(data, JOURNAL)),
+    ("device log checkpoint", |data| raise_checkpoint(data, DEVICE_LOG)),
+    ("buffer checkpoint", |data| {
+        raise_checkpoint(data, &format!("{BUFFER}/journal"))
+    }),
     ("time series", |data| {
         // magic 8 | version | bytes of the body | crc32c of version, bytes and body | body
         patch(data, PathBuf::from("platform/timeseries/manifest"), |bytes| {
@@ -162,11 +167,18 @@ fn start_of_replay(data: &Path, log: &str) -> (PathBuf, usize) {
 
 fn raise_segment(data: &Path, log: &str) -> PathBuf {
     let (segment, _) = start_of_replay(data, log);
-    patch(data, segment, |bytes| {
-        bytes[8] = 2;
-        let checksum = crc32c(&[&bytes[..12], &bytes[16..64]]);
-        bytes[12..16].copy_from_slice(&checksum);
-    })
+    patch(data, segment, |bytes| raise_header(bytes))
+}
+
+fn raise_checkpoint(data: &Path, log: &str) -> PathBuf {
+    patch(data, Path::new(log).join("checkpoint"), |bytes| raise_header(bytes))
+}
+
+/// Segments and checkpoints begin with the same fields.
+fn raise_header(bytes: &mut [u8]) {
+    bytes[8] = 2;
+    let checksum = crc32c(&[&bytes[..12], &bytes[16..64]]);
+    bytes[12..16].copy_from_slice(&checksum);
 }
 
 fn raise_record_version(data: &Path, log: &str) -> PathBuf {
