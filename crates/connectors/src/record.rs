@@ -20,8 +20,8 @@
 
 use std::sync::Arc;
 
-/// Version of the record kinds in a buffer, stored in each block of its journal. A new kind raises it, so that an earlier
-/// program rejects the buffer.
+/// Version of the record kinds in a buffer, stored in each block of its journal. A new kind raises it, so that an
+/// earlier program rejects the buffer.
 pub(crate) const RECORD_VERSION: u32 = 1;
 pub(crate) const KIND_RECORDS: u8 = 1;
 pub(crate) const CHUNK_HEADER_BYTES: usize = 8;
