@@ -286,7 +286,7 @@ pub fn open(directory: &Path, record: &mut dyn FnMut(RecordPosition, &[u8])) -> 
         segment_bytes: 1 << 20,
         max_bytes: 64 << 20,
         reserve_bytes: 0,
-        record_version: broker::durable::record::RECORD_VERSION,
+        record_version: RECORD_VERSION,
     };
     let mut replay = |position: Lsn, bytes: &[u8]| {
         record(RecordPosition(position.0), bytes);
