@@ -117,7 +117,7 @@ pub trait AccessControl: Send + Sync {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SubscribeAccess {
     Denied,
-    /// The client may read every topic that the filter matches.
+    /// The client may read every topic that the filter matches: `can_receive` is true for each of them.
     Allowed,
     /// The client may read some of the matching topics: call `can_receive` for each message.
     AllowedInPart,
@@ -132,6 +132,32 @@ pub trait SessionAccess: Send + Sync {
     /// Returns the device if this is a device session. Its only right is to send messages to the tap.
     fn device(&self) -> Option<DeviceKey> {
         None
+    }
+}
+
+/// Rights of a share group's member.
+#[derive(Clone, Default)]
+pub(crate) struct MemberRights(Option<Arc<dyn SessionAccess>>);
+
+impl MemberRights {
+    /// Returns the rights of a session for the topics of one filter.
+    pub fn of(access: Option<&Arc<dyn SessionAccess>>, filter: &str) -> MemberRights {
+        let is_restricted = |access: &&Arc<dyn SessionAccess>| access.can_subscribe(filter) != SubscribeAccess::Allowed;
+        MemberRights(access.filter(is_restricted).cloned())
+    }
+
+    #[inline]
+    pub fn can_receive(&self, topic: &str) -> bool {
+        self.0.as_ref().is_none_or(|access| access.can_receive(topic))
+    }
+}
+
+impl fmt::Debug for MemberRights {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let is_restricted = self.0.is_some();
+        f.debug_struct("MemberRights")
+            .field("is_restricted", &is_restricted)
+            .finish()
     }
 }
 

@@ -129,7 +129,7 @@ impl ShardCore {
         {
             return DeliverResult::Queued;
         }
-        if link.is_filtered && !self.can_receive(slot, p.topic) {
+        if self.is_forbidden(slot, p.topic) {
             return self.drop_delivery(now, slot, DropReason::NotAuthorizedToReceive, p, terms);
         }
         if link.is_replaying && terms.group.is_none() && self.sessions.at(slot).replays.must_wait(p.topic) {
@@ -243,10 +243,16 @@ impl ShardCore {
         for delivery in self.sessions.at_mut(slot).replays.release() {
             self.stats.queued_messages -= 1;
             self.stats.queued_bytes -= delivery.stored_bytes() as u64;
-            if delivery.message.is_expired(now) {
+            let must_check = self.sessions.link(slot).must_check_queue;
+            let is_forbidden = must_check && !self.sessions.at(slot).can_receive(delivery.publication().topic);
+            if is_forbidden || delivery.message.is_expired(now) {
+                let reason = match is_forbidden {
+                    true => DropReason::NotAuthorizedToReceive,
+                    false => DropReason::Expired,
+                };
                 self.ledger
                     .record_dropped(self.sessions.at(slot), delivery.message.place());
-                self.drop_queued(now, slot, DropReason::Expired, &delivery);
+                self.drop_queued(now, slot, reason, &delivery);
                 continue;
             }
             let message = delivery.message.clone();
@@ -269,12 +275,10 @@ impl ShardCore {
         }
     }
 
-    fn can_receive(&self, slot: SessionSlot, topic: &str) -> bool {
-        self.sessions
-            .at(slot)
-            .access
-            .as_ref()
-            .is_none_or(|access| access.can_receive(topic))
+    /// Returns whether the access rules of a session forbid a new message.
+    #[inline]
+    pub fn is_forbidden(&self, slot: SessionSlot, topic: &str) -> bool {
+        self.sessions.link(slot).is_filtered && !self.sessions.at(slot).can_receive(topic)
     }
 
     fn deliver_qos0(
@@ -306,7 +310,7 @@ impl ShardCore {
         forms: &mut EncodedForms,
     ) -> DeliverResult {
         let link = self.sessions.link(slot);
-        if link.is_filtered && !self.can_receive(slot, p.topic) {
+        if self.is_forbidden(slot, p.topic) {
             return self.drop_delivery(now, slot, DropReason::NotAuthorizedToReceive, p, terms);
         }
         if terms.qos != QoS::AtMostOnce || link.conn == ConnSlot::NONE {

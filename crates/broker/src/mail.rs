@@ -16,6 +16,7 @@
 use mqtt::QoS;
 
 use crate::ShardId;
+use crate::access::MemberRights;
 use crate::durable::record::GroupKey;
 use crate::message::{MessageOrigin, Publication, RecordLocation};
 use crate::outgoing::GroupRef;
@@ -70,6 +71,8 @@ pub struct MemberSubscription {
     pub retain_as_published: bool,
     /// Subscription Identifier; 0 for none.
     pub identifier: u32,
+    /// The message belongs to the member's session, connected or not, and does not return to the group.
+    pub is_assigned: bool,
 }
 
 /// The group of a returned message. `held_by` is the group that holds it in the journal, if any.
@@ -119,6 +122,13 @@ pub enum MailRequest {
         filter: Box<str>,
         member: SessionRef,
         is_online: bool,
+    },
+    /// The access rules of the member have changed.
+    MemberRights {
+        share_name: Box<str>,
+        filter: Box<str>,
+        member: SessionRef,
+        rights: MemberRights,
     },
     /// Return the group's messages that were sent to the member, if it is still disconnected.
     Reclaim {
@@ -239,6 +249,7 @@ impl Mail {
                     maximum_qos,
                     retain_as_published,
                     identifier,
+                    is_assigned,
                 } = subscription;
                 out.push(MEMBER);
                 put_u32s(
@@ -253,7 +264,7 @@ impl Mail {
                     ],
                 );
                 out.extend_from_slice(&group.key.0.to_ne_bytes());
-                out.extend_from_slice(&[maximum_qos as u8, u8::from(retain_as_published)]);
+                out.extend_from_slice(&[maximum_qos as u8, u8::from(retain_as_published), u8::from(is_assigned)]);
             }
             Envelope::Return(GroupHold { index, epoch, held_by }) => {
                 out.push(RETURN);
@@ -395,7 +406,7 @@ impl<'a> MailDecoder<'a> {
                 };
                 let identifier = self.u32();
                 group.key = GroupKey(self.u64());
-                let (maximum_qos, retain_as_published) = (self.qos(), self.u8() == 1);
+                let (maximum_qos, retain_as_published, is_assigned) = (self.qos(), self.u8() == 1, self.u8() == 1);
                 Envelope::Member {
                     session,
                     epoch,
@@ -404,6 +415,7 @@ impl<'a> MailDecoder<'a> {
                         maximum_qos,
                         retain_as_published,
                         identifier,
+                        is_assigned,
                     },
                 }
             }

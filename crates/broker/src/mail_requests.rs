@@ -1,8 +1,10 @@
 //! Handles mail of other shards, except messages to route and to retain.
 
-use mqtt::QoS;
+use mqtt::{QoS, SharedFilter};
 
 use crate::deliver::{DeliverResult, EncodedForms};
+use crate::durable::journaling::RecordFields;
+use crate::durable::record::GroupKey;
 use crate::effect::{DropReason, Now};
 use crate::lifecycle::granted;
 use crate::mail::{Envelope, GroupHold, MailRequest, MemberSubscription};
@@ -44,6 +46,16 @@ impl Shard {
                 is_online,
             } => {
                 self.set_member_state(now, &share_name, &filter, member, is_online);
+            }
+            MailRequest::MemberRights {
+                share_name,
+                filter,
+                member,
+                rights,
+            } => {
+                let (share_name, filter) = (&*share_name, &*filter);
+                self.groups
+                    .set_rights(SharedFilter { share_name, filter }, member, rights);
             }
             MailRequest::Barrier { is_end } => self.barriers[usize::from(is_end)] += 1,
             MailRequest::Reclaim { session, epoch, group } => self.start_or_queue_reclaim(now, session, epoch, group),
@@ -99,11 +111,31 @@ impl Shard {
                 epoch,
                 subscription,
             } => {
-                let MemberSubscription { group, maximum_qos, .. } = subscription;
+                let MemberSubscription {
+                    group,
+                    maximum_qos,
+                    is_assigned,
+                    ..
+                } = subscription;
                 let is_online = self.core.sessions.live(session, epoch).map(|s| s.conn.is_some());
                 let needs_ack = granted(p.qos, maximum_qos) != QoS::AtMostOnce;
                 let has_space = !needs_ack || is_online.is_some() && self.core.has_space(session, p.stored_bytes());
-                if is_online == Some(true) && !has_space {
+                if is_online.is_some() && self.core.is_forbidden(session, p.topic) {
+                    // A right was revoked while the message was in transit. The group knows that when the message
+                    // arrives, so it selects another member.
+                    if needs_ack && !is_assigned {
+                        self.member_acknowledged(session, group);
+                    }
+                    let held_by = if needs_ack { group.key } else { GroupKey::default() };
+                    let envelope = Envelope::Return(GroupHold::of(group, held_by));
+                    self.mail.publication(group.shard, envelope, p);
+                } else if is_online.is_some() && is_assigned {
+                    let mut forms = EncodedForms::default();
+                    self.deliver_member(now, session, p, subscription, &mut forms);
+                    let ledger = &mut self.core.ledger;
+                    ledger.record_message(now, p, forms.stored(), RecordFields::default());
+                    ledger.record_group_dropped(group.key, p.place);
+                } else if is_online == Some(true) && !has_space {
                     self.send_back(session, epoch, group, p);
                 } else if is_online == Some(true) {
                     let mut forms = EncodedForms::default();
@@ -121,7 +153,7 @@ impl Shard {
                     }
                 } else if needs_ack {
                     // The member disconnected while the message was in transit.
-                    if self.core.config.counts_inflight() {
+                    if self.core.config.counts_inflight() && !is_assigned {
                         self.count_member_acknowledgement(
                             SessionRef {
                                 shard: self.core.id,

@@ -119,6 +119,11 @@ impl Session {
         self.access.as_ref()?.device()
     }
 
+    /// Returns whether the access rules allow the delivery of a message.
+    pub fn can_receive(&self, topic: &str) -> bool {
+        self.access.as_ref().is_none_or(|access| access.can_receive(topic))
+    }
+
     /// Returns when a disconnected session expires; `None` for never [MQTT-3.1.2-23].
     pub fn expires_at_ms(&self) -> Option<u64> {
         (self.expiry_s != u32::MAX).then(|| self.left_at_ms + u64::from(self.expiry_s) * 1000)

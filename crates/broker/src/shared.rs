@@ -18,6 +18,7 @@ use std::sync::Arc;
 
 use mqtt::SharedFilter;
 
+use crate::access::MemberRights;
 use crate::deliver::EncodedForms;
 use crate::durable::journaling::ReturnedEntry;
 use crate::effect::{DropReason, Now, ShardId};
@@ -26,7 +27,7 @@ use crate::message::{Message, Publication};
 use crate::node_state::hash;
 use crate::outgoing::GroupRef;
 use crate::router::{InterestedSession, Subscriber};
-use crate::session::SubscriptionKind;
+use crate::session::{Session, SubscriptionKind};
 use crate::shard::Shard;
 use crate::slots::{GroupEpoch, GroupIndex, SessionRef, SessionSlot, SubscribeTicket};
 use crate::subscribe::ParsedFilter;
@@ -38,6 +39,12 @@ pub(crate) use return_queue::{RETURNED_WINDOWS, ReturnQueue};
 /// Returns the home shard of a group.
 pub(crate) fn group_home(share_name: &str, filter: &str, shards: u16) -> ShardId {
     ShardId((hash(share_name).wrapping_add(hash(filter)) % u64::from(shards)) as u16)
+}
+
+fn shared_filters(session: &Session) -> Vec<String> {
+    let subscriptions = session.subscriptions.iter();
+    let shared = subscriptions.filter(|(_, subscription)| subscription.kind == SubscriptionKind::Shared);
+    shared.map(|(filter, _)| filter.to_owned()).collect()
 }
 
 impl Shard {
@@ -54,8 +61,10 @@ impl Shard {
         subscription: InterestedSession,
         ticket: SubscribeTicket,
     ) -> bool {
-        let is_online = self.core.sessions.at(slot).conn.is_some();
+        let session = self.core.sessions.at(slot);
+        let is_online = session.conn.is_some();
         let member = ShareGroupMember {
+            rights: MemberRights::of(session.access.as_ref(), shared.filter),
             session: self.session_ref(slot),
             options: subscription.options,
             identifier: subscription.identifier,
@@ -108,16 +117,34 @@ impl Shard {
         ticket.is_some()
     }
 
+    /// Informs the groups of a session that its access rules have changed.
+    pub(crate) fn announce_member_rights(&mut self, slot: SessionSlot) {
+        let member = self.session_ref(slot);
+        for filter in shared_filters(self.core.sessions.at(slot)) {
+            let Ok(ParsedFilter::Shared(shared)) = ParsedFilter::parse(&filter) else {
+                continue;
+            };
+            let rights = MemberRights::of(self.core.sessions.at(slot).access.as_ref(), shared.filter);
+            let home = self.home_of_share_group(shared.share_name, shared.filter);
+            if home == self.core.id {
+                self.groups.set_rights(shared, member, rights);
+            } else {
+                let (share_name, filter) = (shared.share_name.into(), shared.filter.into());
+                let request = MailRequest::MemberRights {
+                    share_name,
+                    filter,
+                    member,
+                    rights,
+                };
+                self.mail.request(home, request);
+            }
+        }
+    }
+
     /// Informs the groups of a session that it has connected or disconnected.
     pub(crate) fn announce_member_state(&mut self, now: Now, slot: SessionSlot, is_online: bool) {
-        let session = self.core.sessions.at(slot);
-        let shared = session
-            .subscriptions
-            .iter()
-            .filter(|(_, s)| s.kind == SubscriptionKind::Shared);
-        let filters: Vec<String> = shared.map(|(filter, _)| filter.to_owned()).collect();
         let member = self.session_ref(slot);
-        for filter in filters {
+        for filter in shared_filters(self.core.sessions.at(slot)) {
             let Ok(ParsedFilter::Shared(shared)) = ParsedFilter::parse(&filter) else {
                 continue;
             };

@@ -491,9 +491,11 @@ impl Shard {
         }
     }
 
-    /// Removes subscriptions that changed access rules no longer allow.
+    /// Applies access rules that may have changed: removes subscriptions that they no longer allow. Messages that are
+    /// already queued are checked when they are sent.
     pub(crate) fn recheck_subscriptions(&mut self, slot: SessionSlot) {
         let session = self.core.sessions.at(slot);
+        let was_filtered = self.core.sessions.link(slot).is_filtered;
         let mut denied = Vec::new();
         let mut is_filtered = false;
         if let Some(access) = &session.access {
@@ -508,9 +510,19 @@ impl Shard {
                 }
             }
         }
-        self.core.link_mut(slot).is_filtered = is_filtered;
+        // Messages of a share group may still be in transit to a member that leaves it.
+        is_filtered |= !denied.is_empty();
+        let has_queued =
+            session.outgoing.queued() + session.outgoing.unacknowledged() > 0 || !session.replays.is_done();
+        let must_check_queue = session.access.is_some() && has_queued;
+        let link = self.core.link_mut(slot);
+        link.is_filtered = is_filtered;
+        link.must_check_queue = must_check_queue;
         for filter in denied {
             self.unsubscribe_filter(slot, &filter);
+        }
+        if was_filtered || is_filtered {
+            self.announce_member_rights(slot);
         }
     }
 

@@ -11,6 +11,7 @@ mod enhanced_authentication;
 mod lifetimes;
 mod model;
 mod restart;
+mod rights;
 mod session;
 mod tap;
 mod world;

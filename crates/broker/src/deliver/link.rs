@@ -15,8 +15,10 @@ pub struct SessionLink {
     /// Set to the current route's stamp once the session has received the message.
     pub stamp: u32,
     pub is_v5: bool,
-    /// Deliveries must be checked with `may_receive`.
+    /// New messages must be checked with `Session::can_receive`.
     pub is_filtered: bool,
+    /// The access rules may have changed since the present messages were queued, so these must be checked as well.
+    pub must_check_queue: bool,
     /// Live messages may have to wait for retained messages (`hold`).
     pub is_replaying: bool,
     /// The server may use topic aliases.
@@ -35,6 +37,7 @@ impl Default for SessionLink {
             stamp: 0,
             is_v5: false,
             is_filtered: false,
+            must_check_queue: false,
             is_replaying: false,
             uses_aliases: false,
             is_durable: false,

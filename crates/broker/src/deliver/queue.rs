@@ -30,6 +30,10 @@ impl ShardCore {
                 self.send_queued(now, slot, link)
             };
             if !has_more {
+                let session = self.sessions.at(slot);
+                if link.must_check_queue && session.outgoing.is_idle() && session.replays.is_done() {
+                    self.sessions.link_mut(slot).must_check_queue = false;
+                }
                 return self.fetch_more(slot);
             }
         }
@@ -83,11 +87,16 @@ impl ShardCore {
             extras,
         };
         let (range, _) = self.encode(now, &p, form);
-        self.stats.messages_redelivered += 1;
-        if range.len() > link.maximum_packet_size as usize {
-            // The client's Maximum Packet Size is now smaller: the message counts as acknowledged [MQTT-3.1.2-25].
+        // A message that the client may not receive any more counts as acknowledged: its access rules have changed, or
+        // its Maximum Packet Size is now smaller [MQTT-3.1.2-25].
+        let refusal = if link.must_check_queue && !self.sessions.at(slot).can_receive(p.topic) {
+            Some(DropReason::NotAuthorizedToReceive)
+        } else {
+            (range.len() > link.maximum_packet_size as usize).then_some(DropReason::TooLargeForClient)
+        };
+        if let Some(reason) = refusal {
             self.outbox.arena.truncate(mark);
-            self.drop_queued(now, slot, DropReason::TooLargeForClient, &delivery);
+            self.drop_queued(now, slot, reason, &delivery);
             self.ledger
                 .record_acknowledged(&self.sessions, slot, delivery.seq, false);
             let out = &mut self.sessions.at_mut(slot).outgoing;
@@ -101,6 +110,7 @@ impl ShardCore {
             }
             return;
         }
+        self.stats.messages_redelivered += 1;
         self.push(conn, range);
         self.count_sent(slot, delivery.qos, range.len(), p.payload.len());
         self.taps.redelivered(now, self.sessions.at(slot), &delivery);
@@ -129,9 +139,14 @@ impl ShardCore {
         let delivery = session.outgoing.pop_queue().expect("the queue has a front entry");
         self.stats.queued_messages -= 1;
         self.stats.queued_bytes -= delivery.stored_bytes() as u64;
-        if delivery.message.is_expired(now) {
+        let is_forbidden = link.must_check_queue && !self.sessions.at(slot).can_receive(delivery.publication().topic);
+        if is_forbidden || delivery.message.is_expired(now) {
+            let reason = match is_forbidden {
+                true => DropReason::NotAuthorizedToReceive,
+                false => DropReason::Expired,
+            };
             self.ledger.record_acknowledged(&self.sessions, slot, seq, false);
-            self.drop_queued(now, slot, DropReason::Expired, &delivery);
+            self.drop_queued(now, slot, reason, &delivery);
             if let Some(group) = delivery.tag.group() {
                 self.report_group_drop(slot, group, delivery.message.place());
             }

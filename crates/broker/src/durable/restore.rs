@@ -353,7 +353,11 @@ impl Shard {
             session.received.insert(*id);
         }
         session.access = self.access.session(&session.identity());
-        self.core.link_mut(slot).is_durable = true;
+        // Until the client connects and its subscriptions are checked.
+        let is_filtered = session.access.is_some();
+        let link = self.core.link_mut(slot);
+        link.is_durable = true;
+        link.is_filtered = is_filtered;
         for (filter, subscription) in recovered.subscriptions.iter() {
             self.restore_subscription(now, slot, filter, subscription);
         }

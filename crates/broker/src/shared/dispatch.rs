@@ -37,6 +37,8 @@ enum DispatchCause {
 struct ChosenMember {
     group: GroupIndex,
     at: usize,
+    /// The member is not available, but its session gets the message.
+    is_assigned: bool,
 }
 
 /// Result of dispatching a message.
@@ -44,6 +46,8 @@ struct ChosenMember {
 enum DispatchResult {
     /// Delivered to a session of this shard.
     Local,
+    /// Assigned to a session of this shard. The group does not hold the message any more.
+    Assigned,
     /// Forwarded to another shard, queued in the group, or retained by the group until the member acknowledges it.
     Pending,
     Dropped,
@@ -66,7 +70,7 @@ impl Shard {
         };
         !p.is_expired(now)
             && !self.is_routed_by_former_home(group)
-            && group.members.iter().any(|member| is_queued_for(member, p))
+            && group.members.iter().any(|member| member.can_wait_for(p))
     }
 
     /// Returns whether the group's former home shard had already routed this message before the restart.
@@ -93,11 +97,14 @@ impl Shard {
         match self.select_and_dispatch(now, index, p, forms, cause) {
             DispatchResult::Local if is_held => self.core.ledger.record_group_delivery(now, key, p, forms),
             DispatchResult::Dropped if is_held => self.core.ledger.record_group_dropped(key, p.place),
-            _ => {
+            result => {
                 let place = self
                     .core
                     .ledger
                     .record_message(now, p, forms.stored(), RecordFields::default());
+                if result == DispatchResult::Assigned && is_held {
+                    self.core.ledger.record_group_dropped(key, p.place);
+                }
                 self.mail.send_to_members(&Publication { place, ..*p });
             }
         }
@@ -132,12 +139,16 @@ impl Shard {
             return DispatchResult::Dropped;
         };
         let first = group.first_choice(p, random);
-        let mut choice = None;
+        let (mut choice, mut is_forbidden_to_any) = (None, false);
         for (asked, at) in group.candidates(first).enumerate() {
             if asked >= CANDIDATES_MAX && choice.is_some() {
                 break;
             }
-            let member = group.members[at];
+            let member = &group.members[at];
+            if !member.rights.can_receive(p.topic) {
+                is_forbidden_to_any = true;
+                continue;
+            }
             if !can_queue(&self.core, now, member, p.qos, p.stored_bytes()) {
                 continue;
             }
@@ -148,8 +159,21 @@ impl Shard {
                 break;
             }
         }
+        let chosen = |at, is_assigned| ChosenMember {
+            group: index,
+            at,
+            is_assigned,
+        };
         match choice {
-            Some(at) => self.dispatch_to(now, ChosenMember { group: index, at }, p, forms, is_held),
+            Some(at) => self.dispatch_to(now, chosen(at, false), p, forms, is_held),
+            // Such a message does not wait in the group, where it would delay messages for the connected members.
+            None if is_forbidden_to_any => match group.reader(first, p) {
+                Some(at) => self.dispatch_to(now, chosen(at, true), p, forms, is_held),
+                None => {
+                    self.core.stats.drop_message(group.reason_without_member(p));
+                    DispatchResult::Dropped
+                }
+            },
             // Messages that the group has received before are exempt from the queue limit.
             None if !is_again && !self.make_space_in_group(now, index, p.stored_bytes()) => DispatchResult::Dropped,
             None => {
@@ -166,7 +190,7 @@ impl Shard {
         let Some(group) = self.groups.get(index) else {
             return false;
         };
-        let mut candidates = group.candidates(group.next).map(|at| group.members[at]);
+        let mut candidates = group.candidates(group.next).map(|at| &group.members[at]);
         candidates.any(|member| can_queue(core, now, member, QoS::AtLeastOnce, bytes))
     }
 
@@ -185,15 +209,19 @@ impl Shard {
         forms: &mut EncodedForms,
         is_held: bool,
     ) -> DispatchResult {
-        let ChosenMember { group: index, at } = chosen;
+        let ChosenMember {
+            group: index,
+            at,
+            is_assigned,
+        } = chosen;
         let must_record_holder = self.must_record_holder(is_held);
         let Some(group) = self.groups.get_mut(index) else {
             return DispatchResult::Dropped;
         };
-        if matches!(group.strategy, ShareStrategy::Sticky | ShareStrategy::RoundRobin) {
+        if !is_assigned && matches!(group.strategy, ShareStrategy::Sticky | ShareStrategy::RoundRobin) {
             group.next = at;
         }
-        let counts = group.strategy == ShareStrategy::LeastInflight;
+        let counts = !is_assigned && group.strategy == ShareStrategy::LeastInflight;
         let reference = GroupRef {
             shard: self.core.id,
             index,
@@ -205,22 +233,27 @@ impl Shard {
         if counts && qos != QoS::AtMostOnce {
             member.inflight += 1;
         }
-        let member = *member;
+        let (session, is_durable) = (member.session, member.is_durable);
         let subscription = MemberSubscription {
             group: reference,
             maximum_qos: member.options.maximum_qos,
             retain_as_published: member.options.retain_as_published,
             identifier: member.identifier,
+            is_assigned,
         };
-        if member.session.shard == self.core.id {
+        if session.shard == self.core.id {
+            if is_assigned {
+                self.deliver_member(now, session.session, p, subscription, forms);
+                return DispatchResult::Assigned;
+            }
             let group_retains =
                 self.core
                     .ledger
-                    .group_retains(self.core.sessions.link(member.session.session), qos, reference.key);
-            if is_held && !member.is_durable && !group_retains {
+                    .group_retains(self.core.sessions.link(session.session), qos, reference.key);
+            if is_held && !is_durable && !group_retains {
                 self.core.ledger.record_group_dropped(reference.key, p.place);
             }
-            let delivered = self.deliver_member(now, member.session.session, p, subscription, forms);
+            let delivered = self.deliver_member(now, session.session, p, subscription, forms);
             return match delivered {
                 DeliverResult::Dropped(_) if group_retains => DispatchResult::Dropped,
                 _ if group_retains => {
@@ -237,11 +270,11 @@ impl Shard {
             self.core.ledger.add_group_recipient(reference.key);
         }
         let envelope = Envelope::Member {
-            session: member.session.session,
-            epoch: member.session.epoch,
+            session: session.session,
+            epoch: session.epoch,
             subscription,
         };
-        self.mail.add_member(member.session.shard, envelope);
+        self.mail.add_member(session.shard, envelope);
         DispatchResult::Pending
     }
 
@@ -258,6 +291,7 @@ impl Shard {
             maximum_qos,
             retain_as_published,
             identifier,
+            is_assigned,
         } = subscription;
         let identifiers = if identifier == 0 {
             &[][..]
@@ -269,10 +303,10 @@ impl Shard {
             qos,
             retain: p.retain && retain_as_published,
             identifiers,
-            group: (qos != QoS::AtMostOnce).then_some(group),
+            group: (qos != QoS::AtMostOnce && !is_assigned).then_some(group),
         };
         let delivered = self.core.deliver(now, slot, p, terms, forms);
-        if matches!(delivered, DeliverResult::Dropped(_)) && qos != QoS::AtMostOnce {
+        if matches!(delivered, DeliverResult::Dropped(_)) && terms.group.is_some() {
             self.member_acknowledged(slot, group);
         }
         delivered
@@ -297,8 +331,8 @@ impl Shard {
             return DispatchResult::Dropped;
         };
         let key = group.key;
-        if !group.members.iter().any(|member| is_queued_for(member, p)) {
-            self.core.stats.drop_message(DropReason::NoSharedMember);
+        if !group.members.iter().any(|member| member.can_wait_for(p)) {
+            self.core.stats.drop_message(group.reason_without_member(p));
             return DispatchResult::Dropped;
         }
         if self.must_record_holder(is_held) {
@@ -404,7 +438,7 @@ impl Shard {
 }
 
 /// Returns whether a member's queue can receive a message without dropping another, as far as this shard knows.
-fn can_queue(core: &ShardCore, now: Now, member: ShareGroupMember, qos: QoS, bytes: usize) -> bool {
+fn can_queue(core: &ShardCore, now: Now, member: &ShareGroupMember, qos: QoS, bytes: usize) -> bool {
     let is_queued = granted(qos, member.options.maximum_qos) != QoS::AtMostOnce;
     let has_space = match member.session.shard == core.id {
         true => core.has_space(member.session.session, bytes),
@@ -413,11 +447,7 @@ fn can_queue(core: &ShardCore, now: Now, member: ShareGroupMember, qos: QoS, byt
     has_space || !is_queued
 }
 
-fn is_queued_for(member: &ShareGroupMember, p: &Publication<'_>) -> bool {
-    granted(p.qos, member.options.maximum_qos) != QoS::AtMostOnce
-}
-
-fn has_open_window(core: &ShardCore, member: ShareGroupMember, qos: QoS) -> bool {
+fn has_open_window(core: &ShardCore, member: &ShareGroupMember, qos: QoS) -> bool {
     let slot = member.session.session;
     let link = core.sessions.link(slot);
     if link.conn == ConnSlot::NONE || core.outbox.queued_bytes(link.conn) > core.config.output_buffer_bytes {

@@ -2,10 +2,13 @@
 
 use std::collections::HashMap;
 
-use mqtt::SubscriptionOptions;
+use mqtt::{QoS, SharedFilter, SubscriptionOptions};
 
+use crate::access::MemberRights;
 use crate::config::ShareStrategy;
 use crate::durable::record::GroupKey;
+use crate::effect::DropReason;
+use crate::lifecycle::granted;
 use crate::message::Publication;
 use crate::node_state::hash;
 use crate::shared::queue::GroupQueue;
@@ -35,9 +38,11 @@ pub(crate) struct ShareGroup {
     pub queue: GroupQueue,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct ShareGroupMember {
     pub session: SessionRef,
+    /// The group does not select the member for topics that it may not read.
+    pub rights: MemberRights,
     pub options: SubscriptionOptions,
     pub identifier: u32,
     pub is_online: bool,
@@ -108,6 +113,16 @@ impl ShareGroups {
         index
     }
 
+    /// Changes the rights of a member, if the group still has it.
+    pub fn set_rights(&mut self, shared: SharedFilter<'_>, session: SessionRef, rights: MemberRights) {
+        let index = self.find(shared.share_name, shared.filter);
+        if let Some(group) = index.and_then(|index| self.get_mut(index))
+            && let Some(at) = group.position(session)
+        {
+            group.members[at].rights = rights;
+        }
+    }
+
     pub fn remove(&mut self, index: GroupIndex) -> Option<Box<ShareGroup>> {
         let group = self.groups[index.index()].take()?;
         self.by_name.remove(&Self::key(&group.share_name, &group.filter));
@@ -131,6 +146,7 @@ impl ShareGroup {
 
     /// Adds or replaces a member.
     pub fn put(&mut self, member: ShareGroupMember) {
+        let is_online = member.is_online;
         let at = match self.position(member.session) {
             Some(at) => {
                 let inflight = self.members[at].inflight;
@@ -142,7 +158,7 @@ impl ShareGroup {
                 self.members.len() - 1
             }
         };
-        self.set_online(at, member.is_online);
+        self.set_online(at, is_online);
     }
 
     pub fn set_online(&mut self, at: usize, is_online: bool) {
@@ -173,6 +189,23 @@ impl ShareGroup {
         after.iter().chain(before).map(|at| *at as usize)
     }
 
+    /// Returns a member whose session can queue a message, connected members first.
+    pub fn reader(&self, first: usize, p: &Publication<'_>) -> Option<usize> {
+        let (before, after) = self.members.split_at(first.min(self.members.len()));
+        let all = (first..).zip(after).chain((0..).zip(before));
+        let offline = all.filter(|(_, member)| !member.is_online).map(|(at, _)| at);
+        let mut readers = self.candidates(first).chain(offline);
+        readers.find(|at| self.members[*at].can_wait_for(p))
+    }
+
+    /// Returns why no member receives a message.
+    pub fn reason_without_member(&self, p: &Publication<'_>) -> DropReason {
+        match self.members.iter().any(|member| member.rights.can_receive(p.topic)) {
+            true => DropReason::NoSharedMember,
+            false => DropReason::NotAuthorizedToReceive,
+        }
+    }
+
     /// Returns the index at which the search for a connected member starts.
     pub fn first_choice(&mut self, p: &Publication<'_>, random: u64) -> usize {
         let n = self.members.len();
@@ -187,9 +220,17 @@ impl ShareGroup {
             ShareStrategy::HashTopic => (hash(p.topic) % n as u64) as usize,
             ShareStrategy::LeastInflight => {
                 let online = self.online.iter().map(|at| *at as usize);
-                online.min_by_key(|at| self.members[*at].inflight).unwrap_or(0)
+                let readers = online.filter(|at| self.members[*at].rights.can_receive(p.topic));
+                readers.min_by_key(|at| self.members[*at].inflight).unwrap_or(0)
             }
         }
+    }
+}
+
+impl ShareGroupMember {
+    /// Returns whether a message may wait for this member.
+    pub fn can_wait_for(&self, p: &Publication<'_>) -> bool {
+        granted(p.qos, self.options.maximum_qos) != QoS::AtMostOnce && self.rights.can_receive(p.topic)
     }
 }
 
@@ -206,6 +247,7 @@ mod tests {
         };
         ShareGroupMember {
             session,
+            rights: MemberRights::default(),
             options: SubscriptionOptions::default(),
             identifier: 0,
             is_online,
