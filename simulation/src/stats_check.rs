@@ -29,7 +29,9 @@ impl StatsCheck {
     /// Returns an error for the first inconsistency.
     pub fn check(&mut self, shard: &Shard, config: &ShardConfig) -> Result<(), String> {
         let stats = shard.stats();
-        let (clients, _) = shard.clients(&ClientFilter::default(), SessionSlot::FIRST, usize::MAX);
+        let (clients, _) = shard
+            .inspect()
+            .clients(&ClientFilter::default(), SessionSlot::FIRST, usize::MAX);
         check_connections(&stats, &clients)?;
         check_gauges(&stats, &clients)?;
         for client in &clients {

@@ -168,7 +168,9 @@ impl World {
             self.oracle.violated(|| text);
         }
         let shard = &worker.shard;
-        let (clients, _) = shard.clients(&ClientFilter::default(), SessionSlot::FIRST, usize::MAX);
+        let (clients, _) = shard
+            .inspect()
+            .clients(&ClientFilter::default(), SessionSlot::FIRST, usize::MAX);
         // Dropped messages that a crash restores may exceed the limit, because they are in the journal.
         if self.oracle.crashes > 0 && self.plan.durability != PlannedDurability::None {
             return;
@@ -182,6 +184,7 @@ impl World {
         // Returned messages are not dropped, and up to twice the limit is accepted while members have space.
         let group_max = (2 * queued_max + usize::from(config.max_inflight)) * (self.plan.clients + 1);
         if let Some(group) = shard
+            .inspect()
             .shared_groups(usize::MAX)
             .iter()
             .find(|group| group.queued > group_max)

@@ -3,9 +3,8 @@
 
 use std::cmp::Ordering;
 
-use crate::inspect::{ClientFilter, ClientView, LOOK_MAX};
+use crate::inspect::{ClientFilter, ClientView, LOOK_MAX, ShardInspection};
 use crate::session::{DropCounts, Session};
-use crate::shard::Shard;
 use crate::slots::SessionSlot;
 
 /// Sort key of a client list.
@@ -62,7 +61,7 @@ impl ClientOrder {
     }
 }
 
-impl Shard {
+impl ShardInspection<'_> {
     /// Returns, in order, the first `limit` sessions after `after` among the slots that one call visits, starting at
     /// `from`. The second value is the slot to continue at, if there are more.
     pub fn clients_in_order(

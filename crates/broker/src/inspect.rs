@@ -4,13 +4,17 @@
 //! The driver calls it between ticks on the shard's thread. Each call does a bounded amount of work.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use mqtt::{Properties, ProtocolVersion, QoS, ReasonCode, SubscribeFilter, SubscriptionOptions};
 
+use crate::deliver::ShardCore;
 use crate::effect::{DisconnectReason, DropReason, Now, Transport};
-use crate::retained::{ScanBudget, ScanCursor};
+use crate::message::Message;
+use crate::retained::{RetainedStore, ScanBudget, ScanCursor};
 use crate::session::{DropCounts, Session};
 use crate::shard::Shard;
+use crate::shared::{ShareGroup, ShareGroupMember, ShareGroups};
 use crate::slots::{ConnSlot, SessionRef, SessionSlot, SubscribeTicket};
 use crate::stats::ShardStats;
 
@@ -150,6 +154,15 @@ impl ClientFilter {
 pub(crate) const LOOK_MAX: usize = 20_000;
 
 impl Shard {
+    /// Returns the read-only queries.
+    pub fn inspect(&self) -> ShardInspection<'_> {
+        ShardInspection {
+            core: &self.core,
+            groups: &self.groups,
+            retained: &self.retained,
+        }
+    }
+
     pub fn stats(&self) -> ShardStats {
         let mut stats = self.core.stats;
         stats.timers = self.core.timers.len() as u64;
@@ -163,6 +176,64 @@ impl Shard {
         once + exactly_once
     }
 
+    /// Deletes a retained message without publishing. Returns false if there was none on this shard.
+    pub fn delete_retained(&mut self, topic: &str) -> bool {
+        self.core.ledger.record_retained_cleared(topic);
+        let existed = self.retained.remove(topic).is_some();
+        self.core.stats.retained_messages = self.retained.count() as u64;
+        self.core.stats.retained_bytes = self.retained.bytes();
+        existed
+    }
+
+    /// Returns the rejected connections, newest first.
+    pub fn refusals(&self) -> impl Iterator<Item = &RejectedConnection> {
+        self.refusals.iter().rev()
+    }
+
+    /// Subscribes a client on behalf of an operator. `None` if the client is not on this shard.
+    pub fn subscribe_client(
+        &mut self,
+        now: Now,
+        client_id: &str,
+        filter: &str,
+        options: SubscriptionOptions,
+    ) -> Option<ReasonCode> {
+        let slot = self.core.sessions.slot_of(client_id)?;
+        let reason = self
+            .subscribe_filter(
+                now,
+                slot,
+                SubscribeFilter { filter, options },
+                Properties::EMPTY,
+                SubscribeTicket::NONE,
+            )
+            .0;
+        self.pump(now, slot);
+        Some(reason)
+    }
+
+    /// Unsubscribes a client. Returns false if there was no such subscription, and `None` if the client is not on this
+    /// shard.
+    pub fn unsubscribe_client(&mut self, client_id: &str, filter: &str) -> Option<bool> {
+        let slot = self.core.sessions.slot_of(client_id)?;
+        Some(self.unsubscribe_filter(slot, filter))
+    }
+
+    /// Returns the connection of a client, for the driver.
+    pub fn connection_of(&self, client_id: &str) -> Option<ConnSlot> {
+        self.core.sessions.at(self.core.sessions.slot_of(client_id)?).conn
+    }
+}
+
+/// Read-only queries of the state of a shard.
+#[derive(Clone, Copy)]
+pub struct ShardInspection<'a> {
+    pub(crate) core: &'a ShardCore,
+    groups: &'a ShareGroups,
+    retained: &'a RetainedStore<Arc<Message>>,
+}
+
+impl ShardInspection<'_> {
     /// Returns up to `limit` clients, starting at session slot `from`. The second value is the slot to continue at, if
     /// there are more.
     pub fn clients(
@@ -295,7 +366,7 @@ impl Shard {
     }
 
     pub fn shared_groups(&self, limit: usize) -> Vec<SharedGroupView> {
-        let view = |group: &crate::shared::ShareGroup| SharedGroupView {
+        let view = |group: &ShareGroup| SharedGroupView {
             share_name: group.share_name.to_string(),
             filter: group.filter.to_string(),
             members: group.members.len(),
@@ -316,7 +387,7 @@ impl Shard {
     ) -> Option<(Vec<SharedMemberView>, usize)> {
         let index = self.groups.find(share_name, filter)?;
         let group = self.groups.get(index)?;
-        let view = |member: &crate::shared::ShareGroupMember| SharedMemberView {
+        let view = |member: &ShareGroupMember| SharedMemberView {
             session: member.session,
             qos: member.options.maximum_qos,
         };
@@ -363,57 +434,9 @@ impl Shard {
         let message = self.retained.get(topic, now.monotonic_ms)?;
         Some(retained_view(now, topic, message, usize::MAX))
     }
-
-    /// Deletes a retained message without publishing. Returns false if there was none on this shard.
-    pub fn delete_retained(&mut self, topic: &str) -> bool {
-        self.core.ledger.record_retained_cleared(topic);
-        let existed = self.retained.remove(topic).is_some();
-        self.core.stats.retained_messages = self.retained.count() as u64;
-        self.core.stats.retained_bytes = self.retained.bytes();
-        existed
-    }
-
-    /// Returns the rejected connections, newest first.
-    pub fn refusals(&self) -> impl Iterator<Item = &RejectedConnection> {
-        self.refusals.iter().rev()
-    }
-
-    /// Subscribes a client on behalf of an operator. `None` if the client is not on this shard.
-    pub fn subscribe_client(
-        &mut self,
-        now: Now,
-        client_id: &str,
-        filter: &str,
-        options: SubscriptionOptions,
-    ) -> Option<ReasonCode> {
-        let slot = self.core.sessions.slot_of(client_id)?;
-        let reason = self
-            .subscribe_filter(
-                now,
-                slot,
-                SubscribeFilter { filter, options },
-                Properties::EMPTY,
-                SubscribeTicket::NONE,
-            )
-            .0;
-        self.pump(now, slot);
-        Some(reason)
-    }
-
-    /// Unsubscribes a client. Returns false if there was no such subscription, and `None` if the client is not on this
-    /// shard.
-    pub fn unsubscribe_client(&mut self, client_id: &str, filter: &str) -> Option<bool> {
-        let slot = self.core.sessions.slot_of(client_id)?;
-        Some(self.unsubscribe_filter(slot, filter))
-    }
-
-    /// Returns the connection of a client, for the driver.
-    pub fn connection_of(&self, client_id: &str) -> Option<ConnSlot> {
-        self.core.sessions.at(self.core.sessions.slot_of(client_id)?).conn
-    }
 }
 
-fn retained_view(now: Now, topic: &str, message: &crate::message::Message, payload_max: usize) -> RetainedView {
+fn retained_view(now: Now, topic: &str, message: &Message, payload_max: usize) -> RetainedView {
     let p = message.publication();
     RetainedView {
         topic: topic.to_owned(),

@@ -76,8 +76,8 @@ pub use durable::pending_records::Ledger;
 pub use effect::*;
 pub use fixed_limits::FIXED_LIMITS;
 pub use inspect::{
-    ClientFilter, ClientView, InspectedClient, RejectedConnection, RetainedView, SharedGroupView, SharedMemberView,
-    SubscriptionView, WillView,
+    ClientFilter, ClientView, InspectedClient, RejectedConnection, RetainedView, ShardInspection, SharedGroupView,
+    SharedMemberView, SubscriptionView, WillView,
 };
 pub use journal::LogHealth as JournalHealth;
 pub use mail::Mail;

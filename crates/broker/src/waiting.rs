@@ -9,11 +9,10 @@ use crate::durable::cold::publication_of;
 use crate::durable::entry::StoredEntry;
 use crate::durable::record::{JournalRecord, RecordPosition};
 use crate::effect::Now;
-use crate::inspect::LOOK_MAX;
+use crate::inspect::{LOOK_MAX, ShardInspection};
 use crate::message::Publication;
 use crate::outgoing::{Delivery, packet_id};
 use crate::session::Session;
-use crate::shard::Shard;
 
 #[derive(Clone, Debug)]
 pub struct WaitingView {
@@ -83,7 +82,7 @@ pub struct WaitingRange {
     pub payload_bytes_max: usize,
 }
 
-impl Shard {
+impl ShardInspection<'_> {
     /// Returns the messages that were sent to a client and not acknowledged, oldest first. `None` if the client is not
     /// on this shard.
     pub fn inflight_of(&self, now: Now, client_id: &str, range: WaitingRange) -> Option<WaitingPart> {

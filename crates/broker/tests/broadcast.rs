@@ -139,7 +139,7 @@ fn run(seed: u64, is_plain: bool) -> String {
     }
     for shard in &w.shards {
         for n in 0..12 {
-            if let Some(view) = shard.client(&format!("subscriber-{n}")) {
+            if let Some(view) = shard.inspect().client(&format!("subscriber-{n}")) {
                 writeln!(seen, "{n}: {} {}", view.messages_sent, view.bytes_sent).unwrap();
             }
         }

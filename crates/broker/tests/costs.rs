@@ -291,7 +291,7 @@ fn subscription_identifiers_count_against_the_queue_limit() {
     for _ in 0..20 {
         w.publish(publisher, &topic, "payload", AtLeastOnce);
     }
-    let view = w.shards[0].client("client").unwrap();
+    let view = w.shards[0].inspect().client("client").unwrap();
     assert!(
         (5..10).contains(&view.queued),
         "{} messages of a kilobyte of identifiers",

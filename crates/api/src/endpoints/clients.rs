@@ -244,7 +244,7 @@ async fn clients(
             break;
         }
         let (from, wanted, filter) = (place.to_slot()?, limit - items.len(), filter.clone());
-        let look = move |shard: &mut broker::Shard, now: Now| (shard.clients(&filter, from, wanted), now);
+        let look = move |shard: &mut broker::Shard, now: Now| (shard.inspect().clients(&filter, from, wanted), now);
         let ((found, next), now) = app.on_shard(ShardId(place.shard), look).await?;
         items.extend(found.into_iter().map(|client| view(client, &listeners, now)));
         place = match next {
@@ -264,7 +264,7 @@ async fn clients(
 async fn client(State(app): State<App>, Path(client_id): Path<String>) -> Result<Json<ApiClientDetails>, HttpProblem> {
     let wanted = client_id.clone();
     let found = app.on_session_shard(&client_id, move |shard, now| {
-        (shard.client_details(&wanted, WILL_BYTES_MAX), now)
+        (shard.inspect().client_details(&wanted, WILL_BYTES_MAX), now)
     });
     let (found, now) = found.await?;
     let found = found.ok_or_else(|| unknown(&client_id))?;

@@ -70,7 +70,9 @@ pub async fn page(
         let (filter, after) = (filter.clone(), after.clone());
         // One more than the page needs, to find out whether another page follows.
         let look = move |shard: &mut broker::Shard, now: Now| {
-            let (found, next) = shard.clients_in_order(&filter, order, after.as_ref(), slot, limit + 1);
+            let (found, next) = shard
+                .inspect()
+                .clients_in_order(&filter, order, after.as_ref(), slot, limit + 1);
             (found, next, now)
         };
         from = None;

@@ -109,7 +109,8 @@ async fn list(
         }
         let cursor = (!place.within.is_empty()).then(|| ScanCursor::from_bytes(&place.within));
         let (wanted, filter) = (limit - items.len(), filter.clone());
-        let scan = move |shard: &mut broker::Shard, now| shard.retained(now, &filter, cursor, wanted, PREVIEW_BYTES);
+        let scan =
+            move |shard: &mut broker::Shard, now| shard.inspect().retained(now, &filter, cursor, wanted, PREVIEW_BYTES);
         let (found, next) = app.on_shard(ShardId(place.shard), scan).await?;
         items.extend(found.into_iter().map(view));
         place = match next {
@@ -145,7 +146,7 @@ async fn delete_all(
         loop {
             let filter = query.filter.clone();
             let delete = move |shard: &mut broker::Shard, now| {
-                let (found, next) = shard.retained(now, &filter, cursor, DELETED_AT_ONCE, 0);
+                let (found, next) = shard.inspect().retained(now, &filter, cursor, DELETED_AT_ONCE, 0);
                 let gone = found.iter().filter(|one| shard.delete_retained(&one.topic)).count();
                 (gone, next)
             };
@@ -163,7 +164,7 @@ async fn delete_all(
 async fn one(State(app): State<App>, Path(topic): Path<String>) -> Result<Json<RetainedMessage>, HttpProblem> {
     let wanted = topic.clone();
     let found = app
-        .on_all_shards(move |shard, now| shard.retained_message(now, &wanted))
+        .on_all_shards(move |shard, now| shard.inspect().retained_message(now, &wanted))
         .await?;
     let found = found.into_iter().flatten().next().ok_or_else(|| none(&topic))?;
     Ok(Json(view(found)))

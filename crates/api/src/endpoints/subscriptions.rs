@@ -200,7 +200,7 @@ async fn of_client(
 ) -> Result<Json<Vec<ApiSubscription>>, HttpProblem> {
     let wanted = client_id.clone();
     let found = app
-        .on_session_shard(&client_id, move |shard, _| shard.subscriptions_of(&wanted))
+        .on_session_shard(&client_id, move |shard, _| shard.inspect().subscriptions_of(&wanted))
         .await?;
     let found = found.ok_or_else(|| unknown(&client_id))?;
     Ok(Json(found.into_iter().map(view).collect()))
@@ -273,7 +273,7 @@ async fn all(
             break;
         }
         let (from, wanted, filter) = (place.to_slot()?, limit - items.len(), query.filter.clone());
-        let look = move |shard: &mut broker::Shard, _| shard.subscriptions(filter.as_deref(), from, wanted);
+        let look = move |shard: &mut broker::Shard, _| shard.inspect().subscriptions(filter.as_deref(), from, wanted);
         let (found, next) = app.on_shard(ShardId(place.shard), look).await?;
         items.extend(found.into_iter().map(view));
         place = match next {
@@ -295,7 +295,9 @@ async fn groups(
     Params(query): Params<GroupsQuery>,
 ) -> Result<Json<Vec<SharedGroup>>, HttpProblem> {
     let limit = paging::limit(query.limit)?;
-    let of_shards = app.on_all_shards(move |shard, _| shard.shared_groups(limit)).await?;
+    let of_shards = app
+        .on_all_shards(move |shard, _| shard.inspect().shared_groups(limit))
+        .await?;
     let view = |group: broker::SharedGroupView| SharedGroup {
         share_name: group.share_name,
         filter: group.filter,
@@ -313,7 +315,9 @@ async fn members(
     let limit = paging::limit(query.limit)?;
     let home = Shard::group_home_shard(&query.share_name, &query.filter, app.net().shards());
     let found = app.on_shard(home, move |shard, _| {
-        shard.shared_members(&query.share_name, &query.filter, MEMBERS_LOOKED_AT)
+        shard
+            .inspect()
+            .shared_members(&query.share_name, &query.filter, MEMBERS_LOOKED_AT)
     });
     let found = found.await?;
     let (members, count) =
@@ -324,7 +328,9 @@ async fn members(
     }
     let mut items = Vec::new();
     for (shard, members) in of_shards {
-        let clients = app.on_shard(shard, move |shard, _| shard.clients_of(&members)).await?;
+        let clients = app
+            .on_shard(shard, move |shard, _| shard.inspect().clients_of(&members))
+            .await?;
         items.extend(clients.into_iter().map(|(member, client)| SharedMember {
             client_id: client.client_id,
             is_connected: client.is_connected,

@@ -106,7 +106,8 @@ async fn inflight(
     Path(client_id): Path<String>,
     Params(query): Params<WaitingQuery>,
 ) -> Result<Json<PendingMessagePage>, HttpProblem> {
-    part(&app, client_id, &query, Shard::inflight_of).await
+    let look: WaitingLookup = |shard, now, client_id, range| shard.inspect().inflight_of(now, client_id, range);
+    part(&app, client_id, &query, look).await
 }
 
 async fn queue(
@@ -114,7 +115,8 @@ async fn queue(
     Path(client_id): Path<String>,
     Params(query): Params<WaitingQuery>,
 ) -> Result<Json<PendingMessagePage>, HttpProblem> {
-    part(&app, client_id, &query, Shard::queue_of).await
+    let look: WaitingLookup = |shard, now, client_id, range| shard.inspect().queue_of(now, client_id, range);
+    part(&app, client_id, &query, look).await
 }
 
 type WaitingLookup = fn(&Shard, Now, &str, WaitingRange) -> Option<WaitingPart>;

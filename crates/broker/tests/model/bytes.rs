@@ -246,7 +246,9 @@ fn end_everything(world: &mut World, clients: &[usize]) {
     }
     world.pass(5000);
     for shard in 0..world.shards.len() {
-        let (views, _) = world.shards[shard].clients(&ClientFilter::default(), SessionSlot::FIRST, 1000);
+        let (views, _) = world.shards[shard]
+            .inspect()
+            .clients(&ClientFilter::default(), SessionSlot::FIRST, 1000);
         for view in views {
             assert!(world.shards[shard].kick(world.now, &view.client_id, true));
         }

@@ -516,7 +516,7 @@ impl Run {
             .world
             .shards
             .iter()
-            .flat_map(|s| s.retained(self.world.now, "#", None, 10_000, 10_000).0);
+            .flat_map(|s| s.inspect().retained(self.world.now, "#", None, 10_000, 10_000).0);
         let mut have: Vec<_> = views
             .map(|v| (v.topic, v.qos, v.payload.len(), v.expires_in_s))
             .collect();
@@ -535,11 +535,11 @@ impl Run {
 
     /// Checks that the totals of the shards equal the sums over their sessions.
     fn check_totals(&self) {
-        let views = self
-            .world
-            .shards
-            .iter()
-            .flat_map(|s| s.clients(&ClientFilter::default(), SessionSlot::FIRST, 1000).0);
+        let views = self.world.shards.iter().flat_map(|s| {
+            s.inspect()
+                .clients(&ClientFilter::default(), SessionSlot::FIRST, 1000)
+                .0
+        });
         let (mut queued, mut bytes, mut inflight) = (0, 0, 0);
         for view in views {
             queued += view.queued as u64;
@@ -550,7 +550,7 @@ impl Run {
             .world
             .shards
             .iter()
-            .flat_map(|shard| shard.shared_groups(usize::MAX));
+            .flat_map(|shard| shard.inspect().shared_groups(usize::MAX));
         for group in groups {
             queued += group.queued as u64;
             bytes += group.queued_bytes as u64;
@@ -618,7 +618,7 @@ pub fn check_empty(world: &World) {
         assert_eq!(world.node.interest.mask(topic), 0, "interest in {topic}");
     }
     for shard in &world.shards {
-        assert_eq!(shard.shared_groups(10).len(), 0);
+        assert_eq!(shard.inspect().shared_groups(10).len(), 0);
     }
 }
 

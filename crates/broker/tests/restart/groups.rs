@@ -97,7 +97,7 @@ fn long_queue(name: &str, config: ShardConfig) -> (Node, ConnSlot) {
 #[test]
 fn group_queue_has_only_the_newest_messages_in_memory() {
     let (mut node, _) = long_queue("held", ShardConfig::default());
-    let views = node.shard.shared_groups(1);
+    let views = node.shard.inspect().shared_groups(1);
     let bytes_of_one = views[0].queued_bytes / 3;
     assert_eq!((views[0].queued, views[0].queued_bytes), (9, 3 * bytes_of_one));
     assert!(bytes_of_one > 0);
@@ -117,7 +117,7 @@ fn group_queue_is_dispatched_in_parts_before_new_messages() {
     let member = node.connect("member", false, 1000);
     let mut left = Vec::new();
     for step in 0.. {
-        let queued = node.shard.shared_groups(1)[0].queued;
+        let queued = node.shard.inspect().shared_groups(1)[0].queued;
         left.push(queued);
         if queued == 0 {
             break;
@@ -125,7 +125,7 @@ fn group_queue_is_dispatched_in_parts_before_new_messages() {
         if step == 1 {
             node.publish(publisher, 10);
             assert_eq!(
-                node.shard.shared_groups(1)[0].queued,
+                node.shard.inspect().shared_groups(1)[0].queued,
                 queued + 1,
                 "the member has not received it yet"
             );
@@ -151,9 +151,9 @@ fn group_queue_stays_in_order_when_its_member_leaves() {
     node.shard.closed(NOW, member, CloseCause::Network);
     node.read();
     node.end_tick();
-    assert_eq!(node.shard.shared_groups(1)[0].queued, 7);
+    assert_eq!(node.shard.inspect().shared_groups(1)[0].queued, 7);
     let member = node.connect("member", false, 1000);
-    while node.read() || node.shard.shared_groups(1)[0].queued > 0 {
+    while node.read() || node.shard.inspect().shared_groups(1)[0].queued > 0 {
         node.shard.run_timers(NOW);
         node.end_tick();
     }
@@ -177,7 +177,7 @@ fn offline_member_returns_its_queue_in_parts() {
     let other = node.connect("other", true, 1000);
     node.join(other);
     assert_eq!(
-        node.shard.shared_groups(1)[0].queued,
+        node.shard.inspect().shared_groups(1)[0].queued,
         8,
         "messages of a member's queue in one tick"
     );
@@ -295,7 +295,7 @@ fn group_queue_drains_despite_fast_publishers() {
         }
     }
     assert_eq!(node.shard.stats().drops[DropReason::QueueFullByCount as usize], 0);
-    assert!(node.shard.shared_groups(1)[0].queued <= 3);
+    assert!(node.shard.inspect().shared_groups(1)[0].queued <= 3);
 }
 
 /// Connects members that hold one message and leave one in their queue, and `count` members that acknowledge. Tests
@@ -355,7 +355,7 @@ fn dispatch_finds_a_member_with_space_among_full_ones() {
     (1..=40).for_each(|id| node.publish(publisher, id));
     node.shard.run_timers(NOW);
     node.end_tick();
-    let queued = node.shard.shared_groups(1)[0].queued;
+    let queued = node.shard.inspect().shared_groups(1)[0].queued;
     let sent = members.iter().map(|member| node.sent(*member).len()).sum::<usize>();
     assert_eq!(
         (queued, sent),
@@ -411,7 +411,7 @@ fn sessions_without_group_messages_are_not_scanned_repeatedly() {
 #[test]
 fn member_space_is_measured_like_its_queue() {
     let (node, _) = long_queue("measured", ShardConfig::default());
-    let bytes_of_one = node.shard.shared_groups(1)[0].queued_bytes / 3;
+    let bytes_of_one = node.shard.inspect().shared_groups(1)[0].queued_bytes / 3;
     std::fs::remove_dir_all(node.crash()).unwrap();
     for beyond in (0..200).step_by(8) {
         let config = ShardConfig {

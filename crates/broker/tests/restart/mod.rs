@@ -344,7 +344,7 @@ fn group_without_members_is_deleted_at_the_start() {
     }
     .put(&mut held);
     let (shard, ..) = started(&journal(&[group, message(QoS::AtLeastOnce, 0, &held)]));
-    assert!(shard.shared_groups(9).is_empty());
+    assert!(shard.inspect().shared_groups(9).is_empty());
     assert_eq!(shard.stats().queued_messages, 0);
 }
 
