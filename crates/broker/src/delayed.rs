@@ -28,6 +28,55 @@ pub struct DelayedMessage {
     pub is_routed: bool,
 }
 
+/// The delayed messages of a shard. An index is reused after its message was removed.
+#[derive(Default)]
+pub(crate) struct DelayedMessages {
+    slots: Vec<Option<DelayedMessage>>,
+    free: Vec<DelayedIndex>,
+    /// Memory of the messages.
+    bytes: usize,
+}
+
+impl DelayedMessages {
+    /// Returns whether another message of `bytes` is within the limits.
+    pub fn has_space(&self, bytes: usize, messages_max: usize) -> bool {
+        self.slots.len() - self.free.len() < messages_max && self.bytes + bytes <= DELAYED_BYTES_MAX
+    }
+
+    /// Returns the index after the highest one.
+    pub fn end(&self) -> DelayedIndex {
+        DelayedIndex::from_index(self.slots.len())
+    }
+
+    pub fn get(&self, index: DelayedIndex) -> Option<&DelayedMessage> {
+        self.slots.get(index.index())?.as_ref()
+    }
+
+    pub fn add(&mut self, delayed: DelayedMessage) -> DelayedIndex {
+        self.bytes += delayed.message.stored_bytes();
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            DelayedIndex::from_index(self.slots.len() - 1)
+        });
+        self.slots[index.index()] = Some(delayed);
+        index
+    }
+
+    /// Marks a message as routed. Returns the message, and whether it was routed before.
+    pub fn set_routed(&mut self, index: DelayedIndex) -> Option<(Arc<Message>, bool)> {
+        let delayed = self.slots.get_mut(index.index())?.as_mut()?;
+        let was_routed = std::mem::replace(&mut delayed.is_routed, true);
+        Some((delayed.message.clone(), was_routed))
+    }
+
+    pub fn remove(&mut self, index: DelayedIndex) -> Option<DelayedMessage> {
+        let delayed = self.slots.get_mut(index.index())?.take()?;
+        self.free.push(index);
+        self.bytes -= delayed.message.stored_bytes();
+        Some(delayed)
+    }
+}
+
 pub enum PublishDelay<'a> {
     None,
     Seconds(u32, &'a str),
@@ -57,9 +106,9 @@ impl Shard {
         seconds: u32,
         publisher: Option<(SessionKey, u16)>,
     ) -> (ReasonCode, PendingCommits) {
-        let bytes = p.stored_bytes();
-        if self.core.stats.delayed_messages as usize >= self.core.config.max_delayed_messages
-            || self.delayed_bytes + bytes > DELAYED_BYTES_MAX
+        if !self
+            .delayed
+            .has_space(p.stored_bytes(), self.core.config.max_delayed_messages)
         {
             return self.reject(now, slot, DropReason::DelayedFull, ReasonCode::QuotaExceeded);
         }
@@ -82,25 +131,15 @@ impl Shard {
 
     pub(crate) fn delay_until(&mut self, delayed: DelayedMessage) {
         let due_ms = delayed.due_ms;
-        self.delayed_bytes += delayed.message.stored_bytes();
-        let index = match self.free_delayed.pop() {
-            Some(index) => index,
-            None => {
-                self.delayed.push(None);
-                DelayedIndex::from_index(self.delayed.len() - 1)
-            }
-        };
-        self.delayed[index.index()] = Some(delayed);
+        let index = self.delayed.add(delayed);
         self.core.stats.delayed_messages += 1;
         self.core.timers.insert(due_ms, ShardTimer::Delayed { index });
     }
 
     pub(crate) fn delayed_due(&mut self, now: Now, index: DelayedIndex) {
-        let Some(delayed) = &mut self.delayed[index.index()] else {
+        let Some((message, was_routed)) = self.delayed.set_routed(index) else {
             return;
         };
-        let was_routed = std::mem::replace(&mut delayed.is_routed, true);
-        let message = delayed.message.clone();
         if !was_routed && message.is_expired(now) {
             self.core.stats.drop_message(DropReason::Expired);
             return self.delete_delayed(index);
@@ -131,11 +170,9 @@ impl Shard {
 
     /// Deletes a delayed message that has been published and stored by the tap.
     pub(crate) fn delete_delayed(&mut self, index: DelayedIndex) {
-        let Some(delayed) = self.delayed[index.index()].take() else {
+        let Some(delayed) = self.delayed.remove(index) else {
             return;
         };
-        self.free_delayed.push(index);
-        self.delayed_bytes -= delayed.message.stored_bytes();
         self.core.stats.delayed_messages -= 1;
         self.core
             .ledger

@@ -57,7 +57,7 @@ impl Shard {
                 self.groups
                     .set_rights(SharedFilter { share_name, filter }, member, rights);
             }
-            MailRequest::Barrier { is_end } => self.barriers[usize::from(is_end)] += 1,
+            MailRequest::Barrier { is_end } => self.checkpoints.barrier_reached(is_end),
             MailRequest::Reclaim { session, epoch, group } => self.start_or_queue_reclaim(now, session, epoch, group),
             MailRequest::ReturnCold { index, epoch, returned } => self.accept_returned(now, index, epoch, &returned),
             MailRequest::Full { index, epoch, member } => self.member_is_full(now, index, epoch, member),

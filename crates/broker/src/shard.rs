@@ -13,9 +13,9 @@ use mqtt::{Decoded, Packet, PacketType, Properties, ProtocolVersion, QoS, Reason
 use crate::access::{AccessControl, AuthOutcome, ConnectIdentity};
 use crate::config::ShardConfig;
 use crate::connection::{Connection, ConnectionPhase};
-use crate::delayed::DelayedMessage;
+use crate::delayed::DelayedMessages;
 use crate::deliver::ShardCore;
-use crate::durable::checkpoint::RunningCheckpoint;
+use crate::durable::checkpoint::Checkpoints;
 use crate::durable::pending_records::PendingRecords;
 use crate::durable::record::JournalRecord;
 use crate::effect::{
@@ -35,7 +35,7 @@ use crate::retained::{RetainedLimits, RetainedStore};
 use crate::route::RouteScratch;
 use crate::router::Router;
 use crate::shared::{RETURNED_WINDOWS, ReturnQueue, ShareGroups};
-use crate::slots::{AuthAttempt, ConnEpoch, ConnSlot, DelayedIndex, GroupIndex, NumberSequence, SessionSlot};
+use crate::slots::{AuthAttempt, ConnEpoch, ConnSlot, GroupIndex, NumberSequence, SessionSlot};
 use crate::tap::DeviceConnectionEvent;
 use crate::timers::ShardTimer;
 
@@ -61,19 +61,13 @@ pub struct Shard {
     pub(crate) replay_steps_left: usize,
     /// Connections from which reading is paused until the journal accepts records again.
     pub(crate) paused_publishers: Vec<ConnSlot>,
-    /// The running checkpoint.
-    pub(crate) running_checkpoint: Option<Box<RunningCheckpoint>>,
+    pub(crate) checkpoints: Checkpoints,
     /// Groups that continue to dispatch queued messages in the next tick.
     pub(crate) dispatching: VecDeque<GroupIndex>,
     pub(crate) return_queue: ReturnQueue,
     /// Messages that may still be returned to groups in this tick.
     pub(crate) return_left: usize,
-    /// Number of other shards that have started a checkpoint which this shard has not, and that have finished their
-    /// part.
-    pub(crate) barriers: [u16; 2],
-    pub(crate) delayed: Vec<Option<DelayedMessage>>,
-    pub(crate) free_delayed: Vec<DelayedIndex>,
-    pub(crate) delayed_bytes: usize,
+    pub(crate) delayed: DelayedMessages,
     pub(crate) refusals: VecDeque<RejectedConnection>,
     pub(crate) mail: OutgoingMail,
     pub(crate) scratch: RouteScratch,
@@ -118,13 +112,10 @@ impl Shard {
             late_retained: LateRetained::default(),
             replay_steps_left: STEPS_PER_TICK,
             paused_publishers: Vec::new(),
-            running_checkpoint: None,
+            checkpoints: Checkpoints::default(),
             dispatching: VecDeque::new(),
             return_queue: ReturnQueue::default(),
-            barriers: [0; 2],
-            delayed: Vec::new(),
-            free_delayed: Vec::new(),
-            delayed_bytes: 0,
+            delayed: DelayedMessages::default(),
             refusals: VecDeque::new(),
             mail: OutgoingMail::new(shards),
             scratch: RouteScratch::default(),

@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use mqtt::QoS;
 
+use crate::delayed::DelayedMessage;
 use crate::deliver::ShardCore;
 use crate::durable::cold::ColdEntries;
 use crate::durable::compaction::{CheckpointMoves, MovePart};
@@ -29,9 +30,10 @@ use crate::fault::{Fault, is_planted};
 use crate::mail::MailRequest;
 use crate::message::Message;
 use crate::outgoing::Delivery;
-use crate::retained::{ScanBudget, ScanCursor};
+use crate::retained::{RetainedStore, ScanBudget, ScanCursor};
 use crate::session::Session;
 use crate::shard::Shard;
+use crate::shared::ShareGroup;
 use crate::slots::{DelayedIndex, GroupEpoch, GroupIndex, SessionSlot};
 
 /// Bytes of records per tick; writing them takes some hundred microseconds.
@@ -48,12 +50,21 @@ const SCAN: ScanBudget = ScanBudget {
     steps_max: 4096,
 };
 
-pub struct RunningCheckpoint {
+/// The running checkpoint of a shard, and the barriers of the other shards.
+#[derive(Default)]
+pub(crate) struct Checkpoints {
+    running: Option<Box<RunningCheckpoint>>,
+    /// Number of other shards that have started a checkpoint which this shard has not, and that have finished their
+    /// part.
+    barriers: [u16; 2],
+}
+
+struct RunningCheckpoint {
     at: CheckpointStep,
     oldest: Option<RecordPosition>,
     /// Bytes written so far.
     bytes: u64,
-    pub(super) moves: CheckpointMoves,
+    moves: CheckpointMoves,
 }
 
 #[derive(Clone, Debug)]
@@ -95,6 +106,39 @@ pub struct FinishedCheckpoint {
     pub moved_bytes: u64,
 }
 
+impl Checkpoints {
+    /// Returns false while a step of the checkpoint is executed.
+    pub fn is_running(&self) -> bool {
+        self.running.is_some()
+    }
+
+    pub fn moves_mut(&mut self) -> Option<&mut CheckpointMoves> {
+        self.running.as_mut().map(|running| &mut running.moves)
+    }
+
+    /// Another shard has started a checkpoint, or has finished its part.
+    pub fn barrier_reached(&mut self, is_end: bool) {
+        self.barriers[usize::from(is_end)] += 1;
+    }
+
+    /// Returns whether all other shards have reached this barrier.
+    fn has_passed_barrier(&self, is_end: bool, shards: u16) -> bool {
+        self.barriers[usize::from(is_end)] + 1 >= shards
+    }
+
+    fn consume_barriers(&mut self, is_end: bool, shards: u16) {
+        self.barriers[usize::from(is_end)] -= shards - 1;
+    }
+
+    fn is_active(&self, shards: u16) -> bool {
+        self.running.as_ref().is_some_and(|walk| match walk.at {
+            CheckpointStep::Begin => self.has_passed_barrier(false, shards),
+            CheckpointStep::End => self.has_passed_barrier(true, shards),
+            _ => !walk.moves.is_fetching(),
+        })
+    }
+}
+
 impl Shard {
     /// Starts a checkpoint. Every shard of the node must start one, and none may start the next before all have
     /// finished. Messages in `part` that are still needed are rewritten, so that their segments can be deleted.
@@ -103,7 +147,7 @@ impl Shard {
             return;
         }
         debug_assert_eq!(self.batch_bytes(), 0, "earlier records must be appended first");
-        self.running_checkpoint = Some(Box::new(RunningCheckpoint {
+        self.checkpoints.running = Some(Box::new(RunningCheckpoint {
             at: CheckpointStep::Begin,
             oldest: None,
             bytes: 0,
@@ -131,33 +175,24 @@ impl Shard {
         }
     }
 
-    /// Returns whether all other shards have reached this barrier.
-    fn has_passed_barrier(&self, is_end: bool) -> bool {
-        self.barriers[usize::from(is_end)] + 1 >= self.core.shards
-    }
-
-    fn consume_barriers(&mut self, is_end: bool) {
-        self.barriers[usize::from(is_end)] -= self.core.shards - 1;
-    }
-
     /// Continues a checkpoint. Must be called at the start of a tick, when all earlier records have been appended.
     /// Returns the result when the checkpoint has finished. It is valid once the batch of this tick is committed.
     pub fn continue_checkpoint(&mut self, now: Now) -> Option<FinishedCheckpoint> {
         if !self.is_checkpoint_active() {
             return None;
         }
-        let mut walk = self.running_checkpoint.take()?;
+        let mut walk = self.checkpoints.running.take()?;
         debug_assert!(
             self.batch_bytes() == 0 || matches!(walk.at, CheckpointStep::Begin),
             "earlier records must be appended first"
         );
         match walk.at {
             CheckpointStep::Begin => {
-                self.consume_barriers(false);
+                self.checkpoints.consume_barriers(false, self.core.shards);
                 walk.at = CheckpointStep::Holding(SessionSlot::FIRST);
             }
             CheckpointStep::End => {
-                self.consume_barriers(true);
+                self.checkpoints.consume_barriers(true, self.core.shards);
                 // Ensures that this tick has a batch: the last one of the checkpoint.
                 self.record_checkpoint(now);
                 let mentioned = self.core.ledger.records().and_then(PendingRecords::oldest_referenced);
@@ -176,7 +211,7 @@ impl Shard {
         let mut steps = 0;
         while self.batch_bytes() < limit && steps < SLOTS && !matches!(walk.at, CheckpointStep::End) {
             steps += 1;
-            if self.must_wait_for_moves(&mut walk) {
+            if walk.moves.must_wait() {
                 break;
             }
             walk.at = self.step(now, &mut walk);
@@ -187,17 +222,13 @@ impl Shard {
             }
         }
         walk.bytes += (self.batch_bytes() - before) as u64;
-        self.running_checkpoint = Some(walk);
+        self.checkpoints.running = Some(walk);
         None
     }
 
     /// Returns whether a checkpoint is running and not waiting.
     pub fn is_checkpoint_active(&self) -> bool {
-        self.running_checkpoint.as_ref().is_some_and(|walk| match walk.at {
-            CheckpointStep::Begin => self.has_passed_barrier(false),
-            CheckpointStep::End => self.has_passed_barrier(true),
-            _ => !walk.moves.is_fetching(),
-        })
+        self.checkpoints.is_active(self.core.shards)
     }
 
     /// Returns the bytes that have been recorded but not appended.
@@ -205,54 +236,100 @@ impl Shard {
         self.core.ledger.records().map_or(0, PendingRecords::batch_bytes)
     }
 
-    /// Writes one group, some retained messages, one session, or a part of a queue. Returns the next step.
-    fn step(&mut self, now: Now, walk: &mut RunningCheckpoint) -> CheckpointStep {
-        let oldest = &mut walk.oldest;
-        match walk.at.clone() {
-            CheckpointStep::Holding(slot) if walk.moves.has_old_entries() && slot < self.core.sessions.end() => {
-                let end = SessionSlot(slot.0 + SLOTS).min(self.core.sessions.end());
-                slot.until(end)
-                    .for_each(|slot| self.core.release_held_messages(now, slot, &walk.moves));
-                CheckpointStep::Holding(end)
+    /// Moves old messages of the group or session that is written next. Returns false if there are none.
+    fn move_old(&mut self, now: Now, at: &CheckpointStep, moves: &mut CheckpointMoves) -> bool {
+        match *at {
+            CheckpointStep::Groups(index) => {
+                let (group, ledger) = (self.groups.get_mut(index), self.core.ledger.records_mut());
+                group
+                    .zip(ledger)
+                    .is_some_and(|(group, ledger)| moves.group(now, ledger, group))
             }
-            CheckpointStep::Groups(index) if index < self.groups.end() => {
-                if self.move_group(now, index, &mut walk.moves) {
-                    return CheckpointStep::Groups(index);
-                }
-                self.write_group(index)
+            CheckpointStep::Held { index, epoch, behind } => {
+                let group = self.groups.get_current(index, epoch);
+                group.is_some_and(|group| moves.group_entries(&mut self.core, group, behind, ENTRIES_MAX))
             }
-            at @ CheckpointStep::Held { .. } => self.write_held(at, walk),
-            CheckpointStep::Begin | CheckpointStep::Holding(_) => CheckpointStep::Groups(GroupIndex::FIRST),
-            CheckpointStep::Groups(_) => CheckpointStep::Retained(None),
-            CheckpointStep::Retained(cursor) => match self.write_retained(now, cursor, oldest, &mut walk.moves) {
-                Some(cursor) => CheckpointStep::Retained(Some(cursor)),
-                None => CheckpointStep::Delayed(DelayedIndex::FIRST),
-            },
-            CheckpointStep::Delayed(index) if index.index() < self.delayed.len() => {
-                self.write_delayed(now, index, oldest, &mut walk.moves);
-                CheckpointStep::Delayed(index.next())
+            CheckpointStep::Sessions(slot) => {
+                slot < self.core.sessions.end() && moves.session(now, &mut self.core, slot)
             }
-            CheckpointStep::Delayed(_) => CheckpointStep::Sessions(SessionSlot::FIRST),
-            CheckpointStep::Sessions(slot) if slot < self.core.sessions.end() => {
-                match self.move_session(now, slot, &mut walk.moves) {
-                    true => CheckpointStep::Sessions(slot),
-                    false => self.write_session(now, slot),
-                }
-            }
-            at @ CheckpointStep::Queue { .. } => self.write_queue(at, oldest),
-            CheckpointStep::Sessions(_) | CheckpointStep::End => CheckpointStep::End,
+            _ => false,
         }
     }
 
-    /// Writes a group. Its queue follows.
-    fn write_group(&mut self, index: GroupIndex) -> CheckpointStep {
-        let Some(group) = self.groups.get_mut(index) else {
-            return CheckpointStep::Groups(index.next());
-        };
-        if group.is_durable()
-            && let Some(ledger) = self.core.ledger.records_mut()
+    /// Writes one group, some retained messages, one session, or a part of a queue. Returns the next step.
+    fn step(&mut self, now: Now, walk: &mut RunningCheckpoint) -> CheckpointStep {
+        let RunningCheckpoint { at, oldest, moves, .. } = walk;
+        let at = at.clone();
+        if self.move_old(now, &at, moves) {
+            return at;
+        }
+        if let CheckpointStep::Holding(slot) = at
+            && moves.has_old_entries()
+            && slot < self.core.sessions.end()
         {
-            ledger.record(&JournalRecord::Group {
+            let end = SessionSlot(slot.0 + SLOTS).min(self.core.sessions.end());
+            slot.until(end)
+                .for_each(|slot| self.core.release_held_messages(now, slot, moves));
+            return CheckpointStep::Holding(end);
+        }
+        let ShardCore { ledger, sessions, .. } = &mut self.core;
+        let Some(ledger) = ledger.records_mut() else {
+            return CheckpointStep::End;
+        };
+        let mut writer = SnapshotWriter { now, ledger, oldest };
+        match at {
+            CheckpointStep::Begin | CheckpointStep::Holding(_) => CheckpointStep::Groups(GroupIndex::FIRST),
+            CheckpointStep::Groups(index) if index < self.groups.end() => match self.groups.get(index) {
+                Some(group) => writer.group(index, group),
+                None => CheckpointStep::Groups(index.next()),
+            },
+            CheckpointStep::Groups(_) => CheckpointStep::Retained(None),
+            CheckpointStep::Held { index, epoch, behind } => match self.groups.get_current(index, epoch) {
+                Some(group) => writer.held(index, group, behind),
+                None => CheckpointStep::Groups(index.next()),
+            },
+            CheckpointStep::Retained(cursor) => match writer.retained(&self.retained, cursor, moves) {
+                Some(cursor) => CheckpointStep::Retained(Some(cursor)),
+                None => CheckpointStep::Delayed(DelayedIndex::FIRST),
+            },
+            CheckpointStep::Delayed(index) if index < self.delayed.end() => {
+                if let Some(delayed) = self.delayed.get(index) {
+                    writer.delayed(delayed, moves);
+                }
+                CheckpointStep::Delayed(index.next())
+            }
+            CheckpointStep::Delayed(_) => CheckpointStep::Sessions(SessionSlot::FIRST),
+            CheckpointStep::Sessions(slot) if slot < sessions.end() => match sessions.get(slot) {
+                Some(session) => writer.session(slot, session),
+                None => CheckpointStep::Sessions(slot.next()),
+            },
+            CheckpointStep::Queue {
+                slot,
+                session: key,
+                behind,
+                evictions,
+            } => match sessions.get(slot).filter(|session| session.key == key) {
+                Some(session) => writer.queue(slot, session, behind, evictions),
+                None => CheckpointStep::Sessions(slot.next()),
+            },
+            CheckpointStep::Sessions(_) | CheckpointStep::End => CheckpointStep::End,
+        }
+    }
+}
+
+/// Writes snapshots of durable state to the batch of this tick.
+struct SnapshotWriter<'a> {
+    now: Now,
+    ledger: &'a mut PendingRecords,
+    /// Oldest message that the snapshots refer to.
+    oldest: &'a mut Option<RecordPosition>,
+}
+
+impl SnapshotWriter<'_> {
+    /// Writes a group. Its queue follows.
+    fn group(&mut self, index: GroupIndex, group: &ShareGroup) -> CheckpointStep {
+        if group.is_durable() {
+            self.ledger.record(&JournalRecord::Group {
                 group: group.key,
                 share_name: &group.share_name,
                 filter: &group.filter,
@@ -267,25 +344,13 @@ impl Shard {
 
     /// Writes a part of a group's cold entries and, after the last part, the messages in memory. Messages that are
     /// evicted while the queue is written become cold before that. A message that is returned has a record of its own.
-    fn write_held(&mut self, at: CheckpointStep, walk: &mut RunningCheckpoint) -> CheckpointStep {
-        let CheckpointStep::Held { index, epoch, behind } = at else {
-            return at;
-        };
-        if self.groups.get_current(index, epoch).is_none() {
-            return CheckpointStep::Groups(index.next());
-        }
-        if self.move_group_entries(index, behind, ENTRIES_MAX, &mut walk.moves) {
-            return at;
-        }
-        let (Some(group), Some(ledger)) = (self.groups.get_mut(index), self.core.ledger.records_mut()) else {
-            return CheckpointStep::Groups(index.next());
-        };
+    fn held(&mut self, index: GroupIndex, group: &ShareGroup, behind: Seq) -> CheckpointStep {
         let part = group.queue.part(behind, ENTRIES_MAX);
         let (next, positions) = match part.last() {
             Some((last, _)) => {
                 let next = CheckpointStep::Held {
                     index,
-                    epoch,
+                    epoch: group.epoch,
                     behind: *last,
                 };
                 (next, part.iter().map(|(_, message)| *message).collect())
@@ -298,22 +363,21 @@ impl Shard {
         if !is_planted(Fault::CheckpointForgetsHeld) {
             positions
                 .iter()
-                .for_each(|position| update_oldest(&mut walk.oldest, *position));
+                .for_each(|position| update_oldest(self.oldest, *position));
         }
-        ledger.record_held(group.key, &positions);
+        self.ledger.record_held(group.key, &positions);
         next
     }
 
-    fn write_retained(
+    fn retained(
         &mut self,
-        now: Now,
+        retained: &RetainedStore<Arc<Message>>,
         cursor: Option<ScanCursor>,
-        oldest: &mut Option<RecordPosition>,
         moves: &mut CheckpointMoves,
     ) -> Option<ScanCursor> {
-        let ledger = self.core.ledger.records_mut()?;
+        let SnapshotWriter { now, ledger, oldest } = self;
         let each = |topic: &str, message: &Arc<Message>| {
-            moves.message(now, ledger, message, Targets::default());
+            moves.message(*now, ledger, message, Targets::default());
             let place = message.place();
             if let Some(position) = place.position() {
                 update_oldest(oldest, position);
@@ -327,113 +391,82 @@ impl Shard {
             // Moved messages may be large.
             ledger.batch_bytes() < STEP_BYTES
         };
-        self.retained.scan_all(cursor, now.monotonic_ms, SCAN, each)
+        retained.scan_all(cursor, now.monotonic_ms, SCAN, each)
     }
 
-    fn write_delayed(
-        &mut self,
-        now: Now,
-        index: DelayedIndex,
-        oldest: &mut Option<RecordPosition>,
-        moves: &mut CheckpointMoves,
-    ) {
-        let (Some(delayed), Some(ledger)) = (&self.delayed[index.index()], self.core.ledger.records_mut()) else {
-            return;
-        };
+    fn delayed(&mut self, delayed: &DelayedMessage, moves: &mut CheckpointMoves) {
         let message = &delayed.message;
-        if let Some(message) = moves.message(now, ledger, message, Targets::default()) {
+        if let Some(message) = moves.message(self.now, self.ledger, message, Targets::default()) {
             // If the checkpoint does not finish, replay would publish both the copy and the original.
-            ledger.record(&JournalRecord::DelayedDone { message });
+            self.ledger.record(&JournalRecord::DelayedDone { message });
         }
         if let Some(position) = message.place().position() {
-            update_oldest(oldest, position);
+            update_oldest(self.oldest, position);
         }
         let due_unix_ms = match delayed.is_routed {
             true => WITH_TAP,
-            false => now.unix_at(delayed.due_ms),
+            false => self.now.unix_at(delayed.due_ms),
         };
-        ledger.record_of(message.place(), |message| JournalRecord::Delayed {
-            message,
-            due_unix_ms,
-        });
+        self.ledger
+            .record_of(message.place(), |message| JournalRecord::Delayed {
+                message,
+                due_unix_ms,
+            });
     }
 
     /// Writes a session. Its queue follows.
-    fn write_session(&mut self, now: Now, slot: SessionSlot) -> CheckpointStep {
-        let Some(session) = self.core.sessions.get(slot) else {
-            return CheckpointStep::Sessions(slot.next());
-        };
-        let (key, evictions) = (session.key, session.outgoing.evictions);
-        if key.0 != 0
-            && let Some(ledger) = self.core.ledger.records_mut()
-        {
-            ledger.record(&JournalRecord::Session(session_record(now, session)));
+    fn session(&mut self, slot: SessionSlot, session: &Session) -> CheckpointStep {
+        if session.key.0 != 0 {
+            let record = session_record(self.now, session);
+            self.ledger.record(&JournalRecord::Session(record));
         }
         CheckpointStep::Queue {
             slot,
-            session: key,
+            session: session.key,
             behind: 0,
-            evictions,
+            evictions: session.outgoing.evictions,
         }
     }
 
     /// Writes a part of a session's cold entries and, after the last part, the messages in memory, including those that
     /// have been loaded since. If messages have been evicted since the start, the queue is written again; duplicate
     /// entries are harmless.
-    fn write_queue(&mut self, at: CheckpointStep, oldest: &mut Option<RecordPosition>) -> CheckpointStep {
-        let CheckpointStep::Queue {
+    fn queue(&mut self, slot: SessionSlot, session: &Session, behind: Seq, evictions: u32) -> CheckpointStep {
+        let key = session.key;
+        let next = |behind, evictions| CheckpointStep::Queue {
             slot,
             session: key,
             behind,
             evictions,
-        } = at
-        else {
-            return at;
-        };
-        let session = self.core.sessions.get(slot);
-        let Some(session) = session.filter(|session| session.key == key) else {
-            return CheckpointStep::Sessions(slot.next());
         };
         let cold = session.outgoing.cold.as_deref();
         if behind == 0
             && let Some(pages) = cold.and_then(|cold| cold.pages.as_deref())
-            && let Some(ledger) = self.core.ledger.records_mut()
         {
-            write_pages(ledger, key, pages, oldest);
+            write_pages(self.ledger, key, pages, self.oldest);
         }
         let part = cold.map_or(Vec::new(), |cold| cold_entries(cold, behind));
         if let Some(last) = part.last().map(|entry| entry.seq) {
-            self.write_entries(key, &part, oldest);
-            return CheckpointStep::Queue {
-                slot,
-                session: key,
-                behind: last,
-                evictions,
-            };
+            self.entries(key, &part);
+            return next(last, evictions);
         }
         if session.outgoing.evictions != evictions {
-            return CheckpointStep::Queue {
-                slot,
-                session: key,
-                behind: 0,
-                evictions: session.outgoing.evictions,
-            };
+            return next(0, session.outgoing.evictions);
         }
-        let warm = memory_entries(session);
-        self.write_entries(key, &warm, oldest);
+        self.entries(key, &memory_entries(session));
         CheckpointStep::Sessions(slot.next())
     }
 
     /// Writes nothing for a non-durable session, but keeps its messages in the journal because the session may still
     /// read them.
-    fn write_entries(&mut self, session: SessionKey, entries: &[SessionEntry], oldest: &mut Option<RecordPosition>) {
+    fn entries(&mut self, session: SessionKey, entries: &[SessionEntry]) {
         for entry in entries.iter().filter(|entry| !entry.is_released) {
-            update_oldest(oldest, entry.message);
+            update_oldest(self.oldest, entry.message);
         }
         if session.0 == 0 {
-            self.core.record_retained_by_group(entries);
+            self.ledger.record_retained_by_group(entries);
         }
-        self.core.record_entries(session, entries);
+        self.ledger.record_entries(session, entries);
     }
 }
 
@@ -450,15 +483,13 @@ impl PendingRecords {
             self.record(&JournalRecord::GroupEntries { group, messages });
         }
     }
-}
 
-impl ShardCore {
     /// Records messages that a group retains for a non-durable session. The group keeps them, whichever shard's record
     /// is replayed first.
     fn record_retained_by_group(&mut self, entries: &[SessionEntry]) {
         for entry in entries.iter().filter(|entry| entry.qos == QoS::AtLeastOnce) {
-            if let (Some(group), Some(ledger)) = (entry.group, self.ledger.records_mut()) {
-                ledger.record(&JournalRecord::Returned {
+            if let Some(group) = entry.group {
+                self.record(&JournalRecord::Returned {
                     session: SessionKey(0),
                     seq: 0,
                     group,
@@ -470,14 +501,14 @@ impl ShardCore {
 
     /// Records the positions of entries of a durable session.
     pub(super) fn record_entries(&mut self, session: SessionKey, entries: &[SessionEntry]) {
-        let Some(ledger) = self.ledger.records_mut().filter(|_| session.0 != 0) else {
+        if session.0 == 0 {
             return;
-        };
+        }
         for part in entries.chunks(ENTRIES_MAX) {
             let mut bytes = Vec::with_capacity(part.len() * 16);
             part.iter().for_each(|entry| entry.put(&mut bytes));
             let entries = Entries::from_written(&bytes);
-            ledger.record(&JournalRecord::Entries { session, entries });
+            self.record(&JournalRecord::Entries { session, entries });
         }
     }
 }

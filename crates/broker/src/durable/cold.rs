@@ -303,7 +303,10 @@ impl Shard {
         records: Vec<Option<Vec<u8>>>,
     ) {
         if purpose == FetchPurpose::Move {
-            return self.fetched_for_move(positions, &records);
+            if let (Some(moves), Some(ledger)) = (self.checkpoints.moves_mut(), self.core.ledger.records_mut()) {
+                moves.fetched(ledger, positions, &records);
+            }
+            return;
         }
         if let Some(ledger) = self.core.ledger.records_mut() {
             ledger.fetch_ended();

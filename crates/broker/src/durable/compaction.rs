@@ -17,7 +17,6 @@ use std::sync::Arc;
 use mqtt::QoS;
 
 use crate::deliver::ShardCore;
-use crate::durable::checkpoint::RunningCheckpoint;
 use crate::durable::entry::StoredEntry;
 use crate::durable::entry_list::{EntryList, entry_of};
 use crate::durable::journaling::put_group_recipient;
@@ -29,7 +28,8 @@ use crate::fault::{Fault, is_planted};
 use crate::message::{Message, RecordLocation};
 use crate::outgoing::{Delivery, DeliveryTag, OutgoingMessages};
 use crate::shard::Shard;
-use crate::slots::{GroupIndex, SessionSlot};
+use crate::shared::ShareGroup;
+use crate::slots::SessionSlot;
 
 /// Messages per read.
 const READ_MAX: usize = 256;
@@ -179,58 +179,52 @@ impl CheckpointMoves {
     }
 }
 
-impl Shard {
+impl CheckpointMoves {
     /// Returns whether the checkpoint must wait for a pending read or for the positions of this tick.
-    pub(super) fn must_wait_for_moves(&self, walk: &mut RunningCheckpoint) -> bool {
-        walk.moves.is_fetching || walk.moves.is_unplaced || !walk.moves.fresh.is_empty()
+    pub(super) fn must_wait(&self) -> bool {
+        self.is_fetching || self.is_unplaced || !self.fresh.is_empty()
     }
 
     /// Moves the old messages of a group that are in memory. Returns false if there are none. The journal identifies
     /// messages of a group by their positions, so the batch with the copies also replaces the old ones in the group.
-    pub(super) fn move_group(&mut self, now: Now, index: GroupIndex, moves: &mut CheckpointMoves) -> bool {
-        let Some(ledger) = self.core.ledger.records_mut() else {
-            return false;
-        };
-        let Some(group) = self.groups.get_mut(index) else {
-            return false;
-        };
+    pub(super) fn group(&mut self, now: Now, ledger: &mut PendingRecords, group: &mut ShareGroup) -> bool {
         let (key, is_durable) = (group.key, group.is_durable());
         let mut held = Vec::new();
         put_group_recipient(key, &mut held);
         for message in group.queue.warm_mut() {
             // A message that other owners share is copied: each group must record the new position of its own messages,
             // and finds a message old only if nothing has moved it yet.
-            if Arc::strong_count(message) > 1 && message.place().position().is_some_and(|at| moves.is_old(at)) {
+            if Arc::strong_count(message) > 1 && message.place().position().is_some_and(|at| self.is_old(at)) {
                 *message = message.publication().to_message();
             }
-            let old = moves.message(now, ledger, message, Targets::from_written(&held));
+            let old = self.message(now, ledger, message, Targets::from_written(&held));
             if let Some(message) = old.filter(|_| is_durable) {
                 ledger.record(&JournalRecord::GroupDropped { group: key, message });
             }
         }
-        moves.is_unplaced
+        self.is_unplaced
     }
 
     /// Moves up to `max` old cold messages of a group, starting after entry `behind`. Returns false if none is left.
     /// The batch that records the new positions also removes the old ones from the group.
-    pub(super) fn move_group_entries(
+    pub(super) fn group_entries(
         &mut self,
-        index: GroupIndex,
+        core: &mut ShardCore,
+        group: &mut ShareGroup,
         behind: Seq,
         max: usize,
-        moves: &mut CheckpointMoves,
     ) -> bool {
-        if !moves.has_old_entries() {
+        if !self.has_old_entries() {
             return false;
         }
-        let (Some(group), Some(ledger)) = (self.groups.get_mut(index), self.core.ledger.records_mut()) else {
+        let Some(ledger) = core.ledger.records_mut() else {
             return false;
         };
         let part = group.queue.part(behind, max);
         let (Some((first, _)), Some((last, _))) = (part.first(), part.last()) else {
             return false;
         };
-        let new_position = |position| moves.moved.get(&position).copied().filter(|_| moves.is_old(position));
+        let new_position = |position| self.moved.get(&position).copied().filter(|_| self.is_old(position));
         let moved = group.queue.moved(*first..=*last, new_position);
         let key = group.key;
         for (old, new) in moved.into_iter().filter(|_| key.0 != 0) {
@@ -246,23 +240,23 @@ impl Shard {
             });
         }
         let old = part.iter().map(|(_, message)| *message);
-        let old = old.filter(|position| moves.is_old(*position) && new_position(*position).is_none());
+        let old = old.filter(|position| self.is_old(*position) && new_position(*position).is_none());
         let positions: BTreeSet<RecordPosition> = old.take(READ_MAX).collect();
         if positions.is_empty() {
             return false;
         }
-        self.core.fetch_for_move(moves, positions);
+        core.fetch_for_move(self, positions);
         true
     }
 
     /// Moves the old messages of a session. Returns false if there are none.
-    pub(super) fn move_session(&mut self, now: Now, slot: SessionSlot, moves: &mut CheckpointMoves) -> bool {
+    pub(super) fn session(&mut self, now: Now, core: &mut ShardCore, slot: SessionSlot) -> bool {
         // A `$delayed` message may have been published to it since the first pass.
-        self.core.release_held_messages(now, slot, moves);
-        let Some(ledger) = self.core.ledger.records_mut() else {
+        core.release_held_messages(now, slot, self);
+        let Some(ledger) = core.ledger.records_mut() else {
             return false;
         };
-        let Some(session) = self.core.sessions.get_mut(slot) else {
+        let Some(session) = core.sessions.get_mut(slot) else {
             return false;
         };
         let is_retained_by_group = session.key.0 == 0;
@@ -273,19 +267,19 @@ impl Shard {
                 .filter(|_| is_retained_by_group && delivery.qos == QoS::AtLeastOnce);
             let mut held = Vec::new();
             put_group_recipient(retaining_group.unwrap_or_default(), &mut held);
-            let old = moves.message(now, ledger, &delivery.message, Targets::from_written(&held));
+            let old = self.message(now, ledger, &delivery.message, Targets::from_written(&held));
             if let (Some(message), Some(group)) = (old, retaining_group) {
                 ledger.record(&JournalRecord::GroupDropped { group, message });
             }
         }
         let Some(cold) = &mut session.outgoing.cold else {
-            return moves.is_unplaced;
+            return self.is_unplaced;
         };
-        if moves.before == RecordPosition(0) {
+        if self.before == RecordPosition(0) {
             return false;
         }
-        let new_position = |position| moves.moved.get(&position).copied();
-        let moved = cold.moved(|position| Some(position).filter(|at| moves.is_old(*at)).and_then(new_position));
+        let new_position = |position| self.moved.get(&position).copied();
+        let moved = cold.moved(|position| Some(position).filter(|at| self.is_old(*at)).and_then(new_position));
         let key = session.key;
         let tail = cold.tail().into_iter().flat_map(EntryList::iter);
         let entries = cold
@@ -297,42 +291,36 @@ impl Shard {
         let old = entries
             .filter(|entry| !entry.is_released())
             .map(|entry| entry.message())
-            .filter(|position| moves.is_old(*position));
+            .filter(|position| self.is_old(*position));
         let positions: BTreeSet<RecordPosition> = old.take(READ_MAX).collect();
         let moved: Vec<SessionEntry> = moved.into_iter().map(entry_of).collect();
-        self.core.record_entries(key, &moved);
+        ledger.record_entries(key, &moved);
         if !positions.is_empty() {
-            self.core.fetch_for_move(moves, positions);
+            core.fetch_for_move(self, positions);
         }
-        moves.is_fetching || moves.is_unplaced || self.core.move_page(slot, moves)
-    }
-
-    /// Repeats a fetch that the driver could not queue.
-    pub fn retry_fetch(&mut self, purpose: FetchPurpose, positions: Vec<RecordPosition>) {
-        self.core.effects.push(Effect::Fetch { purpose, positions });
+        self.is_fetching || self.is_unplaced || core.move_page(slot, self)
     }
 
     /// Moves the messages that were read, within the byte budget. `records` is empty if the journal cannot be read now;
     /// then the messages stay in place.
-    pub(super) fn fetched_for_move(&mut self, positions: &[RecordPosition], records: &[Option<Vec<u8>>]) {
-        let Some(walk) = &mut self.running_checkpoint else {
-            return;
-        };
-        let Some(ledger) = self.core.ledger.records_mut() else {
-            return;
-        };
-        walk.moves.is_fetching = false;
+    pub(super) fn fetched(
+        &mut self,
+        ledger: &mut PendingRecords,
+        positions: &[RecordPosition],
+        records: &[Option<Vec<u8>>],
+    ) {
+        self.is_fetching = false;
         if records.is_empty() {
-            return walk.moves.exclude(positions);
+            return self.exclude(positions);
         }
         for (index, (old, bytes)) in positions.iter().zip(records).enumerate() {
             let length = bytes.as_deref().map_or(0, <[u8]>::len);
             match bytes.as_deref().map(JournalRecord::read) {
-                Some(Ok(JournalRecord::Message(_))) if !walk.moves.has_space(length) => {
-                    return walk.moves.exclude(&positions[index..]);
+                Some(Ok(JournalRecord::Message(_))) if !self.has_space(length) => {
+                    return self.exclude(&positions[index..]);
                 }
                 Some(Ok(JournalRecord::Message(record))) => {
-                    walk.moves.use_space(length);
+                    self.use_space(length);
                     let record = MessageRecord {
                         shard: 0,
                         others: 0,
@@ -342,16 +330,23 @@ impl Shard {
                         targets: Targets::default(),
                         ..record
                     };
-                    walk.moves.fresh.push((*old, ledger.record_message(&record)));
+                    self.fresh.push((*old, ledger.record_message(&record)));
                 }
                 Some(Ok(JournalRecord::Page { entries, .. })) if let Ok(items) = entries.items() => {
                     let mut entries = EntryList::default();
                     entries.extend(items);
-                    walk.moves.page = Some(LoadedPage { at: *old, entries });
+                    self.page = Some(LoadedPage { at: *old, entries });
                 }
-                _ => walk.moves.fresh.push((*old, ledger.record(&JournalRecord::Damaged))),
+                _ => self.fresh.push((*old, ledger.record(&JournalRecord::Damaged))),
             }
         }
+    }
+}
+
+impl Shard {
+    /// Repeats a fetch that the driver could not queue.
+    pub fn retry_fetch(&mut self, purpose: FetchPurpose, positions: Vec<RecordPosition>) {
+        self.core.effects.push(Effect::Fetch { purpose, positions });
     }
 }
 

@@ -444,8 +444,8 @@ impl Shard {
             return;
         };
         ledger.appended(base, end);
-        if let Some(walk) = &mut self.running_checkpoint {
-            walk.moves.set_positions(base);
+        if let Some(moves) = self.checkpoints.moves_mut() {
+            moves.set_positions(base);
         }
         for (slot, place) in std::mem::take(&mut ledger.unplaced_pages) {
             self.core.set_page_place(slot, place, place.placed(base));

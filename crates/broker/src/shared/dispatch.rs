@@ -315,7 +315,7 @@ impl Shard {
     /// Returns whether the group must be recorded as the holder of the message. For a held message that is necessary
     /// only during a checkpoint: on its way to a member of another shard and back, it may be in neither snapshot.
     fn must_record_holder(&self, is_held: bool) -> bool {
-        !is_held || self.running_checkpoint.is_some()
+        !is_held || self.checkpoints.is_running()
     }
 
     /// Queues a message in the group, because no member is connected or earlier messages are queued.

@@ -235,7 +235,7 @@ impl Shard {
             return;
         };
         let key = group.key;
-        let is_walking = self.running_checkpoint.is_some();
+        let is_walking = self.checkpoints.is_running();
         group
             .queue
             .push_returned(returned.iter().map(|back| back.message).collect());
