@@ -24,6 +24,7 @@ mod access_control;
 mod cost;
 mod device_owners;
 mod file_modes;
+mod guesses;
 mod leaked_secrets;
 mod logins;
 mod malformed_packets;

@@ -88,6 +88,7 @@ impl AlarmWatcher {
         found.extend(self.ingest_log());
         found.extend(self.platform_stores());
         found.extend(self.journal_damage().await);
+        found.extend(self.locked_addresses());
         found.extend(self.open_files());
         found.extend(self.certificates().await);
         let changed = self.app.alarms().update(found, &unsure, unix_ms(SystemTime::now()));
@@ -194,6 +195,16 @@ impl AlarmWatcher {
         }
         self.failed_at_limit = troubles.failed_at_limit.into_iter().collect();
         (found, troubles.undecided.into_iter().collect())
+    }
+
+    /// Short lock-outs are no alarm: a person who mistypes a password causes one.
+    fn locked_addresses(&self) -> Option<AlarmCondition> {
+        let addresses = self.app.login_limiter().stats(Instant::now()).long_locked_addresses;
+        let message = format!(
+            "Clients guess passwords or tokens: {addresses} addresses are locked out for a minute or more. The log \
+             names them"
+        );
+        (addresses > 0).then(|| condition("password_guessing", message, &[]))
     }
 
     fn open_files(&mut self) -> Option<AlarmCondition> {

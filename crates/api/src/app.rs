@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use auth::FailureLimiter;
+use auth::LoginLimiter;
 use axum::body::Bytes;
 use tokio::sync::Semaphore;
 
@@ -48,8 +48,6 @@ struct AppState {
     audit: Audit,
     node: NodeInfo,
     logins: Logins,
-    login_limiter: FailureLimiter,
-    secret_limiter: FailureLimiter,
     hashing: Semaphore,
     requests: Semaphore,
     viewers: Arc<Semaphore>,
@@ -158,8 +156,6 @@ impl App {
                 audit,
                 node,
                 logins: Logins::new(),
-                login_limiter: FailureLimiter::default(),
-                secret_limiter: FailureLimiter::default(),
                 hashing: Semaphore::new(HASHES_AT_ONCE),
                 requests,
                 viewers: Arc::new(Semaphore::new(VIEWERS_MAX)),
@@ -212,13 +208,9 @@ impl App {
         &self.inner.logins
     }
 
-    pub fn login_limiter(&self) -> &FailureLimiter {
-        &self.inner.login_limiter
-    }
-
-    /// Limits wrong secrets of provisioning requests and claims.
-    pub fn secret_limiter(&self) -> &FailureLimiter {
-        &self.inner.secret_limiter
+    /// Limits wrong passwords, tokens and secrets of provisioning requests and claims.
+    pub fn login_limiter(&self) -> &Arc<LoginLimiter> {
+        &self.inner.config.login_limiter
     }
 
     pub fn hashing(&self) -> &Semaphore {

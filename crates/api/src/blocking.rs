@@ -9,6 +9,10 @@ use crate::problem::HttpProblem;
 /// How long a request waits for a hashing permit.
 const TURN_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// On Linux, a thread with this nice value gets a tenth of a core that a worker needs as well.
+#[cfg(target_os = "linux")]
+const HASH_NICE: i32 = 10;
+
 type AnyResult = Box<dyn Any + Send>;
 
 impl App {
@@ -20,17 +24,40 @@ impl App {
                 "too many passwords are being verified; try again later",
             ));
         };
-        self.block(work).await
+        let result = hash_any(Box::new(move || Box::new(work()))).await?;
+        downcast(result)
     }
 
     /// Runs work that waits for a disk.
     pub async fn block<R: Send + 'static>(&self, work: impl FnOnce() -> R + Send + 'static) -> Result<R, HttpProblem> {
         let result = block_any(Box::new(move || Box::new(work()))).await?;
-        match result.downcast() {
-            Ok(result) => Ok(*result),
-            Err(_) => Err(HttpProblem::internal("the request failed unexpectedly")),
-        }
+        downcast(result)
     }
+}
+
+fn downcast<R: 'static>(result: AnyResult) -> Result<R, HttpProblem> {
+    match result.downcast() {
+        Ok(result) => Ok(*result),
+        Err(_) => Err(HttpProblem::internal("the request failed unexpectedly")),
+    }
+}
+
+/// Runs work on a thread of its own with a low priority, so that it does not delay messages.
+async fn hash_any(work: Box<dyn FnOnce() -> AnyResult + Send>) -> Result<AnyResult, HttpProblem> {
+    let (done, result) = tokio::sync::oneshot::channel();
+    let hashing = move || {
+        // On other systems this would change the priority of the whole process.
+        #[cfg(target_os = "linux")]
+        let _ = rustix::process::setpriority_process(None, HASH_NICE);
+        let _ = done.send(work());
+    };
+    std::thread::Builder::new()
+        .name("api-hash".to_owned())
+        .spawn(hashing)
+        .map_err(|error| HttpProblem::unavailable(format!("cannot start a thread for a password hash: {error}")))?;
+    result
+        .await
+        .map_err(|_| HttpProblem::internal("the request failed unexpectedly"))
 }
 
 /// Not generic, because each task type that is given to tokio costs 0.1 s of compile time.

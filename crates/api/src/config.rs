@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use auth::LoginLimiter;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -53,6 +54,8 @@ pub struct ApiConfig {
     /// The book under `/docs`.
     pub book: Book,
     pub limits: ApiLimits,
+    /// Shared with the logins of MQTT clients.
+    pub login_limiter: Arc<LoginLimiter>,
 }
 
 impl ApiConfig {
@@ -76,6 +79,7 @@ impl ApiConfig {
             log: Arc::default(),
             book: |_| None,
             limits: ApiLimits::default(),
+            login_limiter: Arc::default(),
         }
     }
 }

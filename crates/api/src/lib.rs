@@ -33,6 +33,7 @@ mod endpoint;
 mod endpoints;
 mod fixed_limits;
 mod guard;
+mod guarded_login;
 mod history;
 mod history_store;
 mod if_match;

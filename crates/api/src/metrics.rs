@@ -7,6 +7,7 @@
 use std::fmt::{Display, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use auth::LoginLimiterStats;
 use broker::{DisconnectReason, DropReason, ShardStats};
 use net::{EarlyCloseReason, JournalView, ListenerInfo, NetCounters, transport_key};
 
@@ -24,6 +25,7 @@ pub struct MetricsSnapshot<'a> {
     pub app: &'a App,
     pub stats: ShardStats,
     pub net: NetCounters,
+    pub logins: LoginLimiterStats,
     pub listeners: Vec<ListenerInfo>,
     pub journal: Option<JournalView>,
     pub publish_ack_us: journal::HistogramCounts,
@@ -479,6 +481,31 @@ pub const FAMILIES: &[Family] = &[
         "Authentications rejected with Server busy because the queue was full.",
         |s, out| out.one(s.net.auth_queue_full),
     ),
+    counter(
+        "tidewire_login_failures",
+        "Wrong passwords, tokens and other secrets of all logins, without repeats.",
+        |s, out| out.one(s.logins.failures),
+    ),
+    counter(
+        "tidewire_login_repeated_failures",
+        "Wrong credentials that a device repeated. They do not lock out its address.",
+        |s, out| out.one(s.logins.repeated_failures),
+    ),
+    counter(
+        "tidewire_login_lockouts",
+        "Lock-outs of addresses after too many failed logins.",
+        |s, out| out.one(s.logins.lockouts),
+    ),
+    counter(
+        "tidewire_login_rejected",
+        "Logins rejected without a check, because their address is locked out.",
+        |s, out| out.one(s.logins.rejected),
+    ),
+    gauge(
+        "tidewire_login_locked_addresses",
+        "Addresses that are locked out now.",
+        |s, out| out.one(s.logins.locked_addresses),
+    ),
     counter("tidewire_net_ticks", "Iterations of the event loops.", |s, out| {
         out.one(s.net.ticks)
     }),
@@ -726,6 +753,7 @@ impl<'a> MetricsSnapshot<'a> {
             app,
             stats,
             net: app.net().counters(),
+            logins: app.login_limiter().stats(Instant::now()),
             listeners: app.net().listeners(),
             journal: app.net().journal(),
             publish_ack_us: app.net().publish_ack_us(),

@@ -4,6 +4,7 @@
 //! secret.
 
 use std::borrow::Cow;
+use std::time::Duration;
 
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -120,6 +121,15 @@ impl HttpProblem {
 
     pub fn internal(detail: impl Into<String>) -> HttpProblem {
         HttpProblem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "Internal error", detail)
+    }
+
+    /// An address with too many wrong secrets.
+    pub fn too_many_failures(detail: &str, wait: Duration) -> HttpProblem {
+        HttpProblem::of_status(
+            StatusCode::TOO_MANY_REQUESTS,
+            format!("{detail}; try again in {} s", wait.as_secs() + 1),
+        )
+        .with_header(header::RETRY_AFTER, HeaderValue::from(wait.as_secs() + 1))
     }
 
     /// For requests that the HTTP layer rejects.

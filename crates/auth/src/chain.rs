@@ -162,17 +162,24 @@ impl Provider for UsersProvider {
         ProviderOutcome::Deny(DenyReason::WrongPassword)
     }
 
-    /// Reconnecting clients are in the cache of verified passwords and do not wait behind password hashes of other
-    /// clients.
+    /// Reconnecting clients are in the cache of verified or wrong passwords and do not wait behind password hashes of
+    /// other clients.
     fn authenticate_now(&self, credentials: &Credentials) -> Option<ProviderOutcome> {
         let (Some(user_name), Some(password)) = (&credentials.user_name, &credentials.password) else {
             return Some(ProviderOutcome::Ignore);
         };
-        let user = self.users.find(user_name)?;
-        let is_known = self.verified.was_verified(user_name, &user.hash, password);
-        is_known.then_some(ProviderOutcome::Allow {
-            is_superuser: user.is_superuser,
-        })
+        let Some(user) = self.users.find(user_name) else {
+            let decoy = self.users.decoy_for(user_name);
+            let was_wrong = self.verified.was_wrong(user_name, &decoy, password);
+            return was_wrong.then_some(ProviderOutcome::Ignore);
+        };
+        if self.verified.was_verified(user_name, &user.hash, password) {
+            return Some(ProviderOutcome::Allow {
+                is_superuser: user.is_superuser,
+            });
+        }
+        let was_wrong = self.verified.was_wrong(user_name, &user.hash, password);
+        was_wrong.then_some(ProviderOutcome::Deny(DenyReason::WrongPassword))
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::acl::RULES_MAX;
 use crate::bans::{EXACT_BANS_MAX, PATTERN_BANS_MAX};
+use crate::login_limiter::{ADDRESSES_MAX, KNOWN_LOGINS_MAX};
 use crate::users::{USER_NAME_BYTES_MAX, USERS_MAX};
 
 pub const FIXED_LIMITS: &[(&str, u64, &str, &str)] = &[
@@ -29,5 +30,17 @@ pub const FIXED_LIMITS: &[(&str, u64, &str, &str)] = &[
         PATTERN_BANS_MAX as u64,
         "",
         "A further ban is refused.",
+    ),
+    (
+        "Addresses with failed logins that the server remembers",
+        ADDRESSES_MAX as u64,
+        "",
+        "The address whose failures are forgotten first is dropped.",
+    ),
+    (
+        "Successful logins that do not wait while their address is locked out",
+        KNOWN_LOGINS_MAX as u64,
+        "",
+        "The oldest half is forgotten.",
     ),
 ];

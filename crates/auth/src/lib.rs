@@ -13,8 +13,8 @@
 mod acl;
 mod bans;
 mod chain;
-mod failure_limiter;
 mod fixed_limits;
+mod login_limiter;
 mod password;
 mod password_rules;
 mod secret;
@@ -31,8 +31,8 @@ pub use chain::{
     AnonymousPolicy, AnonymousProvider, Credentials, DenyReason, Provider, ProviderChain, ProviderOutcome,
     UnknownUsersProvider, UsersProvider,
 };
-pub use failure_limiter::FailureLimiter;
 pub use fixed_limits::FIXED_LIMITS;
+pub use login_limiter::{LockOut, LoginAttempt, LoginKind, LoginLimiter, LoginLimiterStats, LoginLimits};
 pub use password::{CreateError, HashError, PasswordHash};
 pub use password_rules::{PASSWORD_CHARACTERS_MIN, WeakPassword, check_new_password};
 pub use secret::Password;

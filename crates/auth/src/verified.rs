@@ -1,4 +1,5 @@
-//! Cache of verified passwords, so that a reconnecting fleet does not need argon2 again.
+//! Cache of verified passwords, so that a reconnecting fleet does not need argon2 again. Recent wrong passwords are
+//! cached as well, so that a client that repeats one costs no hash.
 //!
 //! An entry is HMAC-SHA256 of user name, stored hash and password, under a random key of this process:
 //! - The key never leaves this struct. Without it an entry reveals nothing about a password.
@@ -11,8 +12,8 @@
 //! argon2.
 //!
 //! The cache is bounded by two generations. When the young one is full, it becomes the old one, and the old one is
-//! discarded. A hit in the old generation moves the entry to the young one, so pairs in use survive. Only successes are
-//! cached; a wrong password costs a full verification each time.
+//! discarded. A hit in the old generation moves the entry to the young one, so pairs in use survive. Wrong passwords have
+//! a smaller cache of their own, so that guesses cannot evict right ones.
 
 use std::collections::HashSet;
 use std::mem;
@@ -25,12 +26,16 @@ use zeroize::Zeroizing;
 use crate::password::{CreateError, PasswordHash, random_bytes};
 use crate::secret::Password;
 
+/// Maximum number of cached wrong passwords.
+const WRONG_MAX: usize = 8_192;
+
 type PasswordTag = [u8; 32];
 
 pub struct VerifiedPasswords {
     key: Zeroizing<[u8; 32]>,
     generation_entries_max: usize,
     generations: Mutex<PasswordGenerations>,
+    wrong: Mutex<PasswordGenerations>,
 }
 
 #[derive(Default)]
@@ -49,6 +54,7 @@ impl VerifiedPasswords {
             key: Zeroizing::new(random_bytes()?),
             generation_entries_max: entries_max / 2,
             generations: Mutex::default(),
+            wrong: Mutex::default(),
         })
     }
 
@@ -59,8 +65,9 @@ impl VerifiedPasswords {
             return true;
         }
         let is_verified = hash.verify(password);
-        if is_verified {
-            self.remember(tag);
+        match is_verified {
+            true => self.remember(tag),
+            false => self.remember_wrong(tag),
         }
         is_verified
     }
@@ -72,11 +79,18 @@ impl VerifiedPasswords {
         self.find_and_refresh(&tag)
     }
 
-    /// Takes as long as [`VerifiedPasswords::verify`] with a wrong password, for any password. Caches nothing.
+    /// Returns whether this triple was found to be wrong before, without computing a hash.
+    pub fn was_wrong(&self, user_name: &str, hash: &PasswordHash, password: &Password) -> bool {
+        let tag = self.tag(user_name, hash, password);
+        lock(&self.wrong).find_and_refresh(&tag, WRONG_MAX / 2)
+    }
+
+    /// Takes as long as [`VerifiedPasswords::verify`] with a wrong password, for any password, and caches it as wrong.
     pub(crate) fn verify_decoy(&self, user_name: &str, decoy: &PasswordHash, password: &Password) {
         let tag = self.tag(user_name, decoy, password);
         std::hint::black_box(self.find_and_refresh(&tag));
         std::hint::black_box(decoy.verify(password));
+        self.remember_wrong(tag);
     }
 
     pub fn len(&self) -> usize {
@@ -104,28 +118,42 @@ impl VerifiedPasswords {
     }
 
     fn find_and_refresh(&self, tag: &PasswordTag) -> bool {
-        let mut generations = self.lock();
-        if generations.recent.contains(tag) {
-            return true;
-        }
-        if generations.previous.remove(tag) {
-            generations.insert(*tag, self.generation_entries_max);
-            return true;
-        }
-        false
+        self.lock().find_and_refresh(tag, self.generation_entries_max)
     }
 
     fn remember(&self, tag: PasswordTag) {
         self.lock().insert(tag, self.generation_entries_max);
     }
 
+    /// Caches a wrong password, unless the cache is disabled.
+    fn remember_wrong(&self, tag: PasswordTag) {
+        if self.generation_entries_max > 0 {
+            lock(&self.wrong).insert(tag, WRONG_MAX / 2);
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, PasswordGenerations> {
-        // Every update leaves the sets valid, so a panic cannot leave them inconsistent.
-        self.generations.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.generations)
     }
 }
 
+fn lock(generations: &Mutex<PasswordGenerations>) -> MutexGuard<'_, PasswordGenerations> {
+    // Every update leaves the sets valid, so a panic cannot leave them inconsistent.
+    generations.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl PasswordGenerations {
+    fn find_and_refresh(&mut self, tag: &PasswordTag, entries_max: usize) -> bool {
+        if self.recent.contains(tag) {
+            return true;
+        }
+        let is_found = self.previous.remove(tag);
+        if is_found {
+            self.insert(*tag, entries_max);
+        }
+        is_found
+    }
+
     fn insert(&mut self, tag: PasswordTag, entries_max: usize) {
         if entries_max == 0 {
             return;
@@ -199,6 +227,25 @@ mod tests {
             assert!(cache.find_and_refresh(&used), "in use at {n}");
         }
         assert!(!cache.find_and_refresh(&cache.tag("user-0", &hash("salt"), &Password::new("secret"))));
+    }
+
+    #[test]
+    fn wrong_password_is_cached_until_the_hash_changes() {
+        let cache = VerifiedPasswords::new(8).unwrap();
+        let wrong = Password::new("wrong");
+        assert!(!cache.was_wrong("alice", &hash("salt"), &wrong));
+        assert!(!cache.verify("alice", &hash("salt"), &wrong));
+        assert!(cache.was_wrong("alice", &hash("salt"), &wrong));
+        assert!(!cache.was_wrong("bob", &hash("salt"), &wrong));
+        let changed = PasswordHash::salted_sha256("salt", &wrong);
+        assert!(!cache.was_wrong("alice", &changed, &wrong));
+        assert!(cache.verify("alice", &changed, &wrong));
+        for n in 0..3 * WRONG_MAX {
+            cache.verify_decoy("alice", &hash("salt"), &Password::new(n.to_string()));
+        }
+        let wrong = lock(&cache.wrong);
+        assert!(wrong.recent.len() + wrong.previous.len() <= WRONG_MAX);
+        assert_eq!(cache.len(), 1);
     }
 
     #[test]

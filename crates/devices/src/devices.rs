@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
+use auth::LoginLimiter;
 use broker::tap::Tap;
 use journal::{LogConfig, LogState, StorageDirectory};
 use platform::credentials::{MqttLogin, PROVISION_NAME};
@@ -54,6 +55,8 @@ pub struct DevicesOptions {
     pub store: timeseries::StoreConfig,
     /// Whether a PINGREQ counts as activity of the device.
     pub pings_are_activity: bool,
+    /// Limits wrong provisioning secrets.
+    pub login_limiter: Arc<LoginLimiter>,
 }
 
 impl Default for DevicesOptions {
@@ -67,6 +70,7 @@ impl Default for DevicesOptions {
             log,
             store: timeseries::StoreConfig::default(),
             pings_are_activity: true,
+            login_limiter: Arc::default(),
         }
     }
 }

@@ -128,6 +128,7 @@ pub fn unix_ms() -> i64 {
 
 impl Hub {
     pub fn new(options: DevicesOptions, platform: Arc<Platform>, log: IngestLog, outward: ExternalRequests) -> Hub {
+        let provisioners = Provisioners::new(Arc::clone(&options.login_limiter));
         Hub {
             store_failures: StoreFailures::default(),
             options,
@@ -161,7 +162,7 @@ impl Hub {
             changed_calls: Mutex::default(),
             new_sessions: Mutex::default(),
             provisioning: AtomicU64::new(0),
-            provisioners: Provisioners::default(),
+            provisioners,
             transports: Mutex::default(),
             paused: Mutex::new(()),
             resume: Condvar::new(),

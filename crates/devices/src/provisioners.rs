@@ -1,27 +1,33 @@
-//! Limits wrong provisioning secrets per address over MQTT. The HTTP API has a limit of its own.
+//! Limits wrong provisioning secrets per address over MQTT.
 //!
 //! A request is processed after it was written to the log, so the address of its session is looked up here. Sessions
 //! that are no longer listed, as after a restart, share one limit.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use auth::FailureLimiter;
+use auth::{LoginAttempt, LoginKind, LoginLimiter};
 use platform::ids::Uuid;
 
 /// Limit of listed sessions. Above it, the oldest is dropped.
 const SESSIONS_MAX: usize = 10_000;
 
-#[derive(Default)]
 pub struct Provisioners {
     /// By the number of the session.
     addresses: Mutex<BTreeMap<u64, IpAddr>>,
-    limiter: FailureLimiter,
+    limiter: Arc<LoginLimiter>,
 }
 
 impl Provisioners {
+    pub fn new(limiter: Arc<LoginLimiter>) -> Provisioners {
+        Provisioners {
+            addresses: Mutex::default(),
+            limiter,
+        }
+    }
+
     pub fn add(&self, number: u64, address: IpAddr) {
         let mut addresses = self.addresses.lock().unwrap_or_else(PoisonError::into_inner);
         if addresses.len() >= SESSIONS_MAX {
@@ -30,14 +36,29 @@ impl Provisioners {
         addresses.insert(number, address);
     }
 
-    /// Counts a request. Returns `false` if its address has sent too many wrong secrets.
-    pub fn admit(&self, session: Uuid) -> bool {
-        self.limiter.admit(self.address(session), Instant::now()).is_ok()
+    /// Returns `false` if the address of the session has sent too many wrong secrets.
+    pub fn admit(&self, session: Uuid, request: &[u8]) -> bool {
+        self.limiter
+            .admit(&self.attempt(session, request), Instant::now())
+            .is_ok()
     }
 
-    /// The secret was right: does not count the request.
-    pub fn refund(&self, session: Uuid) {
-        self.limiter.refund(self.address(session));
+    /// Records whether the secret of an admitted request was right.
+    pub fn record(&self, session: Uuid, request: &[u8], is_known: bool) {
+        let attempt = self.attempt(session, request);
+        match is_known {
+            true => self.limiter.record_success(&attempt),
+            false => self.limiter.record_failure(&attempt, Instant::now()),
+        }
+    }
+
+    fn attempt<'a>(&self, session: Uuid, request: &'a [u8]) -> LoginAttempt<'a> {
+        LoginAttempt {
+            kind: LoginKind::Provisioning,
+            address: self.address(session),
+            user_name: None,
+            secret: request,
+        }
     }
 
     fn address(&self, session: Uuid) -> IpAddr {

@@ -202,7 +202,7 @@ impl Hub {
     }
 
     fn provision(&self, entry: &IngestEntry<'_>, now_ms: i64) -> Result<(), RequestError> {
-        let is_admitted = self.provisioners.admit(entry.device);
+        let is_admitted = self.provisioners.admit(entry.device, entry.body);
         if !is_admitted {
             tracing::info!("provisioning request refused: too many wrong secrets from its address");
         }
@@ -222,8 +222,8 @@ impl Hub {
                 (answer.into_bytes(), is_known)
             }
         };
-        if is_known {
-            self.provisioners.refund(entry.device);
+        if is_admitted {
+            self.provisioners.record(entry.device, entry.body, is_known);
         }
         if let Some(target) = self.sessions.requester(entry.device, DeviceSubscription::Provision) {
             self.outlet(now_ms).send(target, Downlink::Provision, body);

@@ -21,6 +21,7 @@ pub mod descriptors;
 mod early_close;
 mod effects;
 mod failed_logins;
+mod fair_queue;
 mod flush;
 mod handover;
 mod handshake;

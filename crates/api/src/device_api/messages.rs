@@ -3,8 +3,9 @@
 use axum::extract::{Query, State};
 use std::time::Instant;
 
+use auth::{LoginAttempt, LoginKind};
 use axum::Extension;
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use devices::{EntryKind, IngestEntry, OtaError};
 use platform::decode::{
@@ -247,15 +248,20 @@ async fn provision(
     let devices = platform_of(&app)?;
     // A valid request gets its result as a status in the answer's body.
     Provision::decode(&body).map_err(refused)?;
-    if let Err(wait) = app.secret_limiter().admit(address, Instant::now()) {
-        let detail = "too many wrong provisioning secrets from this address; try again later".to_owned();
-        let wait_s = HeaderValue::from(wait.as_secs() + 1);
-        let limited = HttpProblem::of_status(StatusCode::TOO_MANY_REQUESTS, detail);
-        return Err(limited.with_header(header::RETRY_AFTER, wait_s));
-    }
+    let attempt = LoginAttempt {
+        kind: LoginKind::Provisioning,
+        address,
+        user_name: None,
+        secret: &body.clone(),
+    };
+    let limiter = app.login_limiter();
+    limiter.admit(&attempt, Instant::now()).map_err(|wait| {
+        HttpProblem::too_many_failures("too many wrong provisioning secrets from this address", wait)
+    })?;
     let (answer, is_known) = app.block(move || devices.provision(&body)).await?;
-    if is_known {
-        app.secret_limiter().refund(address);
+    match is_known {
+        true => limiter.record_success(&attempt),
+        false => limiter.record_failure(&attempt, Instant::now()),
     }
     Ok(json(answer))
 }

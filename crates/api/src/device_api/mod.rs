@@ -6,8 +6,11 @@
 mod messages;
 mod waiting;
 
+use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Instant;
 
+use auth::{LoginAttempt, LoginKind};
 use axum::extract::{FromRequest, FromRequestParts, Path, Request};
 use axum::http::StatusCode;
 use devices::{Devices, EntryKind, IngestEntry};
@@ -19,6 +22,7 @@ use crate::body::read;
 use crate::endpoint::Endpoint;
 use crate::guard::BodyLimit;
 use crate::problem::HttpProblem;
+use crate::server::PeerAddress;
 
 const TAG: &str = "Device API";
 
@@ -70,13 +74,43 @@ impl FromRequestParts<App> for AuthenticatedDevice {
         let Path(TokenPath { token }) = Path::from_request_parts(parts, app)
             .await
             .map_err(|_| HttpProblem::bad_request("the path contains no access token"))?;
-        let device = devices.entities().directory().device_of_token(&token);
+        let address = parts.extensions.get().map(|PeerAddress(address)| *address);
+        let find = || devices.entities().directory().device_of_token(&token);
+        let device = match address {
+            Some(address) => check_token(app, address, &token, find)?,
+            None => find(),
+        };
         let device = device.ok_or_else(|| {
             HttpProblem::of_status(StatusCode::UNAUTHORIZED, "no device has this access token".to_owned())
         })?;
         devices.record_activity(device);
         Ok(AuthenticatedDevice { devices, device })
     }
+}
+
+/// Returns the device with a token, unless the address has sent too many wrong tokens.
+fn check_token(
+    app: &App,
+    address: IpAddr,
+    token: &str,
+    find: impl FnOnce() -> Option<DeviceId>,
+) -> Result<Option<DeviceId>, HttpProblem> {
+    let attempt = LoginAttempt {
+        kind: LoginKind::DeviceToken,
+        address,
+        user_name: None,
+        secret: token.as_bytes(),
+    };
+    let limiter = app.login_limiter();
+    limiter
+        .admit(&attempt, Instant::now())
+        .map_err(|wait| HttpProblem::too_many_failures("too many wrong access tokens from this address", wait))?;
+    let device = find();
+    match device {
+        Some(_) => limiter.record_success(&attempt),
+        None => limiter.record_failure(&attempt, Instant::now()),
+    }
+    Ok(device)
 }
 
 /// The raw body, independent of its content type.

@@ -2,7 +2,7 @@
 
 use std::time::{Instant, SystemTime};
 
-use auth::{PASSWORD_CHARACTERS_MIN, Password};
+use auth::{LoginKind, PASSWORD_CHARACTERS_MIN, Password};
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::{Extension, Json};
@@ -17,6 +17,7 @@ use crate::audit::AuditEntry;
 use crate::body;
 use crate::endpoint::Endpoint;
 use crate::guard::{AuthenticatedUser, RequiredAccess, bearer};
+use crate::guarded_login::GuardedLogin;
 use crate::problem::HttpProblem;
 use crate::server::PeerAddress;
 
@@ -164,28 +165,28 @@ async fn verify(
     user: &str,
     password: &PasswordInput,
 ) -> Result<Option<Role>, HttpProblem> {
-    if let Err(wait) = app.login_limiter().admit(peer.0, Instant::now()) {
+    let login = GuardedLogin {
+        limiter: app.login_limiter().clone(),
+        kind: LoginKind::ConsoleUser,
+        address: peer.0,
+        user_name: user.to_owned(),
+        password: password.to_password(),
+    };
+    let limited = |wait| {
         ApiCounters::add(&app.counters().logins_limited);
-        let wait_s = HeaderValue::from(wait.as_secs() + 1);
-        let detail = "too many failed logins from this address; try again later".to_owned();
-        return Err(
-            HttpProblem::of_status(StatusCode::TOO_MANY_REQUESTS, detail).with_header(header::RETRY_AFTER, wait_s)
-        );
-    }
-    let (name, password) = (user.to_owned(), password.to_password());
+        HttpProblem::too_many_failures("too many failed logins from this address", wait)
+    };
+    login.admit().map_err(limited)?;
     let role = app.hash({
         let app = app.clone();
-        move || app.admins().verify(&name, password)
+        move || login.check(|name, password| Ok::<_, HttpProblem>(app.admins().verify(name, password)))
     });
-    let role = role.await?;
-    match role {
-        Some(_) => app.login_limiter().refund(peer.0),
-        None => {
-            ApiCounters::add(&app.counters().logins_failed);
-            // The name may be a password typed into the wrong field. It is logged only if it is a user's name.
-            let is_known = app.admins().role(user).is_some();
-            info!(user = if is_known { user } else { "unknown" }, address = %peer.0, "API login failed");
-        }
+    let role = role.await?.map_err(limited)??;
+    if role.is_none() {
+        ApiCounters::add(&app.counters().logins_failed);
+        // The name may be a password typed into the wrong field. It is logged only if it is a user's name.
+        let is_known = app.admins().role(user).is_some();
+        info!(user = if is_known { user } else { "unknown" }, address = %peer.0, "API login failed");
     }
     Ok(role)
 }

@@ -1,8 +1,10 @@
 //! Login, token refresh, logout and passwords; and the guard of all other operations.
 
-use std::time::{Instant, SystemTime};
+use std::net::Ipv6Addr;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
-use auth::{PASSWORD_CHARACTERS_MIN, Password, WeakPassword};
+use auth::{LoginKind, PASSWORD_CHARACTERS_MIN, Password, WeakPassword};
 use axum::Json;
 use axum::extract::{Request, State};
 use axum::http::HeaderMap;
@@ -26,8 +28,8 @@ use crate::body;
 use crate::endpoint::AdmittedRequest;
 use crate::endpoint::Endpoint;
 use crate::guard::{Authorities, BodyLimit, RequiredAccess};
+use crate::guarded_login::GuardedLogin;
 use crate::server::PeerAddress;
-use std::sync::Arc;
 
 const TAG: &str = "Login";
 const BODY_MAX: usize = 16 * 1024;
@@ -266,24 +268,28 @@ async fn verify(
     name: String,
     password: Password,
 ) -> Result<Option<Principal>, ThingsboardError> {
-    let address = peer.map(|peer| peer.0);
-    if let Some(Err(wait)) = address.map(|address| app.login_limiter().admit(address, Instant::now())) {
+    let world = platform_access(app)?;
+    let login = GuardedLogin {
+        limiter: app.login_limiter().clone(),
+        kind: LoginKind::PlatformUser,
+        // A request without an address shares the limit of the unspecified address.
+        address: peer.map_or(Ipv6Addr::UNSPECIFIED.into(), |peer| peer.0),
+        user_name: name,
+        password,
+    };
+    let limited = |wait: Duration| {
         ApiCounters::add(&app.counters().logins_limited);
         let message = "Too many failed logins from this address; try again later";
-        return Err(
-            ThingsboardError::new(ThingsboardErrorCode::TooManyRequests, message).retry_after(wait.as_secs() + 1)
-        );
-    }
-    let world = platform_access(app)?;
+        ThingsboardError::new(ThingsboardErrorCode::TooManyRequests, message).retry_after(wait.as_secs() + 1)
+    };
+    login.admit().map_err(limited)?;
     let checked = app.hash({
         let app = app.clone();
-        move || world.login(app.admins(), &name, password)
+        move || login.check(|name, password| world.login(app.admins(), name, password))
     });
-    let principal = checked.await??;
-    match (&principal, address) {
-        (Some(_), Some(address)) => app.login_limiter().refund(address),
-        (None, _) => ApiCounters::add(&app.counters().logins_failed),
-        _ => {}
+    let principal = checked.await?.map_err(limited)??;
+    if principal.is_none() {
+        ApiCounters::add(&app.counters().logins_failed);
     }
     Ok(principal)
 }

@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use auth::{LoginAttempt, LoginKind};
 use axum::Json;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
@@ -467,8 +468,14 @@ fn claim(call: &ApiCall, name: String, _: NoQuery, RawBody(bytes): RawBody) -> R
     let device: Option<Device> = call.entities().find_by_name(call.tenant().0, &name)?;
     let device = device.ok_or_else(ThingsboardError::not_found)?;
     let secret = body.secret_key.unwrap_or_default();
-    let limiter = call.app.secret_limiter();
-    if let Some(Err(wait)) = call.address.map(|address| limiter.admit(address, Instant::now())) {
+    let limiter = call.app.login_limiter();
+    let attempt = call.address.map(|address| LoginAttempt {
+        kind: LoginKind::Claim,
+        address,
+        user_name: Some(&name),
+        secret: secret.as_bytes(),
+    });
+    if let Some(Err(wait)) = attempt.map(|attempt| limiter.admit(&attempt, Instant::now())) {
         let message = "Too many wrong secrets from this address; try again later";
         let refused = ThingsboardError::new(ThingsboardErrorCode::TooManyRequests, message);
         return Err(refused.retry_after(wait.as_secs() + 1));
@@ -476,8 +483,10 @@ fn claim(call: &ApiCall, name: String, _: NoQuery, RawBody(bytes): RawBody) -> R
     let outcome = call
         .entities()
         .claim(&device, call.principal.customer, &secret, call.now_ms)?;
-    if !matches!(outcome, ClaimOutcome::Failure) {
-        call.address.inspect(|address| limiter.refund(*address));
+    if let Some(attempt) = attempt
+        && matches!(outcome, ClaimOutcome::Failure)
+    {
+        limiter.record_failure(&attempt, Instant::now());
     }
     let refused = |response: &str| {
         let body = json!({"device": null, "response": response});

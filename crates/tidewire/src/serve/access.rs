@@ -10,13 +10,14 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use api::{AccessAdmin, AclRules, ChangeError};
 use auth::{
     AccessRule, Acl, AclErrors, AclOptions, AnonymousPolicy, AnonymousProvider, BanCandidate, Bans, DenyReason,
-    Password, PasswordHash, Permission, Provider, ProviderChain, ProviderOutcome, SessionAcl, SubscriptionGrant,
-    UnknownUsersProvider, UserError, UserSummary, Users, UsersProvider, VerifiedPasswords, preset,
+    LoginAttempt, LoginLimiter, Password, PasswordHash, Permission, Provider, ProviderChain, ProviderOutcome,
+    SessionAcl, SubscriptionGrant, UnknownUsersProvider, UserError, UserSummary, Users, UsersProvider,
+    VerifiedPasswords, preset,
 };
 use broker::{
     AccessControl, AuthOutcome, ClientIdentity, ConnectCredentials, ConnectIdentity, DeviceKey, IdentifiedDevice,
@@ -27,6 +28,7 @@ use mqtt::{QoS, ReasonCode};
 use net::CallError;
 use platform::credentials::{MqttLogin, certificate_hash};
 
+use super::guesses::{LOCKED_OUT, login_attempt};
 use crate::config::files::chain;
 use crate::config::key::OptionKey;
 use crate::config::options::access::{Anonymous, NoMatch, PartialSubscription, UnknownUsers};
@@ -59,6 +61,7 @@ pub struct NodeAccess {
     /// own.
     acl: RwLock<Option<Arc<Acl>>>,
     bans: Bans,
+    login_limiter: Arc<LoginLimiter>,
     state: Mutex<NodeAccessState>,
     /// Held while `runtime.toml` is read, changed and applied. Taken before `state`.
     runtime_file: Mutex<()>,
@@ -77,7 +80,11 @@ struct NodeAccessState {
 }
 
 impl NodeAccess {
-    pub fn new(loaded: &LoadedConfig, devices: Option<Arc<Devices>>) -> Result<NodeAccess, String> {
+    pub fn new(
+        loaded: &LoadedConfig,
+        devices: Option<Arc<Devices>>,
+        login_limiter: Arc<LoginLimiter>,
+    ) -> Result<NodeAccess, String> {
         let config = &loaded.config;
         let own_file = config.data_dir.join(USERS_FILE);
         let own = match own_file.exists() {
@@ -105,6 +112,7 @@ impl NodeAccess {
             without_rules: access_without_rules()?,
             acl: RwLock::new(None),
             bans: Bans::open(&config.data_dir.join(BANS_FILE)).map_err(|e| chain(&e))?,
+            login_limiter,
             state: Mutex::new(NodeAccessState {
                 own,
                 configured: HashMap::new(),
@@ -256,6 +264,39 @@ impl NodeAccess {
             reason: ReasonCode::Banned,
             detail: kind.reason(),
         })
+    }
+
+    fn has_device_certificate(&self, credentials: &ConnectCredentials) -> bool {
+        let (Some(devices), Some(certificate)) = (self.devices.as_deref(), credentials.certificate.as_deref()) else {
+            return false;
+        };
+        devices.certificate_login(&certificate_hash(certificate)).is_some()
+    }
+
+    /// Returns the rejection of a client whose address has failed too often.
+    fn locked_out(&self, attempt: Option<&LoginAttempt<'_>>) -> Option<AuthOutcome> {
+        self.login_limiter.admit(attempt?, Instant::now()).err()?;
+        Some(AuthOutcome::Deny {
+            // Temporary: MQTT 3.1.1 clients get 3 (Server unavailable) and retry.
+            reason: ReasonCode::QuotaExceeded,
+            detail: LOCKED_OUT,
+        })
+    }
+
+    fn record_attempt(&self, attempt: Option<&LoginAttempt<'_>>, outcome: &AuthOutcome) {
+        let Some(attempt) = attempt else { return };
+        match outcome {
+            AuthOutcome::Allow { .. } | AuthOutcome::Device(_) => self.login_limiter.record_success(attempt),
+            AuthOutcome::Deny {
+                reason: ReasonCode::BadUserNameOrPassword | ReasonCode::NotAuthorized,
+                ..
+            } => self.login_limiter.record_failure(attempt, Instant::now()),
+            _ => {}
+        }
+    }
+
+    pub fn login_limiter(&self) -> &Arc<LoginLimiter> {
+        &self.login_limiter
     }
 
     fn is_superuser(&self, name: &str) -> bool {
@@ -486,9 +527,19 @@ fn acl_options(config: &Config) -> AclOptions {
 impl AccessControl for NodeAccess {
     /// Decides only if no hash is needed.
     fn authenticate_now(&self, credentials: &ConnectCredentials) -> Option<AuthOutcome> {
-        self.banned(&credentials.client_id, credentials)
-            .or_else(|| self.device_outcome(credentials))
-            .or_else(|| self.chain.authenticate_now(&offered(credentials)).map(answer))
+        if let Some(banned) = self.banned(&credentials.client_id, credentials) {
+            return Some(banned);
+        }
+        // The certificate of a device is verified, and is no guess.
+        let attempt = login_attempt(credentials).filter(|_| !self.has_device_certificate(credentials));
+        if let Some(locked_out) = self.locked_out(attempt.as_ref()) {
+            return Some(locked_out);
+        }
+        let outcome = self
+            .device_outcome(credentials)
+            .or_else(|| self.chain.authenticate_now(&offered(credentials)).map(answer))?;
+        self.record_attempt(attempt.as_ref(), &outcome);
+        Some(outcome)
     }
 
     fn session_name(&self, offered: &ConnectIdentity<'_>) -> Option<Box<str>> {
@@ -528,7 +579,13 @@ impl AccessControl for NodeAccess {
 
 impl net::Authenticator for NodeAccess {
     fn authenticate(&self, credentials: &ConnectCredentials) -> AuthOutcome {
+        let attempt = login_attempt(credentials);
+        // Other logins of the address may have failed while this one was queued.
+        if let Some(locked_out) = self.locked_out(attempt.as_ref()) {
+            return locked_out;
+        }
         let outcome = answer(self.chain.authenticate(&offered(credentials)));
+        self.record_attempt(attempt.as_ref(), &outcome);
         // The client may have been banned while its password was hashed.
         self.banned(&credentials.client_id, credentials).unwrap_or(outcome)
     }

@@ -75,6 +75,7 @@ pub fn start(
         most => most as usize,
     };
     api_config.token_lifetime = config.api.token_lifetime;
+    api_config.login_limiter = parts.access.login_limiter().clone();
     api_config.metrics_public = config.api.metrics_without_login;
     api_config.allowed_hosts = config.api.allowed_hosts.clone();
     api_config.sys = config.sys.interval.0.map(|interval| SysConfig {

@@ -11,6 +11,7 @@ mod certificates;
 mod configure;
 mod external_clients;
 mod file_modes;
+mod guesses;
 mod http;
 mod observe;
 mod open_journal;
@@ -142,8 +143,9 @@ fn run(loaded: &LoadedConfig, sources: &ConfigSources, options: &ServeOptions) -
     file_modes::restrict(&config.data_dir);
     file_modes::warn_of_readable_secrets(files::secret_files(config));
     stores::check(config)?;
-    let devices = platform::open(config)?;
-    let access = Arc::new(NodeAccess::new(loaded, devices.clone())?);
+    let login_limiter = guesses::login_limiter(&config.access);
+    let devices = platform::open(config, &login_limiter)?;
+    let access = Arc::new(NodeAccess::new(loaded, devices.clone(), login_limiter)?);
     let (sys_sender, sys_events) = sys_events(config).unzip();
     let events = EventLog::start(&config.data_dir, &config.durability, sys_sender)
         .map_err(|e| format!("cannot start the thread of the log: {e}"))?;

@@ -15,6 +15,7 @@ use api::ClientEventSender;
 use broker::ConnectionEvent;
 use net::EarlyCloseLine;
 
+use super::guesses::{LOCKED_OUT, LineLimit};
 use crate::config::files::chain;
 use crate::config::options::server::{Durability, JournalFailure};
 use crate::output::EXIT_FAILURE;
@@ -35,6 +36,8 @@ pub struct EventLog {
     on_failure: JournalFailure,
     /// Failed accepts since the last line about them, and when that was written.
     failed_accepts: Mutex<(u64, Option<Instant>)>,
+    /// Limits the lines about clients of locked-out addresses.
+    lockout_lines: LineLimit,
 }
 
 enum LoggedEvent {
@@ -59,6 +62,7 @@ impl EventLog {
             journal: data_dir.join(journal::DIRECTORY_NAME),
             on_failure: options.on_failure,
             failed_accepts: Mutex::default(),
+            lockout_lines: LineLimit::default(),
         })
     }
 }
@@ -77,6 +81,10 @@ impl net::ConnectionObserver for EventLog {
             sys.offer(event);
         }
         if !is_written(event) {
+            return;
+        }
+        // A guesser that is locked out reconnects thousands of times per second.
+        if is_locked_out(event) && self.lockout_lines.admit(Instant::now()).is_none() {
             return;
         }
         self.send(LoggedEvent::Client(event.clone()));
@@ -144,6 +152,10 @@ fn is_written(event: &ConnectionEvent) -> bool {
         }
         ConnectionEvent::Refused { .. } | ConnectionEvent::Dropping { .. } => tracing::enabled!(tracing::Level::INFO),
     }
+}
+
+fn is_locked_out(event: &ConnectionEvent) -> bool {
+    matches!(event, ConnectionEvent::Refused { detail, .. } if **detail == *LOCKED_OUT)
 }
 
 fn write_all(receiver: &Receiver<LoggedEvent>, durability: &str, left_out: &AtomicU64) {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Instant, UNIX_EPOCH};
 
 use api::{AccessOptions, ApiConfig, ApiStartError, PlatformAccess};
+use auth::LoginLimiter;
 use devices::Devices;
 use journal::{FlushPolicy, LogConfig};
 use trust::TargetPolicy;
@@ -14,14 +15,18 @@ use crate::config::Config;
 use crate::config::files::chain;
 use crate::config::options::server::DurabilityPolicy;
 
-pub fn open(config: &Config) -> Result<Option<Arc<Devices>>, String> {
+pub fn open(config: &Config, login_limiter: &Arc<LoginLimiter>) -> Result<Option<Arc<Devices>>, String> {
     if !config.platform.enabled {
         return Ok(None);
     }
     let begun = Instant::now();
     let outward = ExternalClients::start(target_policy(config))
         .map_err(|error| format!("platform: cannot start the thread of external nodes: {error}"))?;
-    let opened = Devices::open_with(&config.data_dir, options(config), Some(Arc::new(outward)))
+    let options = devices::DevicesOptions {
+        login_limiter: login_limiter.clone(),
+        ..options(config)
+    };
+    let opened = Devices::open_with(&config.data_dir, options, Some(Arc::new(outward)))
         .map_err(|error| format!("platform: {}", chain(&error)))?;
     let stats = opened.stats();
     let took_ms = begun.elapsed().as_millis() as u64;

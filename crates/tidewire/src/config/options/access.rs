@@ -1,6 +1,7 @@
 //! Options of authentication and authorization.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use auth::PasswordHash;
 
@@ -73,6 +74,18 @@ section! {
         live partial_subscription: PartialSubscription = "refuse";
         /// The user that may take over a session: the `same_user` that opened it, or `any` client with this client ID.
         live session_owner: SessionOwner = "same_user";
+        /// Number of wrong passwords, tokens and other secrets from an address until it is locked out, for all logins:
+        /// MQTT, HTTP device API, console, ThingsBoard API, provisioning and claims. The server forgets one failure
+        /// every 6 seconds. A /64 of IPv6 counts as one address. A device that repeats the same wrong credentials
+        /// counts once. A locked-out address may still use credentials that it has used successfully since the start.
+        /// `0` disables the limit: set it if a proxy hides the addresses of the clients.
+        restart login_failures_max: u32 = "10" ["0", "1000"] in "failures";
+        /// Duration of the first lock-out of an address. MQTT 5 clients get the reason code 0x97 (Quota exceeded),
+        /// older ones 3, and HTTP clients 429. Each further lock-out takes twice as long.
+        restart login_lockout: Duration = "5s" ["1s", "1d"];
+        /// Maximum duration of a lock-out. An address without a failure for this time starts again with
+        /// `login_lockout`.
+        restart login_lockout_max: Duration = "15m" ["1s", "1d"];
         /// Publishes the will of a client that a ban disconnects. EMQX does not publish it either.
         live publish_will_of_banned: bool = "false";
     }
