@@ -39,7 +39,7 @@ fn guarded() -> &'static Server {
     static GUARDED: OnceLock<Server> = OnceLock::new();
     GUARDED.get_or_init(|| {
         // These tests fail to log in more often than an address may.
-        let toml = "[access]\nanonymous = \"never\"\nlogin_failures_max = 1000\npassword_file = \"{dir}/users\"\nacl_file = \"{dir}/rules\"\n";
+        let toml = "[access]\nanonymous = \"never\"\nmax_login_failures = 1000\npassword_file = \"{dir}/users\"\nacl_file = \"{dir}/rules\"\n";
         let mosquitto = "allow_anonymous false\npassword_file {dir}/users\nacl_file {dir}/rules\n";
         Server::start(
             &Config::new(toml)

@@ -125,6 +125,9 @@ fn wrong_provisioning_secrets_are_limited_over_mqtt() {
     let server = Server::start(&Config::new(CONFIG));
     let tenant = Rest::login(&server);
     let (key, secret) = provisioning_profile(&tenant);
+    // Its first login would have to wait after the guesses.
+    tenant.device("Last", "LAST");
+    let mut last = server.session(&Connect::new(V4, unique("last")).user_name("LAST"));
     let mut peer = server.session(&Connect::new(V4, unique("new")).user_name("provision"));
     let ask = |peer: &mut Peer, device: &str, secret: &str| {
         peer.publish(&Publish::new("/provision/request", provision_body(device, &key, secret)).qos(1));
@@ -137,8 +140,6 @@ fn wrong_provisioning_secrets_are_limited_over_mqtt() {
         server.log().contains("too many wrong secrets from its address")
     });
     // The requests are processed in order, also before the telemetry of another device.
-    tenant.device("Last", "LAST");
-    let mut last = server.session(&Connect::new(V4, unique("last")).user_name("LAST"));
     last.publish(&Publish::new("v1/devices/me/telemetry", r#"{"v":1}"#).qos(1));
     let devices = "/api/tenant/devices?pageSize=100&page=0&textSearch=Last";
     let found = tenant.ok("GET", devices, &Json::Null);

@@ -6,6 +6,7 @@
 
 use std::fmt::{Display, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use auth::LoginLimiterStats;
 use broker::{DisconnectReason, DropReason, ShardStats};

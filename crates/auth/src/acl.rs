@@ -18,6 +18,8 @@
 //!   evaluated for each filter separately, never for a union of filters.
 //! - Wildcards in the first level neither match nor cover topics that begin with `$` [MQTT-4.7.2-1].
 //!
+//! - **connect**: rules with this action bind client ids to users (`connect.rs`). They say nothing about topics.
+//!
 //! # Placeholders cannot widen access
 //! `%c` and `%u` stand for client id and user name, which the client chooses. A value is unsafe if it is empty,
 //! contains `+`, `#`, `/` or NUL, or would put a `$` at the start of the topic. With an unsafe value, an *allow* rule
@@ -25,6 +27,7 @@
 //! as well. Rules with `%u` do not apply to clients without a user name.
 
 mod cidr;
+mod connect;
 mod mosquitto;
 mod pattern;
 pub mod preset;
@@ -43,6 +46,7 @@ pub use mosquitto::{AclFileError, AclFileErrorKind, AclFileErrors, load_mosquitt
 pub use rule::{AccessAction, AccessRule, AclErrorKind, Permission, TopicRuleError};
 pub use session::{SessionAcl, SubscriptionGrant};
 
+use connect::{ConnectRule, is_connect};
 use rule::CompiledRule;
 use session::AccessEntry;
 
@@ -81,7 +85,9 @@ pub enum PartialSubscriptionPolicy {
 
 /// The compiled rules of a server. Immutable: after a change, rules are compiled again and sessions are resolved again.
 pub struct Acl {
+    /// Rules for topics.
     rules: Vec<CompiledRule>,
+    connect_rules: Vec<ConnectRule>,
     options: AclOptions,
     /// Indexes of rules without a list of users or clients. The other rules are found by name.
     general: Vec<u32>,
@@ -102,22 +108,27 @@ impl Acl {
         }
         let mut errors = Vec::new();
         let mut compiled = Vec::with_capacity(rules.len());
+        let mut connect_rules = Vec::new();
         for (index, rule) in rules.iter().enumerate() {
-            match CompiledRule::compile(rule) {
-                Ok(rule) => compiled.push(rule),
-                Err(kinds) => errors.extend(kinds.into_iter().map(|kind| AclError { rule: index, kind })),
+            let result = match is_connect(rule) {
+                true => ConnectRule::compile(rule).map(|rule| connect_rules.push(rule)),
+                false => CompiledRule::compile(rule).map(|rule| compiled.push(rule)),
+            };
+            if let Err(kinds) = result {
+                errors.extend(kinds.into_iter().map(|kind| AclError { rule: index, kind }));
             }
         }
         if errors.is_empty() {
-            Ok(Acl::index(compiled, options))
+            Ok(Acl::index(compiled, connect_rules, options))
         } else {
             Err(AclErrors(errors))
         }
     }
 
-    fn index(rules: Vec<CompiledRule>, options: AclOptions) -> Acl {
+    fn index(rules: Vec<CompiledRule>, connect_rules: Vec<ConnectRule>, options: AclOptions) -> Acl {
         let mut acl = Acl {
             rules: Vec::new(),
+            connect_rules,
             options,
             general: Vec::new(),
             by_user: HashMap::new(),
@@ -143,7 +154,16 @@ impl Acl {
     }
 
     pub fn rules_len(&self) -> usize {
-        self.rules.len()
+        self.rules.len() + self.connect_rules.len()
+    }
+
+    /// Returns whether the client may connect with its client id. Without rules for connecting, every id is allowed.
+    pub fn can_connect(&self, who: &Identity<'_>) -> bool {
+        if who.is_superuser || self.connect_rules.is_empty() {
+            return true;
+        }
+        let decision = self.connect_rules.iter().find_map(|rule| rule.decide(who));
+        decision == Some(Permission::Allow)
     }
 
     /// Resolves the rules for one session. Takes a short lock on the table of shared lists, once per session and not

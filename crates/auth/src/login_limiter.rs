@@ -14,6 +14,7 @@
 //! only skips the wait, or a count: the caller always checks the credentials.
 
 use std::collections::{HashMap, HashSet};
+use std::fmt;
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::mem;
 use std::net::{IpAddr, Ipv6Addr};
@@ -137,6 +138,14 @@ struct FailedAddress {
 impl Default for LoginLimiter {
     fn default() -> LoginLimiter {
         LoginLimiter::new(LoginLimits::default(), |_| ())
+    }
+}
+
+impl fmt::Debug for LoginLimiter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LoginLimiter")
+            .field("limits", &self.limits)
+            .finish_non_exhaustive()
     }
 }
 
@@ -272,7 +281,8 @@ impl LimiterState {
         });
         let latest = now + FORGET_AFTER * limits.failures_max;
         failed.forgotten_at = (failed.forgotten_at.max(now) + FORGET_AFTER).min(latest);
-        if failed.forgotten_at < latest || failed.locked_until.is_some_and(|until| until > now) {
+        let has_space = failed.forgotten_at + FORGET_AFTER <= latest;
+        if has_space || failed.locked_until.is_some_and(|until| until > now) {
             return None;
         }
         if failed.is_quiet(now, limits.lockout_max) {

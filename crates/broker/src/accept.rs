@@ -63,7 +63,7 @@ impl Shard {
                     reason,
                     detail,
                 };
-                self.reject_connect(now, conn, rejected);
+                self.reject_authenticated(now, conn, rejected);
             }
         }
         self.bytes = properties;
@@ -90,7 +90,7 @@ impl Shard {
         };
         let is_own = self.core.sessions.at(slot).user_name.as_deref() == connect.user_name;
         if config.is_client_id_owned && !client.is_superuser && client.device.is_none() && !is_own {
-            let detail = "the client id belongs to a session of another user";
+            let detail = "the client id belongs to a session of another user; an administrator can delete it";
             return Err(Rejection(ReasonCode::NotAuthorized, detail));
         }
         Ok(())

@@ -115,7 +115,22 @@ impl Shard {
     /// Sends CONNACK with a failure code where the version has one, and closes the connection [MQTT-3.1.4-2],
     /// [MQTT-3.2.2-7].
     pub(crate) fn reject_connect(&mut self, now: Now, conn: ConnSlot, rejected: RejectedConnect<'_>) {
-        let RejectedConnect { reason, detail, .. } = rejected;
+        // The reason would help to guess credentials.
+        let is_secret = matches!(
+            rejected.reason,
+            ReasonCode::NotAuthorized | ReasonCode::BadUserNameOrPassword
+        );
+        self.send_rejection(conn, rejected.reason, (!is_secret).then_some(rejected.detail));
+        self.close_rejected(now, conn, rejected);
+    }
+
+    /// As `reject_connect`, for an authenticated client. It learns the reason in any case.
+    pub(crate) fn reject_authenticated(&mut self, now: Now, conn: ConnSlot, rejected: RejectedConnect<'_>) {
+        self.send_rejection(conn, rejected.reason, Some(rejected.detail));
+        self.close_rejected(now, conn, rejected);
+    }
+
+    fn send_rejection(&mut self, conn: ConnSlot, reason: ReasonCode, detail: Option<&str>) {
         let mut bytes = Vec::new();
         let mut writer = PropertyWriter::new(&mut bytes);
         let room = self
@@ -123,9 +138,8 @@ impl Shard {
             .connections
             .get_mut(conn)
             .map_or(0, |c| c.maximum_packet_size as usize);
-        let is_secret = matches!(reason, ReasonCode::NotAuthorized | ReasonCode::BadUserNameOrPassword);
         // [MQTT-3.2.2-19]
-        if !is_secret && detail.len() + 16 < room {
+        if let Some(detail) = detail.filter(|detail| detail.len() + 16 < room) {
             writer.put(Property::ReasonString(detail));
         }
         if matches!(reason, ReasonCode::UseAnotherServer | ReasonCode::ServerMoved)
@@ -142,7 +156,6 @@ impl Shard {
                 properties,
             }),
         );
-        self.close_rejected(now, conn, rejected);
     }
 
     /// Records a rejected connection for operators and closes it.

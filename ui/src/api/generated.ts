@@ -2,7 +2,7 @@
 
 import { part, request } from "./request";
 
-export type AccessAction = "publish" | "subscribe" | "all";
+export type AccessAction = "publish" | "subscribe" | "all" | "connect";
 
 export type AccessPermission = "allow" | "deny";
 

@@ -248,11 +248,12 @@ async fn provision(
     let devices = platform_of(&app)?;
     // A valid request gets its result as a status in the answer's body.
     Provision::decode(&body).map_err(refused)?;
+    let secret = body.clone();
     let attempt = LoginAttempt {
         kind: LoginKind::Provisioning,
         address,
         user_name: None,
-        secret: &body.clone(),
+        secret: &secret,
     };
     let limiter = app.login_limiter();
     limiter.admit(&attempt, Instant::now()).map_err(|wait| {

@@ -74,7 +74,7 @@ impl FromRequestParts<App> for AuthenticatedDevice {
         let Path(TokenPath { token }) = Path::from_request_parts(parts, app)
             .await
             .map_err(|_| HttpProblem::bad_request("the path contains no access token"))?;
-        let address = parts.extensions.get().map(|PeerAddress(address)| *address);
+        let address = parts.extensions.get::<PeerAddress>().map(|peer| peer.0);
         let find = || devices.entities().directory().device_of_token(&token);
         let device = match address {
             Some(address) => check_token(app, address, &token, find)?,

@@ -2,7 +2,10 @@
 
 use std::net::IpAddr;
 
-use auth::{AccessRule, Acl, AclOptions, Identity, PartialSubscriptionPolicy, Permission, SubscriptionGrant, preset};
+use auth::{
+    AccessAction, AccessRule, Acl, AclOptions, Identity, PartialSubscriptionPolicy, Permission, SubscriptionGrant,
+    preset,
+};
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -123,9 +126,9 @@ impl Question {
                 mqtt::validate_filter(&asked.topic).map_err(|error| refuse(error.to_string()))?;
                 TestedAction::Subscribe
             }
-            AclAction::All => {
+            AclAction::All | AclAction::Connect => {
                 return Err(
-                    HttpProblem::invalid("action", "only one action can be tested at a time")
+                    HttpProblem::invalid("action", "only publishing or subscribing can be tested")
                         .expected("publish or subscribe"),
                 );
             }
@@ -149,7 +152,7 @@ impl Question {
                 "the user is a superuser: access rules do not apply",
             ));
         }
-        if rules.is_empty() {
+        if rules.iter().all(|rule| rule.action == AccessAction::Connect) {
             return Ok(AccessTestResult::allowed(
                 "there are no rules: a client that may connect may publish and subscribe to all topics",
             ));

@@ -41,15 +41,16 @@ pub struct NewAcl {
 #[serde(deny_unknown_fields)]
 pub struct AclRule {
     pub permission: RulePermission,
+    /// `all` means publish and subscribe; `connect` binds client IDs to users.
     pub action: AclAction,
     /// Topic filters. `%c` stands for the client ID and `%u` for the user name; a filter after `eq ` is compared
-    /// literally.
-    #[schemars(length(min = 1, max = 1000))]
+    /// literally. Empty for `connect`.
+    #[schemars(length(max = 1000))]
     pub topics: Vec<String>,
     /// User names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub users: Option<Vec<String>>,
-    /// Client IDs.
+    /// Client IDs. For `connect`, patterns: `%u` stands for the user name, and a last `*` for any text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clients: Option<Vec<String>>,
     /// Networks or addresses: `10.0.0.0/8`, `::1`.
@@ -81,6 +82,7 @@ pub enum AclAction {
     Publish,
     Subscribe,
     All,
+    Connect,
 }
 
 #[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
@@ -167,6 +169,7 @@ impl From<AccessRule> for AclRule {
                 AccessAction::Publish => AclAction::Publish,
                 AccessAction::Subscribe => AclAction::Subscribe,
                 AccessAction::All => AclAction::All,
+                AccessAction::Connect => AclAction::Connect,
             },
             topics: rule.topics,
             users: rule.users,
@@ -190,6 +193,7 @@ impl From<AclRule> for AccessRule {
                 AclAction::Publish => AccessAction::Publish,
                 AclAction::Subscribe => AccessAction::Subscribe,
                 AclAction::All => AccessAction::All,
+                AclAction::Connect => AccessAction::Connect,
             },
             topics: rule.topics,
             users: rule.users,

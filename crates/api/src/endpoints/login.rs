@@ -4,7 +4,7 @@ use std::time::{Instant, SystemTime};
 
 use auth::{LoginKind, PASSWORD_CHARACTERS_MIN, Password};
 use axum::extract::State;
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, StatusCode};
 use axum::{Extension, Json};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -54,9 +54,20 @@ fn failed_logins_are_limited_and_successful_ones_are_not() {
     for _ in 0..10 {
         node.login("admin", "guess").problem(401);
     }
-    let limited = node.login("admin", &node.password);
+    let limited = node.login("admin", "another guess");
     assert!(limited.header("retry-after").parse::<u64>().unwrap() <= 7);
     limited.problem(429);
+    // This password was right before, from the same address.
+    node.login("admin", &node.password).ok();
+}
+
+#[test]
+fn first_login_waits_while_its_address_is_locked_out() {
+    let node = Node::start(1);
+    for _ in 0..10 {
+        node.login("admin", "guess").problem(401);
+    }
+    node.login("admin", &node.password).problem(429);
 }
 
 #[test]

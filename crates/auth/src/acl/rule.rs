@@ -47,8 +47,11 @@ pub enum Permission {
 pub enum AccessAction {
     Publish,
     Subscribe,
+    /// Publish and subscribe.
     #[default]
     All,
+    /// Connect with a client id. The rule has no topics.
+    Connect,
 }
 
 /// A rule as written. A missing list is no condition. An empty list is an error, because "no client" and "every client"
@@ -60,7 +63,7 @@ pub struct AccessRule {
     /// User names.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub users: Option<Vec<String>>,
-    /// Client ids.
+    /// Client ids. With `action = "connect"`, patterns: `%u` stands for the user name, a last `*` for any text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clients: Option<Vec<String>>,
     /// Networks or addresses, `10.0.0.0/8`, `::1`.
@@ -79,6 +82,7 @@ pub struct AccessRule {
     /// Topic filters. `%c` or `${clientid}` stands for the client id, `%u` or `${username}` for the user name. After
     /// the prefix `eq `, the filter is literal: no placeholders, and wildcards match only a subscription to exactly
     /// this filter.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub topics: Vec<String>,
 }
 
@@ -236,7 +240,7 @@ fn match_all_from_last_level(filter: String) -> TopicPattern {
     }
 }
 
-fn compile_conditions(rule: &AccessRule, errors: &mut Vec<AclErrorKind>) -> RuleConditions {
+pub(super) fn compile_conditions(rule: &AccessRule, errors: &mut Vec<AclErrorKind>) -> RuleConditions {
     if rule.anonymous == Some(true) && rule.users.is_some() {
         errors.push(AclErrorKind::AnonymousUsers);
     }
@@ -388,7 +392,7 @@ pub(super) fn has_special_meaning(topic: &str) -> bool {
 }
 
 /// Shortens a text for error messages.
-fn shortened(text: &str) -> Arc<str> {
+pub(super) fn shortened(text: &str) -> Arc<str> {
     match text.char_indices().nth(120) {
         Some((end, _)) => format!("{}…", &text[..end]).into(),
         None => text.into(),
@@ -407,6 +411,8 @@ pub enum AclErrorKind {
     QoS,
     Address { text: String, error: CidrError },
     Topic { text: Arc<str>, error: TopicRuleError },
+    ConnectTopics,
+    ClientPattern { text: Arc<str> },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -434,6 +440,13 @@ impl fmt::Display for AclErrorKind {
             AclErrorKind::QoS => f.write_str("`qos` contains a value other than 0, 1 and 2"),
             AclErrorKind::Address { text, error } => write!(f, "address `{}`: {error}", shortened(text)),
             AclErrorKind::Topic { text, error } => write!(f, "topic `{text}`: {error}"),
+            AclErrorKind::ConnectTopics => {
+                f.write_str("`topics` has no meaning for `action = \"connect\"`; use `clients`")
+            }
+            AclErrorKind::ClientPattern { text } => write!(
+                f,
+                "client id `{text}`: `*` must be the last character, and `%u` is the only placeholder"
+            ),
         }
     }
 }

@@ -49,6 +49,8 @@ impl PacketScope {
             AccessAction::Publish => PacketScope::PUBLISH,
             AccessAction::Subscribe => PacketScope::SUBSCRIBE,
             AccessAction::All => PacketScope::EVERY_ACTION,
+            // `ConnectRule` has these rules.
+            AccessAction::Connect => 0,
         };
         for level in [QoS::AtMostOnce, QoS::AtLeastOnce, QoS::ExactlyOnce] {
             for is_retained in [false, true] {

@@ -14,9 +14,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use api::{AccessAdmin, AclRules, ChangeError};
 use auth::{
-    AccessRule, Acl, AclErrors, AclOptions, AnonymousPolicy, AnonymousProvider, BanCandidate, Bans, DenyReason,
-    LoginAttempt, LoginLimiter, Password, PasswordHash, Permission, Provider, ProviderChain, ProviderOutcome,
-    SessionAcl, SubscriptionGrant, UnknownUsersProvider, UserError, UserSummary, Users, UsersProvider,
+    AccessAction, AccessRule, Acl, AclErrors, AclOptions, AnonymousPolicy, AnonymousProvider, BanCandidate, Bans,
+    DenyReason, LoginAttempt, LoginLimiter, Password, PasswordHash, Permission, Provider, ProviderChain,
+    ProviderOutcome, SessionAcl, SubscriptionGrant, UnknownUsersProvider, UserError, UserSummary, Users, UsersProvider,
     VerifiedPasswords, preset,
 };
 use broker::{
@@ -266,6 +266,31 @@ impl NodeAccess {
         })
     }
 
+    /// Returns the user name that access rules see. The name of an unknown user is not verified.
+    fn verified_name<'a>(&self, user_name: Option<&'a str>) -> Option<&'a str> {
+        user_name.filter(|name| !self.admits_unknown_users || self.users.get(name).is_some())
+    }
+
+    /// Rejects an authenticated client that the rules do not allow to have its client id.
+    fn check_client_id(&self, credentials: &ConnectCredentials, outcome: AuthOutcome) -> AuthOutcome {
+        let AuthOutcome::Allow { is_superuser, .. } = outcome else {
+            return outcome;
+        };
+        let who = auth::Identity {
+            client_id: &credentials.client_id,
+            user_name: self.verified_name(credentials.user_name.as_deref()),
+            address: credentials.address,
+            is_superuser,
+        };
+        match self.compiled().is_none_or(|acl| acl.can_connect(&who)) {
+            true => outcome,
+            false => AuthOutcome::Deny {
+                reason: ReasonCode::ClientIdentifierNotValid,
+                detail: "the access rules do not allow this client id for this user",
+            },
+        }
+    }
+
     fn has_device_certificate(&self, credentials: &ConnectCredentials) -> bool {
         let (Some(devices), Some(certificate)) = (self.devices.as_deref(), credentials.certificate.as_deref()) else {
             return false;
@@ -363,8 +388,10 @@ enum RuleSource {
 /// Returns `None` if there are no rules: then clients may publish and subscribe to all topics that are not the
 /// server's own. An access file without rules denies instead: its owner wanted rules, and may have lost them.
 fn compile(rules: &[AccessRule], options: AclOptions, source: RuleSource) -> Result<Option<Arc<Acl>>, AclErrors> {
+    let has_topic_rules = rules.iter().any(|rule| rule.action != AccessAction::Connect);
     match (rules, source) {
         ([], RuleSource::Options) => return Ok(None),
+        (_, RuleSource::Options) if !has_topic_rules => return compile_connect_rules(rules).map(Some),
         ([], RuleSource::AclFile) => tracing::warn!("access.acl_file contains no rule: access.no_match decides"),
         _ => {}
     }
@@ -372,6 +399,17 @@ fn compile(rules: &[AccessRule], options: AclOptions, source: RuleSource) -> Res
     all.extend_from_slice(rules);
     all.extend(preset::hide_clients());
     Acl::compile(&all, options).map(|acl| Some(Arc::new(acl)))
+}
+
+/// Rules that only bind client ids leave topics as without rules.
+fn compile_connect_rules(rules: &[AccessRule]) -> Result<Arc<Acl>, AclErrors> {
+    let mut all = rules.to_vec();
+    all.extend(preset::hide_clients());
+    let options = AclOptions {
+        no_match: Permission::Allow,
+        ..AclOptions::default()
+    };
+    Acl::compile(&all, options).map(Arc::new)
 }
 
 /// Without rules, only the topics with data of clients are hidden.
@@ -539,7 +577,7 @@ impl AccessControl for NodeAccess {
             .device_outcome(credentials)
             .or_else(|| self.chain.authenticate_now(&offered(credentials)).map(answer))?;
         self.record_attempt(attempt.as_ref(), &outcome);
-        Some(outcome)
+        Some(self.check_client_id(credentials, outcome))
     }
 
     fn session_name(&self, offered: &ConnectIdentity<'_>) -> Option<Box<str>> {
@@ -561,8 +599,7 @@ impl AccessControl for NodeAccess {
     /// Looks up again whether the user is a superuser: that may have changed since the login.
     fn session(&self, who: &ClientIdentity) -> Option<Arc<dyn SessionAccess>> {
         let user_name = who.user_name.as_deref();
-        // The name of an unknown user is not verified.
-        let user_name = user_name.filter(|name| !self.admits_unknown_users || self.users.get(name).is_some());
+        let user_name = self.verified_name(user_name);
         let who = auth::Identity {
             client_id: &who.client_id,
             user_name,
@@ -586,6 +623,7 @@ impl net::Authenticator for NodeAccess {
         }
         let outcome = answer(self.chain.authenticate(&offered(credentials)));
         self.record_attempt(attempt.as_ref(), &outcome);
+        let outcome = self.check_client_id(credentials, outcome);
         // The client may have been banned while its password was hashed.
         self.banned(&credentials.client_id, credentials).unwrap_or(outcome)
     }

@@ -16,9 +16,9 @@ const LOG_INTERVAL: Duration = Duration::from_secs(1);
 
 pub fn login_limiter(options: &Access) -> Arc<LoginLimiter> {
     let limits = LoginLimits {
-        failures_max: options.login_failures_max,
+        failures_max: options.max_login_failures,
         lockout: options.login_lockout,
-        lockout_max: options.login_lockout_max,
+        lockout_max: options.max_login_lockout,
     };
     let lines = LineLimit::default();
     Arc::new(LoginLimiter::new(limits, move |lockout| log(lockout, &lines)))

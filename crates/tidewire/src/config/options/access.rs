@@ -61,11 +61,14 @@ section! {
         live acl_file: Unset<PathBuf> = "";
         /// Access rules. The first rule that matches decides. Each rule is a table: `{ permission = "allow", action =
         /// "subscribe", topics = ["devices/%c/#"], users = ["alice"] }`. `permission` is `allow` or `deny`; `action` is
-        /// `publish`, `subscribe` or `all`. Conditions are `users`, `clients`, `addresses`, `anonymous` and, for
+        /// `publish`, `subscribe`, `all` (both) or `connect`. Conditions are `users`, `clients`, `addresses`, `anonymous` and, for
         /// publishing, `qos` and `retain`. In a topic, `%c` stands for the client ID and `%u` for the user name; a
         /// topic after `eq ` is compared literally. `#` leaves out topics that begin with `$`: a rule for all topics
-        /// has `topics = ["#", "$SYS/#"]`. `$SYS/#` includes the names and addresses of clients. Without any rule,
-        /// every client may publish and subscribe to all topics except those of the server.
+        /// has `topics = ["#", "$SYS/#"]`. `$SYS/#` includes the names and addresses of clients. Without a rule for
+        /// topics, every client may publish and subscribe to all topics except those of the server. Rules for `connect`
+        /// bind client IDs to users: `{ permission = "allow", action = "connect", clients = ["%u", "%u:*"] }` allows a
+        /// user the IDs that equal its name or begin with its name and a colon. With such a rule, clients that no
+        /// `connect` rule matches may not connect (0x85). Superusers and devices of the platform always may.
         live rules: CheckedRules = "";
         /// Decision if no rule matches: `deny` or `allow`.
         live no_match: NoMatch = "deny";
@@ -79,13 +82,13 @@ section! {
         /// every 6 seconds. A /64 of IPv6 counts as one address. A device that repeats the same wrong credentials
         /// counts once. A locked-out address may still use credentials that it has used successfully since the start.
         /// `0` disables the limit: set it if a proxy hides the addresses of the clients.
-        restart login_failures_max: u32 = "10" ["0", "1000"] in "failures";
+        restart max_login_failures: u32 = "10" ["0", "1000"] in "failures";
         /// Duration of the first lock-out of an address. MQTT 5 clients get the reason code 0x97 (Quota exceeded),
         /// older ones 3, and HTTP clients 429. Each further lock-out takes twice as long.
         restart login_lockout: Duration = "5s" ["1s", "1d"];
         /// Maximum duration of a lock-out. An address without a failure for this time starts again with
         /// `login_lockout`.
-        restart login_lockout_max: Duration = "15m" ["1s", "1d"];
+        restart max_login_lockout: Duration = "15m" ["1s", "1d"];
         /// Publishes the will of a client that a ban disconnects. EMQX does not publish it either.
         live publish_will_of_banned: bool = "false";
     }

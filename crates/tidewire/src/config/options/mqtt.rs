@@ -73,8 +73,8 @@ section! {
         /// For older clients it applies without notice.
         live max_keep_alive: Limit<Duration> = "unlimited" ["1s", "65535s"];
         /// Maximum Session Expiry Interval. CONNACK tells a client that requests a longer one that this value
-        /// applies.
-        live max_session_expiry: Limit<Duration> = "unlimited" ["0s", "4294967294s"];
+        /// applies. Without a limit, a client that never returns occupies its client ID and its queue forever.
+        live max_session_expiry: Limit<Duration> = "30d" ["0s", "4294967294s"];
         /// Expiry of a session of MQTT 3.1 or 3.1.1 with Clean Session 0, after its client has disconnected. These
         /// versions have no Session Expiry Interval: without a limit, the queue of a client that never returns is
         /// stored forever. The default survives a long weekend. "0s" ends the session with its connection.
