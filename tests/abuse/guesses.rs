@@ -153,7 +153,7 @@ fn delivery_times(server: &Server) -> (Duration, Duration) {
     (times[MESSAGES / 2], times[MESSAGES * 99 / 100])
 }
 
-/// Attacks a server and returns the number of checked guesses. Prints what other clients notice.
+/// Attacks a server and returns the number of checked guesses. Prints the delays of other clients.
 fn guess_at_length(server: &Server, what: &str, guess: fn(u64) -> Connect) -> u64 {
     let quiet = delivery_times(server);
     let attack = Attack::start(server, guess);

@@ -4,14 +4,14 @@
 //!   failure. Then it is locked out. Each further lock-out takes twice as long, up to `lockout_max`. A /64 of IPv6
 //!   counts as one address.
 //! - **Per user**: a user with many recent failures is under attack from several addresses. Then an address that has
-//!   failed recently must wait. An address without a failure is never refused, so that nobody can lock out a user.
+//!   failed recently must wait. An address without a failure is never refused: a guesser cannot lock out a user.
 //! - **Known logins** need not wait: credentials that were right before, from the same address. Clients behind NAT can
 //!   therefore reconnect although another client behind it guesses. That guesser could still test guesses of the
 //!   neighbours' passwords, so an address may test only some known logins per user.
 //! - **Repeats**: a client with a wrong password that reconnects for ever guesses nothing. Its failures count once.
 //!
-//! All tables are bounded. Credentials are kept as 64-bit SipHash tags under random keys of this process. A false match
-//! only skips the wait, or a count: the caller always checks the credentials.
+//! All tables are bounded. Credentials are stored as 64-bit SipHash tags under random keys of this process. A false
+//! match only skips the wait, or a count: the caller always checks the credentials.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -53,7 +53,7 @@ impl Default for LoginLimits {
     }
 }
 
-/// What a secret opens.
+/// Kind of secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LoginKind {
     /// User name and password of an MQTT client.

@@ -12,8 +12,8 @@
 //! argon2.
 //!
 //! The cache is bounded by two generations. When the young one is full, it becomes the old one, and the old one is
-//! discarded. A hit in the old generation moves the entry to the young one, so pairs in use survive. Wrong passwords have
-//! a smaller cache of their own, so that guesses cannot evict right ones.
+//! discarded. A hit in the old generation moves the entry to the young one, so pairs in use survive. Wrong passwords
+//! have a smaller cache of their own, so that guesses cannot evict right ones.
 
 use std::collections::HashSet;
 use std::mem;

@@ -62,8 +62,9 @@ impl Shard {
                     connect: Some(connect),
                     reason,
                     detail,
+                    is_authenticated: true,
                 };
-                self.reject_authenticated(now, conn, rejected);
+                self.reject_connect(now, conn, rejected);
             }
         }
         self.bytes = properties;

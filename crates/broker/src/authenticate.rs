@@ -62,6 +62,7 @@ impl Shard {
                     connect: Some(&connect),
                     reason,
                     detail,
+                    is_authenticated: false,
                 };
                 self.reject_connect(now, conn, rejected);
             }

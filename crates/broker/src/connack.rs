@@ -23,6 +23,8 @@ pub(crate) struct RejectedConnect<'a> {
     pub connect: Option<&'a Connect<'a>>,
     pub reason: ReasonCode,
     pub detail: &'a str,
+    /// The client may learn the detail, because it has shown its credentials.
+    pub is_authenticated: bool,
 }
 
 impl Shard {
@@ -115,22 +117,7 @@ impl Shard {
     /// Sends CONNACK with a failure code where the version has one, and closes the connection [MQTT-3.1.4-2],
     /// [MQTT-3.2.2-7].
     pub(crate) fn reject_connect(&mut self, now: Now, conn: ConnSlot, rejected: RejectedConnect<'_>) {
-        // The reason would help to guess credentials.
-        let is_secret = matches!(
-            rejected.reason,
-            ReasonCode::NotAuthorized | ReasonCode::BadUserNameOrPassword
-        );
-        self.send_rejection(conn, rejected.reason, (!is_secret).then_some(rejected.detail));
-        self.close_rejected(now, conn, rejected);
-    }
-
-    /// As `reject_connect`, for an authenticated client. It learns the reason in any case.
-    pub(crate) fn reject_authenticated(&mut self, now: Now, conn: ConnSlot, rejected: RejectedConnect<'_>) {
-        self.send_rejection(conn, rejected.reason, Some(rejected.detail));
-        self.close_rejected(now, conn, rejected);
-    }
-
-    fn send_rejection(&mut self, conn: ConnSlot, reason: ReasonCode, detail: Option<&str>) {
+        let RejectedConnect { reason, detail, .. } = rejected;
         let mut bytes = Vec::new();
         let mut writer = PropertyWriter::new(&mut bytes);
         let room = self
@@ -138,8 +125,11 @@ impl Shard {
             .connections
             .get_mut(conn)
             .map_or(0, |c| c.maximum_packet_size as usize);
+        // The reason would help to guess credentials.
+        let is_secret = matches!(reason, ReasonCode::NotAuthorized | ReasonCode::BadUserNameOrPassword)
+            && !rejected.is_authenticated;
         // [MQTT-3.2.2-19]
-        if let Some(detail) = detail.filter(|detail| detail.len() + 16 < room) {
+        if !is_secret && detail.len() + 16 < room {
             writer.put(Property::ReasonString(detail));
         }
         if matches!(reason, ReasonCode::UseAnotherServer | ReasonCode::ServerMoved)
@@ -156,6 +146,7 @@ impl Shard {
                 properties,
             }),
         );
+        self.close_rejected(now, conn, rejected);
     }
 
     /// Records a rejected connection for operators and closes it.
@@ -165,6 +156,7 @@ impl Shard {
             connect,
             reason,
             detail,
+            ..
         } = rejected;
         let Some(connection) = self.core.connections.get_mut(conn) else {
             return;

@@ -31,6 +31,7 @@ impl Shard {
                 connect: Some(connect),
                 reason,
                 detail,
+                is_authenticated: false,
             };
             return self.reject_connect(now, conn, rejected);
         }
@@ -54,6 +55,7 @@ impl Shard {
                     connect: Some(connect),
                     reason,
                     detail,
+                    is_authenticated: false,
                 };
                 self.reject_connect(now, conn, rejected);
             }
@@ -194,6 +196,7 @@ impl Shard {
             connect: None,
             reason: error.reason,
             detail: &detail,
+            is_authenticated: false,
         };
         match version {
             Some(version) => {

@@ -75,6 +75,7 @@ impl Shard {
                 connect: None,
                 reason: code,
                 detail,
+                is_authenticated: false,
             };
             return self.reject_connect(now, conn, rejected);
         }
@@ -170,6 +171,7 @@ impl Shard {
                 connect: None,
                 reason: disconnect.reason,
                 detail: "the client disconnected during authentication",
+                is_authenticated: false,
             };
             return self.close_rejected(now, conn, rejected);
         };

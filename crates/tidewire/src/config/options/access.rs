@@ -61,14 +61,15 @@ section! {
         live acl_file: Unset<PathBuf> = "";
         /// Access rules. The first rule that matches decides. Each rule is a table: `{ permission = "allow", action =
         /// "subscribe", topics = ["devices/%c/#"], users = ["alice"] }`. `permission` is `allow` or `deny`; `action` is
-        /// `publish`, `subscribe`, `all` (both) or `connect`. Conditions are `users`, `clients`, `addresses`, `anonymous` and, for
-        /// publishing, `qos` and `retain`. In a topic, `%c` stands for the client ID and `%u` for the user name; a
-        /// topic after `eq ` is compared literally. `#` leaves out topics that begin with `$`: a rule for all topics
-        /// has `topics = ["#", "$SYS/#"]`. `$SYS/#` includes the names and addresses of clients. Without a rule for
-        /// topics, every client may publish and subscribe to all topics except those of the server. Rules for `connect`
-        /// bind client IDs to users: `{ permission = "allow", action = "connect", clients = ["%u", "%u:*"] }` allows a
-        /// user the IDs that equal its name or begin with its name and a colon. With such a rule, clients that no
-        /// `connect` rule matches may not connect (0x85). Superusers and devices of the platform always may.
+        /// `publish`, `subscribe`, `all` (both) or `connect`. Conditions are `users`, `clients`, `addresses`,
+        /// `anonymous` and, for publishing, `qos` and `retain`. In a topic, `%c` stands for the client ID and `%u` for
+        /// the user name; a topic after `eq ` is compared literally. `#` leaves out topics that begin with `$`: a rule
+        /// for all topics has `topics = ["#", "$SYS/#"]`. `$SYS/#` includes the names and addresses of clients. Without
+        /// a rule for topics, every client may publish and subscribe to all topics except those of the server. Rules
+        /// for `connect` bind client IDs to users: `{ permission = "allow", action = "connect", clients = ["%u",
+        /// "%u:*"] }` allows a user the IDs that equal its name or begin with its name and a colon. With such a rule,
+        /// clients that no `connect` rule matches may not connect (0x85). Superusers and devices of the platform always
+        /// may.
         live rules: CheckedRules = "";
         /// Decision if no rule matches: `deny` or `allow`.
         live no_match: NoMatch = "deny";
