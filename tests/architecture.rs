@@ -20,6 +20,11 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("broker", &["mqtt", "journal"]),
     ("net", &["broker", "mqtt", "journal", "trust"]),
     ("auth", &["mqtt", "storage"]),
+    ("web", &["net", "auth", "storage", "trust"]),
+    (
+        "thingsboard",
+        &["net", "auth", "devices", "platform", "storage", "timeseries", "web"],
+    ),
     (
         "api",
         &[
@@ -31,9 +36,10 @@ const ARROWS: &[(&str, &[&str])] = &[
             "integration",
             "devices",
             "platform",
-            "storage",
+            "thingsboard",
             "timeseries",
             "trust",
+            "web",
         ],
     ),
     (
@@ -69,8 +75,10 @@ const ARROWS: &[(&str, &[&str])] = &[
             "devices",
             "platform",
             "rules",
+            "thingsboard",
             "timeseries",
             "trust",
+            "web",
         ],
     ),
 ];

@@ -10,9 +10,10 @@ use net::certificate;
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval, timeout};
+use web::unix_ms;
 
 use crate::alarms::{AlarmCondition, NodeAlarm};
-use crate::app::{App, unix_ms};
+use crate::app::App;
 use crate::process::ProcessView;
 use crate::sys_publisher::topic_level;
 
@@ -223,7 +224,7 @@ impl AlarmWatcher {
         if let Some(admin) = self.app.config().certificates.clone().filter(|_| is_due) {
             self.certificates_at = Some(Instant::now());
             // `block` has already reported a panic.
-            if let Ok(held) = self.app.block(move || admin.list()).await {
+            if let Ok(held) = web::block(move || admin.list()).await {
                 let now = unix_ms(SystemTime::now()) as i64;
                 let own = |chain: &[Vec<u8>]| Some(certificate::describe(chain.first()?)?.not_after_unix_s);
                 self.certificates = held

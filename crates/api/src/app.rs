@@ -1,29 +1,28 @@
 //! The state that all endpoints share. One per `start`; cloning increments a reference count.
 
-use std::net::IpAddr;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use auth::LoginLimiter;
 use axum::body::Bytes;
+use thingsboard::PlatformAccess;
 use tokio::sync::Semaphore;
+use web::PasswordHashing;
+use web::admins::Admins;
+use web::api_keys::ApiKeys;
+use web::audit::{self, Audit};
+use web::guard::{Guard, MetricsAccess};
+use web::limits::ApiCounters;
+use web::logins::Logins;
 
 use crate::access_admin::AccessAdmin;
-use crate::admins::Admins;
 use crate::alarms::Alarms;
-use crate::api_keys::ApiKeys;
-use crate::audit::{self, Audit};
 use crate::config::{ApiConfig, ConfigValue, NodeInfo};
 use crate::disk::DiskView;
 use crate::history::History;
-use crate::logins::Logins;
-use crate::server::ApiStartError;
-use crate::thingsboard::PlatformAccess;
-
-/// Limit of concurrent password hashes. Each needs 19 MiB and a core for tens of milliseconds.
-const HASHES_AT_ONCE: usize = 2;
+use crate::start_error::ApiStartError;
 
 /// Limit of open WebSockets, which are not counted as requests.
 pub(crate) const VIEWERS_MAX: usize = 32;
@@ -34,6 +33,9 @@ pub(crate) const DOWNLOADS_MAX: usize = 2;
 /// File in the data directory.
 const API_KEYS_FILE: &str = "api-keys.json";
 
+/// An endpoint of the server's own API.
+pub type Endpoint = web::endpoint::Endpoint<App>;
+
 #[derive(Clone)]
 pub struct App {
     inner: Arc<AppState>,
@@ -43,48 +45,20 @@ struct AppState {
     config: ApiConfig,
     net: net::ServerHandle,
     access: Arc<dyn AccessAdmin>,
-    admins: Admins,
-    api_keys: ApiKeys,
-    audit: Audit,
+    guard: Guard,
     node: NodeInfo,
-    logins: Logins,
-    hashing: Semaphore,
-    requests: Semaphore,
+    hashing: Arc<PasswordHashing>,
     viewers: Arc<Semaphore>,
     downloads: Arc<Semaphore>,
     /// Serializes changes of users, rules and certificates.
     changes: tokio::sync::Mutex<()>,
     readiness: Readiness,
-    counters: ApiCounters,
+    counters: Arc<ApiCounters>,
     alarms: Alarms,
     history: History,
     /// Replaced as a whole at a reload.
     configuration: Mutex<Arc<Vec<ConfigValue>>>,
     openapi: OnceLock<Bytes>,
-}
-
-/// Counters of the HTTP server.
-#[derive(Debug, Default)]
-pub struct ApiCounters {
-    pub connections: AtomicU64,
-    pub connections_refused: AtomicU64,
-    /// Connections without a request that were closed for other ones.
-    pub connections_evicted: AtomicU64,
-    pub requests: AtomicU64,
-    pub requests_refused: AtomicU64,
-    /// Answers by the first digit of their status: indices 2 to 5.
-    pub answers: [AtomicU64; 6],
-    pub logins: AtomicU64,
-    pub logins_failed: AtomicU64,
-    pub logins_limited: AtomicU64,
-    /// Current number.
-    pub open_connections: AtomicU64,
-}
-
-impl ApiCounters {
-    pub fn add(counter: &AtomicU64) {
-        counter.fetch_add(1, Ordering::Relaxed);
-    }
 }
 
 /// Whether the node accepts traffic.
@@ -145,24 +119,30 @@ impl App {
         let path = data_dir.map(|directory| directory.join(API_KEYS_FILE));
         let api_keys = ApiKeys::open(path.as_deref()).map_err(in_file(API_KEYS_FILE))?;
         let audit = Audit::open(data_dir).map_err(in_file(audit::FILE))?;
-        let requests = Semaphore::new(config.limits.requests_max);
+        let guard = Guard {
+            admins: Arc::new(admins),
+            api_keys: Arc::new(api_keys),
+            logins: Arc::default(),
+            audit: Arc::new(audit),
+            option_schemas,
+            metrics: MetricsAccess {
+                is_public: config.metrics_public,
+                is_on_loopback: config.bind.ip().to_canonical().is_loopback(),
+            },
+        };
         Ok(App {
             inner: Arc::new(AppState {
                 config,
                 net,
                 access,
-                admins,
-                api_keys,
-                audit,
+                guard,
                 node,
-                logins: Logins::new(),
-                hashing: Semaphore::new(HASHES_AT_ONCE),
-                requests,
+                hashing: Arc::default(),
                 viewers: Arc::new(Semaphore::new(VIEWERS_MAX)),
                 downloads: Arc::new(Semaphore::new(DOWNLOADS_MAX)),
                 changes: tokio::sync::Mutex::default(),
                 readiness: Readiness::default(),
-                counters: ApiCounters::default(),
+                counters: Arc::default(),
                 alarms: Alarms::default(),
                 history: History::default(),
                 configuration: Mutex::default(),
@@ -183,16 +163,21 @@ impl App {
         &self.inner.access
     }
 
+    /// Checks requests before their endpoints run.
+    pub fn guard(&self) -> &Guard {
+        &self.inner.guard
+    }
+
     pub fn admins(&self) -> &Admins {
-        &self.inner.admins
+        &self.inner.guard.admins
     }
 
     pub fn api_keys(&self) -> &ApiKeys {
-        &self.inner.api_keys
+        &self.inner.guard.api_keys
     }
 
-    pub fn audit(&self) -> &Audit {
-        &self.inner.audit
+    pub fn audit(&self) -> &Arc<Audit> {
+        &self.inner.guard.audit
     }
 
     pub fn node(&self) -> &NodeInfo {
@@ -205,7 +190,7 @@ impl App {
     }
 
     pub fn logins(&self) -> &Logins {
-        &self.inner.logins
+        &self.inner.guard.logins
     }
 
     /// Limits wrong passwords, tokens and secrets of provisioning requests and claims.
@@ -213,12 +198,8 @@ impl App {
         &self.inner.config.login_limiter
     }
 
-    pub fn hashing(&self) -> &Semaphore {
+    pub fn hashing(&self) -> &Arc<PasswordHashing> {
         &self.inner.hashing
-    }
-
-    pub fn requests(&self) -> &Semaphore {
-        &self.inner.requests
     }
 
     /// Limits the open WebSockets.
@@ -238,7 +219,7 @@ impl App {
         &self.inner.readiness
     }
 
-    pub fn counters(&self) -> &ApiCounters {
+    pub fn counters(&self) -> &Arc<ApiCounters> {
         &self.inner.counters
     }
 
@@ -273,18 +254,14 @@ impl App {
     pub fn uptime(&self) -> Duration {
         self.node().started_at.elapsed().unwrap_or_default()
     }
-
-    /// Whether this peer may read metrics and statistics without a login: they are configured as public, or the port
-    /// and
-    /// the peer are both on loopback. Connections of the server itself do not come from loopback
-    /// ([`crate::server::PeerAddress`]).
-    pub fn is_metrics_open(&self, peer: IpAddr) -> bool {
-        let is_loopback = |address: IpAddr| address.to_canonical().is_loopback();
-        self.config().metrics_public || (is_loopback(self.config().bind.ip()) && is_loopback(peer))
-    }
 }
 
-pub fn unix_ms(at: SystemTime) -> u64 {
-    at.duration_since(UNIX_EPOCH)
-        .map_or(0, |since| since.as_millis() as u64)
+/// Returns the schemas of the options of a connector, an action or a source.
+fn option_schemas(field: &str, kind: &str) -> Vec<schemars::Schema> {
+    let schemas = match field {
+        "config" => [integration::config_schema(kind), None],
+        "parameters" => [integration::parameters_schema(kind), integration::source_schema(kind)],
+        _ => [None, None],
+    };
+    schemas.into_iter().flatten().collect()
 }

@@ -8,15 +8,25 @@ use std::time::{Duration, SystemTime};
 use auth::LoginLimiter;
 use schemars::JsonSchema;
 use serde::Serialize;
+use thingsboard::PlatformAccess;
+use web::limits::ApiLimits;
 
 use crate::backup_admin::BackupAdmin;
 use crate::bench_admin::BenchAdmin;
 use crate::certificate_admin::CertificateAdmin;
 use crate::config_admin::ConfigAdmin;
-use crate::endpoints::book::Book;
 use crate::log_ring::LogRing;
-use crate::sys_publisher::SysConfig;
-use crate::thingsboard::PlatformAccess;
+
+/// Returns the content type and the gzip-compressed content of a file below `/docs/`.
+pub type Book = fn(path: &str) -> Option<(&'static str, &'static [u8])>;
+
+/// Settings of `$SYS`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SysConfig {
+    pub interval: Duration,
+    pub is_mosquitto_tree: bool,
+    pub is_emqx_tree: bool,
+}
 
 #[derive(Clone)]
 pub struct ApiConfig {
@@ -80,42 +90,6 @@ impl ApiConfig {
             book: |_| None,
             limits: ApiLimits::default(),
             login_limiter: Arc::default(),
-        }
-    }
-}
-
-/// Limits on the resources that clients of the HTTP server can use.
-#[derive(Clone, Debug)]
-pub struct ApiLimits {
-    /// Simultaneous connections to a listener. Beyond it, connections without a request are closed.
-    pub connections_max: usize,
-    /// Simultaneous connections to a listener from one address, or one /64 of IPv6.
-    pub connections_per_address_max: usize,
-    /// Simultaneous requests. Further ones get 503.
-    pub requests_max: usize,
-    /// From the first byte, or the end of the previous answer, to the end of a request's header.
-    pub header_timeout: Duration,
-    /// From the header to the end of the body.
-    pub body_timeout: Duration,
-    /// From the header to the start of the answer.
-    pub request_timeout: Duration,
-    /// How long a client may accept no bytes of an answer.
-    pub write_stall_timeout: Duration,
-    /// Maximum lifetime of a connection.
-    pub connection_lifetime: Duration,
-}
-
-impl Default for ApiLimits {
-    fn default() -> ApiLimits {
-        ApiLimits {
-            connections_max: 256,
-            connections_per_address_max: 128,
-            requests_max: 64,
-            header_timeout: Duration::from_secs(30),
-            body_timeout: Duration::from_secs(10),
-            request_timeout: Duration::from_secs(20),
-            write_stall_timeout: Duration::from_secs(10),
-            connection_lifetime: Duration::from_secs(60 * 60),
         }
     }
 }

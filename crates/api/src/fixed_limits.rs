@@ -1,12 +1,12 @@
 //! Limits of the HTTP side without an option, for the page `docs/reference/limits.md`: what, how much, unit, and what
 //! happens beyond.
 
-use crate::config::ApiLimits;
+use thingsboard::device_api;
+use web::limits::ApiLimits;
+use web::{api_keys, audit, logins, paging, server};
+
 use crate::endpoints::{console_users, publish};
-use crate::{
-    alarms, api_keys, app, audit, connection_slots, device_api, log_ring, logins, paging, server, sys_publisher,
-    thingsboard, trace,
-};
+use crate::{alarms, app, log_ring, sys_publisher, trace};
 
 const REFUSED: &str = "A further one is refused (422).";
 const CLOSED: &str = "The server closes the connection.";
@@ -22,7 +22,7 @@ pub fn fixed_limits() -> Vec<(&'static str, u64, &'static str, &'static str)> {
         ),
         (
             "HTTP connections for health checks beyond the limits",
-            connection_slots::RESERVED_MAX as u64,
+            web::RESERVED_MAX as u64,
             "",
             "The server closes one without a request, or refuses the further connection.",
         ),

@@ -4,8 +4,7 @@ use base64ct::{Base64, Encoding};
 use mqtt::{Properties, Property, PropertyWriter};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-
-use crate::problem::HttpProblem;
+use web::problem::HttpProblem;
 
 /// Encoding of a payload in JSON.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -11,11 +11,12 @@ use std::time::Instant;
 use auth::LoginLimiterStats;
 use broker::{DisconnectReason, DropReason, ShardStats};
 use net::{EarlyCloseReason, JournalView, ListenerInfo, NetCounters, transport_key};
+use web::unix_ms;
 
 mod devices;
 mod integration;
 
-use crate::app::{App, unix_ms};
+use crate::app::App;
 use crate::disk::DiskView;
 use crate::process::ProcessView;
 
@@ -569,7 +570,7 @@ pub const FAMILIES: &[Family] = &[
         }
     }),
     gauge("tidewire_api_tokens", "Active logins.", |s, out| {
-        out.one(s.app.logins().len())
+        out.one(s.app.logins().count())
     }),
     gauge("tidewire_process_resident_bytes", "Resident memory.", |s, out| {
         out.put_if_known(s.process.resident_bytes)

@@ -1,12 +1,14 @@
 //! The list of all endpoints. The router and the OpenAPI document are generated from it.
 
-use axum::Router;
+use std::sync::Arc;
 
-use crate::app::App;
-use crate::device_api;
-use crate::endpoint::Endpoint;
+use axum::Router;
+use thingsboard::Services;
+use thingsboard::device_api::{self, DeviceServices};
+use web::endpoint::{Operation, Routes};
+
+use crate::app::{App, Endpoint};
 use crate::endpoints;
-use crate::thingsboard;
 
 /// The server's own API.
 pub fn endpoints() -> Vec<Endpoint> {
@@ -43,32 +45,54 @@ pub fn endpoints() -> Vec<Endpoint> {
         endpoints::connectors::endpoints(),
         endpoints::actions::endpoints(),
         endpoints::sources::endpoints(),
-        device_api::endpoints(),
     ]
     .into_iter()
     .flatten()
     .collect()
 }
 
+/// Descriptions of the operations of the server's own API, with the device API.
+pub fn operations() -> impl Iterator<Item = Operation> {
+    let of_devices = device_api::endpoints()
+        .into_iter()
+        .map(|endpoint| endpoint.into_operation());
+    endpoints().into_iter().map(Endpoint::into_operation).chain(of_devices)
+}
+
 pub fn router(app: &App) -> Router {
-    serve(app, endpoints().into_iter().chain(platform_endpoints(app)))
+    with_platform(routes(app).add(endpoints(), app), app)
 }
 
 /// The router of the device platform alone, for users and devices.
 pub fn platform_router(app: &App) -> Router {
-    serve(app, platform_endpoints(app).chain(device_api::endpoints()))
+    with_platform(routes(app), app)
 }
 
-fn platform_endpoints(app: &App) -> impl Iterator<Item = Endpoint> {
-    let endpoints = app.platform_access().map(|_| thingsboard::endpoints());
-    endpoints.into_iter().flatten()
+fn routes(app: &App) -> Routes {
+    Routes::new(app.guard().clone(), app.config().limits.body_timeout)
 }
 
-fn serve(app: &App, endpoints: impl Iterator<Item = Endpoint>) -> Router {
-    let mut router = Router::new();
-    for endpoint in endpoints {
-        let (path, route) = endpoint.into_route(app);
-        router = router.route(path, route);
-    }
-    router.with_state(app.clone())
+/// Adds the interfaces of the device platform.
+fn with_platform(routes: Routes, app: &App) -> Router {
+    let of_devices = DeviceServices {
+        devices: app.config().devices.clone(),
+        login_limiter: app.login_limiter().clone(),
+        request_timeout: app.config().limits.request_timeout,
+    };
+    let routes = routes.add(device_api::endpoints(), &Arc::new(of_devices));
+    let Some(platform_access) = app.platform_access().cloned() else {
+        return routes.into_router();
+    };
+    let services = Services {
+        platform_access,
+        admins: app.guard().admins.clone(),
+        api_keys: app.guard().api_keys.clone(),
+        hashing: app.hashing().clone(),
+        login_limiter: app.login_limiter().clone(),
+        counters: app.counters().clone(),
+        requests_max: app.config().limits.requests_max,
+        is_https: app.config().tls.is_some(),
+        version: app.node().version.clone(),
+    };
+    routes.add(thingsboard::endpoints(), &Arc::new(services)).into_router()
 }

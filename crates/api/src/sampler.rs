@@ -11,8 +11,9 @@ use broker::{DropReason, ShardStats};
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
 use tracing::warn;
+use web::unix_ms;
 
-use crate::app::{App, unix_ms};
+use crate::app::App;
 use crate::history::{CompletePoint, Sample};
 use crate::history_store::HistoryStore;
 use crate::process::ProcessView;
@@ -74,18 +75,18 @@ pub async fn sample(app: App, mut stopped: watch::Receiver<bool>) {
             if is_flush_due {
                 flushed = Instant::now();
             }
-            store_points(&app, store.as_ref(), ended, is_flush_due).await;
+            store_points(store.as_ref(), ended, is_flush_due).await;
         }
         last = Some(reading);
     }
-    store_points(&app, store.as_ref(), Vec::new(), true).await;
+    store_points(store.as_ref(), Vec::new(), true).await;
 }
 
 /// Restores the history of the previous process. If that fails, the history starts empty.
 async fn open_store(app: &App) -> Option<Arc<HistoryStore>> {
     let data_dir = app.config().data_dir.clone()?;
     let own = app.clone();
-    let opened = app.block(move || {
+    let opened = web::block(move || {
         let store = HistoryStore::open(&data_dir).map_err(|error| error.to_string())?;
         let now = unix_ms(SystemTime::now());
         let load = |tier| {
@@ -107,7 +108,7 @@ async fn open_store(app: &App) -> Option<Arc<HistoryStore>> {
     None
 }
 
-async fn store_points(app: &App, store: Option<&Arc<HistoryStore>>, ended: Vec<CompletePoint>, is_flush_due: bool) {
+async fn store_points(store: Option<&Arc<HistoryStore>>, ended: Vec<CompletePoint>, is_flush_due: bool) {
     let Some(store) = store.filter(|_| is_flush_due || !ended.is_empty()).cloned() else {
         return;
     };
@@ -120,7 +121,7 @@ async fn store_points(app: &App, store: Option<&Arc<HistoryStore>>, ended: Vec<C
         }
     };
     // `block` has already reported a panic.
-    let _ = app.block(write).await;
+    let _ = web::block(write).await;
 }
 
 /// Totals at one time.

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use broker::{Now, Shard, ShardId, ShardStats};
 use net::{CallError, Reply};
+use web::problem::HttpProblem;
 
 use crate::app::App;
-use crate::problem::HttpProblem;
 
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 

@@ -6,28 +6,23 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use broker::{
     ConnectionEvent, EventTopic, LoadAverages, Shard, ShardId, SysInfo, emqx_tree, event_topic, mosquitto_tree,
 };
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval};
+use web::unix_ms;
 
-use crate::app::{App, unix_ms};
+use crate::app::App;
+use crate::config::SysConfig;
 use crate::process::ProcessView;
 
 /// Limit of queued events.
 pub(crate) const EVENTS_MAX: usize = 4096;
 /// Topics that a shard publishes in one visit.
 const TOPICS_PER_VISIT: usize = 64;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SysConfig {
-    pub interval: Duration,
-    pub is_mosquitto_tree: bool,
-    pub is_emqx_tree: bool,
-}
 
 /// The shards' end of the queue, called from a `net::Observer`. Cheap; never blocks.
 #[derive(Clone)]

@@ -11,10 +11,11 @@ use broker::trace::{PacketDirection, TraceFilter, TraceSink, TracedPacket};
 use broker::{ConnectionEvent, Shard};
 use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
+use web::problem::HttpProblem;
+use web::unix_ms;
 
-use crate::app::{App, unix_ms};
+use crate::app::App;
 use crate::packet_fields::{PacketViewOptions, fields};
-use crate::problem::HttpProblem;
 
 /// Limit of entries per second and viewer.
 pub const PER_SECOND_MAX: u32 = 5000;

@@ -12,14 +12,13 @@ use axum::http::StatusCode;
 use mqtt::QoS;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use web::body;
+use web::guard::RequiredAccess;
+use web::problem::HttpProblem;
 
 use super::acl::{AclAction, AclRule};
 use crate::access_admin::AclRules;
-use crate::app::App;
-use crate::body;
-use crate::endpoint::Endpoint;
-use crate::guard::RequiredAccess;
-use crate::problem::HttpProblem;
+use crate::app::{App, Endpoint};
 
 const BODY_MAX: usize = 8 * 1024 * 1024;
 
@@ -90,7 +89,7 @@ async fn test(
             .any(|user| user.is_superuser && Some(&user.name) == question.user_name.as_ref());
         question.answer(in_force, is_superuser)
     };
-    app.block(answer).await?.map(Json)
+    web::block(answer).await?.map(Json)
 }
 
 /// A checked question.

@@ -5,14 +5,13 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use web::body;
+use web::if_match::{EntityTag, IfMatch, Tagged};
+use web::problem::HttpProblem;
 
 use super::users::change_access;
 use crate::access_admin::{AclRules, ChangeError};
-use crate::app::App;
-use crate::body;
-use crate::endpoint::Endpoint;
-use crate::if_match::{EntityTag, IfMatch, Tagged};
-use crate::problem::HttpProblem;
+use crate::app::{App, Endpoint};
 
 const BODY_MAX: usize = 8 * 1024 * 1024;
 
@@ -113,7 +112,7 @@ pub fn endpoints() -> Vec<Endpoint> {
 
 async fn get(State(app): State<App>) -> Result<Tagged<AclView>, HttpProblem> {
     let access = app.access().clone();
-    let view = view(app.block(move || access.acl()).await?);
+    let view = view(web::block(move || access.acl()).await?);
     Ok(Tagged(EntityTag::of(&view.rules), view))
 }
 

@@ -3,7 +3,7 @@
 use integration::{ActionDefinition, ActionView, Engine, EngineError, RunningAction};
 
 use super::integration::{add, command, delete, list, one, put};
-use crate::endpoint::Endpoint;
+use crate::app::Endpoint;
 
 const ALL: &str = "/api/v1/actions";
 const ONE: &str = "/api/v1/actions/{id}";

@@ -7,8 +7,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::alarms::NodeAlarm;
-use crate::app::App;
-use crate::endpoint::Endpoint;
+use crate::app::{App, Endpoint};
 
 /// Alarms of one node.
 #[derive(Debug, Serialize, JsonSchema)]

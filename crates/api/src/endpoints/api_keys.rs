@@ -9,16 +9,16 @@ use platform::ids::Uuid;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tracing::error;
+use web::admins::Role;
+use web::api_keys::{ApiKeyError, KEY_PREFIX, NewApiKey, StoredApiKey};
+use web::body;
+use web::guard::{AuthenticatedUser, RequiredAccess};
+use web::paging::{self, Page};
+use web::problem::HttpProblem;
+use web::query::Params;
+use web::unix_ms;
 
-use crate::admins::Role;
-use crate::api_keys::{ApiKeyError, KEY_PREFIX, NewApiKey, StoredApiKey};
-use crate::app::{App, unix_ms};
-use crate::body;
-use crate::endpoint::Endpoint;
-use crate::guard::{AuthenticatedUser, RequiredAccess};
-use crate::paging::{self, Page};
-use crate::problem::HttpProblem;
-use crate::query::Params;
+use crate::app::{App, Endpoint};
 
 const BODY_MAX: usize = 16 * 1024;
 
@@ -190,14 +190,14 @@ fn issuer(app: &App, login: &AuthenticatedUser) -> String {
         .unwrap_or_else(|| login.user.to_string())
 }
 
-async fn known_dashboard(app: &App, id: String) -> Result<Uuid, HttpProblem> {
+async fn known_dashboard(app: &App, id: String) -> Result<String, HttpProblem> {
     let wrong = |detail: &str| HttpProblem::invalid("dashboard", detail);
     let id = Uuid::parse(&id).ok_or_else(|| wrong("not a UUID").expected("the UUID of a dashboard"))?;
     let world = app.platform_access().cloned();
     let world = world.ok_or_else(|| wrong("the device platform is off").expected("platform.enabled = true"))?;
-    let found = app.block(move || world.tenant_of_dashboard(id)).await?;
+    let found = web::block(move || world.tenant_of_dashboard(id)).await?;
     match found {
-        Ok(Some(_)) => Ok(id),
+        Ok(Some(_)) => Ok(id.to_string()),
         Ok(None) => Err(wrong("no dashboard has this ID")),
         Err(_) => Err(HttpProblem::internal("cannot read the dashboard")),
     }
@@ -243,7 +243,7 @@ async fn change_keys<R: Send + 'static>(
     change: impl FnOnce(&App) -> Result<R, ApiKeyError> + Send + 'static,
 ) -> Result<R, HttpProblem> {
     let own = app.clone();
-    app.block(move || change(&own)).await?.map_err(problem)
+    web::block(move || change(&own)).await?.map_err(problem)
 }
 
 fn problem(error: ApiKeyError) -> HttpProblem {
@@ -275,6 +275,6 @@ fn view(key: StoredApiKey) -> ApiKeyView {
         by: key.by,
         issuer: key.issuer,
         expires_at_unix_ms: key.expires_at_unix_ms,
-        dashboard: key.dashboard.map(|id| id.to_string()),
+        dashboard: key.dashboard,
     }
 }

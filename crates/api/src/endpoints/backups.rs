@@ -14,12 +14,12 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use tokio::sync::mpsc;
 use tracing::{error, info};
+use web::guard::RequiredAccess;
+use web::problem::HttpProblem;
+use web::unix_ms;
 
-use crate::app::{App, unix_ms};
+use crate::app::{App, Endpoint};
 use crate::backup_admin::{BackupAdmin, BackupAdminError, BackupState, RestoreProgress};
-use crate::endpoint::Endpoint;
-use crate::guard::RequiredAccess;
-use crate::problem::HttpProblem;
 use crate::tar;
 
 /// Pieces of an archive that are buffered for a peer, each of up to 64 KiB.
@@ -302,7 +302,9 @@ async fn with<R: Send + 'static>(
             reason: "this server runs without a data directory".into(),
         })
     })?;
-    app.block(move || work(&*admin)).await?.map_err(|error| problem(&error))
+    web::block(move || work(&*admin))
+        .await?
+        .map_err(|error| problem(&error))
 }
 
 fn problem(error: &BackupAdminError) -> HttpProblem {

@@ -12,14 +12,14 @@ use broker::{ClientIdentity, SessionSlot, Shard, ShardId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tracing::error;
+use web::body;
+use web::guard::AuthenticatedUser;
+use web::paging::{self, CursorPosition, Page};
+use web::problem::HttpProblem;
+use web::query::Params;
+use web::unix_ms;
 
-use crate::app::{App, unix_ms};
-use crate::body;
-use crate::endpoint::Endpoint;
-use crate::guard::AuthenticatedUser;
-use crate::paging::{self, CursorPosition, Page};
-use crate::problem::HttpProblem;
-use crate::query::Params;
+use crate::app::{App, Endpoint};
 
 const BODY_MAX: usize = 16 * 1024;
 
@@ -173,7 +173,9 @@ async fn ban(
         until_unix_ms: new.until_unix_ms,
     };
     let access = app.access().clone();
-    let ban = app.block(move || access.bans().add(ban, now)).await?.map_err(problem)?;
+    let ban = web::block(move || access.bans().add(ban, now))
+        .await?
+        .map_err(problem)?;
     disconnect(&app, now).await?;
     Ok((StatusCode::CREATED, Json(view(ban))))
 }
@@ -182,7 +184,7 @@ async fn lift(State(app): State<App>, Path((kind, who)): Path<(String, String)>)
     let unknown = || HttpProblem::not_found("no such ban");
     let kind = BanKind::parse(&kind).ok_or_else(unknown)?;
     let access = app.access().clone();
-    let lifted = app.block(move || access.bans().remove(kind, &who)).await?;
+    let lifted = web::block(move || access.bans().remove(kind, &who)).await?;
     match lifted.map_err(problem)? {
         true => Ok(StatusCode::NO_CONTENT),
         false => Err(unknown()),

@@ -11,15 +11,15 @@ use axum::response::{IntoResponse, Response};
 use schemars::JsonSchema;
 use serde::Serialize;
 use tracing::info;
+use web::body;
+use web::guard::RequiredAccess;
+use web::problem::HttpProblem;
+use web::unix_ms;
 
-use crate::app::{App, unix_ms};
+use crate::app::{App, Endpoint};
 use crate::bench_admin::{
     BenchAdmin, BenchError, BenchOrder, BenchResult, BenchScenario, BenchSecond, BenchState, FinishedBench,
 };
-use crate::body;
-use crate::endpoint::Endpoint;
-use crate::guard::RequiredAccess;
-use crate::problem::HttpProblem;
 
 const BODY_MAX: usize = 4096;
 
@@ -196,7 +196,9 @@ async fn with<R: Send + 'static>(
             reason: "this server runs without the load tool".into(),
         })
     })?;
-    app.block(move || work(&*admin)).await?.map_err(|error| problem(&error))
+    web::block(move || work(&*admin))
+        .await?
+        .map_err(|error| problem(&error))
 }
 
 fn problem(error: &BenchError) -> HttpProblem {

@@ -6,15 +6,11 @@
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Redirect, Response};
+use web::guard::RequiredAccess;
+use web::problem::HttpProblem;
 
-use crate::app::App;
-use crate::endpoint::Endpoint;
+use crate::app::{App, Endpoint};
 use crate::endpoints::console::takes_gzip;
-use crate::guard::RequiredAccess;
-use crate::problem::HttpProblem;
-
-/// Returns the content type and the gzip-compressed content of a file below `/docs/`.
-pub type Book = fn(path: &str) -> Option<(&'static str, &'static [u8])>;
 
 const FIRST_PAGE: &str = "/docs/introduction.html";
 

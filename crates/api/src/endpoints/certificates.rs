@@ -13,13 +13,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use tracing::{error, info};
+use web::body;
+use web::problem::HttpProblem;
 
 use super::login::PasswordInput;
-use crate::app::App;
-use crate::body;
+use crate::app::{App, Endpoint};
 use crate::certificate_admin::{CertificateAdmin, CertificateError, CertificateField, DiskState, ServerCertificate};
-use crate::endpoint::Endpoint;
-use crate::problem::HttpProblem;
 
 const BODY_MAX: usize = 256 * 1024;
 const PEM: &str = "application/x-pem-file";
@@ -147,7 +146,7 @@ async fn list(State(app): State<App>) -> Result<Json<CertificatesView>, HttpProb
     let Some(admin) = app.config().certificates.clone() else {
         return Ok(Json(CertificatesView { items: Vec::new() }));
     };
-    let held = app.block(move || admin.list()).await?;
+    let held = web::block(move || admin.list()).await?;
     let items = held.iter().map(|one| view(one, &held)).collect();
     Ok(Json(CertificatesView { items }))
 }
@@ -155,7 +154,7 @@ async fn list(State(app): State<App>) -> Result<Json<CertificatesView>, HttpProb
 async fn authority(State(app): State<App>, Path(listener): Path<String>) -> Result<Response, HttpProblem> {
     let admin = app.config().certificates.clone();
     let admin = admin.ok_or_else(|| problem(&CertificateError::Unknown))?;
-    let held = app.block(move || admin.list()).await?;
+    let held = web::block(move || admin.list()).await?;
     let one = held.iter().find(|one| one.listener == listener);
     let one = one.ok_or_else(|| problem(&CertificateError::Unknown))?;
     let found = authority_of(one).ok_or_else(|| {
@@ -214,7 +213,7 @@ async fn change(
     let admin: Option<Arc<dyn CertificateAdmin>> = app.config().certificates.clone();
     let admin = admin.ok_or_else(|| problem(&CertificateError::Unknown))?;
     let _one_at_a_time = app.changes().lock().await;
-    app.block(move || change(&*admin))
+    web::block(move || change(&*admin))
         .await?
         .map_err(|error| problem(&error))
 }

@@ -5,20 +5,19 @@ use std::net::SocketAddr;
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
-use broker::{ClientFilter, ClientView, Now, RejectedConnection, ShardId, WillView};
+use broker::{ClientFilter, ClientView, Now, RejectedConnection, SessionSlot, ShardId, WillView};
 use net::EarlyClose;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use web::paging::{self, CursorPosition, Page};
+use web::problem::HttpProblem;
+use web::query::Params;
 
 use super::clients_in_order::{self, SortBy, SortOrder};
 use super::stats::TransportView;
-use crate::app::App;
-use crate::endpoint::Endpoint;
+use crate::app::{App, Endpoint};
 use crate::message_body::{MessageProperties, PayloadEncoding, UserProperty};
 use crate::packet_fields;
-use crate::paging::{self, CursorPosition, Page};
-use crate::problem::HttpProblem;
-use crate::query::Params;
 
 /// A session and its connection, if it has one.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -243,12 +242,12 @@ async fn clients(
         if items.len() == limit {
             break;
         }
-        let (from, wanted, filter) = (place.to_slot()?, limit - items.len(), filter.clone());
+        let (from, wanted, filter) = (SessionSlot(place.to_number()?), limit - items.len(), filter.clone());
         let look = move |shard: &mut broker::Shard, now: Now| (shard.inspect().clients(&filter, from, wanted), now);
         let ((found, next), now) = app.on_shard(ShardId(place.shard), look).await?;
         items.extend(found.into_iter().map(|client| view(client, &listeners, now)));
         place = match next {
-            Some(slot) => CursorPosition::slot(place.shard, slot),
+            Some(slot) => CursorPosition::number(place.shard, slot.0),
             None => CursorPosition {
                 shard: place.shard + 1,
                 within: Vec::new(),

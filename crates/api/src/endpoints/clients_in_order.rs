@@ -8,11 +8,11 @@ use base64ct::{Base64UrlUnpadded, Encoding};
 use broker::{ClientFilter, ClientOrder, ClientPlace, ClientSort, ClientView, Now, SessionSlot};
 use schemars::JsonSchema;
 use serde::Deserialize;
+use web::paging::{self, Page};
+use web::problem::HttpProblem;
 
 use super::clients::{ApiClient, ListenerNames, view};
 use crate::app::App;
-use crate::paging::{self, Page};
-use crate::problem::HttpProblem;
 
 /// Sort key of clients.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]

@@ -8,14 +8,13 @@ use axum::{Extension, Json};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tracing::{error, info};
+use web::body;
+use web::guard::AuthenticatedUser;
+use web::problem::{FieldError, HttpProblem};
 
-use crate::app::App;
-use crate::body;
+use crate::app::{App, Endpoint};
 use crate::config::ConfigValue;
 use crate::config_admin::{ConfigAdmin, ConfigChangeError, ConfigChanges, ConfigDifference};
-use crate::endpoint::Endpoint;
-use crate::guard::AuthenticatedUser;
-use crate::problem::{FieldError, HttpProblem};
 
 const BODY_MAX: usize = 64 * 1024;
 /// Limit of one request.
@@ -89,7 +88,7 @@ async fn check(
     body::Json(request): body::Json<ConfigurationChange>,
 ) -> Result<Json<ConfigurationPlan>, HttpProblem> {
     let (admin, changes) = requested_changes(&app, request)?;
-    let planned = app.block(move || admin.plan(&changes)).await?;
+    let planned = web::block(move || admin.plan(&changes)).await?;
     let items = planned.map_err(problem)?;
     Ok(Json(ConfigurationPlan { items }))
 }
@@ -104,7 +103,7 @@ async fn change(
     let shown = app.clone();
     // The thread continues if the request is cancelled, so it publishes the new configuration itself.
     let apply = move || admin.apply(&changes, &|values| shown.set_configuration(values));
-    let items = app.block(apply).await?.map_err(problem)?;
+    let items = web::block(apply).await?.map_err(problem)?;
     for item in &items {
         info!(user = %login.user, key = item.key, "configuration changed");
     }
@@ -117,7 +116,7 @@ async fn restart(
 ) -> Result<StatusCode, HttpProblem> {
     let admin = admin(&app)?;
     let _one_at_a_time = app.changes().lock().await;
-    app.block(move || admin.restart()).await?.map_err(problem)?;
+    web::block(move || admin.restart()).await?.map_err(problem)?;
     info!(user = %login.user, "restarting the server");
     Ok(StatusCode::NO_CONTENT)
 }

@@ -11,12 +11,11 @@ use integration::{
 };
 use schemars::{JsonSchema, Schema};
 use serde::Serialize;
+use web::body;
+use web::problem::HttpProblem;
 
 use super::integration::{BODY_MAX, add, command, delete, list, one, put};
-use crate::app::App;
-use crate::body;
-use crate::endpoint::Endpoint;
-use crate::problem::HttpProblem;
+use crate::app::{App, Endpoint};
 
 /// JSON Schemas of a connector type, its actions and its sources. Forms are generated from them.
 #[derive(Debug, Serialize, JsonSchema)]

@@ -11,11 +11,10 @@ use axum::extract::{Path, State};
 use axum::http::{HeaderMap, HeaderName, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use broker::Transport;
+use web::guard::RequiredAccess;
+use web::problem::HttpProblem;
 
-use crate::app::App;
-use crate::endpoint::Endpoint;
-use crate::guard::RequiredAccess;
-use crate::problem::HttpProblem;
+use crate::app::{App, Endpoint};
 
 /// A file of the console.
 struct ConsoleFile {

@@ -7,15 +7,14 @@ use axum::{Extension, Json};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tracing::{error, info};
+use web::admins::{AdminSummary, Admins, AdminsError, OneTimePassword, Role};
+use web::body;
+use web::guard::{AuthenticatedUser, RequiredAccess};
+use web::paging::{self, Page};
+use web::problem::HttpProblem;
+use web::query::Params;
 
-use crate::admins::{AdminSummary, Admins, AdminsError, OneTimePassword, Role};
-use crate::app::App;
-use crate::body;
-use crate::endpoint::Endpoint;
-use crate::guard::{AuthenticatedUser, RequiredAccess};
-use crate::paging::{self, Page};
-use crate::problem::HttpProblem;
-use crate::query::Params;
+use crate::app::{App, Endpoint};
 
 const BODY_MAX: usize = 16 * 1024;
 pub(crate) const USERS_MAX: usize = 1000;
@@ -203,7 +202,7 @@ async fn remove(State(app): State<App>, Path(name): Path<String>) -> Result<Stat
 /// user with the same name.
 async fn remove_keys(app: &App, issuer: &str) -> Result<(), HttpProblem> {
     let (own, issuer) = (app.clone(), issuer.to_owned());
-    let removed = app.block(move || {
+    let removed = web::block(move || {
         own.api_keys().remove_of(&issuer).map_err(|error| error.to_string())?;
         own.platform_access().map_or(Ok(()), |world| {
             let entities = world.platform().entities();
@@ -224,7 +223,7 @@ async fn change_admins<R: Send + 'static>(
 ) -> Result<R, HttpProblem> {
     let _one_at_a_time = app.changes().lock().await;
     let own = app.clone();
-    app.hash(move || alter(own.admins())).await?.map_err(problem)
+    app.hashing().run(move || alter(own.admins())).await?.map_err(problem)
 }
 
 fn problem(error: AdminsError) -> HttpProblem {

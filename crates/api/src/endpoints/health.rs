@@ -9,10 +9,9 @@ use broker::ShardId;
 use schemars::JsonSchema;
 use serde::Serialize;
 use tokio::time::Instant;
+use web::guard::RequiredAccess;
 
-use crate::app::App;
-use crate::endpoint::Endpoint;
-use crate::guard::RequiredAccess;
+use crate::app::{App, Endpoint};
 
 /// How long all shards together may take to answer.
 const SHARDS_TIMEOUT: Duration = Duration::from_secs(2);

@@ -11,14 +11,14 @@ use axum::response::Response;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{OwnedSemaphorePermit, watch};
+use web::problem::HttpProblem;
+use web::query::Params;
+use web::unix_ms;
+use web::websocket::{PendingUpgrade, ServerWebSocket, WaitResult, upgrade_guarded};
 
-use crate::app::{App, unix_ms};
-use crate::endpoint::Endpoint;
+use crate::app::{App, Endpoint};
 use crate::history::{HistoryWindow, Sample, WINDOW_S_MAX};
-use crate::problem::HttpProblem;
-use crate::query::Params;
 use crate::sampler;
-use crate::websocket::{PendingUpgrade, ServerWebSocket, WaitResult, upgrade_guarded};
 
 const WINDOW_S: u64 = 600;
 /// Prefix of series per reason. They are left out where they are zero.

@@ -11,12 +11,11 @@ use integration::{
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use web::body;
+use web::if_match::{EntityTag, IfMatch, Tagged, changed};
+use web::problem::{FieldError, HttpProblem};
 
-use crate::app::App;
-use crate::body;
-use crate::endpoint::Endpoint;
-use crate::if_match::{EntityTag, IfMatch, Tagged, changed};
-use crate::problem::{FieldError, HttpProblem};
+use crate::app::{App, Endpoint};
 
 const TAG: &str = "Integration";
 
@@ -34,7 +33,7 @@ impl App {
             return Err(HttpProblem::unavailable("the rule engine is not enabled on this node"));
         };
         let _turn = self.changes().lock().await;
-        self.block(move || work(&engine)).await?.map_err(problem)
+        web::block(move || work(&engine)).await?.map_err(problem)
     }
 
     /// Runs `work` on the engine, concurrently with changes. For work that changes nothing.
@@ -45,7 +44,7 @@ impl App {
         let Some(engine) = self.config().engine.clone() else {
             return Err(HttpProblem::unavailable("the rule engine is not enabled on this node"));
         };
-        self.block(move || work(&engine)).await?.map_err(problem)
+        web::block(move || work(&engine)).await?.map_err(problem)
     }
 }
 

@@ -9,17 +9,17 @@ use axum::{Extension, Json};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tracing::{error, info};
+use web::admins::{AdminsError, Role};
+use web::audit::AuditEntry;
+use web::body;
+use web::guard::{AuthenticatedUser, PeerAddress, RequiredAccess, bearer};
+use web::guarded_login::GuardedLogin;
+use web::limits::ApiCounters;
+use web::problem::HttpProblem;
+use web::unix_ms;
 use zeroize::Zeroize;
 
-use crate::admins::{AdminsError, Role};
-use crate::app::{ApiCounters, App, unix_ms};
-use crate::audit::AuditEntry;
-use crate::body;
-use crate::endpoint::Endpoint;
-use crate::guard::{AuthenticatedUser, RequiredAccess, bearer};
-use crate::guarded_login::GuardedLogin;
-use crate::problem::HttpProblem;
-use crate::server::PeerAddress;
+use crate::app::{App, Endpoint};
 
 const BODY_MAX: usize = 4 * 1024;
 
@@ -147,7 +147,7 @@ async fn login(
         status: StatusCode::OK.as_u16(),
     };
     let own = app.clone();
-    app.block(move || own.audit().write(entry)).await?;
+    web::block(move || own.audit().write(entry)).await?;
     Ok(Json(LoginAnswer {
         token: token.to_string(),
         expires_at_unix_ms: unix_ms(SystemTime::now() + lifetime),
@@ -177,7 +177,7 @@ async fn verify(
         HttpProblem::too_many_failures("too many failed logins from this address", wait)
     };
     login.admit().map_err(limited)?;
-    let role = app.hash({
+    let role = app.hashing().run({
         let app = app.clone();
         move || login.check(|name, password| Ok::<_, HttpProblem>(app.admins().verify(name, password)))
     });
@@ -220,7 +220,8 @@ async fn change_password(
     let _one_at_a_time = app.changes().lock().await;
     let (changer, user, password) = (app.clone(), login.user.clone(), change.new_password.to_password());
     let changed = app
-        .hash(move || changer.admins().set_password(&user, &password))
+        .hashing()
+        .run(move || changer.admins().set_password(&user, &password))
         .await?;
     changed.map_err(|problem| {
         error!(error = %problem, "writing a new admin password failed");

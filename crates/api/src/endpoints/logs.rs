@@ -4,15 +4,14 @@ use axum::Json;
 use axum::extract::State;
 use schemars::JsonSchema;
 use serde::Deserialize;
+use web::audit::{AuditEntry, AuditFilter};
+use web::guard::RequiredAccess;
+use web::paging::{self, Page};
+use web::problem::HttpProblem;
+use web::query::Params;
 
-use crate::app::App;
-use crate::audit::{AuditEntry, AuditFilter};
-use crate::endpoint::Endpoint;
-use crate::guard::RequiredAccess;
+use crate::app::{App, Endpoint};
 use crate::log_ring::{LogLine, LogLineLevel};
-use crate::paging::{self, Page};
-use crate::problem::HttpProblem;
-use crate::query::Params;
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -82,7 +81,7 @@ async fn audit(
         until_unix_ms: query.until_unix_ms,
     };
     let own = app.clone();
-    let (items, is_more) = app.block(move || own.audit().read(&filter, before, limit)).await?;
+    let (items, is_more) = web::block(move || own.audit().read(&filter, before, limit)).await?;
     let cursor = items.last().filter(|_| is_more).map(|entry| entry.number.to_string());
     Ok(Json(Page { items, cursor }))
 }

@@ -3,12 +3,11 @@
 use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
+use web::guard::RequiredAccess;
+use web::problem::HttpProblem;
 
-use crate::app::App;
-use crate::endpoint::Endpoint;
-use crate::guard::RequiredAccess;
+use crate::app::{App, Endpoint};
 use crate::metrics::{CONTENT_TYPE, MetricsSnapshot, expose};
-use crate::problem::HttpProblem;
 
 pub fn endpoints() -> Vec<Endpoint> {
     vec![
@@ -27,6 +26,6 @@ async fn metrics(State(app): State<App>) -> Result<Response, HttpProblem> {
     let stats = app.stats().await?;
     let reader = app.clone();
     // Reading /proc may block.
-    let text = app.block(move || expose(&MetricsSnapshot::new(&reader, stats))).await?;
+    let text = web::block(move || expose(&MetricsSnapshot::new(&reader, stats))).await?;
     Ok(([(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response())
 }

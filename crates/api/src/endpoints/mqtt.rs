@@ -18,14 +18,13 @@ use net::ConnectionReservation;
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 use trust::own::trusted_peer;
+use web::admins::Role;
+use web::guard::{AuthenticatedUser, LoginRecheck};
+use web::problem::HttpProblem;
+use web::stall::StallGuard;
+use web::websocket::{CHECK_INTERVAL, upgrade_to_mqtt};
 
-use crate::admins::Role;
-use crate::app::App;
-use crate::endpoint::Endpoint;
-use crate::guard::{AuthenticatedUser, LoginRecheck};
-use crate::problem::HttpProblem;
-use crate::stall::StallGuard;
-use crate::websocket::{CHECK_INTERVAL, upgrade_to_mqtt};
+use crate::app::{App, Endpoint};
 
 pub fn endpoints() -> Vec<Endpoint> {
     vec![

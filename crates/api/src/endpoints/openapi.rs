@@ -4,12 +4,25 @@ use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
+use serde_json::{Value, json};
+use web::guard::RequiredAccess;
+use web::openapi::{About, document};
+use web::problem::{CONTENT_TYPE, HttpProblem};
 
-use crate::app::App;
-use crate::endpoint::Endpoint;
-use crate::guard::RequiredAccess;
-use crate::openapi::{OWN, document};
+use crate::app::{App, Endpoint};
 use crate::routes;
+
+/// The server's own API.
+const OWN: About = About {
+    title: "tidewire",
+    description: DESCRIPTION,
+    problem: |generator| generator.subschema_for::<HttpProblem>(),
+    problem_type: CONTENT_TYPE,
+    security_schemes: || json!({ "token": { "type": "http", "scheme": "bearer" } }),
+};
+
+const DESCRIPTION: &str = "Monitoring and administration of a tidewire node. Log in with `POST /api/v1/login` and \
+    send the token as `Authorization: Bearer <token>`. Errors are problem details (RFC 9457).";
 
 pub fn endpoints() -> Vec<Endpoint> {
     vec![
@@ -17,13 +30,13 @@ pub fn endpoints() -> Vec<Endpoint> {
             .tag("Node")
             .describe("OpenAPI document", "This document, in OpenAPI 3.1.")
             .needs(RequiredAccess::Nothing)
-            .returns::<serde_json::Value>("The document."),
+            .returns::<Value>("The document."),
     ]
 }
 
 /// Returns the OpenAPI document of the project's own interface.
-pub fn own_document(version: &str) -> serde_json::Value {
-    document(&OWN, &routes::endpoints(), version)
+pub fn own_document(version: &str) -> Value {
+    document(&OWN, routes::operations(), version)
 }
 
 async fn openapi(State(app): State<App>) -> Response {

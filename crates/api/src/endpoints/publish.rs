@@ -12,12 +12,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
+use web::body;
+use web::problem::{FieldError, HttpProblem};
 
-use crate::app::App;
-use crate::body;
-use crate::endpoint::Endpoint;
+use crate::app::{App, Endpoint};
 use crate::message_body::{MessageProperties, PayloadEncoding};
-use crate::problem::{FieldError, HttpProblem};
 
 const BODY_MAX: usize = 2 * 1024 * 1024;
 const BULK_BODY_MAX: usize = 8 * 1024 * 1024;

@@ -7,13 +7,12 @@ use broker::retained::ScanCursor;
 use broker::{RetainedView, ShardId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use web::paging::{self, CursorPosition, Page};
+use web::problem::HttpProblem;
+use web::query::Params;
 
-use crate::app::App;
-use crate::endpoint::Endpoint;
+use crate::app::{App, Endpoint};
 use crate::message_body::{MessageProperties, PayloadEncoding};
-use crate::paging::{self, CursorPosition, Page};
-use crate::problem::HttpProblem;
-use crate::query::Params;
 
 /// Bytes of each payload in a list.
 const PREVIEW_BYTES: usize = 256;

@@ -6,12 +6,11 @@ use axum::http::StatusCode;
 use integration::{DryRun, DryRunResult, Engine, RuleDefinition, RuleView, Version};
 use schemars::JsonSchema;
 use serde::Deserialize;
+use web::body;
+use web::problem::HttpProblem;
 
 use super::integration::{BODY_MAX, add, command, delete, list, one, put};
-use crate::app::App;
-use crate::body;
-use crate::endpoint::Endpoint;
-use crate::problem::HttpProblem;
+use crate::app::{App, Endpoint};
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -112,7 +111,7 @@ async fn roll_back(
     app.engine(move |engine| engine.roll_back(&id, version)).await.map(Json)
 }
 
-async fn test(State(app): State<App>, body::Json(run): body::Json<DryRun>) -> Result<Json<DryRunResult>, HttpProblem> {
-    let result = app.block(move || integration::dry_run(&run)).await?;
+async fn test(body::Json(run): body::Json<DryRun>) -> Result<Json<DryRunResult>, HttpProblem> {
+    let result = web::block(move || integration::dry_run(&run)).await?;
     result.map(Json).map_err(super::integration::problem)
 }

@@ -3,7 +3,7 @@
 use integration::{Engine, SourceDefinition};
 
 use super::integration::{add, command, delete, list, one, put};
-use crate::endpoint::Endpoint;
+use crate::app::Endpoint;
 
 pub fn endpoints() -> Vec<Endpoint> {
     const ALL: &str = "/api/v1/sources";

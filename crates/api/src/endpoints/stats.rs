@@ -10,12 +10,12 @@ use broker::{DisconnectReason, DropReason, ShardStats};
 use net::{EarlyCloseReason, ListenerInfo};
 use schemars::JsonSchema;
 use serde::Serialize;
+use web::guard::RequiredAccess;
+use web::problem::HttpProblem;
+use web::unix_ms;
 
-use crate::app::{App, unix_ms};
+use crate::app::{App, Endpoint};
 use crate::disk::DiskView;
-use crate::endpoint::Endpoint;
-use crate::guard::RequiredAccess;
-use crate::problem::HttpProblem;
 use crate::process::ProcessView;
 use crate::sampler::SERIES;
 

@@ -5,18 +5,17 @@ use std::collections::BTreeMap;
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
-use broker::{Shard, ShardId, SharedMemberView, SubscriptionView};
+use broker::{SessionSlot, Shard, ShardId, SharedMemberView, SubscriptionView};
 use mqtt::{QoS, ReasonCode, RetainHandling, SubscriptionOptions};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use web::body;
+use web::paging::{self, CursorPosition, Page};
+use web::problem::HttpProblem;
+use web::query::Params;
 
 use super::clients::unknown;
-use crate::app::App;
-use crate::body;
-use crate::endpoint::Endpoint;
-use crate::paging::{self, CursorPosition, Page};
-use crate::problem::HttpProblem;
-use crate::query::Params;
+use crate::app::{App, Endpoint};
 
 /// A subscription of a session.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -272,12 +271,16 @@ async fn all(
         if items.len() >= limit {
             break;
         }
-        let (from, wanted, filter) = (place.to_slot()?, limit - items.len(), query.filter.clone());
+        let (from, wanted, filter) = (
+            SessionSlot(place.to_number()?),
+            limit - items.len(),
+            query.filter.clone(),
+        );
         let look = move |shard: &mut broker::Shard, _| shard.inspect().subscriptions(filter.as_deref(), from, wanted);
         let (found, next) = app.on_shard(ShardId(place.shard), look).await?;
         items.extend(found.into_iter().map(view));
         place = match next {
-            Some(slot) => CursorPosition::slot(place.shard, slot),
+            Some(slot) => CursorPosition::number(place.shard, slot.0),
             None => CursorPosition {
                 shard: place.shard + 1,
                 within: Vec::new(),

@@ -9,12 +9,11 @@ use integration::{TAIL_PER_SECOND_MAX, TailEntry, TailListener};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::sync::OwnedSemaphorePermit;
+use web::problem::HttpProblem;
+use web::query::Params;
+use web::websocket::{PendingUpgrade, ServerWebSocket, WaitResult, upgrade_guarded};
 
-use crate::app::App;
-use crate::endpoint::Endpoint;
-use crate::problem::HttpProblem;
-use crate::query::Params;
-use crate::websocket::{PendingUpgrade, ServerWebSocket, WaitResult, upgrade_guarded};
+use crate::app::{App, Endpoint};
 
 const PER_SECOND: u32 = 50;
 

@@ -13,13 +13,12 @@ use serde::Deserialize;
 use serde_json::json;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
+use web::problem::HttpProblem;
+use web::query::Params;
+use web::websocket::{PendingUpgrade, ServerWebSocket, WaitResult, upgrade_guarded};
 
-use crate::app::App;
-use crate::endpoint::Endpoint;
-use crate::problem::HttpProblem;
-use crate::query::Params;
+use crate::app::{App, Endpoint};
 use crate::trace::{PAYLOAD_BYTES_MAX, PER_SECOND_MAX, TraceLimits, TraceReader};
-use crate::websocket::{PendingUpgrade, ServerWebSocket, WaitResult, upgrade_guarded};
 
 const PER_SECOND: u32 = 200;
 const PAYLOAD_BYTES: usize = 256;

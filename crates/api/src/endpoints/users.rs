@@ -8,16 +8,15 @@ use broker::{SessionSlot, Shard};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tracing::error;
+use web::body;
+use web::if_match;
+use web::paging::{self, Page};
+use web::problem::{FieldError, HttpProblem};
+use web::query::Params;
 
 use super::login::PasswordInput;
 use crate::access_admin::ChangeError;
-use crate::app::App;
-use crate::body;
-use crate::endpoint::Endpoint;
-use crate::if_match;
-use crate::paging::{self, Page};
-use crate::problem::{FieldError, HttpProblem};
-use crate::query::Params;
+use crate::app::{App, Endpoint};
 
 const BODY_MAX: usize = 256 * 1024;
 
@@ -108,7 +107,7 @@ pub fn endpoints() -> Vec<Endpoint> {
 async fn list(State(app): State<App>, Params(query): Params<UsersQuery>) -> Result<Json<Page<MqttUser>>, HttpProblem> {
     let limit = paging::limit(query.limit)?;
     let access = app.access().clone();
-    let users = app.block(move || access.users()).await?;
+    let users = web::block(move || access.users()).await?;
     let after = |user: &UserSummary| query.cursor.as_ref().is_none_or(|cursor| user.name > *cursor);
     let mut items: Vec<MqttUser> = users.into_iter().filter(after).take(limit + 1).map(view).collect();
     let is_more = items.len() > limit;
@@ -165,7 +164,7 @@ async fn hash(
         (Some(password), None) => {
             password.check_strength("password")?;
             let password = password.to_password();
-            let hash = app.hash(move || PasswordHash::create(&password)).await?;
+            let hash = app.hashing().run(move || PasswordHash::create(&password)).await?;
             hash.map(Some)
                 .map_err(|error| HttpProblem::invalid("password", error.to_string()))
         }
@@ -182,7 +181,7 @@ pub async fn change_access(
     change: impl FnOnce() -> Result<(), ChangeError> + Send + 'static,
 ) -> Result<(), HttpProblem> {
     let _one_at_a_time = app.changes().lock().await;
-    app.block(change).await?.map_err(refused)
+    web::block(change).await?.map_err(refused)
 }
 
 fn refused(error: ChangeError) -> HttpProblem {
@@ -218,7 +217,7 @@ fn rule_error(error: &auth::AclError) -> FieldError {
 
 async fn find(app: &App, name: &str) -> Result<MqttUser, HttpProblem> {
     let access = app.access().clone();
-    let users = app.block(move || access.users()).await?;
+    let users = web::block(move || access.users()).await?;
     users
         .into_iter()
         .find(|user| user.name == name)

@@ -7,15 +7,14 @@ use broker::{Now, Shard};
 use journal::{LogReader, Lsn};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use web::paging::{self, CursorPosition};
+use web::problem::HttpProblem;
+use web::query::Params;
 
 use super::clients::unknown;
-use crate::app::App;
-use crate::endpoint::Endpoint;
+use crate::app::{App, Endpoint};
 use crate::message_body::PayloadEncoding;
 use crate::packet_fields::payload_text;
-use crate::paging::{self, CursorPosition};
-use crate::problem::HttpProblem;
-use crate::query::Params;
 
 const PAYLOAD_BYTES: usize = 256;
 const PAYLOAD_BYTES_MAX: usize = 4096;
@@ -147,9 +146,7 @@ async fn part(
     if let Some(reader) = app.net().journal_reader()
         && found.items.iter().any(|one| one.position.is_some())
     {
-        found = app
-            .block(move || read_from_journal(&reader, now, found, payload_bytes_max))
-            .await?;
+        found = web::block(move || read_from_journal(&reader, now, found, payload_bytes_max)).await?;
     }
     Ok(Json(PendingMessagePage {
         items: found.items.into_iter().map(view).collect(),

@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
 use std::time::{Duration, SystemTime};
 
-use api::{AccessAdmin, AclRules, Admins, ApiConfig, ApiHandle, ChangeError, ClientEventSender, NodeInfo};
+use ::web::admins::Admins;
+use api::{AccessAdmin, AclRules, ApiConfig, ApiHandle, ChangeError, ClientEventSender, NodeInfo};
 use auth::{
     AccessRule, Acl, AclOptions, BanCandidate, Bans, PasswordHash, SessionAcl, SubscriptionGrant, UserSummary, Users,
 };

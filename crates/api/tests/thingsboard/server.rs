@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use api::{AccessOptions, PlatformAccess};
+use ::thingsboard::{AccessOptions, PlatformAccess};
 use devices::{Devices, DevicesOptions};
 use serde_json::{Value, json};
 

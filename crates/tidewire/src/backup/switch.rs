@@ -371,7 +371,7 @@ impl RestoreSwitch<'_> {
         let mut held = BTreeSet::new();
         for name in names(self.data_dir)? {
             let is_directory = fs::symlink_metadata(self.data_dir.join(&name)).is_ok_and(|found| found.is_dir());
-            if HELD.contains(&name.as_str()) || (!is_directory && !api::is_audit_file(&name)) {
+            if HELD.contains(&name.as_str()) || (!is_directory && !web::audit::is_audit_file(&name)) {
                 held.insert(name);
             }
         }
@@ -380,7 +380,7 @@ impl RestoreSwitch<'_> {
 
     fn copy_file_names(&self) -> Result<Vec<String>, String> {
         let mut held = names(&staged(self.data_dir))?;
-        held.retain(|name| !api::is_audit_file(name));
+        held.retain(|name| !web::audit::is_audit_file(name));
         Ok(held)
     }
 

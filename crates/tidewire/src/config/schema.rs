@@ -111,7 +111,7 @@ fn misplaced(name: &str, table: &[&str]) -> Option<String> {
 }
 
 fn closest(name: &str, table: &[&str]) -> Option<&'static str> {
-    api::nearest(name, children(table))
+    web::nearest(name, children(table))
 }
 
 /// An option of that name in another section.

@@ -29,7 +29,7 @@ pub fn thingsboard_page() -> String {
         "the OpenAPI document of the device platform",
         THINGSBOARD_INTRODUCTION,
     );
-    head + &tables(&api::platform_document(VERSION), platform_role)
+    head + &tables(&thingsboard::platform_document(VERSION), platform_role)
 }
 
 /// One operation: call (`GET /path`), summary, required role and details.

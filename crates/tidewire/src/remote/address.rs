@@ -144,7 +144,7 @@ fn login(matches: &ArgMatches, sources: &ConfigSources, config: &mut ConfigOnce<
         return Ok(ApiLogin::Token(Secret::new(token)));
     }
     let data_dir = &config.get()?.data_dir;
-    let first = ::api::Admins::first_password_file(data_dir);
+    let first = web::admins::Admins::first_password_file(data_dir);
     let password = first.and_then(|file| fs::read_to_string(file).ok());
     match password {
         Some(password) => Ok(ApiLogin::User {

@@ -54,7 +54,7 @@ pub fn restrict(data_dir: &Path) {
     }
     for entry in restricted.entries(data_dir) {
         let name = entry.file_name();
-        let is_own = |name: &str| FILES.contains(&name) || api::is_audit_file(name);
+        let is_own = |name: &str| FILES.contains(&name) || web::audit::is_audit_file(name);
         if name.to_str().is_some_and(is_own) {
             restricted.visit(&entry.path());
         }

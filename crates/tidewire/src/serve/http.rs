@@ -6,10 +6,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use api::{
-    Admins, ApiConfig, ApiHandle, ApiStartError, ClientEvents, ConfigValue, NodeInfo, OneTimePassword, SysConfig,
-};
+use api::{ApiConfig, ApiHandle, ApiStartError, ClientEvents, ConfigValue, NodeInfo, SysConfig};
 use devices::Devices;
+use web::admins::{Admins, OneTimePassword};
 
 use super::StartFailure;
 use super::access::NodeAccess;

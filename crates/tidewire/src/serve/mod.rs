@@ -46,13 +46,14 @@ use crate::process_limits;
 use crate::stores::{self, StoresRecorder};
 use crate::systemd::{Notifier, NotifyEnvironment};
 use access::NodeAccess;
-use api::{ApiLimits, ClientEventSender, ClientEvents};
+use api::{ClientEventSender, ClientEvents};
 use certificates::NodeCertificates;
 use devices::Devices;
 use net::descriptors::DescriptorShares;
 use observe::EventLog;
 use reload::Reloader;
 use restart::RestartRequest;
+use web::limits::ApiLimits;
 
 /// Threads of a server besides the workers: of the API, the rule engine, the device platform, journals and databases.
 const THREADS: usize = 40;

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::{Instant, UNIX_EPOCH};
 
-use api::{AccessOptions, ApiConfig, ApiStartError, PlatformAccess};
+use api::{ApiConfig, ApiStartError};
 use auth::LoginLimiter;
 use devices::Devices;
 use journal::{FlushPolicy, LogConfig};
+use thingsboard::{AccessOptions, PlatformAccess};
 use trust::TargetPolicy;
 
 use super::external_clients::ExternalClients;

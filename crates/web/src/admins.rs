@@ -1,0 +1,541 @@
+//! The console users of this node (administrators and viewers), stored in a file of their own. They are not MQTT users.
+//!
+//! The file has the format of an MQTT password file, so `tidewire passwd` can edit it. The third field `superuser`
+//! marks an administrator; other users are viewers. Verifying a password takes tens of milliseconds and must not run
+//! on the runtime's own threads.
+//!
+//! A second file lists users with a one-time password, which another user has generated. They may only set a new
+//! password. There is always at least one administrator.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::fs;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use auth::{
+    CreateError, Credentials, LoadError, Password, PasswordHash, Provider, ProviderOutcome, UserError, Users,
+    UsersProvider, VerifiedPasswords,
+};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tracing::warn;
+use zeroize::Zeroizing;
+
+/// Name of the user that the first start creates.
+pub const FIRST_ADMIN: &str = "admin";
+const FILE: &str = "admins";
+/// Next to `FILE`: the names of users with a one-time password, one per line.
+const ONE_TIME_FILE: &str = "admins-one-time";
+/// Next to `FILE`: the generated password of the first administrator, until it is changed.
+const FIRST_PASSWORD_FILE: &str = "admin-password";
+/// Without letters and digits that look alike.
+const PASSWORD_LETTERS: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
+/// 20 letters of 5 bits each: 100 bits.
+const PASSWORD_LENGTH: usize = 20;
+
+/// Permissions of a login. An admin may do everything, a viewer may only read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    Viewer,
+    Admin,
+}
+
+pub struct Admins {
+    path: PathBuf,
+    users: Arc<Users>,
+    provider: UsersProvider,
+    /// Users with a one-time password. Locked for the duration of a change.
+    one_time: Mutex<BTreeSet<String>>,
+}
+
+/// The fields of a user that the API shows.
+#[derive(Clone, Debug)]
+pub struct AdminSummary {
+    pub name: String,
+    pub role: Role,
+    pub has_one_time_password: bool,
+    pub has_first_password: bool,
+}
+
+/// A generated password. It is shown once; only its hash is stored.
+pub struct OneTimePassword(Zeroizing<String>);
+
+impl OneTimePassword {
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for OneTimePassword {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+impl Admins {
+    /// Reads `<data_dir>/admins`. If the file is missing, creates it with the user `admin` and returns the generated
+    /// password, which is also stored in `<data_dir>/admin-password` until it is changed.
+    pub fn open_or_create(data_dir: &Path) -> Result<(Admins, Option<OneTimePassword>), AdminsError> {
+        let path = data_dir.join(FILE);
+        match Users::load(&path) {
+            Ok(users) => Ok((Admins::new(path, users)?, None)),
+            Err(LoadError::Io { error, .. }) if error.kind() == io::ErrorKind::NotFound => {
+                fs::create_dir_all(data_dir).map_err(|error| AdminsError::Write {
+                    path: path.clone(),
+                    error,
+                })?;
+                let (admins, password) = Admins::create(path, data_dir)?;
+                Ok((admins, Some(password)))
+            }
+            Err(error) => Err(AdminsError::Load(error)),
+        }
+    }
+
+    /// Reads an existing file.
+    pub fn open(path: &Path) -> Result<Admins, AdminsError> {
+        let users = Users::load(path).map_err(AdminsError::Load)?;
+        Admins::new(path.to_owned(), users)
+    }
+
+    /// Returns the file with the generated password of the first administrator, if the password was not changed yet.
+    pub fn first_password_file(data_dir: &Path) -> Option<PathBuf> {
+        Some(data_dir.join(FIRST_PASSWORD_FILE)).filter(|path| path.exists())
+    }
+
+    fn create(path: PathBuf, data_dir: &Path) -> Result<(Admins, OneTimePassword), AdminsError> {
+        let password = random_password().map_err(AdminsError::Password)?;
+        let hash = PasswordHash::create(&Password::new(password.expose())).map_err(AdminsError::Password)?;
+        let admins = Admins::new(path, Users::empty().map_err(AdminsError::Password)?)?;
+        admins
+            .users
+            .add(FIRST_ADMIN, hash, true)
+            .expect("the name is valid and the table is empty");
+        // The password first: an administrator whose password is not stored anywhere could never log in.
+        let password_file = data_dir.join(FIRST_PASSWORD_FILE);
+        replace_lines(&password_file, password.expose()).map_err(|error| AdminsError::Write {
+            path: password_file,
+            error,
+        })?;
+        admins.save()?;
+        Ok((admins, password))
+    }
+
+    fn new(path: PathBuf, users: Users) -> Result<Admins, AdminsError> {
+        let users = Arc::new(users);
+        // No cache of verified passwords: logins are rare enough to compute the hash each time.
+        let no_cache = VerifiedPasswords::new(0).map_err(AdminsError::Password)?;
+        let one_time = match fs::read_to_string(path.with_file_name(ONE_TIME_FILE)) {
+            Ok(text) => text.lines().map(str::to_owned).collect(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => BTreeSet::new(),
+            Err(error) => return Err(AdminsError::Read { path, error }),
+        };
+        Ok(Admins {
+            one_time: Mutex::new(one_time),
+            path,
+            provider: UsersProvider::new(users.clone(), no_cache),
+            users,
+        })
+    }
+
+    fn save(&self) -> Result<(), AdminsError> {
+        self.users.save(&self.path).map_err(|error| AdminsError::Write {
+            path: self.path.clone(),
+            error,
+        })
+    }
+
+    pub fn role(&self, name: &str) -> Option<Role> {
+        let user = self.users.get(name)?;
+        Some(role_of(user.is_superuser))
+    }
+
+    /// Returns the administrators without a one-time password.
+    pub fn administrators(&self) -> Vec<String> {
+        let one_time = self.lock();
+        let users = self.users.list().into_iter();
+        let own = users.filter(|user| user.is_superuser && !one_time.contains(&user.name));
+        own.map(|user| user.name).collect()
+    }
+
+    /// Returns the stored hash, which changes with the password.
+    pub fn password_hash(&self, name: &str) -> Option<String> {
+        let text = self.users.to_file_text();
+        let mut lines = text.lines();
+        lines.find_map(|line| Some(line.strip_prefix(name)?.strip_prefix(':')?.to_owned()))
+    }
+
+    /// Slow, and equally slow for an unknown name.
+    pub fn verify(&self, name: &str, password: Password) -> Option<Role> {
+        let copy = Password::new(password.expose());
+        let credentials = Credentials {
+            client_id: String::new(),
+            user_name: Some(name.to_owned()),
+            password: Some(password),
+            address: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        };
+        match self.provider.authenticate(&credentials) {
+            ProviderOutcome::Allow { .. } => {
+                if name == FIRST_ADMIN && !self.is_first_password(&copy) {
+                    // The password was changed with `tidewire passwd`, which does not know the other file.
+                    self.forget_first_password();
+                }
+                self.role(name)
+            }
+            ProviderOutcome::Deny(_) | ProviderOutcome::Ignore => None,
+        }
+    }
+
+    /// Slow. The password is on disk when this returns; on an error the old password stays valid.
+    pub fn set_password(&self, name: &str, password: &Password) -> Result<(), AdminsError> {
+        let hash = PasswordHash::create(password).map_err(AdminsError::Password)?;
+        let mut one_time = self.lock();
+        self.change(name, |users| users.set_password(name, hash))?;
+        if name == FIRST_ADMIN {
+            self.forget_first_password();
+        }
+        if let Err(error) = self.save_one_time(&mut one_time, |names| _ = names.remove(name)) {
+            // The new password is valid; the user is asked to change it once more.
+            warn!(%error, "removing the one-time mark of a changed password failed");
+        }
+        Ok(())
+    }
+
+    /// Returns the users sorted by name.
+    pub fn list(&self) -> Vec<AdminSummary> {
+        let one_time = self.lock();
+        let summary = |user: auth::UserSummary| AdminSummary {
+            role: role_of(user.is_superuser),
+            has_one_time_password: one_time.contains(&user.name),
+            has_first_password: self.has_first_password(&user.name),
+            name: user.name,
+        };
+        self.users.list().into_iter().map(summary).collect()
+    }
+
+    /// Whether another user has generated the password.
+    pub fn has_one_time_password(&self, name: &str) -> bool {
+        self.lock().contains(name)
+    }
+
+    /// Slow. Adds a user with a one-time password.
+    pub fn add(&self, name: &str, role: Role) -> Result<OneTimePassword, AdminsError> {
+        self.with_one_time_password(name, |users, hash| users.add(name, hash, role == Role::Admin))
+    }
+
+    /// Slow. Replaces a forgotten password with a one-time password.
+    pub fn reset_password(&self, name: &str) -> Result<OneTimePassword, AdminsError> {
+        let password = self.with_one_time_password(name, |users, hash| users.set_password(name, hash))?;
+        if name == FIRST_ADMIN {
+            self.forget_first_password();
+        }
+        Ok(password)
+    }
+
+    pub fn set_role(&self, name: &str, role: Role) -> Result<(), AdminsError> {
+        let _one_change = self.lock();
+        if role != Role::Admin {
+            self.refuse_last_admin(name)?;
+        }
+        self.change(name, |users| users.set_superuser(name, role == Role::Admin))
+    }
+
+    pub fn remove(&self, name: &str) -> Result<(), AdminsError> {
+        let mut one_time = self.lock();
+        self.refuse_last_admin(name)?;
+        self.change(name, |users| users.remove(name))?;
+        if name == FIRST_ADMIN {
+            self.forget_first_password();
+        }
+        self.save_one_time(&mut one_time, |names| _ = names.remove(name))
+    }
+
+    fn refuse_last_admin(&self, name: &str) -> Result<(), AdminsError> {
+        let mut admins = self.users.list().into_iter().filter(|user| user.is_superuser);
+        match (admins.next(), admins.next()) {
+            (Some(only), None) if only.name == name => Err(AdminsError::LastAdmin),
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes the one-time mark before the password, so that a one-time password is never unmarked.
+    fn with_one_time_password(
+        &self,
+        name: &str,
+        change: impl FnOnce(&Users, PasswordHash) -> Result<(), UserError>,
+    ) -> Result<OneTimePassword, AdminsError> {
+        let password = random_password().map_err(AdminsError::Password)?;
+        let hash = PasswordHash::create(&Password::new(password.expose())).map_err(AdminsError::Password)?;
+        let mut one_time = self.lock();
+        let was_there = one_time.contains(name);
+        self.save_one_time(&mut one_time, |names| _ = names.insert(name.to_owned()))?;
+        let changed = self.change(name, |users| change(users, hash));
+        if changed.is_err() && !was_there {
+            self.save_one_time(&mut one_time, |names| _ = names.remove(name))?;
+        }
+        changed.map(|()| password)
+    }
+
+    /// The change is on disk when this returns; on an error it is rolled back.
+    fn change(&self, name: &str, change: impl FnOnce(&Users) -> Result<(), UserError>) -> Result<(), AdminsError> {
+        let before = self.users.snapshot(name);
+        change(&self.users).map_err(AdminsError::User)?;
+        self.save().inspect_err(|_| self.users.restore(name, before))
+    }
+
+    fn save_one_time(
+        &self,
+        names: &mut BTreeSet<String>,
+        change: impl FnOnce(&mut BTreeSet<String>),
+    ) -> Result<(), AdminsError> {
+        let mut changed = names.clone();
+        change(&mut changed);
+        if changed == *names {
+            return Ok(());
+        }
+        let path = self.path.with_file_name(ONE_TIME_FILE);
+        let lines: Vec<&str> = changed.iter().map(String::as_str).collect();
+        replace_lines(&path, &lines.join("\n")).map_err(|error| AdminsError::Write { path, error })?;
+        *names = changed;
+        Ok(())
+    }
+
+    // The set is replaced as a whole, so a panic in another thread cannot leave it inconsistent.
+    fn lock(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.one_time.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the user still has the generated password of the first start.
+    pub fn has_first_password(&self, name: &str) -> bool {
+        name == FIRST_ADMIN && self.path.with_file_name(FIRST_PASSWORD_FILE).exists()
+    }
+
+    fn is_first_password(&self, password: &Password) -> bool {
+        let text = fs::read(self.path.with_file_name(FIRST_PASSWORD_FILE)).map(Zeroizing::new);
+        text.is_ok_and(|text| text.trim_ascii_end() == password.expose())
+    }
+
+    fn forget_first_password(&self) {
+        let file = self.path.with_file_name(FIRST_PASSWORD_FILE);
+        match fs::remove_file(&file) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                warn!(%error, file = %file.display(), "deleting the file with the outdated first password failed");
+            }
+            _ => {}
+        }
+    }
+}
+
+fn role_of(is_superuser: bool) -> Role {
+    if is_superuser { Role::Admin } else { Role::Viewer }
+}
+
+fn replace_lines(path: &Path, lines: &str) -> io::Result<()> {
+    let text = Zeroizing::new(format!("{lines}\n"));
+    storage::copy::replace(path, text.as_bytes())
+}
+
+/// Returns a random password such as `xxxxx-xxxxx-xxxxx-xxxxx`.
+fn random_password() -> Result<OneTimePassword, CreateError> {
+    let mut random = Zeroizing::new([0u8; PASSWORD_LENGTH]);
+    getrandom::fill(&mut *random).map_err(|_| CreateError::NoRandomness)?;
+    let mut text = Zeroizing::new(String::with_capacity(PASSWORD_LENGTH + PASSWORD_LENGTH / 5));
+    for (index, byte) in random.iter().enumerate() {
+        if index > 0 && index % 5 == 0 {
+            text.push('-');
+        }
+        text.push(char::from(PASSWORD_LETTERS[usize::from(byte % 32)]));
+    }
+    Ok(OneTimePassword(text))
+}
+
+#[derive(Debug)]
+pub enum AdminsError {
+    Load(LoadError),
+    Write {
+        path: PathBuf,
+        error: io::Error,
+    },
+    Password(CreateError),
+    User(UserError),
+    Read {
+        path: PathBuf,
+        error: io::Error,
+    },
+    /// The change would leave no administrator.
+    LastAdmin,
+}
+
+impl fmt::Display for AdminsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            AdminsError::Load(error) => error.fmt(f),
+            AdminsError::Write { path, error } => write!(f, "cannot write {}: {error}", path.display()),
+            AdminsError::Password(error) => error.fmt(f),
+            AdminsError::User(error) => error.fmt(f),
+            AdminsError::Read { path, error } => {
+                write!(f, "cannot read {ONE_TIME_FILE} next to {}: {error}", path.display())
+            }
+            AdminsError::LastAdmin => {
+                f.write_str("this is the last administrator: give another user the role `admin` first")
+            }
+        }
+    }
+}
+
+impl std::error::Error for AdminsError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            // The text of the other variants includes their source.
+            AdminsError::Load(error) => error.source(),
+            AdminsError::Write { .. }
+            | AdminsError::Password(_)
+            | AdminsError::User(_)
+            | AdminsError::Read { .. }
+            | AdminsError::LastAdmin => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn directory(name: &str) -> PathBuf {
+        let path = std::env::temp_dir().join(format!("tidewire-admins-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        path
+    }
+
+    #[test]
+    fn first_start_creates_one_admin() {
+        let data_dir = directory("first");
+        let (admins, password) = Admins::open_or_create(&data_dir).unwrap();
+        let password = password.unwrap();
+        assert_eq!(
+            admins.verify(FIRST_ADMIN, Password::new(password.expose())),
+            Some(Role::Admin)
+        );
+        let (again, none) = Admins::open_or_create(&data_dir).unwrap();
+        assert!(none.is_none());
+        assert_eq!(
+            again.verify(FIRST_ADMIN, Password::new(password.expose())),
+            Some(Role::Admin)
+        );
+        assert_eq!(again.verify(FIRST_ADMIN, Password::new("wrong")), None);
+        assert_eq!(again.verify("missing", Password::new(password.expose())), None);
+        assert!(
+            !fs::read_to_string(data_dir.join(FILE))
+                .unwrap()
+                .contains(password.expose())
+        );
+        fs::remove_dir_all(&data_dir).unwrap();
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn file_is_readable_by_its_owner_only() {
+        use std::os::unix::fs::PermissionsExt;
+        let data_dir = directory("mode");
+        Admins::open_or_create(&data_dir).unwrap();
+        let mode = fs::metadata(data_dir.join(FILE)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        fs::remove_dir_all(&data_dir).unwrap();
+    }
+
+    #[test]
+    fn password_change_without_disk_is_rolled_back() {
+        let data_dir = directory("not-saved");
+        let (admins, first) = Admins::open_or_create(&data_dir).unwrap();
+        fs::remove_dir_all(&data_dir).unwrap();
+        admins
+            .set_password(FIRST_ADMIN, &Password::new("another one"))
+            .unwrap_err();
+        assert_eq!(admins.verify(FIRST_ADMIN, Password::new("another one")), None);
+        let first = Password::new(first.unwrap().expose());
+        assert_eq!(admins.verify(FIRST_ADMIN, first), Some(Role::Admin));
+    }
+
+    #[test]
+    fn changed_password_is_persisted_and_keeps_the_role() {
+        let data_dir = directory("change");
+        let (admins, first) = Admins::open_or_create(&data_dir).unwrap();
+        let file = Admins::first_password_file(&data_dir).expect("the password was not changed yet");
+        assert_eq!(fs::read_to_string(file).unwrap().trim_end(), first.unwrap().expose());
+        admins.set_password(FIRST_ADMIN, &Password::new("another one")).unwrap();
+        assert_eq!(Admins::first_password_file(&data_dir), None);
+        let admins = Admins::open(&data_dir.join(FILE)).unwrap();
+        assert_eq!(
+            admins.verify(FIRST_ADMIN, Password::new("another one")),
+            Some(Role::Admin)
+        );
+        fs::remove_dir_all(&data_dir).unwrap();
+    }
+
+    #[test]
+    fn login_with_a_password_from_the_command_line_deletes_the_first_one() {
+        let data_dir = directory("passwd");
+        let (admins, first) = Admins::open_or_create(&data_dir).unwrap();
+        let first = Password::new(first.unwrap().expose());
+        assert_eq!(admins.verify(FIRST_ADMIN, first), Some(Role::Admin));
+        assert!(admins.has_first_password(FIRST_ADMIN));
+        let hash = PasswordHash::create(&Password::new("another one")).unwrap();
+        let users = Users::load(&data_dir.join(FILE)).unwrap();
+        users.set_password(FIRST_ADMIN, hash).unwrap();
+        users.save(&data_dir.join(FILE)).unwrap();
+        let (admins, _) = Admins::open_or_create(&data_dir).unwrap();
+        assert_eq!(admins.verify(FIRST_ADMIN, Password::new("wrong")), None);
+        assert!(admins.has_first_password(FIRST_ADMIN));
+        let role = admins.verify(FIRST_ADMIN, Password::new("another one"));
+        assert_eq!(role, Some(Role::Admin));
+        assert!(!admins.has_first_password(FIRST_ADMIN));
+        fs::remove_dir_all(&data_dir).unwrap();
+    }
+
+    #[test]
+    fn last_admin_stays_and_one_time_password_is_marked() {
+        let data_dir = directory("users");
+        let (admins, _) = Admins::open_or_create(&data_dir).unwrap();
+        assert!(matches!(admins.remove(FIRST_ADMIN), Err(AdminsError::LastAdmin)));
+        assert!(matches!(
+            admins.set_role(FIRST_ADMIN, Role::Viewer),
+            Err(AdminsError::LastAdmin)
+        ));
+        let password = admins.add("ada", Role::Viewer).unwrap();
+        assert!(matches!(
+            admins.add("ada", Role::Admin),
+            Err(AdminsError::User(UserError::Exists))
+        ));
+        assert!(matches!(
+            admins.reset_password("eve"),
+            Err(AdminsError::User(UserError::Unknown))
+        ));
+        assert_eq!(
+            admins.verify("ada", Password::new(password.expose())),
+            Some(Role::Viewer)
+        );
+        let (again, _) = Admins::open_or_create(&data_dir).unwrap();
+        assert!(again.has_one_time_password("ada") && !again.has_one_time_password("eve"));
+        again.set_password("ada", &Password::new("of her own")).unwrap();
+        assert!(!again.has_one_time_password("ada"));
+        again.set_role("ada", Role::Admin).unwrap();
+        again.remove(FIRST_ADMIN).unwrap();
+        assert_eq!(Admins::first_password_file(&data_dir), None);
+        assert!(matches!(again.remove("ada"), Err(AdminsError::LastAdmin)));
+        let (again, _) = Admins::open_or_create(&data_dir).unwrap();
+        assert_eq!(again.list().len(), 1);
+        assert!(!again.list()[0].has_one_time_password);
+        fs::remove_dir_all(&data_dir).unwrap();
+    }
+
+    #[test]
+    fn one_time_passwords_differ_and_are_never_printed() {
+        let (a, b) = (random_password().unwrap(), random_password().unwrap());
+        assert_ne!(a.expose(), b.expose());
+        assert_eq!(a.expose().len(), 23);
+        assert_eq!(format!("{a:?}"), "***");
+    }
+}
