@@ -38,6 +38,7 @@ mod shared_topics_and_exports;
 mod slow_rules;
 mod system_topics;
 mod targets_from_values;
+mod tenant_scripts;
 mod tenant_targets;
 mod weak_secrets;
 mod websocket;

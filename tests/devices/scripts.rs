@@ -30,7 +30,7 @@ pub fn another_tenant(server: &Server) -> Rest {
 }
 
 /// Installs a root chain that runs this script for every device message of the tenant.
-fn put_script(tenant: &Rest, script: &str) {
+pub fn put_script(tenant: &Rest, script: &str) {
     let chains = tenant.ok("GET", "/api/ruleChains?pageSize=10&page=0", &Json::Null);
     let node = json!({"type": SCRIPT_FILTER, "name": "script", "additionalInfo": {}, "debugMode": false,
         "configuration": {"scriptLang": "JS", "jsScript": script}});

@@ -39,7 +39,7 @@ pub use ports::free_port;
 pub use property as prop;
 pub use reader::{Connack, Delivery, Packet, Properties, Value};
 pub use scale::scaled;
-pub use server::{Config, Server};
+pub use server::{Config, Server, is_running};
 pub use websocket::{Frame, WebSocket};
 
 pub use Version::{V3, V4, V5};

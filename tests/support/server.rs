@@ -400,7 +400,7 @@ fn signal(pid: u32, name: &str) {
 }
 
 /// Returns whether the process is running. A zombie counts as ended.
-fn is_running(pid: u32) -> bool {
+pub fn is_running(pid: u32) -> bool {
     let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else {
         return false;
     };

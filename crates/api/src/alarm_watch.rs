@@ -34,6 +34,9 @@ const DAMAGE_EVERY: Duration = Duration::from_secs(10);
 /// Alarm threshold in percent of the limit of open files, and of the connections that it allows.
 const OPEN_FILES_PERCENT: u64 = 90;
 
+/// Tenants with an alarm about their scripts.
+const SCRIPT_ALARMS_MAX: usize = 100;
+
 /// Limits how long a busy shard can delay the other reports of an alarm.
 const PUBLISHED_WITHIN: Duration = Duration::from_secs(2);
 
@@ -88,6 +91,7 @@ impl AlarmWatcher {
         found.extend(self.journal());
         found.extend(self.ingest_log());
         found.extend(self.platform_stores());
+        found.extend(self.scripts());
         found.extend(self.journal_damage().await);
         found.extend(self.locked_addresses());
         found.extend(self.open_files());
@@ -151,6 +155,25 @@ impl AlarmWatcher {
             "A store of the device platform fails, and the work is retried. Free disk space, or check the disk: {reason}"
         );
         Some(condition("platform_store_failed", message, &[("reason", &reason)]))
+    }
+
+    /// Tenants whose scripts use more CPU time than they may.
+    fn scripts(&self) -> Vec<AlarmCondition> {
+        let Some(devices) = &self.app.config().devices else {
+            return Vec::new();
+        };
+        let usage = devices.platform().script_usage();
+        let over = usage.tenants.iter().filter(|usage| usage.is_over_budget);
+        over.take(SCRIPT_ALARMS_MAX)
+            .map(|usage| {
+                let tenant = usage.tenant.0.to_string();
+                let message = format!(
+                    "The scripts of the tenant {tenant} use more CPU time than platform.script_cpu_percent allows: its \
+                     messages wait"
+                );
+                condition(&format!("script_cpu:{tenant}"), message, &[("tenant", &tenant)])
+            })
+            .collect()
     }
 
     /// Damage of the journal stays an alarm until a restart, because lost messages cannot be recovered.

@@ -294,6 +294,11 @@ impl Devices {
         waiting
     }
 
+    /// Wakes the thread that continues rule chains, because scripts have answered.
+    pub fn wake(&self) {
+        self.hub.log.wake();
+    }
+
     /// Drops work that waits for a deleted device.
     pub fn device_deleted(&self, device: DeviceId) {
         self.platform().device_deleted(device);

@@ -177,8 +177,10 @@ impl Hub {
         lock(&self.chain_responses)
     }
 
-    /// Resumes rule chains whose RPC requests or external requests were answered.
+    /// Resumes rule chains whose RPC requests, external requests or scripts were answered.
     pub fn resume_chains(&self) {
+        let now_ms = unix_ms();
+        self.platform.take_script_answers(now_ms, &mut self.outlet(now_ms));
         loop {
             let answered = std::mem::take(&mut *self.lock_chain_responses());
             let returned = self.external_requests.returned.take();

@@ -27,6 +27,8 @@ pub enum OverLimit {
     Month,
     Tenant,
     Device,
+    /// Too many messages of the tenant wait for its scripts.
+    Scripts,
 }
 
 impl OverLimit {
@@ -35,13 +37,14 @@ impl OverLimit {
             OverLimit::Month => "the monthly message quota of the tenant profile is used up",
             OverLimit::Tenant => "the tenant's devices exceed the tenant rate limit of the tenant profile",
             OverLimit::Device => "the device exceeds the device rate limit of its tenant profile",
+            OverLimit::Scripts => "too many messages of the tenant wait for the scripts of its rule chains",
         }
     }
 
     /// The MQTT 5 reason code.
     pub fn reason(self) -> ReasonCode {
         match self {
-            OverLimit::Month => ReasonCode::QuotaExceeded,
+            OverLimit::Month | OverLimit::Scripts => ReasonCode::QuotaExceeded,
             OverLimit::Tenant | OverLimit::Device => ReasonCode::MessageRateTooHigh,
         }
     }
@@ -65,6 +68,8 @@ pub struct TransportLimits {
 struct LimitState {
     version: u64,
     tenants: LimitMap<TenantId, TenantBuckets>,
+    /// Tenants with too many messages that wait for scripts.
+    behind_scripts: Vec<TenantId>,
     /// Buckets of recently active devices. A full bucket is removed.
     devices: LimitMap<Uuid, RateBuckets>,
 }
@@ -154,6 +159,12 @@ impl RateBuckets {
 impl Hub {
     /// Reloads the limits, and which tenants have used up their monthly quota.
     pub fn reload_limits(&self) {
+        let behind_scripts = self.platform.tenants_behind_scripts();
+        let mut inner = self.limits.lock();
+        inner.behind_scripts = behind_scripts;
+        let are_set = !inner.tenants.is_empty() || !inner.behind_scripts.is_empty();
+        self.limits.are_set.store(are_set, Relaxed);
+        drop(inner);
         let version = self.platform.entities().directory().limits_version();
         if !self.limits.are_set() && self.limits.lock().version == version {
             return;
@@ -176,7 +187,8 @@ impl Hub {
                 })
                 .collect();
             inner.devices.clear();
-            self.limits.are_set.store(!inner.tenants.is_empty(), Relaxed);
+            let are_set = !inner.tenants.is_empty() || !inner.behind_scripts.is_empty();
+            self.limits.are_set.store(are_set, Relaxed);
         }
         let tenants: Vec<TenantId> = self.limits.lock().tenants.keys().copied().collect();
         for tenant in tenants {
@@ -195,6 +207,10 @@ impl Hub {
         let device = DeviceId(entry.device);
         let tenant = self.platform.entities().directory().device(device)?.tenant;
         let mut inner = self.limits.lock();
+        if inner.behind_scripts.contains(&tenant) {
+            DeviceCounters::add(&self.counters.over_limit_messages, 1);
+            return Some(OverLimit::Scripts);
+        }
         let LimitState { tenants, devices, .. } = &mut *inner;
         let of_tenant = tenants.get_mut(&tenant)?;
         let limits = &of_tenant.limits;

@@ -37,6 +37,19 @@ impl TenantShares {
         own.count < free.count && own.bytes.saturating_add(bytes) <= free.bytes
     }
 
+    /// Whether the tenant uses more than three quarters of what it may use.
+    pub fn is_near_limit(&self, tenant: TenantId) -> bool {
+        let own = self.by_tenant.get(&tenant).copied().unwrap_or_default();
+        let of_others = TenantLoad {
+            count: self.used.count - own.count,
+            bytes: self.used.bytes - own.bytes,
+        };
+        // A tenant may use half of what the others leave.
+        let is_near = |own: usize, others: usize, capacity: usize| own > capacity.saturating_sub(others) / 8 * 3;
+        is_near(own.count, of_others.count, self.capacity.count)
+            || is_near(own.bytes, of_others.bytes, self.capacity.bytes)
+    }
+
     /// Whether the tenant uses nothing.
     pub fn uses_nothing(&self, tenant: TenantId) -> bool {
         !self.by_tenant.contains_key(&tenant)

@@ -203,14 +203,14 @@ fn test_script(
 ) -> HandlerResult<Value> {
     let tenant = call.principal.tenant;
     let _trial = ScriptTest::begin(tenant)?;
-    let (output, error) = match run_script(tenant, &query, &body) {
+    let (output, error) = match run_script(call, &query, &body) {
         Ok(output) => (output, String::new()),
         Err(error) => (String::new(), error),
     };
     Ok(Json(json!({"output": output, "error": error})))
 }
 
-/// Limits concurrent script tests of a tenant, because each may take half a second.
+/// Limits concurrent script tests of a tenant, because each may take a second.
 struct ScriptTest(TenantId);
 
 const SCRIPT_TESTS_MAX: usize = 2;
@@ -237,7 +237,7 @@ impl Drop for ScriptTest {
     }
 }
 
-fn run_script(tenant: TenantId, query: &LanguageQuery, body: &ScriptBody) -> Result<String, String> {
+fn run_script(call: &ApiCall, query: &LanguageQuery, body: &ScriptBody) -> Result<String, String> {
     if query.script_lang.as_deref().is_some_and(|language| language != "JS") {
         return Err("scripts in TBEL are not supported: write them in JavaScript".to_owned());
     }
@@ -252,9 +252,8 @@ fn run_script(tenant: TenantId, query: &LanguageQuery, body: &ScriptBody) -> Res
         data: MessageData::Json(data),
         ts_ms: 0,
     };
-    let output = Script::new(tenant, &body.script, kind)?
-        .run(&message)
-        .map_err(|error| error.0)?;
+    let script = Script::new(call.principal.tenant, &body.script, kind)?;
+    let output = call.platform().run_script(&script, &message).map_err(|error| error.0)?;
     Ok(match output {
         Value::String(text) if kind == ScriptKind::Text => text,
         output => output.to_string(),

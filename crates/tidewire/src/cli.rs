@@ -28,8 +28,16 @@ use crate::top;
 
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
+/// The argument of processes that run scripts. It is no command for users, and not in the help.
+pub const SCRIPT_WORKER: &str = "script-worker";
+
 /// Runs the program with these arguments; the first one is its name.
 pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let args: Vec<OsString> = args.into_iter().collect();
+    if args.len() == 2 && args[1] == SCRIPT_WORKER {
+        // An error has no other reader than the server, which sees the end of the process.
+        return platform::chain::run_worker().map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS);
+    }
     match command().try_get_matches_from(args) {
         Ok(matches) => dispatch(&matches),
         Err(error) => refuse(&error),

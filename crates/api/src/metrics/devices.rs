@@ -5,6 +5,9 @@ use journal::LogHealth;
 
 use super::{Family, MetricsSnapshot, Samples, counter, gauge};
 
+/// Listed tenants.
+const TENANTS_LISTED_MAX: usize = 1000;
+
 pub const FAMILIES: &[Family] = &[
     gauge("tidewire_platform_devices", "Devices of all tenants.", |s, out| {
         put(s, out, |it| it.devices as f64)
@@ -109,6 +112,39 @@ pub const FAMILIES: &[Family] = &[
     counter("tidewire_platform_scripts", "Executions of scripts.", |s, out| {
         put(s, out, |it| it.platform.scripts_total as f64)
     }),
+    counter(
+        "tidewire_platform_script_cpu_seconds",
+        "CPU time of the scripts of a tenant. Only the tenants with the most time are listed.",
+        |s, out| {
+            let Some(devices) = &s.devices else { return };
+            let mut tenants = devices.platform.script_usage.tenants.clone();
+            tenants.sort_unstable_by_key(|usage| std::cmp::Reverse(usage.cpu));
+            for usage in tenants.iter().take(TENANTS_LISTED_MAX) {
+                out.put(&[("tenant", &usage.tenant.0.to_string())], usage.cpu.as_secs_f64());
+            }
+        },
+    )
+    .seconds(),
+    gauge(
+        "tidewire_platform_script_over_budget_tenants",
+        "Tenants whose scripts wait, or waited in the last 10 seconds, because they used the CPU time of platform.script_cpu_percent.",
+        |s, out| {
+            put(s, out, |it| {
+                let tenants = it.platform.script_usage.tenants.iter();
+                tenants.filter(|usage| usage.is_over_budget).count() as f64
+            })
+        },
+    ),
+    gauge(
+        "tidewire_platform_scripts_waiting",
+        "Executions of scripts that wait for a process, or for CPU time of their tenant.",
+        |s, out| put(s, out, |it| it.platform.script_usage.waiting as f64),
+    ),
+    counter(
+        "tidewire_platform_script_processes_killed",
+        "Processes that were killed because their script could not be interrupted.",
+        |s, out| put(s, out, |it| it.platform.script_usage.killed_total as f64),
+    ),
     counter(
         "tidewire_platform_targets_refused",
         "Connections of rule chains rejected because platform.outbound_networks does not contain the address.",

@@ -9,6 +9,7 @@ use timeseries::{PointDestination, TimedValue};
 
 use super::CompiledChain;
 use super::message::ChainMessage;
+use super::script::{ScriptAnswer, ScriptCall};
 use crate::alarm_rules;
 use crate::decode::KeyValue;
 use crate::ids::{AlarmId, EntityId, EntityType, RuleChainId, RuleNodeId, TenantId};
@@ -297,8 +298,18 @@ pub trait Host {
         None
     }
 
-    /// Adds the run time of a node with a script.
-    fn add_script_time(&mut self, _originator: EntityId, _took: Duration) {}
+    /// Adds the CPU time of a script.
+    fn add_script_time(&mut self, _took: Duration) {}
+
+    /// Runs a script. Returns `None` if its answer arrives later: then the chain continues with
+    /// [`super::script_returned`].
+    fn run_script(
+        &mut self,
+        call: ScriptCall,
+        _then: &dyn Fn() -> Continuation,
+    ) -> Result<Option<ScriptAnswer>, NodeError> {
+        super::run_script_in_thread(&call)
+    }
 
     fn log(&mut self, chain: RuleChainId, node: &str, text: &str);
 

@@ -2,7 +2,8 @@
 //! graph runs on a [`Host`], which does all reads and effects of nodes.
 //!
 //! A run is depth first, in the order of the connections, and never waits. A node that needs an answer ends the run
-//! with a [`Continuation`], and [`resume`] continues it. Steps, depth, scripts and the memory of nodes are bounded.
+//! with a [`Continuation`], and [`resume`] continues it. Steps, depth, scripts and the memory of nodes are bounded. A
+//! [`ScriptRunner`] runs the scripts; the run ends at a script that takes long, and [`script_returned`] continues it.
 
 mod compile;
 mod defaults;
@@ -13,10 +14,14 @@ mod nodes;
 mod realm;
 mod run;
 mod script;
+#[cfg(feature = "script")]
+mod script_budget;
+#[cfg(feature = "script")]
+mod script_process;
+#[cfg(feature = "script")]
+mod script_workers;
 #[cfg(test)]
 mod tests;
-#[cfg(feature = "script")]
-mod worker;
 
 pub use compile::{ChainError, ChainNodes, CompiledChain, Export, NODES_MAX, NodeStatistics, Warning};
 pub use defaults::{RootShape, default_root_chain, root_metadata};
@@ -30,8 +35,21 @@ pub use message::{
 };
 pub(crate) use nodes::alarm_message;
 pub use nodes::{COMPONENTS, Component, ComponentKind, NodeConnections, console_catalogue};
-pub use run::{ChainRun, DEPTH_MAX, FailedAt, NodeFailure, STEPS_MAX, resume, retry, returned, run, tick};
-pub use script::{Script, ScriptKind};
+pub use run::{
+    ChainRun, DEPTH_MAX, FailedAt, NodeFailure, STEPS_MAX, resume, retry, returned, run, script_returned, tick,
+};
+pub use script::{
+    Script, ScriptAnswer, ScriptCall, ScriptError, ScriptKind, ScriptRunner, ScriptUsage, TenantScriptUsage,
+};
+#[cfg(feature = "script")]
+pub use script_process::{ScriptProgram, run_worker};
+#[cfg(feature = "script")]
+pub use script_workers::{ScriptWorkers, ScriptWorkersOptions};
+
+/// Runs a script in this thread. Only tests have no [`ScriptRunner`].
+pub(crate) fn run_script_in_thread(call: &ScriptCall) -> Result<Option<ScriptAnswer>, NodeError> {
+    Ok(Some(script::run_in_thread(call)))
+}
 
 /// For the page of limits.
 pub(crate) const SCRIPT_SOURCE_BYTES_MAX: u64 = script::SOURCE_BYTES_MAX as u64;

@@ -1,22 +1,23 @@
 //! Runs scripts in QuickJS, with one realm per tenant. Each realm has its own memory. A script cannot change anything
 //! that outlives its call, because everything that it can reach is frozen.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::Duration;
 
 use rquickjs::{CatchResultExt, Context, Ctx, Function, Module, Persistent, Runtime};
+use rustix::time::{ClockId, clock_gettime};
 
-use super::script::{ScriptCall, ScriptError, TIME_MAX};
+use super::script::{ScriptAnswer, ScriptCall, ScriptError, TIME_MAX};
 use crate::ids::TenantId;
 
 const MEMORY_BYTES_MAX: usize = 64 << 20;
 const STACK_BYTES_MAX: usize = 256 << 10;
 /// Realms per thread, and compiled functions per realm. Beyond that the least recently used realm, or all functions,
 /// are dropped and created again when needed.
-const REALMS_MAX: usize = 64;
+pub(super) const REALMS_MAX: usize = 64;
 const FUNCTIONS_MAX: usize = 1000;
 
 /// Parses the arguments, calls the script, and returns text. Scripts cannot reach objects of the host.
@@ -49,14 +50,35 @@ const FREEZE: &str = "(() => {
     freeze(globalThis);
 })()";
 
+/// CPU time of this thread.
+fn cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or(0))
+}
+
+thread_local! {
+    static REALMS: RefCell<Realms> = RefCell::default();
+}
+
+/// Runs a script in this thread, with the realms of this thread.
+pub fn run_in_thread(call: &ScriptCall) -> ScriptAnswer {
+    let before = cpu_time();
+    let result = REALMS.with_borrow_mut(|realms| realms.call(call));
+    ScriptAnswer {
+        result,
+        cpu: cpu_time().saturating_sub(before),
+    }
+}
+
 #[derive(Default)]
-pub struct Realms {
+struct Realms {
     by_tenant: HashMap<TenantId, (Realm, u64)>,
     calls: u64,
 }
 
 impl Realms {
-    pub fn call(&mut self, call: &ScriptCall) -> Result<String, ScriptError> {
+    fn call(&mut self, call: &ScriptCall) -> Result<String, ScriptError> {
         self.calls += 1;
         let calls = self.calls;
         let result = match self.by_tenant.get_mut(&call.tenant) {
@@ -99,7 +121,8 @@ struct Realm {
     // Dropped before the context they belong to.
     functions: HashMap<Arc<str>, Persistent<Function<'static>>>,
     context: Context,
-    deadline: Rc<Cell<Instant>>,
+    /// CPU time of the thread at which the call is interrupted.
+    deadline: Rc<Cell<Duration>>,
     // Declared last, because it must outlive the context.
     runtime: Runtime,
 }
@@ -111,9 +134,9 @@ impl Realm {
             let done = context.eval::<(), _>(FREEZE);
             done.catch(&context).map_err(|error| error.to_string())
         })?;
-        let deadline = Rc::new(Cell::new(Instant::now()));
+        let deadline = Rc::new(Cell::new(Duration::ZERO));
         let seen = Rc::clone(&deadline);
-        runtime.set_interrupt_handler(Some(Box::new(move || Instant::now() >= seen.get())));
+        runtime.set_interrupt_handler(Some(Box::new(move || cpu_time() >= seen.get())));
         Ok(Realm {
             functions: HashMap::new(),
             context,
@@ -123,7 +146,7 @@ impl Realm {
     }
 
     fn call(&mut self, call: &ScriptCall) -> Result<String, ScriptError> {
-        self.deadline.set(Instant::now() + TIME_MAX);
+        self.deadline.set(cpu_time() + TIME_MAX);
         let known = self.functions.get(&call.source).cloned();
         let (result, function) = self
             .context
@@ -147,7 +170,7 @@ impl Realm {
     }
 
     fn classify(&self, error: String) -> ScriptError {
-        if Instant::now() >= self.deadline.get() {
+        if cpu_time() >= self.deadline.get() {
             ScriptError::Limit(format!("the script took longer than {} ms", TIME_MAX.as_millis()))
         } else if error.contains("out of memory") {
             ScriptError::Limit(format!(

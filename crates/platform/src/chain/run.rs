@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::compile::CompiledChain;
-use super::host::{Continuation, DebugEvent, ExternalAnswer, ExternalError, Host};
+use super::host::{Continuation, DebugEvent, ExternalAnswer, ExternalError, Host, NodeError};
 use super::message::{ChainMessage, MessageData};
 use super::nodes::{ConnectionLabel, NodeOutcome, NodePosition};
+use super::script::ScriptAnswer;
 use crate::ids::{EntityId, RuleChainId, Uuid};
 use serde_json::Value as Json;
 
@@ -133,6 +134,14 @@ impl ReturnAddress {
     }
 }
 
+/// The state of a node's script.
+enum ScriptStep {
+    /// `None` if the node needs no script for the message.
+    Returned(Option<Json>),
+    /// The chain continues with [`script_returned`].
+    Waits,
+}
+
 struct ChainRunner<'a, 'h> {
     host: &'h mut dyn Host,
     /// The last task is next.
@@ -144,6 +153,8 @@ struct ChainRunner<'a, 'h> {
     /// The time up to which node time has been reported to the host. Advanced by the run time of scripts, which is
     /// counted separately.
     timed: Instant,
+    /// The answer of the first task's script, if the chain continues because of it.
+    answer: Option<ScriptAnswer>,
     run: ChainRun,
 }
 
@@ -235,6 +246,22 @@ fn continue_after(
 
 /// Repeats the failed node with its message. Fails without a retry if the chain was changed.
 pub fn retry(id: RuleChainId, at: FailedAt, host: &mut dyn Host) -> ChainRun {
+    repeat(id, at, None, host)
+}
+
+/// Continues at a node whose script ran outside of the chain. Fails without a retry if the chain was changed.
+pub fn script_returned(then: Continuation, answer: ScriptAnswer, host: &mut dyn Host) -> ChainRun {
+    let at = FailedAt {
+        message: then.message,
+        node: then.node,
+        name: then.name.unwrap_or_default(),
+        returns: then.returns,
+    };
+    repeat(then.chain, at, Some(answer), host)
+}
+
+fn repeat(id: RuleChainId, at: FailedAt, answer: Option<ScriptAnswer>, host: &mut dyn Host) -> ChainRun {
+    let is_retry = answer.is_none();
     let chain = host.chain(id).filter(|chain| {
         let node = chain.nodes.get(at.node);
         node.is_some_and(|node| *node.name == *at.name)
@@ -247,10 +274,15 @@ pub fn retry(id: RuleChainId, at: FailedAt, host: &mut dyn Host) -> ChainRun {
                 message: Rc::new(at.message),
                 returns,
             };
-            ChainRunner::new(Some(task), host).finish()
+            let mut runner = ChainRunner::new(Some(task), host);
+            runner.answer = answer;
+            runner.finish()
         }
         _ => {
-            let problem = "the rule chain was changed while the message waited for its retry";
+            let problem = match is_retry {
+                true => "the rule chain was changed while the message waited for its retry",
+                false => "the rule chain was changed while the message waited for a script",
+            };
             ChainRun::changed(id, at.name, problem)
         }
     }
@@ -261,28 +293,33 @@ pub fn tick(chain: &Arc<CompiledChain>, node: usize, tenant: Uuid, service: &str
     let Some(source) = chain.nodes.get(node) else {
         return ChainRun::default();
     };
-    let made = source.kind.tick(tenant, service, host).map_err(|error| error.0);
     let now_ms = host.now_ms();
-    let mut runner = ChainRunner::new(None, host);
-    let of = |message| NodeTask {
+    let Some(message) = source.kind.tick(tenant, service, now_ms) else {
+        return ChainRun::default();
+    };
+    let is_own = host.tenant_of(message.originator) == chain.tenant;
+    let task = NodeTask {
         chain: Arc::clone(chain),
         node,
         message: Rc::new(message),
         returns: None,
     };
-    let is_own = |host: &dyn Host, message: &ChainMessage<'_>| host.tenant_of(message.originator) == chain.tenant;
-    match made {
-        Ok(None) => {}
-        Ok(Some(message)) if is_own(runner.host, &message) => {
-            let task = of(message);
-            runner.forward(&task, "Success".into(), Rc::clone(&task.message));
-        }
-        Ok(Some(message)) => runner.fail_tick(
-            &of(ChainMessage::empty(tenant, now_ms)),
-            foreign_originator(message.originator),
-        ),
-        Err(error) => runner.fail_tick(&of(ChainMessage::empty(tenant, now_ms)), error),
+    if !is_own {
+        source.kind.script_failed();
+        let mut runner = ChainRunner::new(None, host);
+        let problem = foreign_originator(task.message.originator);
+        let task = NodeTask {
+            message: Rc::new(ChainMessage::empty(tenant, now_ms)),
+            ..task
+        };
+        runner.fail(&task, problem);
+        return runner.finish();
     }
+    if source.kind.may_run_script() {
+        return ChainRunner::new(Some(task), host).finish();
+    }
+    let mut runner = ChainRunner::new(None, host);
+    runner.forward(&task, "Success".into(), Rc::clone(&task.message));
     runner.finish()
 }
 
@@ -294,6 +331,7 @@ impl<'a, 'h> ChainRunner<'a, 'h> {
             tasks: first.into_iter().collect(),
             made_bytes: 0,
             timed: Instant::now(),
+            answer: None,
             run: ChainRun::default(),
         }
     }
@@ -354,17 +392,13 @@ impl<'a, 'h> ChainRunner<'a, 'h> {
                 format!("messages derived from the message exceed {} MiB", MADE_BYTES_MAX >> 20),
             );
         }
-        node.counts.message();
-        let originator = task.message.originator;
-        let has_script = node.kind.has_script();
-        if has_script {
-            if let Some(refusal) = self.host.script_refusal(originator) {
-                return self.fail(&task, refusal.to_owned());
+        // The node was counted when its script was started.
+        let answer = self.answer.take();
+        if answer.is_none() {
+            node.counts.message();
+            if node.debugging.records_all(|| self.host.now_ms()) {
+                self.debug(&task, &task.message, None, None);
             }
-            self.run.script_executions += 1;
-        }
-        if node.debugging.records_all(|| self.host.now_ms()) {
-            self.debug(&task, &task.message, None, None);
         }
         let at = NodePosition {
             chain: task.chain.id,
@@ -372,13 +406,15 @@ impl<'a, 'h> ChainRunner<'a, 'h> {
             node,
             returns: task.returns.as_ref(),
         };
-        let started = has_script.then(Instant::now);
-        let outcome = node.kind.process(at, Rc::clone(&task.message), self.host);
-        if let Some(started) = started {
-            let took = started.elapsed();
-            self.timed += took;
-            self.host.add_script_time(originator, took);
-        }
+        let result = match self.run_script(at, &task, answer) {
+            Ok(ScriptStep::Waits) => return,
+            Ok(ScriptStep::Returned(result)) => result,
+            Err(error) => {
+                node.kind.script_failed();
+                return self.fail(&task, error.0);
+            }
+        };
+        let outcome = node.kind.process(at, Rc::clone(&task.message), result, self.host);
         match outcome {
             Ok(NodeOutcome::Done) => {}
             Ok(NodeOutcome::Next(label, message)) => self.forward(&task, label, message),
@@ -392,6 +428,43 @@ impl<'a, 'h> ChainRunner<'a, 'h> {
             Ok(NodeOutcome::LeaveChain) => self.leave(&task),
             Err(error) => self.fail(&task, error.0),
         }
+    }
+
+    /// Runs the node's script, if it has one for this message.
+    fn run_script(
+        &mut self,
+        at: NodePosition<'_>,
+        task: &NodeTask<'a>,
+        answer: Option<ScriptAnswer>,
+    ) -> Result<ScriptStep, NodeError> {
+        if !at.node.kind.may_run_script() {
+            return Ok(ScriptStep::Returned(None));
+        }
+        let is_new = answer.is_none();
+        if is_new {
+            if let Some(refusal) = self.host.script_refusal(task.message.originator) {
+                return Err(NodeError::new(refusal));
+            }
+            self.run.script_executions += 1;
+        }
+        let Some((script, input)) = at.node.kind.script(&task.message, self.host)? else {
+            return Ok(ScriptStep::Returned(None));
+        };
+        let started = Instant::now();
+        let answer = match answer {
+            Some(answer) => Some(answer),
+            None => {
+                let call = script.call(&input)?;
+                self.host.run_script(call, &|| at.continuation(&task.message))?
+            }
+        };
+        // Time of scripts is counted separately.
+        self.timed += started.elapsed();
+        let Some(answer) = answer else {
+            return Ok(ScriptStep::Waits);
+        };
+        self.host.add_script_time(answer.cpu);
+        script.result(answer).map(|result| ScriptStep::Returned(Some(result)))
     }
 
     fn forward(&mut self, task: &NodeTask<'a>, label: ConnectionLabel, message: Rc<ChainMessage<'a>>) {
@@ -514,14 +587,6 @@ impl<'a, 'h> ChainRunner<'a, 'h> {
                 },
                 at: keeps.then(|| Box::new(failed_at(task))),
             });
-        }
-    }
-
-    /// Fails a periodic node's message. It is not retried, because the next one follows soon.
-    fn fail_tick(&mut self, task: &NodeTask<'a>, error: String) {
-        self.fail(task, error);
-        for failure in &mut self.run.failures {
-            failure.at = None;
         }
     }
 

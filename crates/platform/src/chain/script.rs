@@ -1,5 +1,5 @@
-//! Scripts of nodes: JavaScript with limits of memory, stack and time. A script that repeatedly exceeds them is
-//! paused, because one thread processes the messages of all tenants.
+//! Scripts of nodes: JavaScript with limits of memory, stack and CPU time. A script that repeatedly exceeds them is
+//! paused. A [`ScriptRunner`] runs the scripts, in the server in processes that can be killed.
 //!
 //! TBEL is similar to JavaScript but not compatible. A node in TBEL runs if its JavaScript has the same text, and is
 //! disabled otherwise.
@@ -12,9 +12,10 @@ use serde_json::Value as Json;
 
 use super::host::NodeError;
 use super::message::ChainMessage;
-use super::nodes::messages_of_result;
 #[cfg(feature = "script")]
-use super::{realm::check, worker};
+use super::realm::check;
+#[cfg(feature = "script")]
+pub(super) use super::realm::run_in_thread;
 use crate::ids::TenantId;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,26 +56,81 @@ pub const SOURCE_BYTES_MAX: usize = 50_000;
 pub const ARGUMENT_BYTES_MAX: usize = 1 << 20;
 pub const RESULT_BYTES_MAX: usize = 300_000;
 
+/// CPU time of one call.
 pub(super) const TIME_MAX: Duration = Duration::from_millis(500);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum ScriptError {
-    /// The script failed.
+pub enum ScriptError {
+    /// The script failed, or did not run.
     Failed(String),
     /// The script exceeded a limit.
     Limit(String),
-    /// The script is still running.
-    Endless,
+    /// The script could not be interrupted, so its process was killed.
+    Killed,
+}
+
+/// The text that a script returned, and the CPU time of the call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScriptAnswer {
+    pub result: Result<String, ScriptError>,
+    pub cpu: Duration,
+}
+
+impl ScriptAnswer {
+    /// The answer of a script that did not run.
+    pub fn failed(error: impl Into<String>) -> ScriptAnswer {
+        ScriptAnswer {
+            result: Err(ScriptError::Failed(error.into())),
+            cpu: Duration::ZERO,
+        }
+    }
+}
+
+/// Runs scripts outside of the thread of the rule chains. Calls of one tenant run one after the other, in order.
+pub trait ScriptRunner: fmt::Debug + Send + Sync {
+    /// Runs a script. Returns `None` if it takes long: then [`ScriptRunner::take_answers`] returns its answer with this
+    /// number. The caller limits the number of such calls.
+    fn run(&self, call: ScriptCall, number: u64) -> Option<ScriptAnswer>;
+
+    /// Runs a script and waits for its answer.
+    fn run_blocking(&self, call: ScriptCall) -> ScriptAnswer;
+
+    /// Drops a call if it does not run yet.
+    fn cancel(&self, tenant: TenantId, number: u64);
+
+    /// Returns answers since the last call.
+    fn take_answers(&self) -> Vec<(u64, ScriptAnswer)>;
+
+    fn usage(&self) -> ScriptUsage;
+}
+
+/// Use of the processor by scripts.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ScriptUsage {
+    /// By tenant, in the order of the identifiers.
+    pub tenants: Vec<TenantScriptUsage>,
+    /// Processes that were killed, because their script could not be interrupted.
+    pub killed_total: u64,
+    /// Calls that wait for a process, or for CPU time of their tenant.
+    pub waiting: u64,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct TenantScriptUsage {
+    pub tenant: TenantId,
+    pub cpu: Duration,
+    /// The scripts had to wait recently, because they had used the tenant's CPU time.
+    pub is_over_budget: bool,
 }
 
 impl fmt::Display for ScriptError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ScriptError::Failed(text) | ScriptError::Limit(text) => f.write_str(text),
-            ScriptError::Endless => {
+            ScriptError::Killed => {
                 write!(
                     f,
-                    "the script took longer than {} ms and could not be stopped",
+                    "the script took longer than {} ms and could not be interrupted: its process was killed",
                     TIME_MAX.as_millis()
                 )
             }
@@ -82,7 +138,9 @@ impl fmt::Display for ScriptError {
     }
 }
 
-pub(super) struct ScriptCall {
+/// A call of a script.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScriptCall {
     pub tenant: TenantId,
     /// A JavaScript function.
     pub source: Arc<str>,
@@ -133,8 +191,8 @@ impl Script {
         })
     }
 
-    /// Runs the script and returns its result.
-    pub fn run(&self, message: &ChainMessage<'_>) -> Result<Json, NodeError> {
+    /// Makes the call for a message, or returns why the script cannot run.
+    pub fn call(&self, message: &ChainMessage<'_>) -> Result<ScriptCall, NodeError> {
         let data = message.json().to_string();
         let metadata = message.metadata.to_json().to_string();
         if data.len() + metadata.len() > ARGUMENT_BYTES_MAX {
@@ -142,17 +200,20 @@ impl Script {
                 "the message is too large for a script: more than {ARGUMENT_BYTES_MAX} bytes"
             )));
         }
-        let call = ScriptCall {
+        self.health().check_allowed(Instant::now())?;
+        Ok(ScriptCall {
             tenant: self.tenant,
             source: Arc::clone(&self.source),
             data,
             metadata,
             kind: message.kind.to_string(),
-        };
-        self.health().check_allowed(Instant::now())?;
-        let result = worker::call(call);
-        self.health().record_result(Instant::now(), &result);
-        let result = result.map_err(|error| NodeError::new(error.to_string()))?;
+        })
+    }
+
+    /// Parses the answer of a call.
+    pub fn result(&self, answer: ScriptAnswer) -> Result<Json, NodeError> {
+        self.health().record_result(Instant::now(), &answer.result);
+        let result = answer.result.map_err(|error| NodeError::new(error.to_string()))?;
         if result.len() > RESULT_BYTES_MAX {
             return Err(NodeError::new(format!(
                 "the script returned more than {RESULT_BYTES_MAX} bytes"
@@ -162,34 +223,38 @@ impl Script {
             .map_err(|error| NodeError::new(format!("the script did not return JSON: {error}")))
     }
 
+    /// Runs the script and waits for its result. Without a runner the script runs in this thread, where only QuickJS
+    /// limits it.
+    pub fn run(&self, message: &ChainMessage<'_>, runner: Option<&dyn ScriptRunner>) -> Result<Json, NodeError> {
+        let call = self.call(message)?;
+        self.result(match runner {
+            Some(runner) => runner.run_blocking(call),
+            None => run_in_thread(&call),
+        })
+    }
+
     fn health(&self) -> std::sync::MutexGuard<'_, ScriptHealth> {
         self.health.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
 
-    pub fn filter(&self, message: &ChainMessage<'_>) -> Result<bool, NodeError> {
-        self.run(message)?
-            .as_bool()
-            .ok_or_else(|| NodeError::new("Wrong result type: a filter has to return a boolean"))
-    }
+/// The result of a filter.
+pub(super) fn filter_result(result: &Json) -> Result<bool, NodeError> {
+    result
+        .as_bool()
+        .ok_or_else(|| NodeError::new("Wrong result type: a filter has to return a boolean"))
+}
 
-    pub fn labels(&self, message: &ChainMessage<'_>) -> Result<Vec<String>, NodeError> {
-        let wrong_type = || NodeError::new("Wrong result type: a switch has to return a string or an array of strings");
-        match self.run(message)? {
-            Json::String(label) => Ok(vec![label]),
-            Json::Array(labels) => labels
-                .iter()
-                .map(|label| label.as_str().map(str::to_owned).ok_or_else(wrong_type))
-                .collect(),
-            _ => Err(wrong_type()),
-        }
-    }
-
-    pub fn text(&self, message: &ChainMessage<'_>) -> Result<String, NodeError> {
-        Ok(super::message::plain(&self.run(message)?))
-    }
-
-    pub fn transform<'a>(&self, message: &ChainMessage<'a>) -> Result<Vec<ChainMessage<'a>>, NodeError> {
-        messages_of_result(self.run(message)?, message)
+/// The result of a switch.
+pub(super) fn labels_result(result: Json) -> Result<Vec<String>, NodeError> {
+    let wrong_type = || NodeError::new("Wrong result type: a switch has to return a string or an array of strings");
+    match result {
+        Json::String(label) => Ok(vec![label]),
+        Json::Array(labels) => labels
+            .iter()
+            .map(|label| label.as_str().map(str::to_owned).ok_or_else(wrong_type))
+            .collect(),
+        _ => Err(wrong_type()),
     }
 }
 
@@ -203,7 +268,7 @@ pub(super) fn function(arguments: &str, body: &str) -> String {
 struct ScriptHealth {
     over_limit: u32,
     paused_until: Option<Instant>,
-    is_endless: bool,
+    was_killed: bool,
 }
 
 const OVER_LIMIT_MAX: u32 = 3;
@@ -211,9 +276,9 @@ const PAUSE: Duration = Duration::from_secs(60);
 
 impl ScriptHealth {
     fn check_allowed(&mut self, now: Instant) -> Result<(), NodeError> {
-        if self.is_endless {
+        if self.was_killed {
             return Err(NodeError::new(
-                "the script could not be stopped: it runs again only after it is changed or the server is restarted",
+                "the script could not be interrupted: it runs again only after it is changed or the server is restarted",
             ));
         }
         match self.paused_until.filter(|until| now < *until) {
@@ -232,7 +297,7 @@ impl ScriptHealth {
                 // After a pause, exceeding the limits once is enough for the next one.
                 self.paused_until = (self.over_limit >= OVER_LIMIT_MAX).then(|| now + PAUSE);
             }
-            Err(ScriptError::Endless) => self.is_endless = true,
+            Err(ScriptError::Killed) => self.was_killed = true,
             Ok(_) | Err(ScriptError::Failed(_)) => self.over_limit = 0,
         }
     }
@@ -245,12 +310,8 @@ fn check(_arguments: &str, _body: &str) -> Result<(), String> {
 }
 
 #[cfg(not(feature = "script"))]
-mod worker {
-    pub fn call(_call: super::Call) -> Result<String, super::ScriptError> {
-        Err(super::ScriptError::Failed(
-            "this program was built without script support".to_owned(),
-        ))
-    }
+pub(super) fn run_in_thread(_call: &ScriptCall) -> ScriptAnswer {
+    ScriptAnswer::failed("this program was built without script support")
 }
 
 #[cfg(test)]
@@ -285,10 +346,10 @@ mod tests {
     }
 
     #[test]
-    fn endless_script_does_not_run_again() {
+    fn killed_script_does_not_run_again() {
         let mut health = ScriptHealth::default();
         let now = Instant::now();
-        health.record_result(now, &Err(ScriptError::Endless));
+        health.record_result(now, &Err(ScriptError::Killed));
         assert!(health.check_allowed(now + 10 * PAUSE).is_err());
     }
 }

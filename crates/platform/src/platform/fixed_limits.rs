@@ -57,7 +57,7 @@ pub const FIXED_LIMITS: &[(&str, u64, &str, &str)] = &[
         "The node does not run. The chain reports the reason.",
     ),
     ("Result of a script", chain::SCRIPT_RESULT_BYTES_MAX, "bytes", FAILS),
-    ("Run time of a script", chain::SCRIPT_MS_MAX, "ms", FAILS),
+    ("CPU time of a script", chain::SCRIPT_MS_MAX, "ms", FAILS),
     (
         "Names of devices behind gateways in memory",
         gateway::NAMES_MAX as u64,

@@ -10,13 +10,12 @@ use super::budget::MessageBudget;
 use super::deferred::{Deferred, DeferredWork};
 use super::pending::PointStorage;
 use super::retries::RetryWork;
-use super::slow_scripts::counted_time;
-use super::waiting_calls::StoredRecord;
+use super::waiting_calls::{StoredRecord, WaitingScript, WaitsFor};
 use super::{ChainEvent, HashMap, Platform, PlatformCore, PlatformOutlet};
 use crate::alarm_rules::{AlarmEffect, AlarmRuleEvent, AlarmTransition};
 use crate::chain::{
     self, ChainMessage, ChainRun, CompiledChain, Continuation, DebugEvent, ExternalCall, Host, NodeError, RpcCall,
-    SaveOptions, alarm_message,
+    SaveOptions, ScriptAnswer, ScriptCall, alarm_message,
 };
 use crate::decode::KeyValue;
 use crate::ids::{AlarmId, DeviceId, EntityId, EntityType, RuleChainId, RuleNodeId, TenantId};
@@ -36,6 +35,8 @@ const CHAINS_SEEN_MAX: usize = 50;
 pub(super) const DEFERRED_DEPTH_MAX: usize = 50;
 /// The outlet reports calls that expired. If it does not, the platform fails a call this time after its expiry.
 const ANSWER_GRACE_MS: i64 = 5_000;
+/// Time after which a script that did not run fails.
+const SCRIPT_WAIT_MS: i64 = 60_000;
 
 /// One call of the platform: its state, and the outlet for its effects.
 pub(super) struct PlatformCall<'v> {
@@ -51,8 +52,12 @@ pub(super) struct PlatformCall<'v> {
     pub waiting: Option<u64>,
     /// Outstanding external requests of that message.
     pub outstanding: usize,
+    /// Whether a script runs outside of the current run, which then continues later.
+    pub waits_for_script: bool,
+    /// The stored continuation that continues now.
+    pub continuing: Option<u64>,
     /// Number of deferrals that led to the current work.
-    depth: usize,
+    pub depth: usize,
     /// The budget of the current message and its deferred work.
     pub budget: MessageBudget,
     /// Start of the first retry in this call.
@@ -79,6 +84,8 @@ impl<'v> PlatformCall<'v> {
             records_failed: false,
             waiting: None,
             outstanding: 0,
+            waits_for_script: false,
+            continuing: None,
             depth: 0,
             budget: MessageBudget::default(),
             retrying_since: None,
@@ -121,10 +128,15 @@ impl<'v> PlatformCall<'v> {
 
     /// Counts the result of a run that is not retried.
     pub fn finish(&mut self, originator: EntityId, tenant: TenantId, queue: Option<&str>, done: &ChainRun) {
+        let is_waiting = std::mem::take(&mut self.waits_for_script);
         if self.is_replay {
             return;
         }
         self.count_run(tenant, done);
+        // The message is not finished yet.
+        if is_waiting && done.failures.is_empty() {
+            return;
+        }
         let result = if done.failures.is_empty() {
             MessageResult::Successful
         } else {
@@ -209,6 +221,30 @@ impl<'v> PlatformCall<'v> {
         self.take_budget(bytes)?;
         self.core.pending.reserve_change_bytes(tenant, bytes);
         Ok(())
+    }
+
+    /// Keeps a message until its script has answered. It is stored, so that the script runs again after a crash.
+    fn wait_for_script(&mut self, number: u64, tenant: TenantId, then: Continuation) {
+        let stored = match self.waiting {
+            // A replay stores only points. The other results of the message are there already.
+            _ if self.is_replay => None,
+            Some(waiting) => {
+                self.outstanding += 1;
+                Some(StoredRecord::QueuedMessage(waiting))
+            }
+            None => Some(StoredRecord::Continuation(self.store_script(tenant, &then))),
+        };
+        self.waits_for_script = true;
+        let waits = WaitingScript {
+            tenant,
+            stored,
+            budget: self.budget.clone(),
+            depth: self.depth,
+        };
+        let expires_ms = self.now_ms.saturating_add(SCRIPT_WAIT_MS);
+        self.core
+            .calls
+            .insert(number, tenant, then, expires_ms, WaitsFor::Script(Box::new(waits)));
     }
 
     fn defer(&mut self, tenant: TenantId, what: Deferred) -> Result<(), NodeError> {
@@ -515,7 +551,9 @@ impl Host for PlatformCall<'_> {
         let number = self.core.calls.number();
         self.outlet.call_device(DeviceId(device.id), number, &call)?;
         let expires_ms = call.expires_ms.saturating_add(ANSWER_GRACE_MS);
-        self.core.calls.insert(number, tenant, then, expires_ms);
+        self.core
+            .calls
+            .insert(number, tenant, then, expires_ms, WaitsFor::Device);
         Ok(())
     }
 
@@ -550,24 +588,32 @@ impl Host for PlatformCall<'_> {
         if tenant.is_some_and(|tenant| self.is_off(tenant, ApiFeature::Scripts)) {
             return Some("JS Execution is disabled due to API limits!");
         }
-        if self.core.slow_scripts.is_empty() {
-            return None;
-        }
-        let tenant = self.tenant_of(originator);
-        let is_over = self.core.slow_scripts.has_used_share(tenant, Instant::now());
-        is_over.then_some(
-            "slow scripts of this tenant used half of the rule engine's time; its scripts are paused for up to 1 second",
-        )
+        None
     }
 
-    fn add_script_time(&mut self, originator: EntityId, took: Duration) {
-        let before = self.budget.add_script_time(took);
-        if let Some(slow) = counted_time(before, took)
-            && self.core.roots.len() > 1
-        {
-            let tenant = self.tenant_of(originator);
-            self.core.slow_scripts.add(tenant, slow, Instant::now());
+    fn add_script_time(&mut self, took: Duration) {
+        self.budget.add_script_time(took);
+    }
+
+    fn run_script(
+        &mut self,
+        call: ScriptCall,
+        then: &dyn Fn() -> Continuation,
+    ) -> Result<Option<ScriptAnswer>, NodeError> {
+        let Some(scripts) = self.platform.options.scripts.as_ref() else {
+            return chain::run_script_in_thread(&call);
+        };
+        let tenant = call.tenant;
+        if !self.core.calls.has_capacity_for(tenant, call.data.len()) {
+            self.core.stats.dropped_calls_total += 1;
+            return Err(NodeError::new("too many messages of this tenant wait for scripts"));
         }
+        let number = self.core.calls.number();
+        let answer = scripts.run(call, number);
+        if answer.is_none() {
+            self.wait_for_script(number, tenant, then());
+        }
+        Ok(answer)
     }
 
     fn log(&mut self, chain: RuleChainId, node: &str, text: &str) {
@@ -594,7 +640,7 @@ impl Host for PlatformCall<'_> {
         let expires_ms = self.now_ms.saturating_add(within_ms).saturating_add(ANSWER_GRACE_MS);
         self.core
             .calls
-            .insert_external(number, tenant, then, expires_ms, stored);
+            .insert(number, tenant, then, expires_ms, WaitsFor::External(stored));
         self.outstanding += usize::from(self.waiting.is_some());
         Ok(())
     }

@@ -412,7 +412,7 @@ impl PlatformCall<'_> {
         let Some(chain) = self.chain_of(sender) else { return };
         let profile = sender.profile.as_ref();
         let queue = profile.and_then(|profile| profile.default_queue_name.as_deref());
-        if let Some(queue) = self.retrying_queue(queue) {
+        if let Some(queue) = self.waiting_queue(sender.entry.tenant, queue) {
             let work = RetryWork::Message {
                 chain: chain.id,
                 message: message.into_owned(),

@@ -38,7 +38,6 @@ mod outlet;
 mod pending;
 mod retention;
 mod retries;
-mod slow_scripts;
 mod tick;
 mod waiting_calls;
 
@@ -58,7 +57,10 @@ pub use retention::RetentionError;
 
 use crate::activity::Activity;
 use crate::alarm_rules::{AlarmRules, AlarmRulesState};
-use crate::chain::{ChainError, ChainNodes, CompiledChain, NodeStatistics, Warning};
+use crate::chain::{
+    ChainError, ChainMessage, ChainNodes, CompiledChain, NodeError, NodeStatistics, Script, ScriptRunner, ScriptUsage,
+    Warning,
+};
 use crate::decode::{DecodeLimits, ProfileTransport};
 use crate::entities::Entities;
 use crate::ids::{DeviceId, DeviceProfileId, EntityType, RuleChainId, TenantId, Uuid};
@@ -73,7 +75,6 @@ use off_times::OffTimes;
 use pending::PendingWrites;
 use retention::Retention;
 use retries::{QueuesByName, Retries};
-use slow_scripts::SlowScripts;
 use waiting_calls::WaitingCalls;
 
 #[derive(Clone, Debug)]
@@ -96,6 +97,8 @@ pub struct PlatformOptions {
     pub ttl_days: u32,
     /// Days to store usage and queue statistics; 0 stores them forever.
     pub usage_ttl_days: u32,
+    /// Runs the scripts of rule chains. Without it they run in the thread of the chains, which only tests should do.
+    pub scripts: Option<Arc<dyn ScriptRunner>>,
 }
 
 impl Default for PlatformOptions {
@@ -111,12 +114,13 @@ impl Default for PlatformOptions {
             queued_max: 100_000,
             ttl_days: 0,
             usage_ttl_days: 0,
+            scripts: None,
         }
     }
 }
 
 /// Counters begin at zero when the platform is opened.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct PlatformStats {
     pub messages_total: u64,
     pub points_total: u64,
@@ -140,6 +144,7 @@ pub struct PlatformStats {
     /// Messages of tenants whose rule engine is off until next month.
     pub over_limit_messages_total: u64,
     pub waiting_calls: u64,
+    pub script_usage: ScriptUsage,
     pub device_states: u64,
     /// Heap size of the device states.
     pub device_state_bytes: u64,
@@ -169,7 +174,6 @@ impl fmt::Debug for Platform {
 struct PlatformCore {
     chains: HashMap<RuleChainId, Arc<CompiledChain>>,
     roots: HashMap<TenantId, RuleChainId>,
-    slow_scripts: SlowScripts,
     queue_statistics: QueueStatistics,
     rules: HashMap<DeviceProfileId, Arc<AlarmRules>>,
     transports: HashMap<DeviceProfileId, Arc<ProfileTransport>>,
@@ -369,11 +373,23 @@ impl Platform {
             .sum();
         PlatformStats {
             waiting_calls: core.calls.len() as u64,
+            script_usage: self.script_usage(),
             device_states: core.devices.len() as u64,
             waiting_retries: core.retries.count() as u64,
             device_state_bytes: (core.devices.allocation_size() + alarm_bytes) as u64,
             ..core.stats.clone()
         }
+    }
+
+    /// Runs a script outside of any chain, and waits for its result.
+    pub fn run_script(&self, script: &Script, message: &ChainMessage<'_>) -> Result<serde_json::Value, NodeError> {
+        script.run(message, self.options.scripts.as_deref())
+    }
+
+    /// Use of the processor by scripts.
+    pub fn script_usage(&self) -> ScriptUsage {
+        let scripts = self.options.scripts.as_ref();
+        scripts.map(|scripts| scripts.usage()).unwrap_or_default()
     }
 
     /// Warnings about the compiled chains, for operators.

@@ -8,6 +8,9 @@
 //! Other messages do not wait for a failed message, unless the queue is sequential. In a sequential queue, later
 //! messages of the same originator, tenant or queue wait until it succeeds or is dropped.
 //!
+//! A message whose script takes long waits here, too, and so do later messages of its tenant: they form the script lane of
+//! the tenant. Messages of a sequential queue wait in their own lane instead.
+//!
 //! The number and size of waiting messages are limited. At the limit the platform accepts no batch. If there are
 //! several tenants, it drops failed messages that exceed a tenant's share.
 
@@ -40,6 +43,7 @@ const DONE_MAX: usize = 10_000;
 
 /// Time for retries before new messages are processed.
 const RETRY_TIME_MAX: Duration = Duration::from_millis(200);
+const SCRIPTS_EXCEEDED: &str = "the message was dropped: too many messages of this tenant wait for its scripts";
 const RETRIES_EXCEEDED: &str = "the message is not retried: too many messages of this tenant wait for a retry";
 
 /// Queues by name.
@@ -103,11 +107,27 @@ impl RetryWork {
     }
 }
 
+/// The queue of lanes of messages that wait for scripts. No queue has this name.
+const SCRIPT_LANE: &str = "$scripts";
+
 /// Messages of one lane are processed one after the other.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct ProcessingLane {
     queue: Box<str>,
     key: Uuid,
+}
+
+impl ProcessingLane {
+    fn of_scripts(tenant: TenantId) -> ProcessingLane {
+        ProcessingLane {
+            queue: SCRIPT_LANE.into(),
+            key: tenant.0,
+        }
+    }
+
+    fn is_of_scripts(&self) -> bool {
+        &*self.queue == SCRIPT_LANE
+    }
 }
 
 #[derive(Debug)]
@@ -124,7 +144,7 @@ struct PendingRetry {
     /// Failures of the last attempt.
     failures: Vec<(String, String)>,
     bytes: usize,
-    /// Outstanding external requests, and the failures so far. After a restart the attempt is repeated.
+    /// Outstanding external requests and scripts, and the failures so far. After a restart the attempt is repeated.
     outstanding: usize,
     failed: ChainRun,
     /// Bytes taken from the budget by this attempt.
@@ -219,8 +239,9 @@ impl Retries {
         self.next_due_ms = self.next_due_ms.min(waiting.due_ms);
         if let Some(lane) = &waiting.lane {
             let numbers = self.lanes.entry(lane.clone()).or_default();
-            // A retried message is still the first of its lane.
-            if numbers.front() != Some(&number) {
+            // A message that was retried or continued is still in its lane.
+            let is_new = numbers.back().is_none_or(|last| *last < number);
+            if is_new || !numbers.contains(&number) {
                 numbers.push_back(number);
             }
         }
@@ -264,12 +285,35 @@ impl Retries {
     fn leave_lane(&mut self, number: u64, lane: Option<&ProcessingLane>) -> Option<u64> {
         let lane = lane?;
         let numbers = self.lanes.get_mut(lane)?;
-        numbers.retain(|known| *known != number);
+        let was_first = numbers.front() == Some(&number);
+        match was_first {
+            true => drop(numbers.pop_front()),
+            false => numbers.retain(|known| *known != number),
+        }
         let next = numbers.front().copied();
         if next.is_none() {
             self.lanes.remove(lane);
         }
-        next
+        next.filter(|_| was_first)
+    }
+
+    /// Adds a stored continuation to a lane: after the one that it replaces, or as the last one.
+    fn join_lane(&mut self, number: u64, lane: ProcessingLane, continued: Option<u64>) {
+        let numbers = self.lanes.entry(lane).or_default();
+        let index = continued.and_then(|continued| numbers.iter().position(|known| *known == continued));
+        numbers.insert(index.map_or(numbers.len(), |index| index + 1), number);
+    }
+
+    /// Whether a message of the tenant waits for a script.
+    fn waits_for_script(&self, tenant: TenantId) -> bool {
+        self.lanes.contains_key(&ProcessingLane::of_scripts(tenant))
+    }
+
+    /// Tenants that use so much of their share of the waiting messages that their devices should send no more.
+    fn tenants_near_limit(&self) -> Vec<TenantId> {
+        let of_scripts = self.lanes.iter().filter(|(lane, _)| lane.is_of_scripts());
+        let tenants = of_scripts.map(|(lane, _)| TenantId(lane.key));
+        tenants.filter(|tenant| self.shares.is_near_limit(*tenant)).collect()
     }
 }
 
@@ -292,6 +336,11 @@ impl Platform {
     /// Whether the store must flush, so that finished messages can be removed.
     pub fn wants_flush(&self) -> bool {
         self.core().retries.done.len() >= DONE_MAX
+    }
+
+    /// Tenants with so many messages that wait for scripts that their devices should send no more.
+    pub fn tenants_behind_scripts(&self) -> Vec<TenantId> {
+        self.core().retries.tenants_near_limit()
     }
 
     /// Applies a changed or deleted queue.
@@ -335,9 +384,22 @@ impl PlatformCall<'_> {
         (queue.is_retrying() && !self.is_replay).then(|| Arc::clone(queue))
     }
 
+    /// Returns the queue of a message that may have to wait: it retries failed messages, or messages of the tenant wait
+    /// for a script.
+    pub fn waiting_queue(&mut self, tenant: TenantId, name: Option<&str>) -> Option<Arc<Queue>> {
+        let queue = self.core.queues.named(name)?;
+        let may_wait = queue.is_retrying() || self.core.retries.waits_for_script(tenant);
+        (may_wait && !self.is_replay).then(|| Arc::clone(queue))
+    }
+
     /// Runs the work at once, unless it must wait behind other messages of its lane.
     pub fn run_in_queue(&mut self, queue: &Queue, tenant: TenantId, work: RetryWork) {
-        let lane = work.originator().and_then(|originator| queue.lane(originator, tenant));
+        let own = work.originator().filter(|_| queue.is_retrying());
+        let lane = own.and_then(|originator| queue.lane(originator, tenant));
+        let lane = lane.or_else(|| {
+            let waits = self.core.retries.waits_for_script(tenant);
+            waits.then(|| ProcessingLane::of_scripts(tenant))
+        });
         let is_held = lane
             .as_ref()
             .is_some_and(|lane| self.core.retries.lanes.contains_key(lane));
@@ -352,7 +414,13 @@ impl PlatformCall<'_> {
             return;
         }
         if waiting.outstanding == 0 && !self.has_capacity_in_retries(tenant) {
-            waiting.failures.push((String::new(), RETRIES_EXCEEDED.to_owned()));
+            let waits_for_script = waiting.lane.as_ref().is_some_and(ProcessingLane::is_of_scripts);
+            let problem = if waits_for_script {
+                SCRIPTS_EXCEEDED
+            } else {
+                RETRIES_EXCEEDED
+            };
+            waiting.failures.push((String::new(), problem.to_owned()));
             self.count_result(
                 tenant,
                 Some(&waiting.queue),
@@ -416,14 +484,29 @@ impl PlatformCall<'_> {
     /// Retries one message. Returns the number of the next one in its lane that may run.
     fn retry_one(&mut self, number: u64) -> Option<u64> {
         let mut waiting = self.core.retries.take(number)?;
+        // It became the first of its lane while it waits for an answer.
+        if waiting.outstanding > 0 {
+            self.core.retries.insert(number, waiting);
+            return None;
+        }
         self.core.stats.retried_messages_total += u64::from(waiting.tries > 0);
         self.begin_message();
         if self.try_once(number, &mut waiting) {
             return self.finish_waiting(number, &waiting);
         }
+        let next = self.leave_lane_for_retry(number, &mut waiting);
         self.core.store(number, &mut waiting);
         self.core.retries.insert(number, waiting);
-        None
+        next
+    }
+
+    /// Only a sequential queue lets later messages wait until a failed message is retried.
+    fn leave_lane_for_retry(&mut self, number: u64, waiting: &mut PendingRetry) -> Option<u64> {
+        let of_scripts = waiting.lane.as_ref().filter(|lane| lane.is_of_scripts());
+        if waiting.outstanding > 0 || of_scripts.is_none() {
+            return None;
+        }
+        self.core.retries.leave_lane(number, waiting.lane.take().as_ref())
     }
 
     /// Finishes a message. Returns the number of the next one in its lane that may run.
@@ -436,6 +519,19 @@ impl PlatformCall<'_> {
     /// after a crash. Stores only the continuation after its node. Not counted here; it counts as a waiting call.
     /// Returns its number.
     pub fn store_continuation(&mut self, tenant: TenantId, then: &Continuation) -> u64 {
+        self.store_node(tenant, then, None)
+    }
+
+    /// As [`PlatformCall::store_continuation`], for a message that waits for a script. Later messages of the tenant wait
+    /// for it.
+    pub fn store_script(&mut self, tenant: TenantId, then: &Continuation) -> u64 {
+        let lane = ProcessingLane::of_scripts(tenant);
+        let number = self.store_node(tenant, then, Some(lane.clone()));
+        self.core.retries.join_lane(number, lane, self.continuing);
+        number
+    }
+
+    fn store_node(&mut self, tenant: TenantId, then: &Continuation, lane: Option<ProcessingLane>) -> u64 {
         let at = FailedAt {
             message: then.message.clone(),
             node: then.node,
@@ -444,6 +540,7 @@ impl PlatformCall<'_> {
         };
         let waiting = PendingRetry {
             due_ms: 0,
+            lane,
             ..PendingRetry::new(MAIN_QUEUE, tenant, RetryWork::Failed(vec![(then.chain, at)]))
         };
         let number = self.core.retries.number();
@@ -453,6 +550,14 @@ impl PlatformCall<'_> {
             bytes: Some(waiting.to_bytes()),
         });
         number
+    }
+
+    /// Ends the wait for a script, and starts the next message of the tenant.
+    pub fn leave_script_lane(&mut self, number: u64, tenant: TenantId) {
+        let lane = ProcessingLane::of_scripts(tenant);
+        if let Some(next) = self.core.retries.leave_lane(number, Some(&lane)) {
+            self.retry(next);
+        }
     }
 
     /// Continues a message after the external system answered. It is removed when the results after its node are
@@ -488,9 +593,13 @@ impl PlatformCall<'_> {
         let (done, has_stored) = self.watch_points(run);
         let more = self.outstanding;
         (self.records_failed, self.waiting, self.outstanding) = before;
+        let waits_for_script = std::mem::take(&mut self.waits_for_script);
         let Some(mut waiting) = self.core.retries.take(number) else {
             return;
         };
+        if waits_for_script {
+            waiting.join_script_lane();
+        }
         if has_stored {
             waiting.stored = Some(self.core.processed);
         }
@@ -506,11 +615,16 @@ impl PlatformCall<'_> {
             waiting.failed = done;
             return self.core.retries.insert(number, waiting);
         }
-        if !self.decide(&mut waiting, done) {
-            self.core.store(number, &mut waiting);
-            return self.core.retries.insert(number, waiting);
-        }
-        if let Some(next) = self.finish_waiting(number, &waiting) {
+        let next = match self.decide(&mut waiting, done) {
+            true => self.finish_waiting(number, &waiting),
+            false => {
+                let next = self.leave_lane_for_retry(number, &mut waiting);
+                self.core.store(number, &mut waiting);
+                self.core.retries.insert(number, waiting);
+                next
+            }
+        };
+        if let Some(next) = next {
             self.retry(next);
         }
     }
@@ -526,6 +640,9 @@ impl PlatformCall<'_> {
         };
         if !is_replayed && has_stored {
             waiting.stored = Some(self.core.processed);
+        }
+        if std::mem::take(&mut self.waits_for_script) {
+            waiting.join_script_lane();
         }
         waiting.outstanding = self.outstanding;
         waiting.added_bytes = self.budget.added_bytes();
@@ -689,6 +806,12 @@ impl PendingRetry {
         }
     }
 
+    /// Lets later messages of the tenant wait for this one, unless those of its queue wait anyway.
+    fn join_script_lane(&mut self) {
+        let tenant = self.tenant;
+        self.lane.get_or_insert_with(|| ProcessingLane::of_scripts(tenant));
+    }
+
     /// Restarts outstanding attempts. A message in a lane starts after the messages before it.
     fn due_after_restart(&self) -> i64 {
         match (self.outstanding, &self.lane) {
@@ -706,6 +829,7 @@ impl PendingRetry {
             "pause": self.pause_s,
             "due": self.due_after_restart(),
             "lane": self.lane.as_ref().map(|lane| lane.key),
+            "waitsForScripts": self.lane.as_ref().is_some_and(ProcessingLane::is_of_scripts),
             "failures": self.failures,
             "work": self.stored_by.as_ref().unwrap_or(&self.work).to_json(),
         });
@@ -748,7 +872,10 @@ impl PendingRetry {
         };
         Some(PendingRetry {
             lane: of.map(|of| ProcessingLane {
-                queue: queue.clone(),
+                queue: match json["waitsForScripts"].as_bool() {
+                    Some(true) => SCRIPT_LANE.into(),
+                    _ => queue.clone(),
+                },
                 key: of,
             }),
             tries: json["tries"].as_i64()?,

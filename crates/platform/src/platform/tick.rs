@@ -5,14 +5,17 @@ use std::collections::BTreeMap;
 use timeseries::LogPosition;
 
 use super::host::PlatformCall;
-use super::waiting_calls::StoredRecord;
+use super::waiting_calls::{StoredRecord, WaitingScript, WaitsFor};
 use super::{IngestError, Platform, PlatformOutlet};
 use crate::activity::ActivityEvent;
-use crate::chain::{self, ExternalAnswer, ExternalError};
+use crate::chain::{self, Continuation, ExternalAnswer, ExternalError, ScriptAnswer};
 use crate::ids::{DeviceId, TenantId};
 use crate::queue_statistics::QueueCounts;
 use crate::repository::{RepositoryChange, StateKind};
 use crate::usage::{UsageCounter, UsagePoint};
+
+const SCRIPT_DID_NOT_RUN: &str =
+    "the script did not run within 60 seconds: the scripts of this tenant use all of its CPU time";
 
 impl Platform {
     /// The caller calls this about once a second. `position` should be a separate position in the caller's log, after
@@ -137,6 +140,17 @@ impl Platform {
         visit.drain_queue();
     }
 
+    /// Continues chains whose scripts have answered. Does nothing if there are no answers.
+    pub fn take_script_answers(&self, now_ms: i64, outlet: &mut dyn PlatformOutlet) {
+        let answers = self.options.scripts.as_ref().map(|scripts| scripts.take_answers());
+        for (number, answer) in answers.into_iter().flatten() {
+            let mut core = self.core();
+            let mut visit = PlatformCall::new(self, &mut core, outlet, now_ms);
+            visit.resume_script(number, answer);
+            visit.drain_queue();
+        }
+    }
+
     /// Fails requests that waited too long for an answer. [`Platform::tick`] also does this. A caller uses this
     /// function while it cannot call `tick`, because a batch is not accepted.
     pub fn expire_calls(&self, now_ms: i64, outlet: &mut dyn PlatformOutlet) {
@@ -192,14 +206,55 @@ impl PlatformCall<'_> {
 
     fn expire_calls(&mut self) {
         for number in self.core.calls.expired(self.now_ms) {
-            match self.core.calls.is_external(number) {
-                true => self.resume_external(
+            match self.core.calls.waits_for(number) {
+                Some(WaitsFor::External(_)) => self.resume_external(
                     number,
                     Err(ExternalError::new("the external system did not answer in time")),
                 ),
-                false => self.resume_call(number, Err("TIMEOUT")),
+                Some(WaitsFor::Script(script)) => {
+                    if let Some(scripts) = &self.platform.options.scripts {
+                        scripts.cancel(script.tenant, number);
+                    }
+                    self.resume_script(number, ScriptAnswer::failed(SCRIPT_DID_NOT_RUN));
+                }
+                Some(WaitsFor::Device) => self.resume_call(number, Err("TIMEOUT")),
+                None => {}
             }
         }
+    }
+
+    fn resume_script(&mut self, number: u64, answer: ScriptAnswer) {
+        let Some((then, WaitsFor::Script(waits))) = self.core.calls.remove(number) else {
+            return;
+        };
+        let WaitingScript {
+            tenant,
+            stored,
+            budget,
+            depth,
+        } = *waits;
+        let originator = then.message.originator;
+        let run = |visit: &mut Self, then: Continuation| chain::script_returned(then, answer, visit);
+        match stored {
+            None => {
+                (self.budget, self.depth, self.is_replay) = (budget, depth, true);
+                run(self, then);
+                self.is_replay = false;
+            }
+            Some(StoredRecord::QueuedMessage(waiting)) => self.resume_waiting(waiting, |visit| {
+                (visit.budget, visit.depth) = (budget, depth);
+                run(visit, then)
+            }),
+            Some(StoredRecord::Continuation(number)) => {
+                (self.budget, self.depth) = (budget, depth);
+                self.continuing = Some(number);
+                let done = self.resume_continuation(number, |visit| run(visit, then));
+                self.continuing = None;
+                self.finish(originator, tenant, None, &done);
+                self.leave_script_lane(number, tenant);
+            }
+        }
+        self.depth = 0;
     }
 
     fn resume_call(&mut self, number: u64, answer: Result<serde_json::Value, &str>) {
@@ -221,7 +276,7 @@ impl PlatformCall<'_> {
 
     /// A message in a retrying queue stays there while its requests are outstanding.
     fn resume_external(&mut self, number: u64, result: Result<ExternalAnswer, ExternalError>) {
-        let Some((then, Some(stored))) = self.core.calls.remove(number) else {
+        let Some((then, WaitsFor::External(stored))) = self.core.calls.remove(number) else {
             return;
         };
         let originator = then.message.originator;

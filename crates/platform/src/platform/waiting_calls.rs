@@ -1,6 +1,7 @@
-//! Messages that continue along their chain when a device or an external system has answered.
+//! Messages that continue along their chain when a device, an external system or a script has answered.
 
 use super::HashMap;
+use super::budget::MessageBudget;
 use crate::chain::Continuation;
 use crate::ids::TenantId;
 use crate::shares::{TenantLoad, TenantShares};
@@ -19,11 +20,27 @@ struct WaitingContinuation {
     expires_ms: i64,
     tenant: TenantId,
     bytes: usize,
-    /// Set if it waits for an external system.
-    stored: Option<StoredRecord>,
+    waits_for: WaitsFor,
 }
 
-/// The stored record of a message that waits for an external system.
+/// What a message waits for.
+pub enum WaitsFor {
+    Device,
+    External(StoredRecord),
+    Script(Box<WaitingScript>),
+}
+
+/// A message that waits for a script.
+pub struct WaitingScript {
+    pub tenant: TenantId,
+    /// `None` during a replay, when the record is already stored, or nothing needs to be stored.
+    pub stored: Option<StoredRecord>,
+    /// The budget of the message, and the number of its deferrals.
+    pub budget: MessageBudget,
+    pub depth: usize,
+}
+
+/// The stored record of a message that waits for an external system or a script.
 #[derive(Clone, Copy, Debug)]
 pub enum StoredRecord {
     /// A message of a retrying queue.
@@ -54,7 +71,11 @@ impl WaitingCalls {
     }
 
     pub fn has_capacity(&self, tenant: TenantId, then: &Continuation) -> bool {
-        self.shares.has_capacity(tenant, then.message.weight())
+        self.has_capacity_for(tenant, then.message.weight())
+    }
+
+    pub fn has_capacity_for(&self, tenant: TenantId, bytes: usize) -> bool {
+        self.shares.has_capacity(tenant, bytes)
     }
 
     /// Returns the next number.
@@ -63,30 +84,7 @@ impl WaitingCalls {
         self.made
     }
 
-    pub fn insert(&mut self, number: u64, tenant: TenantId, then: Continuation, expires_ms: i64) {
-        self.put(number, tenant, then, expires_ms, None);
-    }
-
-    /// Inserts a message that waits for an external system.
-    pub fn insert_external(
-        &mut self,
-        number: u64,
-        tenant: TenantId,
-        then: Continuation,
-        expires_ms: i64,
-        stored: StoredRecord,
-    ) {
-        self.put(number, tenant, then, expires_ms, Some(stored));
-    }
-
-    fn put(
-        &mut self,
-        number: u64,
-        tenant: TenantId,
-        then: Continuation,
-        expires_ms: i64,
-        stored: Option<StoredRecord>,
-    ) {
+    pub fn insert(&mut self, number: u64, tenant: TenantId, then: Continuation, expires_ms: i64, waits_for: WaitsFor) {
         let bytes = then.message.weight();
         self.shares.add(tenant, bytes);
         let call = WaitingContinuation {
@@ -94,19 +92,19 @@ impl WaitingCalls {
             expires_ms,
             tenant,
             bytes,
-            stored,
+            waits_for,
         };
         self.by_number.insert(number, call);
     }
 
-    pub fn remove(&mut self, number: u64) -> Option<(Continuation, Option<StoredRecord>)> {
+    pub fn remove(&mut self, number: u64) -> Option<(Continuation, WaitsFor)> {
         let call = self.by_number.remove(&number)?;
         self.shares.remove(call.tenant, call.bytes);
-        Some((call.continuation, call.stored))
+        Some((call.continuation, call.waits_for))
     }
 
-    pub fn is_external(&self, number: u64) -> bool {
-        self.by_number.get(&number).is_some_and(|call| call.stored.is_some())
+    pub fn waits_for(&self, number: u64) -> Option<&WaitsFor> {
+        self.by_number.get(&number).map(|call| &call.waits_for)
     }
 
     pub fn expired(&self, now_ms: i64) -> Vec<u64> {

@@ -1,5 +1,7 @@
 //! The device platform of the server, if it is on.
 
+use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Instant, UNIX_EPOCH};
 
@@ -7,11 +9,13 @@ use api::{ApiConfig, ApiStartError};
 use auth::LoginLimiter;
 use devices::Devices;
 use journal::{FlushPolicy, LogConfig};
+use platform::chain::{ScriptProgram, ScriptRunner, ScriptWorkers, ScriptWorkersOptions};
 use thingsboard::{AccessOptions, PlatformAccess};
 use trust::TargetPolicy;
 
 use super::external_clients::ExternalClients;
 use super::translate::bind_address;
+use crate::cli::SCRIPT_WORKER;
 use crate::config::Config;
 use crate::config::files::chain;
 use crate::config::options::server::DurabilityPolicy;
@@ -23,12 +27,20 @@ pub fn open(config: &Config, login_limiter: &Arc<LoginLimiter>) -> Result<Option
     let begun = Instant::now();
     let outward = ExternalClients::start(target_policy(config))
         .map_err(|error| format!("platform: cannot start the thread of external nodes: {error}"))?;
-    let options = devices::DevicesOptions {
-        login_limiter: login_limiter.clone(),
-        ..options(config)
-    };
+    let scripts =
+        start_scripts(config).map_err(|error| format!("platform: cannot start the processes of scripts: {error}"))?;
+    let scripts = Arc::new(scripts);
+    let mut options = options(config);
+    options.login_limiter = login_limiter.clone();
+    options.platform.scripts = Some(Arc::clone(&scripts) as Arc<dyn ScriptRunner>);
     let opened = Devices::open_with(&config.data_dir, options, Some(Arc::new(outward)))
         .map_err(|error| format!("platform: {}", chain(&error)))?;
+    let of_answers = Arc::downgrade(&opened);
+    scripts.set_waker(Box::new(move || {
+        if let Some(devices) = of_answers.upgrade() {
+            devices.wake();
+        }
+    }));
     let stats = opened.stats();
     let took_ms = begun.elapsed().as_millis() as u64;
     tracing::info!(
@@ -47,6 +59,24 @@ pub fn open(config: &Config, login_limiter: &Arc<LoginLimiter>) -> Result<Option
         create_demo(&opened, config).map_err(|error| format!("platform.demo: {}", chain(&*error)))?;
     }
     Ok(Some(opened))
+}
+
+fn start_scripts(config: &Config) -> io::Result<ScriptWorkers> {
+    // The path of a program file that was replaced by an update names the new file, or none. This one is always that of
+    // the running program.
+    let own = Path::new("/proc/self/exe");
+    let path = match own.exists() {
+        true => own.to_owned(),
+        false => std::env::current_exe()?,
+    };
+    ScriptWorkers::start(ScriptWorkersOptions {
+        program: ScriptProgram {
+            path,
+            arguments: vec![SCRIPT_WORKER.to_owned()],
+        },
+        cpu_percent: config.platform.script_cpu_percent,
+        processes_max: config.platform.script_processes as usize,
+    })
 }
 
 fn target_policy(config: &Config) -> TargetPolicy {

@@ -1,10 +1,10 @@
 //! Nodes that act: log, counter, generator, checkpoint, alarm rules of the profile.
 
 use std::rc::Rc;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use serde_json::json;
+use serde_json::{Value as Json, json};
 
 use super::transform::messages_of_result;
 use super::{NodeOutcome, NodePosition};
@@ -14,20 +14,20 @@ use crate::chain::message::{ALARM, ChainMessage, MessageData, Metadata, POST_TEL
 use crate::chain::script::Script;
 use crate::ids::{EntityId, Uuid};
 
+/// `text` is the result of the node's script. Without one the node logs the standard text.
 pub fn log<'a>(
-    script: Option<&Script>,
+    text: Option<String>,
     at: NodePosition<'_>,
     message: Rc<ChainMessage<'a>>,
     host: &mut dyn Host,
 ) -> Result<NodeOutcome<'a>, NodeError> {
-    let text = match script {
-        Some(script) => script.text(&message)?,
-        None => format!(
+    let text = text.unwrap_or_else(|| {
+        format!(
             "\nIncoming message:\n{}\nIncoming metadata:\n{}",
             message.json(),
             message.metadata.to_json()
-        ),
-    };
+        )
+    });
     host.log(at.chain, &at.node.name, &text);
     Ok(NodeOutcome::success(message))
 }
@@ -129,9 +129,14 @@ pub struct GeneratorNode {
     state: Mutex<Generated>,
 }
 
+/// Time after which a generator no longer waits for its script, in milliseconds. Scripts that wait longer have failed.
+const GENERATING_MS_MAX: i64 = 120_000;
+
 #[derive(Debug, Default)]
 struct Generated {
     count: u64,
+    /// The script runs, and is not started again before this time.
+    running_until_ms: i64,
     last: Option<ChainMessage<'static>>,
 }
 
@@ -146,22 +151,48 @@ impl GeneratorNode {
         }
     }
 
-    /// Runs the script with its previous message.
-    pub fn tick(&self, tenant: Uuid, now_ms: i64) -> Result<Option<ChainMessage<'static>>, NodeError> {
-        let mut state = self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        if self.count_max != 0 && state.count >= self.count_max {
-            return Ok(None);
+    pub fn script(&self) -> &Script {
+        &self.script
+    }
+
+    fn state(&self) -> MutexGuard<'_, Generated> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the previous message, for the script. Returns `None` if all messages are generated, or while the script
+    /// runs.
+    pub fn begin(&self, tenant: Uuid, now_ms: i64) -> Option<ChainMessage<'static>> {
+        let mut state = self.state();
+        if (self.count_max != 0 && state.count >= self.count_max) || now_ms < state.running_until_ms {
+            return None;
         }
+        state.running_until_ms = now_ms.saturating_add(GENERATING_MS_MAX);
         let empty = ChainMessage::empty(tenant, now_ms);
-        let last = state.last.take().unwrap_or_else(|| ChainMessage {
+        Some(state.last.take().unwrap_or_else(|| ChainMessage {
             originator: self.originator.unwrap_or(empty.originator),
             ..empty
-        });
-        let made = messages_of_result(self.script.run(&last)?, &last)?.into_iter().next();
+        }))
+    }
+
+    /// Emits the message that the script made of the previous one.
+    pub fn process<'a>(
+        &self,
+        result: Json,
+        last: &ChainMessage<'a>,
+        now_ms: i64,
+    ) -> Result<NodeOutcome<'a>, NodeError> {
+        self.fail();
+        let made = messages_of_result(result, last)?.into_iter().next();
         let made = made.ok_or_else(|| NodeError::new("the script returned no message"))?;
         let made = ChainMessage { ts_ms: now_ms, ..made };
+        let mut state = self.state();
         state.count += 1;
-        state.last = Some(made.clone());
-        Ok(Some(made))
+        state.last = Some(made.clone().into_owned());
+        Ok(NodeOutcome::success(Rc::new(made)))
+    }
+
+    /// Lets the next tick start the script.
+    pub fn fail(&self) {
+        self.state().running_until_ms = 0;
     }
 }

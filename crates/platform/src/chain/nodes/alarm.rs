@@ -35,6 +35,7 @@ impl AlarmNode {
         &self,
         at: NodePosition<'_>,
         message: &ChainMessage<'a>,
+        details: Option<Json>,
         host: &mut dyn Host,
     ) -> Result<NodeOutcome<'a>, NodeError> {
         let given = self.alarm_from_data(message)?;
@@ -62,7 +63,7 @@ impl AlarmNode {
                 alarm.propagate_to_owner = given.propagate_to_owner;
                 alarm.propagate_to_tenant = given.propagate_to_tenant;
             }
-            None => self.apply(&mut alarm, is_raised, message)?,
+            None => self.apply(&mut alarm, is_raised, details, message)?,
         }
         host.put_alarm(&alarm)?;
         host.send_alarm_event(event, &alarm, at.node.id)?;
@@ -108,12 +109,18 @@ impl AlarmNode {
         Ok(alarm)
     }
 
-    fn apply(&self, alarm: &mut Alarm, is_known: bool, message: &ChainMessage<'_>) -> Result<(), NodeError> {
+    fn apply(
+        &self,
+        alarm: &mut Alarm,
+        is_known: bool,
+        details: Option<Json>,
+        message: &ChainMessage<'_>,
+    ) -> Result<(), NodeError> {
         let severity = AlarmSeverity::parse(&fill(&self.severity, message)?);
         alarm.severity = severity
             .ok_or_else(|| NodeError::new("Used incorrect pattern or Alarm Severity not included in message"))?;
         if !is_known || !self.keeps_details {
-            alarm.details = Some(self.details_of(alarm, message)?);
+            alarm.details = Some(details.unwrap_or_else(|| json!({})));
         }
         alarm.propagate = self.propagate;
         alarm.propagate_to_owner = self.propagate_to_owner;
@@ -122,16 +129,43 @@ impl AlarmNode {
         Ok(())
     }
 
-    /// The script gets the alarm's current details in the metadata.
-    fn details_of(&self, alarm: &Alarm, message: &ChainMessage<'_>) -> Result<Json, NodeError> {
-        let Some(script) = &self.details else {
-            return Ok(json!({}));
+    /// Returns the script of the details if creating or updating an alarm for this message needs it.
+    pub fn script_of_create<'a>(
+        &self,
+        message: &Rc<ChainMessage<'a>>,
+        host: &dyn Host,
+    ) -> Result<Option<(&Script, Rc<ChainMessage<'a>>)>, NodeError> {
+        let Some(script) = self.details.as_ref().filter(|_| !self.uses_message) else {
+            return Ok(None);
         };
-        let mut input = message.clone();
-        if let Some(details) = &alarm.details {
-            input.metadata.put("prevAlarmDetails", details.to_string());
+        let known = host.active_alarm(message.originator, &fill(&self.kind, message)?)?;
+        if known.is_some() && self.keeps_details {
+            return Ok(None);
         }
-        script.run(&input)
+        Ok(Some((script, script_input(known.as_ref(), message))))
+    }
+
+    /// Returns the script of the details if there is an alarm to clear.
+    pub fn script_of_clear<'a>(
+        &self,
+        message: &Rc<ChainMessage<'a>>,
+        host: &dyn Host,
+    ) -> Result<Option<(&Script, Rc<ChainMessage<'a>>)>, NodeError> {
+        let Some(script) = &self.details else {
+            return Ok(None);
+        };
+        let known = self.alarm_to_clear(message, host)?;
+        Ok(known.map(|alarm| (script, script_input(Some(&alarm), message))))
+    }
+
+    fn alarm_to_clear(&self, message: &ChainMessage<'_>, host: &dyn Host) -> Result<Option<Alarm>, NodeError> {
+        match message.originator.kind {
+            EntityType::Alarm => {
+                let alarm = host.alarm(AlarmId(message.originator.id))?;
+                Ok(alarm.filter(|alarm| !alarm.cleared))
+            }
+            _ => host.active_alarm(message.originator, &fill(&self.kind, message)?),
+        }
     }
 
     /// Clears an alarm and emits it by "Cleared". Without an alarm to clear, emits the message by "False". If the
@@ -140,20 +174,14 @@ impl AlarmNode {
         &self,
         at: NodePosition<'_>,
         message: Rc<ChainMessage<'a>>,
+        details: Option<Json>,
         host: &mut dyn Host,
     ) -> Result<NodeOutcome<'a>, NodeError> {
-        let known = match message.originator.kind {
-            EntityType::Alarm => {
-                let alarm = host.alarm(AlarmId(message.originator.id))?;
-                alarm.filter(|alarm| !alarm.cleared)
-            }
-            _ => host.active_alarm(message.originator, &fill(&self.kind, &message)?)?,
-        };
-        let Some(mut alarm) = known else {
+        let Some(mut alarm) = self.alarm_to_clear(&message, host)? else {
             return Ok(NodeOutcome::Next("False".into(), message));
         };
-        if self.details.is_some() {
-            alarm.details = Some(self.details_of(&alarm, &message)?);
+        if details.is_some() {
+            alarm.details = details;
         }
         alarm.cleared = true;
         alarm.clear_ts = host.now_ms();
@@ -169,4 +197,14 @@ impl AlarmNode {
             Rc::new(alarm_message(&effect, &message)?),
         ))
     }
+}
+
+/// The script gets the alarm's current details in the metadata.
+fn script_input<'a>(alarm: Option<&Alarm>, message: &Rc<ChainMessage<'a>>) -> Rc<ChainMessage<'a>> {
+    let Some(details) = alarm.and_then(|alarm| alarm.details.as_ref()) else {
+        return Rc::clone(message);
+    };
+    let mut input = ChainMessage::clone(message);
+    input.metadata.put("prevAlarmDetails", details.to_string());
+    Rc::new(input)
 }

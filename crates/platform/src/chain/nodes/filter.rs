@@ -2,10 +2,12 @@
 
 use std::rc::Rc;
 
+use serde_json::Value as Json;
+
 use super::{ConnectionLabel, NodeOutcome};
 use crate::chain::host::{Host, NodeError};
 use crate::chain::message::ChainMessage;
-use crate::chain::script::Script;
+use crate::chain::script::labels_result;
 use crate::ids::{AlarmId, EntityId, EntityType, Uuid};
 use crate::repository::RelationSelection;
 
@@ -56,8 +58,8 @@ impl RelationNode {
     }
 }
 
-pub fn switch<'a>(script: &Script, message: Rc<ChainMessage<'a>>) -> Result<NodeOutcome<'a>, NodeError> {
-    let labels = script.labels(&message)?.into_iter();
+pub fn switch<'a>(result: Json, message: Rc<ChainMessage<'a>>) -> Result<NodeOutcome<'a>, NodeError> {
+    let labels = labels_result(result)?.into_iter();
     Ok(NodeOutcome::NextMany(
         labels
             .map(|label| (ConnectionLabel::from(label), Rc::clone(&message)))

@@ -14,7 +14,8 @@ mod transform;
 
 use std::borrow::Cow;
 use std::rc::Rc;
-use std::time::Instant;
+
+use serde_json::Value as Json;
 
 pub(crate) use action::alarm_message;
 pub(super) use alarm::AlarmNode;
@@ -25,14 +26,14 @@ pub(super) use filter::{CheckFieldsNode, RelationNode};
 pub(super) use keys::{KeysNode, KeysOperation, MessageSection, PatternMemory};
 pub(super) use rpc::ReplyNode;
 pub(super) use save::{SaveAttributesNode, SaveTimeseriesNode};
-pub(super) use transform::{OriginatorSource, RelatedEntities, messages_of_result};
+pub(super) use transform::{OriginatorSource, RelatedEntities};
 
 use super::compile::CompiledNode;
 use super::host::{Continuation, Host, NodeError};
-use super::message::{ChainMessage, connection_of};
+use super::message::{ChainMessage, connection_of, plain};
 use super::run::ReturnAddress;
-use super::script::Script;
-use crate::ids::{EntityId, EntityType, RuleChainId, Uuid};
+use super::script::{Script, filter_result};
+use crate::ids::{RuleChainId, Uuid};
 
 #[derive(Debug)]
 pub(super) enum NodeKind {
@@ -147,22 +148,43 @@ impl NodeKind {
         }
     }
 
-    /// Whether the node runs a script. Scripts are counted separately.
-    pub fn has_script(&self) -> bool {
+    /// Returns the script that runs before [`NodeKind::process`], and the message that it gets.
+    pub fn script<'a>(
+        &self,
+        message: &Rc<ChainMessage<'a>>,
+        host: &dyn Host,
+    ) -> Result<Option<(&Script, Rc<ChainMessage<'a>>)>, NodeError> {
+        Ok(match self {
+            NodeKind::ScriptFilter(script)
+            | NodeKind::ScriptSwitch(script)
+            | NodeKind::ScriptTransform(script)
+            | NodeKind::Log(Some(script)) => Some((script, Rc::clone(message))),
+            NodeKind::CreateAlarm(node) => node.script_of_create(message, host)?,
+            NodeKind::ClearAlarm(node) => node.script_of_clear(message, host)?,
+            NodeKind::Generator(node) => Some((node.script(), Rc::clone(message))),
+            _ => None,
+        })
+    }
+
+    /// Whether a node runs a script for some messages.
+    pub fn may_run_script(&self) -> bool {
         match self {
             NodeKind::ScriptFilter(_)
             | NodeKind::ScriptSwitch(_)
             | NodeKind::ScriptTransform(_)
+            | NodeKind::Generator(_)
             | NodeKind::Log(Some(_)) => true,
             NodeKind::CreateAlarm(node) | NodeKind::ClearAlarm(node) => node.details.is_some(),
             _ => false,
         }
     }
 
+    /// Processes a message. `result` is that of the node's script, if one ran.
     pub fn process<'a>(
         &self,
         at: NodePosition<'_>,
         message: Rc<ChainMessage<'a>>,
+        result: Option<Json>,
         host: &mut dyn Host,
     ) -> Result<NodeOutcome<'a>, NodeError> {
         match self {
@@ -172,8 +194,11 @@ impl NodeKind {
                 kinds.iter().any(|kind| *kind == message.kind),
                 message,
             )),
-            NodeKind::ScriptFilter(script) => Ok(NodeOutcome::of_condition(script.filter(&message)?, message)),
-            NodeKind::ScriptSwitch(script) => filter::switch(script, message),
+            NodeKind::ScriptFilter(_) => Ok(NodeOutcome::of_condition(
+                filter_result(&result.unwrap_or_default())?,
+                message,
+            )),
+            NodeKind::ScriptSwitch(_) => filter::switch(result.unwrap_or_default(), message),
             NodeKind::CheckFields(node) => Ok(NodeOutcome::of_condition(node.matches(&message), message)),
             NodeKind::ProfileSwitch => filter::profile_switch(message, host),
             NodeKind::EntityTypeFilter(kinds) => {
@@ -190,21 +215,21 @@ impl NodeKind {
             NodeKind::Fields(node) => node.process(message, host),
             NodeKind::OwnerAttributes(node) => node.process(message, host),
             NodeKind::Delta(node) => node.process(message, host),
-            NodeKind::ScriptTransform(script) => transform::script(script, message),
+            NodeKind::ScriptTransform(_) => transform::script(result.unwrap_or_default(), message),
             NodeKind::Keys(node) => Ok(NodeOutcome::success(node.process(&message))),
             NodeKind::ChangeOriginator(source) => transform::change_originator(source, message, host),
             NodeKind::SplitArray => transform::split_array(message),
             NodeKind::SaveTimeseries(node) => node.process(message, host),
             NodeKind::SaveAttributes(node) => node.process(message, host),
             NodeKind::DeleteAttributes(node) => node.process(message, host),
-            NodeKind::Log(script) => action::log(script.as_ref(), at, message, host),
+            NodeKind::Log(_) => action::log(result.as_ref().map(plain), at, message, host),
             NodeKind::CallDevice { timeout_s } => rpc::call(*timeout_s, at, &message, host),
             NodeKind::Reply(node) => node.process(message, host),
             NodeKind::DeviceProfile => action::device_profile(message, host),
-            NodeKind::CreateAlarm(node) => node.create(at, &message, host),
-            NodeKind::ClearAlarm(node) => node.clear(at, message, host),
+            NodeKind::CreateAlarm(node) => node.create(at, &message, result, host),
+            NodeKind::ClearAlarm(node) => node.clear(at, message, result, host),
             NodeKind::Count(node) => Ok(node.process()),
-            NodeKind::Generator(_) => Ok(NodeOutcome::success(message)),
+            NodeKind::Generator(node) => node.process(result.unwrap_or_default(), &message, host.now_ms()),
             NodeKind::External(node) => node.process(at, &message, host),
             NodeKind::Checkpoint { queue } => action::checkpoint(queue, at, &message, host),
             NodeKind::Acknowledge => Ok(NodeOutcome::success(message)),
@@ -220,26 +245,19 @@ impl NodeKind {
         }
     }
 
-    /// Creates the message of a periodic node.
-    pub fn tick(
-        &self,
-        tenant: Uuid,
-        service: &str,
-        host: &mut dyn Host,
-    ) -> Result<Option<ChainMessage<'static>>, NodeError> {
+    /// Creates the message of a periodic node. A generator's script gets this message, and makes the next one.
+    pub fn tick(&self, tenant: Uuid, service: &str, now_ms: i64) -> Option<ChainMessage<'static>> {
         match self {
-            NodeKind::Count(node) => Ok(Some(node.tick(tenant, service, host.now_ms()))),
-            NodeKind::Generator(node) => {
-                let owner = EntityId::new(EntityType::Tenant, tenant);
-                if let Some(refusal) = host.script_refusal(owner) {
-                    return Err(NodeError::new(refusal));
-                }
-                let started = Instant::now();
-                let made = node.tick(tenant, host.now_ms());
-                host.add_script_time(owner, started.elapsed());
-                made
-            }
-            _ => Ok(None),
+            NodeKind::Count(node) => Some(node.tick(tenant, service, now_ms)),
+            NodeKind::Generator(node) => node.begin(tenant, now_ms),
+            _ => None,
+        }
+    }
+
+    /// The node's script failed.
+    pub fn script_failed(&self) {
+        if let NodeKind::Generator(node) = self {
+            node.fail();
         }
     }
 }

@@ -9,13 +9,12 @@ use super::NodeOutcome;
 use super::enrich::{Owner, owner_of};
 use crate::chain::host::{Host, NodeError};
 use crate::chain::message::{ChainMessage, MessageData, fill};
-use crate::chain::script::Script;
 use crate::ids::{AlarmId, CustomerId, EntityId, EntityType};
 use crate::model::Relation;
 use crate::repository::RelationSelection;
 
-pub fn script<'a>(script: &Script, message: Rc<ChainMessage<'a>>) -> Result<NodeOutcome<'a>, NodeError> {
-    let made = script.transform(&message)?;
+pub fn script<'a>(result: Json, message: Rc<ChainMessage<'a>>) -> Result<NodeOutcome<'a>, NodeError> {
+    let made = messages_of_result(result, &message)?;
     let made = made.into_iter().map(|made| ("Success".into(), Rc::new(made)));
     Ok(NodeOutcome::NextMany(made.collect()))
 }

@@ -106,7 +106,7 @@ fn generators_use_their_previous_message() {
 /// Runs a script once, as a text script.
 fn once(tenant: TenantId, script: &str) -> Result<Json, NodeError> {
     let script = Script::new(tenant, script, ScriptKind::Text).unwrap();
-    script.run(&message(POST_TELEMETRY, json!({"secret": 42})))
+    script.run(&message(POST_TELEMETRY, json!({"secret": 42})), None)
 }
 
 #[test]
@@ -117,8 +117,6 @@ fn limits_stop_only_the_script() {
         "const f = () => f() + 1; return f();",
         "let a = []; while (true) a.push(new Array(100000).fill(1));",
         "return /(a+)+$/.test('a'.repeat(50) + 'b');",
-        "new Set({ [Symbol.iterator]: () => ({ next: Object.bind(null, { value: 1, done: false }) }) });",
-        "return Array.prototype.indexOf.call({ length: 2 ** 53 - 1 }, 1);",
         "Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0);",
     ] {
         assert!(once(TENANT_ID, endless).is_err(), "{endless}");
@@ -126,32 +124,6 @@ fn limits_stop_only_the_script() {
     }
     assert!(once(TENANT_ID, "return 'x'.repeat(400000);").is_err());
     assert!(Script::new(TENANT_ID, &"x".repeat(60_000), ScriptKind::Text).is_err());
-}
-
-#[test]
-fn unstoppable_script_is_abandoned() {
-    let tenant = TenantId(Uuid([77; 16]));
-    // A built-in function in which QuickJS does not check for interrupts.
-    let endless = "Array.prototype.reverse.call({ length: 2 ** 53 - 1 });";
-    let script = Script::new(tenant, endless, ScriptKind::Text).unwrap();
-    let run = |script: &Script| script.run(&message(POST_TELEMETRY, json!({}))).unwrap_err().0;
-    assert_eq!(
-        run(&script),
-        "the script took longer than 500 ms and could not be stopped"
-    );
-    assert!(run(&script).contains("runs again only after it is changed"));
-    assert_eq!(once(tenant, "return 1 + 1;").unwrap(), json!(2));
-    // With a second abandoned script, no script of the tenant runs.
-    assert!(once(tenant, endless).is_err());
-    assert_eq!(
-        once(tenant, "return 1 + 1;").unwrap_err().0,
-        "2 scripts of this tenant could not be stopped: its scripts run again after a restart of the server"
-    );
-    assert_eq!(
-        once(TENANT_ID, "return 1 + 1;").unwrap(),
-        json!(2),
-        "other tenants are not affected"
-    );
 }
 
 #[test]

@@ -1,0 +1,194 @@
+//! Scripts of one tenant try to take the server's time from the other tenants: slow ones, endless ones, and ones that
+//! the JavaScript engine cannot interrupt.
+
+use std::fs;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value as Json, json};
+
+use crate::devices::rest::Rest;
+use crate::devices::scripts::{another_tenant, put_script};
+use crate::devices::world::login;
+use crate::support::api::Api;
+use crate::support::*;
+
+const CONFIG: &str = "[platform]\nenabled = true\ndemo = true\nscript_cpu_percent = 20\n";
+const TELEMETRY: &str = "v1/devices/me/telemetry";
+
+/// Runs for almost as long as a script may.
+const SLOW: &str = "const end = Date.now() + 450; while (Date.now() < end); return true;";
+const ENDLESS: &str = "while (true) {}";
+/// The engine checks for interrupts in no iteration of this function.
+const NATIVE_LOOP: &str = "Array.prototype.reverse.call({length: 2 ** 53 - 1}); return true;";
+
+/// Messages of the other tenant that are measured during each attack.
+const MEASURED: usize = 60;
+
+/// Clock ticks per second of `/proc/<pid>/stat` on every Linux.
+const TICKS_PER_SECOND: u64 = 100;
+
+/// A device of the tenant that is not attacked.
+struct Victim<'a> {
+    rest: &'a Rest,
+    device: String,
+    session: Peer,
+    sent: usize,
+}
+
+impl Victim<'_> {
+    /// Returns the times from sending a message until a reader sees its value, in ascending order.
+    fn latencies(&mut self) -> Vec<Duration> {
+        let mut times: Vec<Duration> = (0..MEASURED).map(|_| self.latency()).collect();
+        times.sort_unstable();
+        times
+    }
+
+    fn latency(&mut self) -> Duration {
+        self.sent += 1;
+        let value = self.sent.to_string();
+        let path = format!("/api/plugins/telemetry/DEVICE/{}/values/timeseries?keys=v", self.device);
+        let begun = Instant::now();
+        let message = Publish::new(TELEMETRY, format!("{{\"v\":{value}}}")).qos(1);
+        self.session.publish(&message);
+        while self.rest.ok("GET", &path, &Json::Null)["v"][0]["value"] != value.as_str() {
+            assert!(begun.elapsed() < PATIENCE, "message {value} is not processed");
+        }
+        begun.elapsed()
+    }
+}
+
+fn at(times: &[Duration], percent: usize) -> Duration {
+    times[(times.len() - 1) * percent / 100]
+}
+
+/// CPU time of the server and its child processes, including those that have ended.
+fn cpu_time(server: &Server) -> Duration {
+    let mut ticks = 0;
+    for entry in fs::read_dir("/proc").expect("a list of processes").flatten() {
+        let Ok(stat) = fs::read_to_string(entry.path().join("stat")) else {
+            continue;
+        };
+        let Some((start, rest)) = stat.rsplit_once(')') else {
+            continue;
+        };
+        // The fields from the third one on: state, parent, …, user and system time, those of ended children.
+        let fields: Vec<&str> = rest.split_whitespace().collect();
+        let number = |index: usize| {
+            fields
+                .get(index)
+                .and_then(|field| field.parse::<u64>().ok())
+                .unwrap_or(0)
+        };
+        let is_server = start.split(' ').next() == Some(&*server.pid().to_string());
+        if is_server {
+            ticks += (11..15).map(number).sum::<u64>();
+        } else if number(1) == u64::from(server.pid()) {
+            ticks += number(11) + number(12);
+        }
+    }
+    Duration::from_millis(ticks * 1000 / TICKS_PER_SECOND)
+}
+
+/// Child processes of the server.
+fn children(server: &Server) -> Vec<u32> {
+    let pids = fs::read_dir("/proc").expect("a list of processes").flatten();
+    let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let is_child = |pid: &u32| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let parent = stat
+            .rsplit_once(')')
+            .and_then(|(_, rest)| rest.split_whitespace().nth(1)?.parse().ok());
+        parent == Some(server.pid())
+    };
+    pids.filter(is_child).collect()
+}
+
+/// CPU seconds of the tenants' scripts, in the order of the metrics.
+fn script_cpu_seconds(server: &Server) -> Vec<f64> {
+    let (_, text) = server.http_get("/metrics");
+    let values = text
+        .lines()
+        .filter(|line| line.starts_with("tidewire_platform_script_cpu_seconds_total{tenant="));
+    values
+        .filter_map(|line| line.rsplit_once(' ')?.1.parse().ok())
+        .collect()
+}
+
+#[test]
+fn scripts_of_a_tenant_do_not_delay_other_tenants() {
+    let mut server = Server::start(&Config::new(CONFIG));
+    let (rest, attacker) = (Rest::login(&server), another_tenant(&server));
+    let mut victim = Victim {
+        device: rest.device("Quick", "QUICK"),
+        rest: &rest,
+        session: server.session(&login(V4, "QUICK")),
+        sent: 0,
+    };
+    attacker.device("Slow", "SLOW");
+    let mut slow = server.session(&login(V4, "SLOW"));
+    victim.latency();
+    let usual = victim.latencies();
+    println!(
+        "without an attack: p50 {:?}, p90 {:?}, longest {:?}",
+        at(&usual, 50),
+        at(&usual, 90),
+        at(&usual, 100)
+    );
+
+    for (name, script) in [("slow", SLOW), ("endless", ENDLESS), ("native loop", NATIVE_LOOP)] {
+        put_script(&attacker, script);
+        for _ in 0..100 {
+            slow.publish(&Publish::new(TELEMETRY, "{\"v\":1}").qos(1));
+        }
+        let times = victim.latencies();
+        let [p50, p90, longest] = [50, 90, 100].map(|percent| at(&times, percent));
+        println!("during {name} scripts: p50 {p50:?}, p90 {p90:?}, longest {longest:?}");
+        // A message that waits for one script takes at least 450 ms.
+        let limit = Duration::from_millis(250).max(5 * at(&usual, 90));
+        assert!(
+            p90 < limit,
+            "{name} scripts delay the messages of another tenant: p90 {p90:?}"
+        );
+    }
+
+    // The tenant has used more CPU time than it may.
+    let api = Api::of(&server);
+    server.wait_until("the alarm about the tenant's scripts", |_| {
+        let alarms = api.get("/api/v1/alarms");
+        let mut all = ["active", "ended"]
+            .into_iter()
+            .filter_map(|state| alarms[state].as_array())
+            .flatten();
+        all.any(|alarm| {
+            alarm["name"]
+                .as_str()
+                .is_some_and(|name| name.starts_with("script_cpu:"))
+        })
+    });
+    let seconds = script_cpu_seconds(&server);
+    println!("CPU time of scripts by tenant: {seconds:?} s");
+    assert!(seconds.iter().any(|used| *used > 0.4), "{seconds:?}");
+
+    // The last scripts are killed or replaced, and no script runs on.
+    put_script(&attacker, "return true;");
+    server.wait_until("the server and its workers use no core", |server| {
+        let before = cpu_time(server);
+        thread::sleep(Duration::from_secs(1));
+        let used = cpu_time(server) - before;
+        used < Duration::from_millis(300)
+    });
+    victim.latency();
+
+    // A process with a script that cannot be interrupted does not outlive the server.
+    put_script(&attacker, NATIVE_LOOP);
+    slow.publish(&Publish::new(TELEMETRY, "{\"v\":1}").qos(1));
+    let processes = children(&server);
+    assert!(!processes.is_empty());
+    server.kill();
+    let begun = Instant::now();
+    while processes.iter().any(|process| is_running(*process)) {
+        assert!(begun.elapsed() < PATIENCE, "a process outlives the server");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
