@@ -170,7 +170,12 @@ fn scripts_of_a_tenant_do_not_delay_other_tenants() {
     println!("CPU time of scripts by tenant: {seconds:?} s");
     assert!(seconds.iter().any(|used| *used > 0.4), "{seconds:?}");
 
-    // The last scripts are killed or replaced, and no script runs on.
+    server.wait_until("the script that cannot be interrupted is killed", |server| {
+        let (_, text) = server.http_get("/metrics");
+        text.contains("\ntidewire_platform_script_processes_killed_total 1\n")
+    });
+
+    // No script runs on.
     put_script(&attacker, "return true;");
     server.wait_until("the server and its workers use no core", |server| {
         let before = cpu_time(server);

@@ -1,6 +1,9 @@
 //! Processes that run scripts: scripts cannot outlive their limits, and tenants do not wait for each other.
 
+use std::fs;
+use std::io::Write;
 use std::path::PathBuf;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -97,6 +100,43 @@ fn process_of_a_script_that_cannot_be_interrupted_is_killed() {
     assert_eq!((usage.killed_total, usage.waiting), (1, 0));
     let of_a = usage.tenants.iter().find(|usage| usage.tenant == A).expect("a tenant");
     assert!(of_a.cpu >= Duration::from_millis(900), "{of_a:?}");
+}
+
+#[test]
+fn process_ends_with_the_server_even_within_a_script() {
+    let mut process = Command::new(env!("CARGO_BIN_EXE_tidewire"))
+        .arg("script-worker")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    let source = "(function() { Array.prototype.reverse.call({ length: 2 ** 53 - 1 }); })";
+    let mut frame = vec![1; 16];
+    for text in [source, "{}", "{}"] {
+        frame.extend((text.len() as u32).to_le_bytes());
+    }
+    frame.extend([source, "{}", "{}"].concat().as_bytes());
+    let mut input = process.stdin.take().expect("a pipe");
+    input
+        .write_all(&(frame.len() as u32).to_le_bytes())
+        .expect("the process reads");
+    input.write_all(&frame).expect("the process reads");
+    let begun = Instant::now();
+    let stat = format!("/proc/{}/stat", process.id());
+    // User time in hundredths of a second: the script runs.
+    let user_time = || -> Option<u64> {
+        let text = fs::read_to_string(&stat).ok()?;
+        text.rsplit_once(')')?.1.split_whitespace().nth(11)?.parse().ok()
+    };
+    while user_time().expect("the process runs") < 30 {
+        assert!(begun.elapsed() < PATIENCE, "the script does not run");
+        thread::sleep(Duration::from_millis(5));
+    }
+    drop(input);
+    while process.try_wait().expect("our child").is_none() {
+        assert!(begun.elapsed() < PATIENCE, "the process goes on without the server");
+        thread::sleep(Duration::from_millis(5));
+    }
 }
 
 #[test]

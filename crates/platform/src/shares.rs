@@ -37,7 +37,7 @@ impl TenantShares {
         own.count < free.count && own.bytes.saturating_add(bytes) <= free.bytes
     }
 
-    /// Whether the tenant uses more than three quarters of what it may use.
+    /// Whether the tenant uses more than three quarters of its share.
     pub fn is_near_limit(&self, tenant: TenantId) -> bool {
         let own = self.by_tenant.get(&tenant).copied().unwrap_or_default();
         let of_others = TenantLoad {

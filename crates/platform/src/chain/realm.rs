@@ -51,7 +51,7 @@ const FREEZE: &str = "(() => {
 })()";
 
 /// CPU time of this thread.
-fn cpu_time() -> Duration {
+pub fn cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
     Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or(0))

@@ -1,5 +1,5 @@
 //! Decides which script runs next. Calls of a tenant run one after the other. Among tenants with waiting calls, the one
-//! whose scripts have used the least CPU time is next. A tenant that has used its CPU time waits until it has some again.
+//! whose scripts have used the least CPU time is next. A tenant that has used its CPU time waits until it regains some.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};

@@ -4,7 +4,8 @@
 //! ```text
 //! call:   u32 length of the rest | tenant (16 bytes) | u32 length of source, data and metadata each
 //!         | source | data | metadata | type
-//! answer: u32 length of the rest | u64 CPU nanoseconds | u8 kind of result (below) | text
+//! answer: u32 length of the rest | u64 CPU nanoseconds of the call | u64 CPU nanoseconds of the process so far
+//!         | u8 kind of result (below) | text
 //! ```
 //!
 //! Numbers are little endian. The process ends when its input is closed, even while a script runs.
@@ -22,7 +23,7 @@ use rustix::io::ioctl_fionbio;
 use rustix::process::{Pid, Resource, Rlimit, setpriority_process, setrlimit};
 use rustix::thread::set_no_new_privs;
 
-use super::realm::{REALMS_MAX, run_in_thread};
+use super::realm::{REALMS_MAX, cpu_time, run_in_thread};
 use super::script::{ARGUMENT_BYTES_MAX, RESULT_BYTES_MAX, SOURCE_BYTES_MAX, ScriptAnswer, ScriptCall, ScriptError};
 use crate::ids::{TenantId, Uuid};
 
@@ -52,6 +53,8 @@ pub struct ScriptProcess {
     received: Vec<u8>,
     /// Tenants with a realm in the process.
     known: HashSet<TenantId>,
+    /// CPU time of all calls that have ended.
+    cpu_before: Duration,
 }
 
 impl Drop for ScriptProcess {
@@ -82,6 +85,7 @@ impl ScriptProcess {
             output,
             received: Vec::new(),
             known: HashSet::new(),
+            cpu_before: Duration::ZERO,
         };
         ioctl_fionbio(&started.input, true)?;
         ioctl_fionbio(&started.output, true)?;
@@ -100,10 +104,11 @@ impl ScriptProcess {
         }
     }
 
-    /// CPU time of the thread that runs scripts. `None` if the system does not report it.
-    pub fn cpu_time(&self) -> Option<Duration> {
+    /// CPU time of the call that runs. `None` if the system does not report it.
+    pub fn cpu_of_call(&self) -> Option<Duration> {
         let text = fs::read_to_string(format!("/proc/{}/schedstat", self.child.id())).ok()?;
-        text.split(' ').next()?.parse().ok().map(Duration::from_nanos)
+        let nanos = text.split(' ').next()?.parse().ok()?;
+        Some(Duration::from_nanos(nanos).saturating_sub(self.cpu_before))
     }
 
     /// Whether the process has a realm of the tenant.
@@ -150,8 +155,9 @@ impl ScriptProcess {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),
                 Err(error) => return Err(error),
             }
-            if let Some(answer) = answer_of(&self.received)? {
+            if let Some((answer, cpu)) = answer_of(&self.received)? {
                 self.received.clear();
+                self.cpu_before = cpu;
                 match &answer.result {
                     // The process drops a realm whose script exceeded a limit.
                     Err(ScriptError::Limit(_)) => drop(self.known.remove(&tenant)),
@@ -214,7 +220,8 @@ fn call_of(frame: &[u8]) -> Option<ScriptCall> {
     })
 }
 
-fn answer_frame(answer: &ScriptAnswer) -> Vec<u8> {
+/// `cpu` is the CPU time of the process.
+fn answer_frame(answer: &ScriptAnswer, cpu: Duration) -> Vec<u8> {
     let too_long = || {
         (
             FAILED,
@@ -228,16 +235,18 @@ fn answer_frame(answer: &ScriptAnswer) -> Vec<u8> {
         Err(error) => (FAILED, error.to_string()),
     };
     let text = &text[..text.floor_char_boundary(RESULT_BYTES_MAX)];
-    let mut frame = Vec::with_capacity(13 + text.len());
-    frame.extend_from_slice(&u32::try_from(9 + text.len()).unwrap_or(u32::MAX).to_le_bytes());
-    frame.extend_from_slice(&u64::try_from(answer.cpu.as_nanos()).unwrap_or(u64::MAX).to_le_bytes());
+    let mut frame = Vec::with_capacity(21 + text.len());
+    frame.extend_from_slice(&u32::try_from(17 + text.len()).unwrap_or(u32::MAX).to_le_bytes());
+    for time in [answer.cpu, cpu] {
+        frame.extend_from_slice(&u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).to_le_bytes());
+    }
     frame.push(kind);
     frame.extend_from_slice(text.as_bytes());
     frame
 }
 
-/// Returns `None` if the answer is not complete.
-fn answer_of(received: &[u8]) -> io::Result<Option<ScriptAnswer>> {
+/// Returns the answer and the CPU time of the process, or `None` if the answer is not complete.
+fn answer_of(received: &[u8]) -> io::Result<Option<(ScriptAnswer, Duration)>> {
     let Some((length, rest)) = received.split_first_chunk::<4>() else {
         return Ok(None);
     };
@@ -250,6 +259,7 @@ fn answer_of(received: &[u8]) -> io::Result<Option<ScriptAnswer>> {
     }
     let parse = || {
         let (nanos, rest) = rest.split_first_chunk::<8>()?;
+        let (all_nanos, rest) = rest.split_first_chunk::<8>()?;
         let (kind, text) = rest.split_first()?;
         let text = std::str::from_utf8(text).ok()?.to_owned();
         let result = match *kind {
@@ -259,7 +269,8 @@ fn answer_of(received: &[u8]) -> io::Result<Option<ScriptAnswer>> {
             _ => return None,
         };
         let cpu = Duration::from_nanos(u64::from_le_bytes(*nanos));
-        Some(ScriptAnswer { result, cpu })
+        let all_cpu = Duration::from_nanos(u64::from_le_bytes(*all_nanos));
+        Some((ScriptAnswer { result, cpu }, all_cpu))
     };
     parse().map(Some).ok_or_else(|| ErrorKind::InvalidData.into())
 }
@@ -292,7 +303,8 @@ pub fn run_worker() -> io::Result<()> {
         frame.resize(length, 0);
         input.read_exact(&mut frame)?;
         let call = call_of(&frame).ok_or(ErrorKind::InvalidData)?;
-        output.write_all(&answer_frame(&run_in_thread(&call)))?;
+        let answer = run_in_thread(&call);
+        output.write_all(&answer_frame(&answer, cpu_time()))?;
         output.flush()?;
     }
 }
@@ -340,11 +352,11 @@ mod tests {
                 result,
                 cpu: Duration::from_nanos(123_456),
             };
-            let frame = answer_frame(&answer);
+            let frame = answer_frame(&answer, Duration::from_secs(5));
             for cut in 0..frame.len() {
                 assert_eq!(answer_of(&frame[..cut]).unwrap(), None);
             }
-            assert_eq!(answer_of(&frame).unwrap(), Some(answer));
+            assert_eq!(answer_of(&frame).unwrap(), Some((answer, Duration::from_secs(5))));
         }
     }
 

@@ -6,9 +6,9 @@
 //!      └──► queues ──► supervisor thread ──► background processes ──► answers
 //! ```
 //!
-//! The thread of the rule chains itself talks to the inline process, which costs two context switches. A script that takes
-//! longer goes on in its process, which the supervisor thread watches from now on. The supervisor starts waiting calls,
-//! and kills a process whose script could not be interrupted.
+//! The thread of the rule chains itself talks to the inline process, which costs two context switches. A script that
+//! takes longer goes on in its process, which the supervisor thread watches from now on. The supervisor starts waiting
+//! calls, and kills a process whose script could not be interrupted.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -56,7 +56,7 @@ pub struct ScriptWorkersOptions {
     pub program: ScriptProgram,
     /// CPU time of a tenant's scripts, in percent of one core.
     pub cpu_percent: u32,
-    /// Scripts that run at the same time, beside the one for which the rule chains wait.
+    /// Maximum number of concurrent scripts in background processes.
     pub processes_max: usize,
 }
 
@@ -115,7 +115,6 @@ struct RunningCall {
     process: ScriptProcess,
     queued: QueuedCall,
     started: Instant,
-    cpu_before: Option<Duration>,
 }
 
 impl fmt::Debug for ScriptProcess {
@@ -132,13 +131,11 @@ impl fmt::Debug for ScriptWorkers {
 
 impl RunningCall {
     fn start(mut process: ScriptProcess, queued: QueuedCall) -> Result<RunningCall, Box<(io::Error, QueuedCall)>> {
-        let cpu_before = process.cpu_time();
         match process.send(&queued.call) {
             Ok(()) => Ok(RunningCall {
                 process,
                 queued,
                 started: Instant::now(),
-                cpu_before,
             }),
             Err(error) => Err(Box::new((error, queued))),
         }
@@ -146,10 +143,7 @@ impl RunningCall {
 
     /// CPU time of the call. The time since its start if the system does not report CPU time.
     fn cpu(&self) -> Duration {
-        match (self.process.cpu_time(), self.cpu_before) {
-            (Some(now), Some(before)) => now.saturating_sub(before),
-            _ => self.started.elapsed(),
-        }
+        self.process.cpu_of_call().unwrap_or_else(|| self.started.elapsed())
     }
 }
 

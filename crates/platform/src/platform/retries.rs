@@ -8,27 +8,30 @@
 //! Other messages do not wait for a failed message, unless the queue is sequential. In a sequential queue, later
 //! messages of the same originator, tenant or queue wait until it succeeds or is dropped.
 //!
-//! A message whose script takes long waits here, too, and so do later messages of its tenant: they form the script lane of
-//! the tenant. Messages of a sequential queue wait in their own lane instead.
+//! A message whose script takes long waits here, too, and so do later messages of its tenant: they form the script lane
+//! of the tenant. Messages of a sequential queue wait in their own lane instead.
 //!
 //! The number and size of waiting messages are limited. At the limit the platform accepts no batch. If there are
 //! several tenants, it drops failed messages that exceed a tenant's share.
+
+mod lanes;
+mod records;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use serde_json::{Value as Json, json};
 use timeseries::LogPosition;
 
 use super::host::PlatformCall;
 use super::{HashMap, Platform, PlatformCore};
-use crate::chain::{self, ChainMessage, ChainRun, Continuation, FailedAt, MessageData, Metadata};
-use crate::ids::{CustomerId, EntityId, RuleChainId, TenantId, Uuid};
-use crate::model::{MAIN_QUEUE, ProcessingKind, Queue, SubmitKind};
+use crate::chain::{self, ChainMessage, ChainRun, Continuation, FailedAt};
+use crate::ids::{EntityId, RuleChainId, TenantId, Uuid};
+use crate::model::{MAIN_QUEUE, ProcessingKind, Queue};
 use crate::queue_statistics::MessageResult;
 use crate::repository::{RepositoryChange, StateKind};
 use crate::shares::{TenantLoad, TenantShares};
+use lanes::ProcessingLane;
 
 /// Largest stored size of all waiting messages.
 pub(super) const WAITING_BYTES_MAX: usize = 64 << 20;
@@ -85,48 +88,6 @@ impl RetryWork {
             RetryWork::Resume(then) => Some(then.message.originator),
             RetryWork::Failed(all) => all.first().map(|(_, at)| at.message.originator),
         }
-    }
-
-    fn to_json(&self) -> Json {
-        match self {
-            RetryWork::Message { chain, message } => {
-                json!({"kind": "message", "chain": chain, "message": message_json(message)})
-            }
-            RetryWork::Resume(then) => json!({
-                "kind": "resume", "chain": then.chain, "node": then.node, "name": then.name, "returns": then.returns, "message": message_json(&then.message),
-            }),
-            RetryWork::Failed(all) => {
-                let all = all.iter().map(|(chain, at)| {
-                    json!({
-                        "chain": chain, "node": at.node, "name": at.name, "returns": at.returns, "message": message_json(&at.message),
-                    })
-                });
-                json!({"kind": "failed", "at": all.collect::<Vec<_>>()})
-            }
-        }
-    }
-}
-
-/// The queue of lanes of messages that wait for scripts. No queue has this name.
-const SCRIPT_LANE: &str = "$scripts";
-
-/// Messages of one lane are processed one after the other.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct ProcessingLane {
-    queue: Box<str>,
-    key: Uuid,
-}
-
-impl ProcessingLane {
-    fn of_scripts(tenant: TenantId) -> ProcessingLane {
-        ProcessingLane {
-            queue: SCRIPT_LANE.into(),
-            key: tenant.0,
-        }
-    }
-
-    fn is_of_scripts(&self) -> bool {
-        &*self.queue == SCRIPT_LANE
     }
 }
 
@@ -280,67 +241,12 @@ impl Retries {
         in_turns.sort_unstable();
         in_turns.into_iter().map(|(_, _, number)| number).collect()
     }
-
-    /// Removes the message from its lane, and returns the next one.
-    fn leave_lane(&mut self, number: u64, lane: Option<&ProcessingLane>) -> Option<u64> {
-        let lane = lane?;
-        let numbers = self.lanes.get_mut(lane)?;
-        let was_first = numbers.front() == Some(&number);
-        match was_first {
-            true => drop(numbers.pop_front()),
-            false => numbers.retain(|known| *known != number),
-        }
-        let next = numbers.front().copied();
-        if next.is_none() {
-            self.lanes.remove(lane);
-        }
-        next.filter(|_| was_first)
-    }
-
-    /// Adds a stored continuation to a lane: after the one that it replaces, or as the last one.
-    fn join_lane(&mut self, number: u64, lane: ProcessingLane, continued: Option<u64>) {
-        let numbers = self.lanes.entry(lane).or_default();
-        let index = continued.and_then(|continued| numbers.iter().position(|known| *known == continued));
-        numbers.insert(index.map_or(numbers.len(), |index| index + 1), number);
-    }
-
-    /// Whether a message of the tenant waits for a script.
-    fn waits_for_script(&self, tenant: TenantId) -> bool {
-        self.lanes.contains_key(&ProcessingLane::of_scripts(tenant))
-    }
-
-    /// Tenants that use so much of their share of the waiting messages that their devices should send no more.
-    fn tenants_near_limit(&self) -> Vec<TenantId> {
-        let of_scripts = self.lanes.iter().filter(|(lane, _)| lane.is_of_scripts());
-        let tenants = of_scripts.map(|(lane, _)| TenantId(lane.key));
-        tenants.filter(|tenant| self.shares.is_near_limit(*tenant)).collect()
-    }
-}
-
-impl Queue {
-    fn lane(&self, originator: EntityId, tenant: TenantId) -> Option<ProcessingLane> {
-        let of = match self.submit() {
-            SubmitKind::Burst | SubmitKind::Batch => return None,
-            SubmitKind::SequentialByOriginator => originator.id,
-            SubmitKind::SequentialByTenant => tenant.0,
-            SubmitKind::Sequential => Uuid::NULL,
-        };
-        Some(ProcessingLane {
-            queue: self.name.as_str().into(),
-            key: of,
-        })
-    }
 }
 
 impl Platform {
     /// Whether the store must flush, so that finished messages can be removed.
     pub fn wants_flush(&self) -> bool {
         self.core().retries.done.len() >= DONE_MAX
-    }
-
-    /// Tenants with so many messages that wait for scripts that their devices should send no more.
-    pub fn tenants_behind_scripts(&self) -> Vec<TenantId> {
-        self.core().retries.tenants_near_limit()
     }
 
     /// Applies a changed or deleted queue.
@@ -382,14 +288,6 @@ impl PlatformCall<'_> {
     pub fn retrying_queue(&self, name: Option<&str>) -> Option<Arc<Queue>> {
         let queue = self.core.queues.named(name)?;
         (queue.is_retrying() && !self.is_replay).then(|| Arc::clone(queue))
-    }
-
-    /// Returns the queue of a message that may have to wait: it retries failed messages, or messages of the tenant wait
-    /// for a script.
-    pub fn waiting_queue(&mut self, tenant: TenantId, name: Option<&str>) -> Option<Arc<Queue>> {
-        let queue = self.core.queues.named(name)?;
-        let may_wait = queue.is_retrying() || self.core.retries.waits_for_script(tenant);
-        (may_wait && !self.is_replay).then(|| Arc::clone(queue))
     }
 
     /// Runs the work at once, unless it must wait behind other messages of its lane.
@@ -500,15 +398,6 @@ impl PlatformCall<'_> {
         next
     }
 
-    /// Only a sequential queue lets later messages wait until a failed message is retried.
-    fn leave_lane_for_retry(&mut self, number: u64, waiting: &mut PendingRetry) -> Option<u64> {
-        let of_scripts = waiting.lane.as_ref().filter(|lane| lane.is_of_scripts());
-        if waiting.outstanding > 0 || of_scripts.is_none() {
-            return None;
-        }
-        self.core.retries.leave_lane(number, waiting.lane.take().as_ref())
-    }
-
     /// Finishes a message. Returns the number of the next one in its lane that may run.
     fn finish_waiting(&mut self, number: u64, waiting: &PendingRetry) -> Option<u64> {
         self.remove_when_durable(number, waiting.stored);
@@ -520,15 +409,6 @@ impl PlatformCall<'_> {
     /// Returns its number.
     pub fn store_continuation(&mut self, tenant: TenantId, then: &Continuation) -> u64 {
         self.store_node(tenant, then, None)
-    }
-
-    /// As [`PlatformCall::store_continuation`], for a message that waits for a script. Later messages of the tenant wait
-    /// for it.
-    pub fn store_script(&mut self, tenant: TenantId, then: &Continuation) -> u64 {
-        let lane = ProcessingLane::of_scripts(tenant);
-        let number = self.store_node(tenant, then, Some(lane.clone()));
-        self.core.retries.join_lane(number, lane, self.continuing);
-        number
     }
 
     fn store_node(&mut self, tenant: TenantId, then: &Continuation, lane: Option<ProcessingLane>) -> u64 {
@@ -550,14 +430,6 @@ impl PlatformCall<'_> {
             bytes: Some(waiting.to_bytes()),
         });
         number
-    }
-
-    /// Ends the wait for a script, and starts the next message of the tenant.
-    pub fn leave_script_lane(&mut self, number: u64, tenant: TenantId) {
-        let lane = ProcessingLane::of_scripts(tenant);
-        if let Some(next) = self.core.retries.leave_lane(number, Some(&lane)) {
-            self.retry(next);
-        }
     }
 
     /// Continues a message after the external system answered. It is removed when the results after its node are
@@ -806,12 +678,6 @@ impl PendingRetry {
         }
     }
 
-    /// Lets later messages of the tenant wait for this one, unless those of its queue wait anyway.
-    fn join_script_lane(&mut self) {
-        let tenant = self.tenant;
-        self.lane.get_or_insert_with(|| ProcessingLane::of_scripts(tenant));
-    }
-
     /// Restarts outstanding attempts. A message in a lane starts after the messages before it.
     fn due_after_restart(&self) -> i64 {
         match (self.outstanding, &self.lane) {
@@ -819,72 +685,6 @@ impl PendingRetry {
             (_, Some(_)) => i64::MAX,
             (_, None) => 0,
         }
-    }
-
-    fn to_bytes(&self) -> Vec<u8> {
-        let waiting = json!({
-            "queue": self.queue,
-            "tenant": self.tenant,
-            "tries": self.tries,
-            "pause": self.pause_s,
-            "due": self.due_after_restart(),
-            "lane": self.lane.as_ref().map(|lane| lane.key),
-            "waitsForScripts": self.lane.as_ref().is_some_and(ProcessingLane::is_of_scripts),
-            "failures": self.failures,
-            "work": self.stored_by.as_ref().unwrap_or(&self.work).to_json(),
-        });
-        waiting.to_string().into_bytes()
-    }
-
-    fn from_bytes(bytes: &[u8]) -> Option<PendingRetry> {
-        let json: Json = serde_json::from_slice(bytes).ok()?;
-        let queue: Box<str> = json["queue"].as_str()?.into();
-        let of: Option<Uuid> = serde_json::from_value(json["lane"].clone()).ok()?;
-        let work = &json["work"];
-        let chain = |json: &Json| serde_json::from_value(json["chain"].clone()).ok();
-        let node = |json: &Json| usize::try_from(json["node"].as_u64()?).ok();
-        let work = match work["kind"].as_str()? {
-            "message" => RetryWork::Message {
-                chain: chain(work)?,
-                message: message_of(&work["message"])?,
-            },
-            "resume" => RetryWork::Resume(Continuation {
-                chain: chain(work)?,
-                node: node(work)?,
-                name: work["name"].as_str().map(str::to_owned),
-                message: message_of(&work["message"])?,
-                // Records of earlier versions have no `returns`.
-                returns: serde_json::from_value(work["returns"].clone()).unwrap_or_default(),
-            }),
-            "failed" => {
-                let at = |json: &Json| {
-                    let at = FailedAt {
-                        message: message_of(&json["message"])?,
-                        node: node(json)?,
-                        name: json["name"].as_str()?.to_owned(),
-                        returns: serde_json::from_value(json["returns"].clone()).ok()?,
-                    };
-                    Some((chain(json)?, at))
-                };
-                RetryWork::Failed(work["at"].as_array()?.iter().map(at).collect::<Option<_>>()?)
-            }
-            _ => return None,
-        };
-        Some(PendingRetry {
-            lane: of.map(|of| ProcessingLane {
-                queue: match json["waitsForScripts"].as_bool() {
-                    Some(true) => SCRIPT_LANE.into(),
-                    _ => queue.clone(),
-                },
-                key: of,
-            }),
-            tries: json["tries"].as_i64()?,
-            pause_s: json["pause"].as_i64()?,
-            due_ms: json["due"].as_i64()?,
-            failures: serde_json::from_value(json["failures"].clone()).ok()?,
-            bytes: bytes.len(),
-            ..PendingRetry::new(&queue, serde_json::from_value(json["tenant"].clone()).ok()?, work)
-        })
     }
 }
 
@@ -894,26 +694,4 @@ fn removal(number: u64) -> RepositoryChange {
         id: id_of(number),
         bytes: None,
     }
-}
-
-fn message_json(message: &ChainMessage<'_>) -> Json {
-    json!({
-        "type": message.kind,
-        "originator": message.originator,
-        "customer": message.customer,
-        "metadata": message.metadata.to_json(),
-        "data": message.json(),
-        "ts": message.ts_ms,
-    })
-}
-
-fn message_of(json: &Json) -> Option<ChainMessage<'static>> {
-    Some(ChainMessage {
-        kind: json["type"].as_str()?.to_owned().into(),
-        originator: serde_json::from_value(json["originator"].clone()).ok()?,
-        customer: serde_json::from_value::<CustomerId>(json["customer"].clone()).ok()?,
-        metadata: Metadata::from_json(&json["metadata"]),
-        data: MessageData::Json(json["data"].clone()),
-        ts_ms: json["ts"].as_i64()?,
-    })
 }

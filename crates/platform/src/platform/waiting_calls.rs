@@ -23,7 +23,7 @@ struct WaitingContinuation {
     waits_for: WaitsFor,
 }
 
-/// What a message waits for.
+/// The sender of the answer for which a message waits.
 pub enum WaitsFor {
     Device,
     External(StoredRecord),

@@ -47,9 +47,9 @@ section! {
         /// Time for which the activation link of a new user is valid. Afterwards an administrator can get a new link.
         restart activation_link_max_age: Duration = "24h" ["1m", "365d"];
         /// CPU time that the scripts of one tenant may use, in percent of one core. A tenant may use the CPU time of 10
-        /// seconds at once. Then its scripts and messages wait, and the alarm `script_cpu` names the tenant. The default
-        /// leaves time for other tenants on a machine with two cores. 100: scripts of a tenant never wait, because only
-        /// one of them runs at a time.
+        /// seconds at once. Then its scripts and messages wait, and the alarm `script_cpu:<tenant>` begins. The
+        /// default leaves time for other tenants on a machine with two cores. With 100, scripts of a tenant never wait
+        /// for CPU time, because only one of them runs at a time.
         restart script_cpu_percent: u32 = "50" ["1", "100"] in "percent";
         /// Slow scripts that run at the same time, each of another tenant. Each has a process with lower priority.
         restart script_processes: u32 = "2" ["1", "64"] in "processes";

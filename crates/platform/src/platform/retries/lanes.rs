@@ -1,0 +1,135 @@
+//! Lanes of waiting messages: those of sequential queues, and those of tenants whose scripts take long.
+
+use std::sync::Arc;
+
+use super::{PendingRetry, PlatformCall, Retries};
+use crate::chain::Continuation;
+use crate::ids::{EntityId, TenantId, Uuid};
+use crate::model::{Queue, SubmitKind};
+use crate::platform::Platform;
+
+/// The queue of lanes of messages that wait for scripts. No queue has this name.
+pub const SCRIPT_LANE: &str = "$scripts";
+
+/// Messages of one lane are processed one after the other.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ProcessingLane {
+    pub queue: Box<str>,
+    pub key: Uuid,
+}
+
+impl ProcessingLane {
+    pub fn of_scripts(tenant: TenantId) -> ProcessingLane {
+        ProcessingLane {
+            queue: SCRIPT_LANE.into(),
+            key: tenant.0,
+        }
+    }
+
+    pub fn is_of_scripts(&self) -> bool {
+        &*self.queue == SCRIPT_LANE
+    }
+}
+
+impl Queue {
+    pub(super) fn lane(&self, originator: EntityId, tenant: TenantId) -> Option<ProcessingLane> {
+        let of = match self.submit() {
+            SubmitKind::Burst | SubmitKind::Batch => return None,
+            SubmitKind::SequentialByOriginator => originator.id,
+            SubmitKind::SequentialByTenant => tenant.0,
+            SubmitKind::Sequential => Uuid::NULL,
+        };
+        Some(ProcessingLane {
+            queue: self.name.as_str().into(),
+            key: of,
+        })
+    }
+}
+
+impl Retries {
+    /// Removes the message from its lane, and returns the next one.
+    pub fn leave_lane(&mut self, number: u64, lane: Option<&ProcessingLane>) -> Option<u64> {
+        let lane = lane?;
+        let numbers = self.lanes.get_mut(lane)?;
+        let was_first = numbers.front() == Some(&number);
+        match was_first {
+            true => drop(numbers.pop_front()),
+            false => numbers.retain(|known| *known != number),
+        }
+        let next = numbers.front().copied();
+        if next.is_none() {
+            self.lanes.remove(lane);
+        }
+        next.filter(|_| was_first)
+    }
+
+    /// Adds a stored continuation to a lane: after the one that it replaces, or as the last one.
+    pub fn join_lane(&mut self, number: u64, lane: ProcessingLane, continued: Option<u64>) {
+        let numbers = self.lanes.entry(lane).or_default();
+        let index = continued.and_then(|continued| numbers.iter().position(|known| *known == continued));
+        numbers.insert(index.map_or(numbers.len(), |index| index + 1), number);
+    }
+
+    /// Whether a message of the tenant waits for a script.
+    pub fn waits_for_script(&self, tenant: TenantId) -> bool {
+        self.lanes.contains_key(&ProcessingLane::of_scripts(tenant))
+    }
+
+    /// Tenants that use so much of their share of the waiting messages that their devices should send no more.
+    pub fn tenants_near_limit(&self) -> Vec<TenantId> {
+        let of_scripts = self.lanes.iter().filter(|(lane, _)| lane.is_of_scripts());
+        let tenants = of_scripts.map(|(lane, _)| TenantId(lane.key));
+        tenants.filter(|tenant| self.shares.is_near_limit(*tenant)).collect()
+    }
+}
+
+impl PendingRetry {
+    /// Lets later messages of the tenant wait for this one, unless those of its queue wait anyway.
+    pub(super) fn join_script_lane(&mut self) {
+        let tenant = self.tenant;
+        self.lane.get_or_insert_with(|| ProcessingLane::of_scripts(tenant));
+    }
+}
+
+impl Platform {
+    /// Tenants with so many messages that wait for scripts that their devices should send no more.
+    pub fn tenants_behind_scripts(&self) -> Vec<TenantId> {
+        self.core().retries.tenants_near_limit()
+    }
+}
+
+impl PlatformCall<'_> {
+    /// Returns the queue of a message that may have to wait: it retries failed messages, or messages of the tenant wait
+    /// for a script.
+    pub fn waiting_queue(&mut self, tenant: TenantId, name: Option<&str>) -> Option<Arc<Queue>> {
+        let queue = self.core.queues.named(name)?;
+        let may_wait = queue.is_retrying() || self.core.retries.waits_for_script(tenant);
+        (may_wait && !self.is_replay).then(|| Arc::clone(queue))
+    }
+
+    /// As [`PlatformCall::store_continuation`], for a message that waits for a script. Later messages of the tenant wait
+    /// for it.
+    pub fn store_script(&mut self, tenant: TenantId, then: &Continuation) -> u64 {
+        let lane = ProcessingLane::of_scripts(tenant);
+        let number = self.store_node(tenant, then, Some(lane.clone()));
+        self.core.retries.join_lane(number, lane, self.continuing);
+        number
+    }
+
+    /// Ends the wait for a script, and starts the next message of the tenant.
+    pub fn leave_script_lane(&mut self, number: u64, tenant: TenantId) {
+        let lane = ProcessingLane::of_scripts(tenant);
+        if let Some(next) = self.core.retries.leave_lane(number, Some(&lane)) {
+            self.retry(next);
+        }
+    }
+
+    /// Only a sequential queue lets later messages wait until a failed message is retried.
+    pub(super) fn leave_lane_for_retry(&mut self, number: u64, waiting: &mut PendingRetry) -> Option<u64> {
+        let of_scripts = waiting.lane.as_ref().filter(|lane| lane.is_of_scripts());
+        if waiting.outstanding > 0 || of_scripts.is_none() {
+            return None;
+        }
+        self.core.retries.leave_lane(number, waiting.lane.take().as_ref())
+    }
+}
