@@ -1,11 +1,14 @@
 //! Tests durable share groups: queued messages, deliveries to members, returned messages, and recovery after a crash.
 
+use std::sync::Arc;
+
 use tidewire_broker::durable::compaction::MovePart;
 use tidewire_broker::durable::recovery::RecoveredState;
 use tidewire_broker::*;
 
 use super::NOW;
 use super::node::{Node, publication};
+use crate::rights::ReadRules;
 
 fn held(recovered: &RecoveredState) -> usize {
     recovered.groups.iter().map(|group| group.messages.len()).sum()
@@ -34,6 +37,44 @@ fn group_message_of_a_transient_member_survives_a_crash() {
         (0, 1),
         "the publisher has received PUBACK, so the message must not be lost"
     );
+}
+
+/// The only member that may read the topic is offline. The group has queued the message, or has not.
+#[test]
+fn message_assigned_to_an_offline_reader_survives_a_crash() {
+    for is_queued in [false, true] {
+        let rules = Arc::new(ReadRules::default());
+        rules.set("limited", &["a/#"]);
+        let mut node = Node::with_access(&format!("assigned-{is_queued}"), ShardConfig::default(), rules);
+        let reader = node.connect("reader", true, 1000);
+        node.subscribe(reader, "$share/g/#");
+        node.shard.closed(NOW, reader, CloseCause::Network);
+        let publisher = node.connect("publisher", true, 0);
+        node.end_tick();
+        if is_queued {
+            node.publish(publisher, 1);
+            node.end_tick();
+        }
+        let limited = node.connect("limited", true, 1000);
+        node.subscribe(limited, "$share/g/#");
+        if !is_queued {
+            node.publish(publisher, 1);
+        }
+        node.end_tick();
+        while node.read() {
+            node.end_tick();
+        }
+        assert_eq!(node.sent(limited), [0; 0]);
+        let recovered = node.recovered_after_a_crash();
+        let entries = recovered
+            .sessions
+            .iter()
+            .map(|session| (&*session.client_id, session.entries.len()));
+        let mut entries: Vec<_> = entries.filter(|(client_id, _)| *client_id != "publisher").collect();
+        entries.sort_unstable();
+        assert_eq!(entries, [("limited", 0), ("reader", 1)], "queued: {is_queued}");
+        assert_eq!(held(&recovered), 0, "queued: {is_queued}");
+    }
 }
 
 /// A member leaves with one message in flight and two queued. Its session has only their journal positions. Then

@@ -25,11 +25,15 @@ pub struct Node {
 
 impl Node {
     pub fn new(name: &str, config: ShardConfig) -> Node {
+        Node::with_access(name, config, Arc::new(OpenAccess))
+    }
+
+    pub fn with_access(name: &str, config: ShardConfig, access: Arc<dyn AccessControl>) -> Node {
         let directory = std::env::temp_dir().join(format!("tidewire-restart-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
         let log = open(&directory, &mut |_, _| ());
         let node = Arc::new(NodeState::new(1, 1));
-        let mut shard = Shard::new(NOW, ShardId(0), Arc::new(config), Arc::new(OpenAccess), node, 1);
+        let mut shard = Shard::new(NOW, ShardId(0), Arc::new(config), access, node, 1);
         shard.start_journaling(0);
         Node {
             shard,

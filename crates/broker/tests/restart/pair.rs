@@ -12,6 +12,15 @@ use tidewire_broker::*;
 
 use super::NOW;
 use super::node::{connect, open, publication, send, subscription};
+use crate::rights::ReadRules;
+
+/// Returns the client id of the clients of a shard.
+fn client_of(home: usize) -> String {
+    let mut names = (0..).map(|number| format!("client {number}"));
+    names
+        .find(|name| Shard::home_shard(name, 2) == Some(ShardId(home as u16)))
+        .unwrap()
+}
 
 struct Pair {
     shards: Vec<Shard>,
@@ -24,13 +33,17 @@ struct Pair {
 
 impl Pair {
     fn new(name: &str, config: ShardConfig) -> Pair {
+        Pair::with_access(name, config, Arc::new(OpenAccess))
+    }
+
+    fn with_access(name: &str, config: ShardConfig, access: Arc<dyn AccessControl>) -> Pair {
         let directory = std::env::temp_dir().join(format!("tidewire-restart-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
         let log = open(&directory, &mut |_, _| ());
         let (node, config) = (Arc::new(NodeState::new(2, 1)), Arc::new(config));
         let new = |id| {
             let (config, node) = (config.clone(), node.clone());
-            let mut shard = Shard::new(NOW, ShardId(id), config, Arc::new(OpenAccess), node, 1);
+            let mut shard = Shard::new(NOW, ShardId(id), config, access.clone(), node, 1);
             shard.start_journaling(0);
             shard
         };
@@ -45,10 +58,7 @@ impl Pair {
 
     /// Connects a client that belongs to this shard.
     fn connect(&mut self, home: usize, expiry_s: u32) -> ConnSlot {
-        let mut names = (0..).map(|number| format!("client {number}"));
-        let name = names
-            .find(|name| Shard::home_shard(name, 2) == Some(ShardId(home as u16)))
-            .unwrap();
+        let name = client_of(home);
         let conn = ConnSlot(self.connections);
         self.connections += 1;
         connect(&mut self.shards[home], conn, &name, true, expiry_s, None);
@@ -153,6 +163,42 @@ fn message_returned_by_another_shard_is_in_the_checkpoint() {
     let recovered = pair.recovered_after_a_crash(from);
     let entries: usize = recovered.sessions.iter().map(|session| session.entries.len()).sum();
     assert_eq!((recovered.groups[0].messages.len(), entries), (1, 2));
+}
+
+/// The only member that may read the topic is offline, on another shard than the group.
+#[test]
+fn message_assigned_to_another_shard_survives_a_crash() {
+    let group = usize::from(Shard::group_home_shard("g", "#", 2).0);
+    let other = 1 - group;
+    let rules = Arc::new(ReadRules::default());
+    rules.set(&client_of(group), &["a/#"]);
+    let mut pair = Pair::with_access("assigned", ShardConfig::default(), rules);
+    let join = |pair: &mut Pair, home: usize| {
+        let member = pair.connect(home, 1000);
+        send(
+            &mut pair.shards[home],
+            member,
+            &subscription("$share/g/#", &mut Vec::new()),
+        );
+        pair.settle();
+        member
+    };
+    let reader = join(&mut pair, other);
+    pair.shards[other].closed(NOW, reader, CloseCause::Network);
+    pair.settle();
+    let limited = join(&mut pair, group);
+    send(&mut pair.shards[group], limited, &publication("b", 1, b"p", false));
+    pair.settle();
+    let recovered = pair.recovered_after_a_crash(0);
+    let entries = recovered
+        .sessions
+        .iter()
+        .map(|session| (&*session.client_id, session.entries.len()));
+    let (reader, limited) = (client_of(other), client_of(group));
+    let mut entries: Vec<_> = entries.collect();
+    entries.sort_unstable_by_key(|(client_id, _)| **client_id != *reader);
+    assert_eq!(entries, [(&*reader, 1), (&*limited, 0)]);
+    assert_eq!(recovered.groups[0].messages.len(), 0);
 }
 
 #[test]
