@@ -5,7 +5,7 @@ use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use serde_json::{Value as Json, json};
+use serde_json::Value as Json;
 
 use crate::devices::rest::Rest;
 use crate::devices::scripts::{another_tenant, put_script};
