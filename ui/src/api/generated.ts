@@ -44,12 +44,13 @@ export type AckLatency = {
 
 /** An access rule. An absent condition matches every client; an empty list is an error. */
 export type AclRule = {
+  /** `all` means publish and subscribe; `connect` binds client IDs to users. */
   action: AccessAction;
   /** Networks or addresses: `10.0.0.0/8`, `::1`. */
   addresses?: (string[] | null);
   /** `true`: only clients without a user name; `false`: only clients with a user name. */
   anonymous?: (boolean | null);
-  /** Client IDs. */
+  /** Client IDs. For `connect`, patterns: `%u` stands for the user name, and a last `*` for any text. */
   clients?: (string[] | null);
   permission: AccessPermission;
   /** Only messages with one of these QoS levels. Only with `publish`. */
@@ -57,7 +58,7 @@ export type AclRule = {
   /** Only messages with (`true`) or without (`false`) RETAIN. Only with `publish`. */
   retain?: (boolean | null);
   /** Topic filters. `%c` stands for the client ID and `%u` for the user name; a filter after `eq ` is compared
-   * literally. */
+   * literally. Empty for `connect`. */
   topics: string[];
   /** User names. */
   users?: (string[] | null);
