@@ -144,7 +144,7 @@ impl Fault {
     }
 }
 
-/// What clients sent and what was acknowledged, in all rounds.
+/// Numbers that clients sent, and those that were acknowledged, in all rounds.
 #[derive(Default)]
 struct Ledger {
     next: AtomicU64,

@@ -548,7 +548,8 @@ impl Devices {
     /// Returns a sentence for each store of the platform whose last write failed, with the error. The ingest log is not
     /// included.
     pub fn failed_stores(&self) -> Vec<String> {
-        self.hub.failed_stores()
+        let repository = self.hub.platform.entities().repository();
+        self.hub.store_failures.list(&**repository)
     }
 
     /// Processes and writes everything received. Call after the listeners have stopped. A second call does nothing.

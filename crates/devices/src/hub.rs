@@ -400,14 +400,6 @@ impl Hub {
         }
     }
 
-    /// Returns a sentence for each store of the platform whose last write failed, with the error. The ingest log is not
-    /// included.
-    pub fn failed_stores(&self) -> Vec<String> {
-        let mut failures = self.store_failures.list();
-        failures.extend(self.platform.entities().repository().write_failure());
-        failures
-    }
-
     pub fn stats(&self) -> DevicesStats {
         let counters = &self.counters;
         let log = self.log.stats();
@@ -426,7 +418,7 @@ impl Hub {
             watched_entities: self.watchers.count() as u64,
             log_bytes: log.file_bytes,
             log_health: self.log.health(),
-            failed_stores: self.failed_stores().len() as u64,
+            failed_stores: self.store_failures.list(&**self.platform.entities().repository()).len() as u64,
             appended_records_total: counters.appended.load(Relaxed),
             ingested_records_total: counters.ingested.load(Relaxed),
             refused_messages_total: counters.refused_messages.load(Relaxed),

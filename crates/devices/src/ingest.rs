@@ -322,7 +322,7 @@ impl Ingest {
     /// Returns false if the server is stopping. The next start processes the rest.
     fn may_retry(&mut self, error: &IngestError) -> bool {
         DeviceCounters::add(&self.hub.counters.failed_batches, 1);
-        self.hub.store_failures.failed(StoreWork::Messages, error);
+        self.hub.store_failures.failed(StoreWork::Messages, error_chain(error));
         if self.failures.is_multiple_of(FAILURES_PER_LOG_LINE) {
             tracing::warn!(error = %error_chain(error), "storing device messages failed, retrying");
         }
@@ -406,7 +406,7 @@ impl Ingest {
             }
             Err(error) => {
                 DeviceCounters::add(&hub.counters.failed_batches, 1);
-                hub.store_failures.failed(StoreWork::PeriodicWork, &error);
+                hub.store_failures.failed(StoreWork::PeriodicWork, error_chain(&error));
                 tracing::warn!(error = %error_chain(&error), "periodic work of the platform failed, retrying");
             }
         }

@@ -1,11 +1,9 @@
 //! The stores of the platform whose last write failed. The node shows them as an alarm, in `/readyz` and as a metric
 //! until a write succeeds.
 
-use std::error::Error;
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::hub::lock;
-use crate::ingest::error_chain;
+use platform::repository::Repository;
 
 /// Work of the platform that writes to its stores and is retried after a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,20 +31,34 @@ impl StoreWork {
 pub struct StoreFailures(Mutex<Vec<(StoreWork, String)>>);
 
 impl StoreFailures {
-    pub fn failed(&self, work: StoreWork, error: &dyn Error) {
-        let mut failures = lock(&self.0);
+    pub fn failed(&self, work: StoreWork, error: String) {
+        let mut failures = self.lock();
         failures.retain(|(other, _)| *other != work);
-        failures.push((work, error_chain(error)));
+        failures.push((work, error));
     }
 
     pub fn succeeded(&self, work: StoreWork) {
-        lock(&self.0).retain(|(other, _)| *other != work);
+        self.lock().retain(|(other, _)| *other != work);
     }
 
-    /// Returns a sentence for each failure: the work and the error.
-    pub fn list(&self) -> Vec<String> {
-        let failures = lock(&self.0);
+    /// Notes whether the work failed. Returns the result.
+    pub fn note<T>(&self, work: StoreWork, result: Result<T, String>) -> Result<T, String> {
+        match &result {
+            Ok(_) => self.succeeded(work),
+            Err(error) => self.failed(work, error.clone()),
+        }
+        result
+    }
+
+    /// Returns a sentence for each failure, with the error. Includes the entity database.
+    pub fn list(&self, repository: &dyn Repository) -> Vec<String> {
         let sentence = |(work, error): &(StoreWork, String)| format!("{} failed: {error}", work.text());
-        failures.iter().map(sentence).collect()
+        let mut failures: Vec<String> = self.lock().iter().map(sentence).collect();
+        failures.extend(repository.write_failure());
+        failures
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<(StoreWork, String)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -41,8 +41,8 @@ pub fn run(hub: &Arc<Hub>) {
     let mut next_statistics_ms = unix_ms().saturating_add(STATISTICS_MS);
     while !hub.is_stopping.load(Relaxed) {
         if hub.is_flush_wanted.swap(false, Relaxed) {
-            let flushed = store.flush();
-            if let Err(error) = hub.observe(StoreWork::TimeSeriesFlush, flushed) {
+            let flushed = store.flush().map_err(|error| error_chain(&error));
+            if let Err(error) = hub.store_failures.note(StoreWork::TimeSeriesFlush, flushed) {
                 tracing::warn!(error, "flushing time series failed; the device log grows");
             }
         }
@@ -51,7 +51,8 @@ pub fn run(hub: &Arc<Hub>) {
             tracing::warn!(error = %error_chain(&error), "applying times to live failed");
             false
         });
-        let has_more = match hub.observe(StoreWork::TimeSeriesMaintenance, store.maintain(now_ms)) {
+        let maintained = store.maintain(now_ms).map_err(|error| error_chain(&error));
+        let has_more = match hub.store_failures.note(StoreWork::TimeSeriesMaintenance, maintained) {
             Ok(done) => done.has_more,
             Err(error) => {
                 tracing::warn!(error, "maintenance of time series failed, retrying");
@@ -83,24 +84,11 @@ pub fn run(hub: &Arc<Hub>) {
 }
 
 impl Hub {
-    /// Notes whether work that writes to a store failed. Converts the error to text.
-    fn observe<T, E: std::error::Error>(&self, work: StoreWork, result: Result<T, E>) -> Result<T, String> {
-        match result {
-            Ok(done) => {
-                self.store_failures.succeeded(work);
-                Ok(done)
-            }
-            Err(error) => {
-                self.store_failures.failed(work, &error);
-                Err(error_chain(&error))
-            }
-        }
-    }
-
     /// Empties the write-ahead log of the entity database.
     pub fn checkpoint_entities(&self) {
         let emptied = self.platform.entities().repository().checkpoint();
-        if let Err(error) = self.observe(StoreWork::DatabaseCheckpoint, emptied) {
+        let emptied = emptied.map_err(|error| error_chain(&error));
+        if let Err(error) = self.store_failures.note(StoreWork::DatabaseCheckpoint, emptied) {
             tracing::warn!(error, "emptying the write-ahead log of the entity database failed");
         }
     }

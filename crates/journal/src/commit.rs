@@ -22,8 +22,8 @@ use crate::writer::{FlushError, LogWriter};
 const FULL_RETRY: Duration = Duration::from_millis(250);
 /// How long a deferred batch waits for a round that a client needs.
 const DEFER_MAX: Duration = Duration::from_millis(5);
-/// Minimum time between the starts of two commits of a busy journal. Each commit costs a sync and wakes the threads that
-/// wait for it, so on a fast disk many small commits cost more than the messages.
+/// Minimum time between the starts of two commits of a busy journal. Each commit costs a sync and wakes the threads
+/// that wait for it, so on a fast disk many small commits cost more than the messages.
 pub(crate) const BUSY_PACE: Duration = Duration::from_micros(250);
 /// Maximum age of written data that is not synced, under [`FlushPolicy::Os`].
 const BACKGROUND_SYNC: Duration = Duration::from_secs(1);

@@ -1,4 +1,4 @@
-//! What a dashboard shows. A screen may read nothing else.
+//! The contents of a dashboard. A screen may read nothing else.
 
 use std::collections::HashSet;
 

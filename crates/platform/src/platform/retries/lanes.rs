@@ -107,8 +107,8 @@ impl PlatformCall<'_> {
         (may_wait && !self.is_replay).then(|| Arc::clone(queue))
     }
 
-    /// As [`PlatformCall::store_continuation`], for a message that waits for a script. Later messages of the tenant wait
-    /// for it.
+    /// As [`PlatformCall::store_continuation`], for a message that waits for a script. Later messages of the tenant
+    /// wait for it.
     pub fn store_script(&mut self, tenant: TenantId, then: &Continuation) -> u64 {
         let lane = ProcessingLane::of_scripts(tenant);
         let number = self.store_node(tenant, then, Some(lane.clone()));
