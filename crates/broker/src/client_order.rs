@@ -3,8 +3,9 @@
 
 use std::cmp::Ordering;
 
-use crate::inspect::{ClientFilter, ClientView, LOOK_MAX, ShardInspection};
+use crate::inspect::{ClientFilter, ClientView, ShardInspection};
 use crate::session::{DropCounts, Session};
+use crate::sessions::LOOK_MAX;
 use crate::slots::SessionSlot;
 
 /// Sort key of a client list.

@@ -7,8 +7,8 @@ use crate::access::DeviceKey;
 use crate::config::ShardConfig;
 use crate::connection::ConnectionPhase;
 use crate::effect::{ConnectionEvent, Effect, Now};
-use crate::inspect::RejectedConnection;
-use crate::shard::{REFUSALS_MAX, Shard};
+use crate::rejected_connections::RejectedConnection;
+use crate::shard::Shard;
 use crate::slots::ConnSlot;
 use crate::tap::{GrantedConnect, TapClient, TapEvent, TapEventMask};
 
@@ -203,19 +203,12 @@ impl Shard {
             reason,
             detail: detail.into(),
         });
-        self.record_refusal(refusal);
+        self.core.stats.refused_connections += 1;
+        self.refusals.add(refusal);
         self.core.effects.push(Effect::Close {
             conn,
             has_sent_disconnect: false,
         });
-    }
-
-    fn record_refusal(&mut self, refusal: RejectedConnection) {
-        self.core.stats.refused_connections += 1;
-        if self.refusals.len() == REFUSALS_MAX {
-            self.refusals.pop_front();
-        }
-        self.refusals.push_back(refusal);
     }
 }
 

@@ -6,7 +6,7 @@ use crate::connection::INCOMING_ALIAS_BYTES_MAX;
 use crate::delayed::DELAYED_BYTES_MAX;
 use crate::interest::SHARDS_MAX;
 use crate::outbox::{BURST_BACKLOGS_BYTES_MAX, BURST_MS};
-use crate::shard::REFUSALS_MAX;
+use crate::rejected_connections::REFUSALS_MAX;
 use crate::subscribe::FILTER_BYTES_MAX;
 use crate::trace::TRACES_MAX;
 

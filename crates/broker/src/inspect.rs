@@ -11,26 +11,14 @@ use mqtt::{Properties, ProtocolVersion, QoS, ReasonCode, SubscribeFilter, Subscr
 use crate::deliver::ShardCore;
 use crate::effect::{DisconnectReason, DropReason, Now, Transport};
 use crate::message::Message;
+use crate::rejected_connections::RejectedConnection;
 use crate::retained::{RetainedStore, ScanBudget, ScanCursor};
 use crate::session::{DropCounts, Session};
+use crate::sessions::LOOK_MAX;
 use crate::shard::Shard;
 use crate::shared::{ShareGroup, ShareGroupMember, ShareGroups};
 use crate::slots::{ConnSlot, SessionRef, SessionSlot, SubscribeTicket};
 use crate::stats::ShardStats;
-
-/// A rejected connection.
-#[derive(Clone, Debug)]
-pub struct RejectedConnection {
-    pub at_unix_ms: u64,
-    pub client_id: Box<str>,
-    pub user_name: Option<Box<str>>,
-    pub address: SocketAddr,
-    pub transport: Transport,
-    /// Index in the configuration.
-    pub listener: u16,
-    pub reason: ReasonCode,
-    pub detail: Box<str>,
-}
 
 /// A session and, if connected, its connection.
 #[derive(Clone, Debug)]
@@ -150,16 +138,13 @@ impl ClientFilter {
     }
 }
 
-/// Maximum number of sessions visited per call.
-pub(crate) const LOOK_MAX: usize = 20_000;
-
 impl Shard {
     /// Returns the read-only queries.
     pub fn inspect(&self) -> ShardInspection<'_> {
         ShardInspection {
             core: &self.core,
             groups: &self.groups,
-            retained: &self.retained,
+            retained: self.retained.store(),
         }
     }
 
@@ -178,16 +163,12 @@ impl Shard {
 
     /// Deletes a retained message without publishing. Returns false if there was none on this shard.
     pub fn delete_retained(&mut self, topic: &str) -> bool {
-        self.core.ledger.record_retained_cleared(topic);
-        let existed = self.retained.remove(topic).is_some();
-        self.core.stats.retained_messages = self.retained.count() as u64;
-        self.core.stats.retained_bytes = self.retained.bytes();
-        existed
+        self.retained.delete(&mut self.core, topic)
     }
 
     /// Returns the rejected connections, newest first.
     pub fn refusals(&self) -> impl Iterator<Item = &RejectedConnection> {
-        self.refusals.iter().rev()
+        self.refusals.newest_first()
     }
 
     /// Subscribes a client on behalf of an operator. `None` if the client is not on this shard.

@@ -38,7 +38,9 @@ mod outgoing_mail;
 mod publish;
 mod receipt_actions;
 mod receive_window;
+mod rejected_connections;
 mod replay;
+mod retained_messages;
 mod route;
 mod router;
 mod session;
@@ -76,14 +78,15 @@ pub use durable::pending_records::Ledger;
 pub use effect::*;
 pub use fixed_limits::FIXED_LIMITS;
 pub use inspect::{
-    ClientFilter, ClientView, InspectedClient, RejectedConnection, RetainedView, ShardInspection, SharedGroupView,
-    SharedMemberView, SubscriptionView, WillView,
+    ClientFilter, ClientView, InspectedClient, RetainedView, ShardInspection, SharedGroupView, SharedMemberView,
+    SubscriptionView, WillView,
 };
 pub use journal::LogHealth as JournalHealth;
 pub use mail::Mail;
 pub use node_state::NodeState;
 pub use outbox::{ARENA_SOFT_LIMIT_BYTES, Outbox, Range};
 pub use publish::ServerMessage;
+pub use rejected_connections::RejectedConnection;
 pub use shard::Shard;
 pub use slots::{
     AuthAttempt, ConnEpoch, ConnSlot, ConnectNumber, GroupEpoch, GroupIndex, SessionEpoch, SessionRef, SessionSlot,

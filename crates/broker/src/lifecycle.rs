@@ -7,11 +7,11 @@ use crate::connack::RejectedConnect;
 use crate::connection::ConnectionPhase;
 use crate::deliver::SessionLink;
 use crate::effect::{ConnectionEvent, DisconnectReason, DropReason, Effect, Now};
-use crate::inspect::LOOK_MAX;
 use crate::message::{MessageOrigin, Publication, RecordLocation};
 use crate::node_state::hash;
 use crate::provenance::Provenance;
 use crate::session::{Session, SessionWill};
+use crate::sessions::LOOK_MAX;
 use crate::shard::Shard;
 use crate::slots::{ConnEpoch, ConnSlot, ConnectNumber, ReplayNumber, SessionSlot};
 use crate::tap::{DeviceConnectionEvent, TapEvent, TapEventMask};
@@ -403,7 +403,7 @@ impl Shard {
                 connect_number,
             } => self.retry_due(now, session, connect_number),
             ShardTimer::Quota { conn, epoch } => self.quota_due(now, conn, epoch),
-            ShardTimer::RetainedExpiry => self.retained_expiry_due(now),
+            ShardTimer::RetainedExpiry => self.retained.expiry_due(&mut self.core, now),
             ShardTimer::Space { index, epoch } => self.retry_full_members(now, index, epoch),
         }
     }

@@ -60,8 +60,8 @@ impl Shard {
             MailRequest::Barrier { is_end } => self.checkpoints.barrier_reached(is_end),
             MailRequest::Reclaim { session, epoch, group } => self.start_or_queue_reclaim(now, session, epoch, group),
             MailRequest::ReturnCold { index, epoch, returned } => self.accept_returned(now, index, epoch, &returned),
-            MailRequest::Full { index, epoch, member } => self.member_is_full(now, index, epoch, member),
-            MailRequest::Acknowledged { index, epoch, member } => self.count_acknowledged(index, epoch, member),
+            MailRequest::Full { index, epoch, member } => self.groups.member_is_full(now, index, epoch, member),
+            MailRequest::Acknowledged { index, epoch, member } => self.groups.member_acknowledged(index, epoch, member),
             MailRequest::ReplayRequest(request) => self.replay_for(now, request),
             MailRequest::ReplayEnd {
                 session,

@@ -19,7 +19,6 @@ use crate::retained::{ScanBudget, ScanCursor};
 use crate::session::RetainedReplay;
 use crate::shard::Shard;
 use crate::slots::{ReplayNumber, SessionEpoch, SessionSlot};
-use crate::timers::ShardTimer;
 
 /// Messages per batch, and topics visited per batch.
 const BATCH: ScanBudget = ScanBudget {
@@ -36,9 +35,6 @@ pub(crate) const STEPS_PER_TICK: usize = 16 * 1024;
 /// A batch for another shard ends with the message that exceeds this size, because it is sent regardless of the output
 /// buffer.
 const BATCH_BYTES: usize = 64 * 1024;
-
-/// Expired retained messages removed per timer.
-const EXPIRE_BATCH: usize = 1024;
 
 impl Shard {
     /// Returns whether any shard may have retained messages for a filter.
@@ -89,7 +85,7 @@ impl Shard {
     /// Returns the first shard, starting at `from`, that may have messages for the filter.
     fn replay_shard(&self, filter: &str, from: u16) -> Option<ShardId> {
         let retaining = match self.core.shards {
-            1 => u64::from(self.retained.count() > 0),
+            1 => u64::from(self.retained.store().count() > 0),
             _ => self.shared.retaining(),
         };
         let asked = match mqtt::has_wildcards(filter) {
@@ -171,7 +167,7 @@ impl Shard {
     }
 
     fn replay_batch(&mut self, now: Now, slot: SessionSlot, replay: &RetainedReplay) -> Option<ScanCursor> {
-        let (core, retained) = (&mut self.core, &self.retained);
+        let (core, retained) = (&mut self.core, self.retained.store());
         let scan = retained.scan_counted(
             &replay.filter,
             replay.cursor.clone(),
@@ -231,6 +227,7 @@ impl Shard {
         let mut bytes = 0;
         let cursor = self
             .retained
+            .store()
             .scan_while(&filter, cursor, now.monotonic_ms, budget, |_, message| {
                 mail.publication(Envelope::Replay { session, epoch, number }, &message.publication());
                 bytes += message.stored_bytes();
@@ -279,32 +276,6 @@ impl Shard {
         }
         // Also if this replay has been removed: others may have waited for it.
         self.replay(now, slot);
-    }
-
-    // --- expiry of retained messages ---
-
-    pub(crate) fn expect_retained_expiry(&mut self, now: Now, at_ms: u64) {
-        if at_ms < self.retained_timer_ms {
-            self.retained_timer_ms = self.core.wake(now, at_ms, ShardTimer::RetainedExpiry);
-        }
-    }
-
-    pub(crate) fn retained_expiry_due(&mut self, now: Now) {
-        if now.monotonic_ms < self.retained_timer_ms {
-            // This is an earlier timer. A later one is set.
-            return;
-        }
-        self.expire_retained(now);
-    }
-
-    fn expire_retained(&mut self, now: Now) {
-        self.retained.expire(now.monotonic_ms, EXPIRE_BATCH, |_, _| {});
-        self.core.stats.retained_messages = self.retained.count() as u64;
-        self.core.stats.retained_bytes = self.retained.bytes();
-        self.retained_timer_ms = u64::MAX;
-        if let Some(at_ms) = self.retained.next_expiry_ms() {
-            self.expect_retained_expiry(now, at_ms.max(now.monotonic_ms + 1));
-        }
     }
 }
 

@@ -12,9 +12,9 @@ use crate::lifecycle::granted;
 use crate::mail::Envelope;
 use crate::message::{MessageOrigin, Publication};
 use crate::node_state::hash;
-use crate::retained::RetainedLimits;
+use crate::retained_messages::retained_until;
 use crate::router::{InterestedSession, Subscriber};
-use crate::shard::{Shard, retained_limits};
+use crate::shard::Shard;
 use crate::slots::{GroupIndex, SessionSlot};
 use crate::subscriptions::ListId;
 
@@ -115,8 +115,8 @@ impl Shard {
             let owner = self.retained_owner(p.topic);
             if owner != self.core.id {
                 record_fields.pending_shards |= 1 << owner.0;
-            } else if self.has_retained_space(p) {
-                let expires_at_ms = self.retained_until(now, p);
+            } else if self.retained.has_space(&self.core.config, p) {
+                let expires_at_ms = retained_until(&self.core.config, now, p);
                 let expires_unix_ms = expires_at_ms.map(|at| now.unix_at(at));
                 record_fields.retained = Some(RetainedTerms { expires_unix_ms });
             }
@@ -127,13 +127,6 @@ impl Shard {
             || publisher.is_some()
             || is_always_recorded;
         record_fields
-    }
-
-    /// Returns the expiry of a retained message: its own or the configured default.
-    fn retained_until(&self, now: Now, p: &Publication<'_>) -> Option<u64> {
-        let default_s = self.core.config.retained_default_expiry_s;
-        p.expires_at_ms
-            .or(default_s.map(|s| now.monotonic_ms + u64::from(s) * 1000))
     }
 
     /// Forwards to all other shards that may have a subscription, once per shard regardless of the number of its
@@ -259,11 +252,11 @@ impl Shard {
     // --- retained messages: each topic is owned by one shard ---
 
     fn retain(&mut self, now: Now, p: &Publication<'_>, others: u64, stamp: u64) {
-        let expires_at_ms = self.retained_until(now, p);
+        let expires_at_ms = retained_until(&self.core.config, now, p);
         let p = &Publication { expires_at_ms, ..*p };
         let owner = self.retained_owner(p.topic);
         if owner == self.core.id {
-            self.retain_here(now, p);
+            self.retained.retain(&mut self.core, now, p);
         } else {
             let routed_by = others | 1 << self.core.id.0;
             self.mail.publication(owner, Envelope::Retain { routed_by, stamp }, p);
@@ -274,10 +267,10 @@ impl Shard {
     /// interest when the message was routed, and its replay may have asked here before the message arrived. That shard
     /// receives the message as if it had been published after the subscription.
     pub(crate) fn retain_from(&mut self, now: Now, from: ShardId, routed_by: u64, stamp: u64, p: &Publication<'_>) {
-        if self.has_retained_space(p) {
+        if self.retained.has_space(&self.core.config, p) {
             self.core.ledger.record_retained(now, p);
         }
-        self.retain_here(now, p);
+        self.retained.retain(&mut self.core, now, p);
         let late = self.shared.interest.mask(p.topic) & !routed_by;
         let here = 1 << self.core.id.0;
         if late & here != 0 {
@@ -288,57 +281,6 @@ impl Shard {
 
     pub(crate) fn retained_owner(&self, topic: &str) -> ShardId {
         ShardId((hash(topic) % u64::from(self.core.shards)) as u16)
-    }
-
-    /// Returns whether a message can be retained. If not, it is not recorded as retained either: recovery would store
-    /// it, in place of the message that is stored now.
-    pub(crate) fn has_retained_space(&self, p: &Publication<'_>) -> bool {
-        let is_allowed = p.payload.len() <= self.core.config.retained_max_payload;
-        p.payload.is_empty() || is_allowed && self.retained.has_space(p.topic, p.stored_bytes() as u32).is_ok()
-    }
-
-    /// Stores the retained message, or clears the topic if the payload is empty [MQTT-3.3.1-6], [MQTT-3.3.1-7].
-    pub(crate) fn retain_here(&mut self, now: Now, p: &Publication<'_>) {
-        if p.payload.is_empty() {
-            self.retained.remove(p.topic);
-        } else if p.payload.len() > self.core.config.retained_max_payload {
-            self.core.stats.drop_message(DropReason::RetainedFull);
-        } else {
-            self.store_retained(now, p);
-        }
-        self.core.stats.retained_messages = self.retained.count() as u64;
-        self.core.stats.retained_bytes = self.retained.bytes();
-    }
-
-    /// Restores a retained message after a restart, regardless of the current limits and of the number of shards that
-    /// share them.
-    pub(crate) fn restore_retained(&mut self, now: Now, p: &Publication<'_>) {
-        self.retained.set_limits(RetainedLimits::NONE);
-        self.store_retained(now, p);
-        self.retained.set_limits(retained_limits(&self.core.config));
-        self.core.stats.retained_messages = self.retained.count() as u64;
-        self.core.stats.retained_bytes = self.retained.bytes();
-    }
-
-    fn store_retained(&mut self, now: Now, p: &Publication<'_>) {
-        let stored = Publication {
-            origin: MessageOrigin::NONE,
-            ..*p
-        }
-        .to_message();
-        let bytes = stored.stored_bytes();
-        if let Some(ledger) = self.core.ledger.records_mut() {
-            ledger.set_place_when_appended(&stored, p.place);
-        }
-        if self
-            .retained
-            .set(p.topic, stored, bytes as u32, p.expires_at_ms)
-            .is_err()
-        {
-            self.core.stats.drop_message(DropReason::RetainedFull);
-        } else if let Some(at) = p.expires_at_ms {
-            self.expect_retained_expiry(now, at);
-        }
     }
 }
 

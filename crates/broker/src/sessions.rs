@@ -8,6 +8,9 @@ use crate::deliver::SessionLink;
 use crate::session::Session;
 use crate::slots::{SessionEpoch, SessionSlot};
 
+/// Maximum number of sessions that a query visits per call.
+pub(crate) const LOOK_MAX: usize = 20_000;
+
 #[derive(Default)]
 pub struct Sessions {
     slots: Vec<Option<Box<Session>>>,

@@ -21,26 +21,23 @@ use crate::durable::record::JournalRecord;
 use crate::effect::{
     CloseCause, ConnectionEvent, DisconnectReason, Effect, NextAction, Now, Peer, ReceiveResult, ShardId,
 };
-use crate::inspect::RejectedConnection;
 use crate::late_retained::LateRetained;
 use crate::lifecycle::ConnectionEnd;
 use crate::mail::{Envelope, Mail, MailItem};
-use crate::message::{Message, RecordLocation};
+use crate::message::RecordLocation;
 use crate::node_state::{NodeState, hash};
 use crate::outbox::Outbox;
 use crate::outgoing_mail::OutgoingMail;
 use crate::receipt_actions::WAITING_ACKS_MAX;
+use crate::rejected_connections::RejectedConnections;
 use crate::replay::STEPS_PER_TICK;
-use crate::retained::{RetainedLimits, RetainedStore};
+use crate::retained_messages::RetainedMessages;
 use crate::route::RouteScratch;
 use crate::router::Router;
 use crate::shared::{RETURNED_WINDOWS, ReturnQueue, ShareGroups};
 use crate::slots::{AuthAttempt, ConnEpoch, ConnSlot, GroupIndex, NumberSequence, SessionSlot};
 use crate::tap::DeviceConnectionEvent;
 use crate::timers::ShardTimer;
-
-/// Number of rejected connections that a shard stores for operators.
-pub const REFUSALS_MAX: usize = 256;
 
 /// Bytes that timers record per tick, and deadlines per step of a restart, because the size of a journal batch is
 /// limited.
@@ -52,8 +49,7 @@ pub struct Shard {
     pub(crate) shared: Arc<NodeState>,
     pub(crate) router: Router,
     pub(crate) groups: ShareGroups,
-    pub(crate) retained: RetainedStore<Arc<Message>>,
-    pub(crate) retained_timer_ms: u64,
+    pub(crate) retained: RetainedMessages,
     /// Number of retained messages that this shard has published.
     pub(crate) retained_stamp: u64,
     pub(crate) late_retained: LateRetained,
@@ -68,7 +64,7 @@ pub struct Shard {
     /// Messages that may still be returned to groups in this tick.
     pub(crate) return_left: usize,
     pub(crate) delayed: DelayedMessages,
-    pub(crate) refusals: VecDeque<RejectedConnection>,
+    pub(crate) refusals: RejectedConnections,
     pub(crate) mail: OutgoingMail,
     pub(crate) scratch: RouteScratch,
     pub(crate) bytes: Vec<u8>,
@@ -97,7 +93,7 @@ impl Shard {
         shared: Arc<NodeState>,
         seed: u64,
     ) -> Shard {
-        let retained = RetainedStore::new(retained_limits(&config));
+        let retained = RetainedMessages::new(&config);
         let shards = shared.shards();
         Shard {
             return_left: config.group_window.max(1) * RETURNED_WINDOWS,
@@ -107,7 +103,6 @@ impl Shard {
             shared,
             groups: ShareGroups::default(),
             retained,
-            retained_timer_ms: u64::MAX,
             retained_stamp: 0,
             late_retained: LateRetained::default(),
             replay_steps_left: STEPS_PER_TICK,
@@ -116,7 +111,7 @@ impl Shard {
             dispatching: VecDeque::new(),
             return_queue: ReturnQueue::default(),
             delayed: DelayedMessages::default(),
-            refusals: VecDeque::new(),
+            refusals: RejectedConnections::default(),
             mail: OutgoingMail::new(shards),
             scratch: RouteScratch::default(),
             bytes: Vec::new(),
@@ -476,7 +471,7 @@ impl Shard {
 
     /// Applies a changed configuration. Existing state stays, even if it exceeds a lower limit.
     pub fn reconfigure(&mut self, config: Arc<ShardConfig>) {
-        self.retained.set_limits(retained_limits(&config));
+        self.retained.set_limits(&config);
         self.core.config = config;
         self.renew_quotas();
     }
@@ -579,12 +574,5 @@ impl Shard {
         self.random ^= self.random << 25;
         self.random ^= self.random >> 27;
         self.random.wrapping_mul(0x2545_F491_4F6C_DD1D)
-    }
-}
-
-pub(crate) fn retained_limits(config: &ShardConfig) -> RetainedLimits {
-    RetainedLimits {
-        count_max: config.retained_max_messages,
-        bytes_max: config.retained_max_bytes as u64,
     }
 }

@@ -29,7 +29,7 @@ use crate::outgoing::GroupRef;
 use crate::router::{InterestedSession, Subscriber};
 use crate::session::{Session, SubscriptionKind};
 use crate::shard::Shard;
-use crate::slots::{GroupEpoch, GroupIndex, SessionRef, SessionSlot, SubscribeTicket};
+use crate::slots::{GroupIndex, SessionRef, SessionSlot, SubscribeTicket};
 use crate::subscribe::ParsedFilter;
 
 pub(crate) use group::{ShareGroup, ShareGroupMember, ShareGroups};
@@ -366,7 +366,7 @@ impl Shard {
 
     pub(crate) fn count_member_acknowledgement(&mut self, member: SessionRef, group: GroupRef) {
         if group.shard == self.core.id {
-            self.count_acknowledged(group.index, group.epoch, member);
+            self.groups.member_acknowledged(group.index, group.epoch, member);
         } else {
             let request = MailRequest::Acknowledged {
                 index: group.index,
@@ -374,15 +374,6 @@ impl Shard {
                 member,
             };
             self.mail.request(group.shard, request);
-        }
-    }
-
-    pub(crate) fn count_acknowledged(&mut self, index: GroupIndex, epoch: GroupEpoch, member: SessionRef) {
-        if let Some(group) = self.groups.get_current(index, epoch)
-            && let Some(at) = group.position(member)
-        {
-            let member = &mut group.members[at];
-            member.inflight = member.inflight.saturating_sub(1);
         }
     }
 }

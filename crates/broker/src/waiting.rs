@@ -9,10 +9,11 @@ use crate::durable::cold::publication_of;
 use crate::durable::entry::StoredEntry;
 use crate::durable::record::{JournalRecord, RecordPosition};
 use crate::effect::Now;
-use crate::inspect::{LOOK_MAX, ShardInspection};
+use crate::inspect::ShardInspection;
 use crate::message::Publication;
 use crate::outgoing::{Delivery, packet_id};
 use crate::session::Session;
+use crate::sessions::LOOK_MAX;
 
 #[derive(Clone, Debug)]
 pub struct WaitingView {

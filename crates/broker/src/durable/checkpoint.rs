@@ -288,7 +288,7 @@ impl Shard {
                 Some(group) => writer.held(index, group, behind),
                 None => CheckpointStep::Groups(index.next()),
             },
-            CheckpointStep::Retained(cursor) => match writer.retained(&self.retained, cursor, moves) {
+            CheckpointStep::Retained(cursor) => match writer.retained(self.retained.store(), cursor, moves) {
                 Some(cursor) => CheckpointStep::Retained(Some(cursor)),
                 None => CheckpointStep::Delayed(DelayedIndex::FIRST),
             },

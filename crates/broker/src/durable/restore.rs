@@ -223,7 +223,7 @@ fn restore_retained(
         let owner = shards[0].retained_owner(&topic.topic);
         let shard = &mut shards[usize::from(owner.0)];
         shard.shared.register_retaining(owner);
-        shard.restore_retained(now, &p);
+        shard.retained.restore(&mut shard.core, now, &p);
     });
     damaged
 }
@@ -289,10 +289,10 @@ fn route_rest(
         if p.retain && mask >> old_owner & 1 == 1 {
             let owner = &mut shards[owner];
             owner.shared.register_retaining(owner.core.id);
-            if owner.has_retained_space(&p) {
+            if owner.retained.has_space(&owner.core.config, &p) {
                 owner.core.ledger.record_retained(now, &p);
             }
-            owner.retain_here(now, &p);
+            owner.retained.retain(&mut owner.core, now, &p);
         }
     });
     for (by, from, up_to) in watermarks(unrouted) {

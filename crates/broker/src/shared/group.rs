@@ -113,6 +113,25 @@ impl ShareGroups {
         index
     }
 
+    /// Returns a member, if the group still has it.
+    pub fn member_mut(
+        &mut self,
+        index: GroupIndex,
+        epoch: GroupEpoch,
+        session: SessionRef,
+    ) -> Option<&mut ShareGroupMember> {
+        let group = self.get_current(index, epoch)?;
+        let at = group.position(session)?;
+        group.members.get_mut(at)
+    }
+
+    /// A member has acknowledged a message.
+    pub fn member_acknowledged(&mut self, index: GroupIndex, epoch: GroupEpoch, session: SessionRef) {
+        if let Some(member) = self.member_mut(index, epoch, session) {
+            member.inflight = member.inflight.saturating_sub(1);
+        }
+    }
+
     /// Changes the rights of a member, if the group still has it.
     pub fn set_rights(&mut self, shared: SharedFilter<'_>, session: SessionRef, rights: MemberRights) {
         let index = self.find(shared.share_name, shared.filter);

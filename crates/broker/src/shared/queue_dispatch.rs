@@ -13,6 +13,7 @@ use crate::durable::record::{GroupKey, JournalRecord, RecordPosition, SessionKey
 use crate::effect::{DropReason, Effect, FetchPurpose, Now};
 use crate::message::RecordLocation;
 use crate::shard::Shard;
+use crate::shared::group::ShareGroups;
 use crate::shared::queue::RemovedPositions;
 use crate::slots::{GroupEpoch, GroupIndex, SessionRef};
 use crate::timers::ShardTimer;
@@ -35,6 +36,22 @@ pub struct ReturnedMessage {
     pub message: RecordPosition,
     /// Group that holds the message in the journal; 0 if none.
     pub held_by: GroupKey,
+}
+
+impl ShareGroups {
+    /// A member of another shard has a full queue.
+    pub fn member_is_full(&mut self, now: Now, index: GroupIndex, epoch: GroupEpoch, session: SessionRef) {
+        let Some(member) = self.member_mut(index, epoch, session) else {
+            return;
+        };
+        // Several messages may be in transit, and each of them reports the full queue when it returns.
+        if member.full_until_ms <= now.monotonic_ms {
+            let is_still = now.monotonic_ms < member.full_until_ms + 2 * SPACE_MS;
+            let longer_ms = (2 * member.full_for_ms).min(SPACE_MS_MAX);
+            member.full_for_ms = if is_still { longer_ms } else { SPACE_MS };
+            member.full_until_ms = now.monotonic_ms + member.full_for_ms;
+        }
+    }
 }
 
 impl Shard {
@@ -75,22 +92,6 @@ impl Shard {
         if let Some(group) = self.groups.get_current(index, epoch) {
             group.queue.waits_for_space = false;
             self.dispatch_queue(now, index);
-        }
-    }
-
-    /// A member of another shard has a full queue.
-    pub(crate) fn member_is_full(&mut self, now: Now, index: GroupIndex, epoch: GroupEpoch, member: SessionRef) {
-        if let Some(group) = self.groups.get_current(index, epoch)
-            && let Some(at) = group.position(member)
-        {
-            let member = &mut group.members[at];
-            // Several messages may be in transit, and each of them reports the full queue when it returns.
-            if member.full_until_ms <= now.monotonic_ms {
-                let is_still = now.monotonic_ms < member.full_until_ms + 2 * SPACE_MS;
-                let longer_ms = (2 * member.full_for_ms).min(SPACE_MS_MAX);
-                member.full_for_ms = if is_still { longer_ms } else { SPACE_MS };
-                member.full_until_ms = now.monotonic_ms + member.full_for_ms;
-            }
         }
     }
 
