@@ -3,6 +3,9 @@
 use std::sync::OnceLock;
 use std::time::Instant;
 
+use serde_json::{Value as Json, json};
+
+use crate::support::api::Api;
 use crate::support::packet::{self, subscribe};
 use crate::support::*;
 
@@ -555,4 +558,87 @@ fn c17_access_rules_apply_to_websocket_clients() {
     socket.send(&subscribe(V5, 1, &[("bob/#", 0)], &[]));
     assert!(socket.expect_packet().reason_codes(V5)[0] >= 0x80);
     socket.send(&packet::DISCONNECT);
+}
+
+/// Allows all topics, except that a client may not read topics that begin with `secret/`.
+fn deny_secrets(client_id: &str) -> Json {
+    json!({ "rules": [
+        { "permission": "deny", "action": "subscribe", "topics": ["secret/#"], "clients": [client_id] },
+        { "permission": "allow", "action": "all", "topics": ["#"] },
+    ] })
+}
+
+fn unauthorized_deliveries(server: &Server) -> f64 {
+    let (_, metrics) = server.http_get("/metrics");
+    let begin = "tidewire_broker_messages_dropped_total{reason=\"not_authorized_to_receive\"} ";
+    let value = metrics.lines().find_map(|line| line.strip_prefix(begin));
+    value.map_or(0.0, |value| value.parse().expect("a number"))
+}
+
+#[test]
+fn c18_share_group_selects_members_that_may_read_the_topic() {
+    const MESSAGES: usize = 20;
+    let server = Server::start(&Config::default());
+    let api = Api::of(&server);
+    api.ok("PUT", "/api/v1/acl", &deny_secrets("limited"));
+    for (qos, version) in [(0, V4), (1, V5), (2, V5)] {
+        let mut limited = server.session(&Connect::new(version, "limited"));
+        limited.subscribe("$share/g/#", qos);
+        let mut full = server.session(&Connect::new(version, "full"));
+        full.subscribe("$share/g/#", qos);
+        let mut publisher = server.session(&Connect::new(version, "publisher"));
+        for number in 0..MESSAGES {
+            publisher.publish(&Publish::new(format!("secret/{number}"), "x").qos(qos));
+        }
+        for _ in 0..MESSAGES {
+            assert!(full.receive().topic_str().starts_with("secret/"));
+        }
+        limited.ping_alone();
+        assert_eq!(unauthorized_deliveries(&server), 0.0);
+        limited.disconnect();
+        full.disconnect();
+    }
+    let mut limited = server.session(&Connect::new(V5, "limited"));
+    limited.subscribe("$share/g/#", 1);
+    let mut publisher = server.session(&Connect::new(V5, "publisher"));
+    for _ in 0..MESSAGES {
+        publisher.publish(&Publish::new("secret/x", "x").qos(1));
+    }
+    limited.ping_alone();
+    server.wait_until("every message is counted once", |server| {
+        unauthorized_deliveries(server) == MESSAGES as f64
+    });
+}
+
+/// A right that is revoked while the client is offline, with a restart of the server in the second case.
+#[test]
+fn c19_message_queued_before_a_revocation_is_not_delivered() {
+    for is_restarted in [false, true] {
+        let mut server = Server::start(&Config::default());
+        let reader = Connect::new(V5, "reader").persistent();
+        let mut peer = server.session(&reader);
+        for filter in ["secret/#", "open/#", "$share/g/secret/#"] {
+            peer.subscribe(filter, 1);
+        }
+        peer.disconnect();
+        let mut publisher = server.session(&Connect::new(V5, "publisher"));
+        publisher.publish(&Publish::new("secret/1", "secret").qos(1));
+        publisher.publish(&Publish::new("open/1", "open").qos(1));
+        publisher.publish(&Publish::new("secret/2", "secret").qos(1).retain());
+        publisher.disconnect();
+        Api::of(&server).ok("PUT", "/api/v1/acl", &deny_secrets("reader"));
+        if is_restarted {
+            server.kill();
+            server.spawn_again();
+            server.wait_until_ready();
+        }
+        let mut peer = server.connect();
+        assert!(peer.handshake(&reader).session_present);
+        assert_eq!(peer.receive().payload_str(), "open");
+        assert!(peer.subscribe_code("secret/#", 1) >= 0x80);
+        peer.ping_alone();
+        server.wait_until("both messages are counted", |server| {
+            unauthorized_deliveries(server) == 2.0
+        });
+    }
 }
