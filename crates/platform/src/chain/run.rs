@@ -392,9 +392,9 @@ impl<'a, 'h> ChainRunner<'a, 'h> {
                 format!("messages derived from the message exceed {} MiB", MADE_BYTES_MAX >> 20),
             );
         }
-        // The node was counted when its script was started.
+        // The node was counted when its script was started. A generator has no input.
         let answer = self.answer.take();
-        if answer.is_none() {
+        if answer.is_none() && !node.kind.is_generator() {
             node.counts.message();
             if node.debugging.records_all(|| self.host.now_ms()) {
                 self.debug(&task, &task.message, None, None);

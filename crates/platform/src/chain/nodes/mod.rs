@@ -166,6 +166,10 @@ impl NodeKind {
         })
     }
 
+    pub fn is_generator(&self) -> bool {
+        matches!(self, NodeKind::Generator(_))
+    }
+
     /// Whether a node runs a script for some messages.
     pub fn may_run_script(&self) -> bool {
         match self {
