@@ -205,3 +205,27 @@ fn damaged_structure_prevents_opening() {
         "{error}"
     );
 }
+
+/// A kill during the first start after a restore interrupts the change of the database to a write-ahead log.
+#[test]
+fn interrupted_transaction_without_write_ahead_log_is_undone() {
+    let original = Scratch::new();
+    let repository = SqliteRepository::open(original.path()).unwrap();
+    for number in 0..TRANSACTIONS {
+        put(&repository, number);
+    }
+    repository.checkpoint().unwrap();
+    drop(repository);
+    let connection = rusqlite::Connection::open(file(original.path(), "")).unwrap();
+    connection
+        .execute_batch(
+            "PRAGMA journal_mode = DELETE; PRAGMA cache_size = 1; BEGIN IMMEDIATE;
+             CREATE TABLE large AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 20000)
+             SELECT i, hex(zeroblob(100)) FROM n;",
+        )
+        .unwrap();
+    assert!(file(original.path(), "-journal").exists());
+    let copy = killed(original.path());
+    let repository = SqliteRepository::open(copy.path()).unwrap();
+    assert_eq!(count(&repository), usize::from(TRANSACTIONS));
+}

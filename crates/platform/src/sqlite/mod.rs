@@ -275,6 +275,7 @@ fn check(directory: &Path) -> Result<IntegrityCheck, SqliteOpenError> {
             expected => Err(SqliteOpenError::Missing { path, expected }),
         };
     }
+    roll_back(&path).map_err(wrap)?;
     let reader = open_reader(&path).map_err(wrap)?;
     let begun = Instant::now();
     let problem = find_damage(&reader).map_err(wrap)?;
@@ -292,6 +293,18 @@ fn check(directory: &Path) -> Result<IntegrityCheck, SqliteOpenError> {
         });
     }
     Ok(IntegrityCheck { took, is_complete })
+}
+
+/// Undoes a transaction that was interrupted before the database had a write-ahead log: in a restored backup, the change
+/// to a write-ahead log. A connection that cannot write fails while there is such a transaction.
+fn roll_back(path: &Path) -> rusqlite::Result<()> {
+    let mut journal = path.to_owned().into_os_string();
+    journal.push("-journal");
+    if !Path::new(&journal).exists() {
+        return Ok(());
+    }
+    let connection = Connection::open(path)?;
+    connection.query_row("PRAGMA schema_version", [], |_| Ok(()))
 }
 
 /// Returns the first problem of the database, or "ok". `None` if the check takes too long.
