@@ -261,7 +261,7 @@ impl AlarmWatcher {
 
     /// Publishes alarms to `$SYS/brokers/<node>/alarms/…`.
     async fn publish(&self, alarms: &[NodeAlarm]) {
-        let is_enabled = self.app.config().sys.is_some_and(|sys| sys.is_emqx_tree);
+        let is_enabled = self.app.config().sys.is_some_and(|sys| sys.emqx_tree);
         if !is_enabled || alarms.is_empty() {
             return;
         }

@@ -126,7 +126,7 @@ impl App {
             audit: Arc::new(audit),
             option_schemas,
             metrics: MetricsAccess {
-                is_public: config.metrics_public,
+                is_public: config.metrics_without_login,
                 is_on_loopback: config.bind.ip().to_canonical().is_loopback(),
             },
         };

@@ -24,8 +24,8 @@ pub type Book = fn(path: &str) -> Option<(&'static str, &'static [u8])>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SysConfig {
     pub interval: Duration,
-    pub is_mosquitto_tree: bool,
-    pub is_emqx_tree: bool,
+    pub mosquitto_tree: bool,
+    pub emqx_tree: bool,
 }
 
 #[derive(Clone)]
@@ -36,7 +36,7 @@ pub struct ApiConfig {
     /// Lifetime of a login.
     pub token_lifetime: Duration,
     /// Serve metrics and statistics without a login also to other machines. On loopback they never need one.
-    pub metrics_public: bool,
+    pub metrics_without_login: bool,
     /// Host names that a loopback port accepts besides `localhost` and IP addresses, such as that of a reverse proxy.
     pub allowed_hosts: Vec<String>,
     /// Publish statistics below `$SYS`.
@@ -74,7 +74,7 @@ impl ApiConfig {
             bind,
             tls: None,
             token_lifetime: Duration::from_secs(12 * 60 * 60),
-            metrics_public: false,
+            metrics_without_login: false,
             allowed_hosts: Vec::new(),
             sys: None,
             engine: None,

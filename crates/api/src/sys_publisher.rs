@@ -134,10 +134,10 @@ impl SysPublisher {
         self.loads.update(&stats, &info, (now - self.last).as_secs_f64());
         self.last = now;
         let mut topics = Vec::new();
-        if self.config.is_mosquitto_tree {
+        if self.config.mosquitto_tree {
             topics.extend(mosquitto_tree(&stats, &self.loads, &info));
         }
-        if self.config.is_emqx_tree {
+        if self.config.emqx_tree {
             topics.extend(emqx_tree(&stats, &info));
         }
         topics.retain(|(topic, payload)| self.published.get(topic) != Some(payload));

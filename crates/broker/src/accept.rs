@@ -212,7 +212,7 @@ impl Shard {
         connection.session = slot;
         connection.phase = ConnectionPhase::Online;
         connection.receive_maximum = config.receive_maximum;
-        connection.topic_alias_maximum = config.topic_alias_maximum;
+        connection.topic_alias_maximum = config.max_topic_alias_in;
         connection.method = properties.authentication_method().map(Into::into);
         let mut shown = Vec::new();
         properties.append_user_properties(USER_PROPERTIES_BYTES_MAX, &mut shown);

@@ -34,17 +34,17 @@ pub enum ShareStrategy {
 
 #[derive(Clone, Debug)]
 pub struct ShardConfig {
-    pub maximum_packet_size: u32,
+    pub max_packet_size: u32,
     pub max_client_id_length: usize,
     pub max_topic_levels: usize,
     /// Whether topic names and filters may contain control characters.
-    pub allows_control_characters: bool,
+    pub control_characters: bool,
     /// Topic Alias Maximum that the server grants to MQTT 5 clients.
-    pub topic_alias_maximum: u16,
+    pub max_topic_alias_in: u16,
     /// Maximum number of aliases that the server assigns per connection. The client's maximum applies as well.
     pub max_topic_alias_out: u16,
-    pub maximum_qos: QoS,
-    pub is_retain_available: bool,
+    pub max_qos: QoS,
+    pub retain_available: bool,
     pub wildcard_subscription: bool,
     pub shared_subscription: bool,
     pub exclusive_subscription: bool,
@@ -84,7 +84,7 @@ pub struct ShardConfig {
     pub group_window: usize,
     /// Record and acknowledge all QoS 1 and 2 messages through the journal, even without a durable recipient.
     pub journals_all_messages: bool,
-    pub overlapping: OverlappingDelivery,
+    pub overlapping_subscriptions: OverlappingDelivery,
     pub shared_strategy: ShareStrategy,
     /// Strategies of individual share names.
     pub shared_strategies: HashMap<String, ShareStrategy>,
@@ -143,21 +143,21 @@ impl ShardConfig {
     /// Returns whether the characters of a topic name or filter are allowed. A server may reject control characters
     /// [MQTT-1.5.4].
     pub fn allows_characters(&self, topic: &str) -> bool {
-        self.allows_control_characters || !topic.contains(char::is_control)
+        self.control_characters || !topic.contains(char::is_control)
     }
 }
 
 impl Default for ShardConfig {
     fn default() -> Self {
         ShardConfig {
-            maximum_packet_size: 1024 * 1024,
+            max_packet_size: 1024 * 1024,
             max_client_id_length: 65535,
             max_topic_levels: 128,
-            allows_control_characters: true,
-            topic_alias_maximum: 64,
+            control_characters: true,
+            max_topic_alias_in: 64,
             max_topic_alias_out: 32,
-            maximum_qos: QoS::ExactlyOnce,
-            is_retain_available: true,
+            max_qos: QoS::ExactlyOnce,
+            retain_available: true,
             wildcard_subscription: true,
             shared_subscription: true,
             exclusive_subscription: true,
@@ -180,7 +180,7 @@ impl Default for ShardConfig {
             page_entries: 4096,
             group_window: 512,
             journals_all_messages: false,
-            overlapping: OverlappingDelivery::DeliverOnce,
+            overlapping_subscriptions: OverlappingDelivery::DeliverOnce,
             shared_strategy: ShareStrategy::RoundRobin,
             shared_strategies: HashMap::new(),
             max_subscriptions: 100_000,

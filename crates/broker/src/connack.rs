@@ -99,13 +99,13 @@ impl Shard {
             w.put(Property::SessionExpiryInterval(expiry_s));
         }
         w.put(Property::ReceiveMaximum(config.receive_maximum));
-        let limit = maximum_packet_size.unwrap_or(config.maximum_packet_size);
+        let limit = maximum_packet_size.unwrap_or(config.max_packet_size);
         w.put(Property::MaximumPacketSize(limit));
         if connect.client_id.is_empty() {
             w.put(Property::AssignedClientIdentifier(client.client_id));
         }
-        if config.topic_alias_maximum > 0 {
-            w.put(Property::TopicAliasMaximum(config.topic_alias_maximum));
+        if config.max_topic_alias_in > 0 {
+            w.put(Property::TopicAliasMaximum(config.max_topic_alias_in));
         }
         let keep_alive_s = self.granted_keep_alive(connect);
         if keep_alive_s != connect.keep_alive {
@@ -214,11 +214,11 @@ impl Shard {
 
 /// Devices subscribe through their own API, without identifiers and shared subscriptions.
 fn write_unavailable_features(config: &ShardConfig, is_device: bool, w: &mut PropertyWriter<'_>) {
-    if config.maximum_qos < QoS::ExactlyOnce {
-        w.put(Property::MaximumQoS(config.maximum_qos as u8));
+    if config.max_qos < QoS::ExactlyOnce {
+        w.put(Property::MaximumQoS(config.max_qos as u8));
     }
     for (is_available, property) in [
-        (config.is_retain_available, Property::RetainAvailable(false)),
+        (config.retain_available, Property::RetainAvailable(false)),
         (
             config.wildcard_subscription,
             Property::WildcardSubscriptionAvailable(false),

@@ -134,12 +134,12 @@ impl Shard {
 
     fn check_will(&self, will: &mqtt::Will<'_>) -> Result<(), Rejection> {
         let config = &self.core.config;
-        if will.qos > config.maximum_qos {
+        if will.qos > config.max_qos {
             // [MQTT-3.2.2-12]
             let detail = "the will's QoS is above mqtt.max_qos";
             return Err(Rejection(ReasonCode::QoSNotSupported, detail));
         }
-        if will.retain && !config.is_retain_available {
+        if will.retain && !config.retain_available {
             // [MQTT-3.2.2-13]
             let detail = "the will is retained and mqtt.retain_available is off";
             return Err(Rejection(ReasonCode::RetainNotSupported, detail));

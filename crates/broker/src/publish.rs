@@ -65,11 +65,11 @@ impl Shard {
             topic: topic.as_deref().unwrap_or(publish.topic),
             ..publish.clone()
         };
-        if publish.qos > self.core.config.maximum_qos {
+        if publish.qos > self.core.config.max_qos {
             // [MQTT-3.2.2-11]
             return self.protocol_error(now, conn, ReasonCode::QoSNotSupported, "the QoS is above mqtt.max_qos");
         }
-        if publish.retain && !self.core.config.is_retain_available {
+        if publish.retain && !self.core.config.retain_available {
             // [MQTT-3.2.2-14]
             return self.protocol_error(
                 now,

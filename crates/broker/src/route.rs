@@ -227,7 +227,8 @@ impl Shard {
                     continue;
                 }
                 let link = self.core.sessions.link(slot);
-                let is_merged = link.is_v5 || self.core.config.overlapping == OverlappingDelivery::DeliverOnce;
+                let is_merged =
+                    link.is_v5 || self.core.config.overlapping_subscriptions == OverlappingDelivery::DeliverOnce;
                 let at = link.stamp as usize;
                 // A stamp is an index of `merged`. It is valid only if that entry is of this session.
                 if is_merged && scratch.merged.get(at).is_some_and(|m| m.session == slot) {

@@ -142,7 +142,7 @@ impl Shard {
 
     pub fn open(&mut self, now: Now, conn: ConnSlot, mut peer: Peer) {
         // Stays the same for the lifetime of the connection, because CONNACK reports it to the client.
-        let limit = self.core.config.maximum_packet_size;
+        let limit = self.core.config.max_packet_size;
         peer.maximum_packet_size = Some(peer.maximum_packet_size.map_or(limit, |own| own.min(limit)));
         self.core.outbox.open(conn);
         let epoch = ConnEpoch(self.numbers.next());
@@ -213,7 +213,7 @@ impl Shard {
         let limit = connection
             .peer
             .maximum_packet_size
-            .unwrap_or(self.core.config.maximum_packet_size) as usize;
+            .unwrap_or(self.core.config.max_packet_size) as usize;
         let connection = self
             .core
             .connections

@@ -232,7 +232,7 @@ impl Shard {
         };
         let mut must_wait = false;
         let options = SubscriptionOptions {
-            maximum_qos: asked.options.maximum_qos.min(self.core.config.maximum_qos),
+            maximum_qos: asked.options.maximum_qos.min(self.core.config.max_qos),
             ..asked.options
         };
         let subscription = Subscription {

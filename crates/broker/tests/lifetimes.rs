@@ -787,7 +787,7 @@ fn limits_announced_in_connack_are_enforced() {
     let before = w.connect(V5, "before", true, &[]);
     let config = ShardConfig {
         receive_maximum: 1,
-        topic_alias_maximum: 0,
+        max_topic_alias_in: 0,
         ..ShardConfig::default()
     };
     w.shards[0].reconfigure(Arc::new(config));

@@ -84,7 +84,7 @@ pub struct ListenerConfig {
     /// Maximum number of connections that the kernel queues until they are accepted.
     pub backlog: u32,
     /// Overrides the shard's limit if it is smaller.
-    pub maximum_packet_size: Option<u32>,
+    pub max_packet_size: Option<u32>,
     /// Kernel buffers per connection (SO_SNDBUF, SO_RCVBUF). `None` leaves the kernel's automatic tuning enabled.
     pub send_buffer_bytes: Option<u32>,
     pub receive_buffer_bytes: Option<u32>,
@@ -103,7 +103,7 @@ impl ListenerConfig {
             max_connections: 1_000_000,
             max_connection_rate: None,
             backlog: 1024,
-            maximum_packet_size: None,
+            max_packet_size: None,
             send_buffer_bytes: None,
             receive_buffer_bytes: None,
         }

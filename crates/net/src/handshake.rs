@@ -305,7 +305,7 @@ impl NetWorker {
             address: handshake.address,
             transport: config.transport,
             listener,
-            maximum_packet_size: config.maximum_packet_size,
+            maximum_packet_size: config.max_packet_size,
             certificate_common_name: handshake.certificate_common_name.take(),
             certificate: handshake.certificate.take(),
         })

@@ -209,8 +209,8 @@ fn tenant_ttl_applies_to_old_and_new_points() {
 #[test]
 fn platform_ttl_applies_without_a_profile_ttl() {
     let mut f = fixture(PlatformOptions {
-        ttl_days: 1,
-        usage_ttl_days: 2,
+        telemetry_days: 1,
+        usage_days: 2,
         ..PlatformOptions::default()
     });
     let devices = [f.device(0, "a"), f.device(1, "b")];

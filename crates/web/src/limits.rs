@@ -11,7 +11,7 @@ pub struct ApiLimits {
     /// Simultaneous connections to a listener. Beyond it, connections without a request are closed.
     pub connections_max: usize,
     /// Simultaneous connections to a listener from one address, or one /64 of IPv6.
-    pub connections_per_address_max: usize,
+    pub max_connections_per_address: usize,
     /// Simultaneous requests. Further ones get 503.
     pub requests_max: usize,
     /// From the first byte, or the end of the previous answer, to the end of a request's header.
@@ -30,7 +30,7 @@ impl Default for ApiLimits {
     fn default() -> ApiLimits {
         ApiLimits {
             connections_max: 256,
-            connections_per_address_max: 128,
+            max_connections_per_address: 128,
             requests_max: 64,
             header_timeout: Duration::from_secs(30),
             body_timeout: Duration::from_secs(10),

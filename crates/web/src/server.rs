@@ -111,7 +111,7 @@ async fn accept(
 ) {
     let server = &context.server;
     let limits = &server.options.limits;
-    let slots = ConnectionSlots::new(limits.connections_max, limits.connections_per_address_max);
+    let slots = ConnectionSlots::new(limits.connections_max, limits.max_connections_per_address);
     let spare = SpareDescriptor::new();
     let mut failures = AcceptFailures::default();
     let mut connections = JoinSet::new();

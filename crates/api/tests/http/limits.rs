@@ -169,7 +169,7 @@ fn silent_connections_do_not_keep_others_out() {
 fn connections_of_an_address_leave_room_for_others() {
     let node = Node::start_with(1, |config| {
         config.limits.connections_max = 4;
-        config.limits.connections_per_address_max = 2;
+        config.limits.max_connections_per_address = 2;
     });
     node.api.as_ref().unwrap().ready();
     let _held = [begun_request(&node), begun_request(&node)];

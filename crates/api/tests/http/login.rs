@@ -125,7 +125,7 @@ fn metrics_on_an_open_port_need_a_login_or_an_option() {
     node.get("/metrics").ok();
     let public = Node::start_with(1, |config| {
         anywhere(config);
-        config.metrics_public = true;
+        config.metrics_without_login = true;
     });
     public.get("/metrics").ok();
     public.get("/api/v1/clients").problem(401);

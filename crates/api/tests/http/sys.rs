@@ -12,8 +12,8 @@ fn node() -> Node {
     Node::start_with(3, |config| {
         config.sys = Some(SysConfig {
             interval: Duration::from_millis(50),
-            is_mosquitto_tree: true,
-            is_emqx_tree: true,
+            mosquitto_tree: true,
+            emqx_tree: true,
         });
     })
 }

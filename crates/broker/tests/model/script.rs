@@ -58,7 +58,7 @@ impl Setup {
     pub fn config(&self) -> ShardConfig {
         ShardConfig {
             shared_strategy: self.strategy,
-            overlapping: self.overlapping,
+            overlapping_subscriptions: self.overlapping,
             output_buffer_bytes: self.output_buffer_bytes,
             max_inflight: self.max_inflight,
             max_topic_alias_out: 8,

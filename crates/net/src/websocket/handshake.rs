@@ -1,6 +1,6 @@
 //! The WebSocket upgrade request (RFC 6455, section 4.2) and its responses. Pure functions of bytes.
 //!
-//! A request head larger than `UpgradeRules::head_bytes_max` is rejected. Rejections contain a sentence that helps
+//! A request head larger than `UpgradeRules::max_request_head` is rejected. Rejections contain a sentence that helps
 //! users of browsers and curl.
 
 use std::borrow::Cow;
@@ -81,7 +81,7 @@ pub struct UpgradeRules {
     /// Proxies whose `X-Forwarded-For` names the client.
     pub trusted_proxies: Vec<AddressPrefix>,
     /// Maximum size of the request head.
-    pub head_bytes_max: usize,
+    pub max_request_head: usize,
 }
 
 impl Default for UpgradeRules {
@@ -90,7 +90,7 @@ impl Default for UpgradeRules {
             path: "/mqtt".into(),
             allowed_origins: Vec::new(),
             trusted_proxies: Vec::new(),
-            head_bytes_max: HEAD_BYTES_DEFAULT,
+            max_request_head: HEAD_BYTES_DEFAULT,
         }
     }
 }
@@ -125,14 +125,14 @@ pub fn upgrade(bytes: &[u8], rules: &UpgradeRules) -> Upgrade {
     if bytes.first().is_some_and(|byte| !byte.is_ascii_uppercase()) {
         return refuse(UpgradeStatus::BadRequest, "not HTTP");
     }
-    let Some(size) = head_size(bytes, rules.head_bytes_max) else {
-        return if bytes.len() > rules.head_bytes_max {
+    let Some(size) = head_size(bytes, rules.max_request_head) else {
+        return if bytes.len() > rules.max_request_head {
             head_too_large(rules)
         } else {
             Upgrade::Incomplete
         };
     };
-    if size > rules.head_bytes_max {
+    if size > rules.max_request_head {
         return head_too_large(rules);
     }
     let checked = std::str::from_utf8(&bytes[..size])
@@ -149,16 +149,16 @@ pub fn upgrade(bytes: &[u8], rules: &UpgradeRules) -> Upgrade {
 }
 
 fn head_too_large(rules: &UpgradeRules) -> Upgrade {
-    let most = rules.head_bytes_max;
+    let most = rules.max_request_head;
     let reason = format!("the request head is larger than {most} bytes (max_request_head of the listener)");
     refuse(UpgradeStatus::HeadersTooLarge, reason)
 }
 
 /// Returns the length of the request head, including the empty line.
-fn head_size(bytes: &[u8], head_bytes_max: usize) -> Option<usize> {
+fn head_size(bytes: &[u8], max_request_head: usize) -> Option<usize> {
     bytes
         .windows(4)
-        .take(head_bytes_max)
+        .take(max_request_head)
         .position(|window| window == b"\r\n\r\n")
         .map(|at| at + 4)
 }
@@ -606,7 +606,7 @@ mod tests {
         let head = [&b"GET /mqtt HTTP/1.1\r\nCookie: "[..], &vec![b'a'; 9000], b"\r\n\r\n"].concat();
         assert_eq!(status(upgrade(&head, &UpgradeRules::default())), "431");
         let rules = UpgradeRules {
-            head_bytes_max: 16 * 1024,
+            max_request_head: 16 * 1024,
             ..UpgradeRules::default()
         };
         // The size is accepted, and the next check fails.

@@ -131,7 +131,7 @@ fn packets_pipelined_behind_connect_are_handled_in_order_after_the_move() {
 #[test]
 fn large_messages_pass_through_small_socket_buffers_intact() {
     let mut options = options(2);
-    options.shard.maximum_packet_size = 8 * 1024 * 1024;
+    options.shard.max_packet_size = 8 * 1024 * 1024;
     // With a smaller buffer the server would drop the second message.
     options.shard.output_buffer_bytes = 8 * 1024 * 1024;
     for listener in &mut options.config.listeners {

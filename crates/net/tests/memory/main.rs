@@ -40,7 +40,7 @@ fn b03_a_declared_size_reserves_no_memory() {
     let _alone = alone();
     const DECLARED: u32 = 256 * MIB as u32 - 1;
     let mut options = options(1);
-    options.shard.maximum_packet_size = DECLARED + 5;
+    options.shard.max_packet_size = DECLARED + 5;
     options.config.maximum_connect_size = DECLARED + 5;
     let running = options.start();
     let before = resident_bytes();

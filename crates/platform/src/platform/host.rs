@@ -337,7 +337,7 @@ impl PlatformCall<'_> {
     }
 
     fn storage_days(&self, tenant: TenantId) -> u64 {
-        let default = self.platform.options.ttl_days;
+        let default = self.platform.options.telemetry_days;
         if self.core.storage_days.is_empty() {
             return default.into();
         }

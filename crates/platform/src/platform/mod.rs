@@ -94,9 +94,9 @@ pub struct PlatformOptions {
     /// Limit of deferred messages, and separately of messages that wait for a retry.
     pub queued_max: usize,
     /// Days to store telemetry if the tenant profile does not set them. 0 means that it never expires.
-    pub ttl_days: u32,
+    pub telemetry_days: u32,
     /// Days to store usage and queue statistics; 0 stores them forever.
-    pub usage_ttl_days: u32,
+    pub usage_days: u32,
     /// Runs the scripts of rule chains. Without it they run in the thread of the chains, which only tests should do.
     pub scripts: Option<Arc<dyn ScriptRunner>>,
 }
@@ -112,8 +112,8 @@ impl Default for PlatformOptions {
             usage_ms: 60_000,
             waiting_calls_max: 100_000,
             queued_max: 100_000,
-            ttl_days: 0,
-            usage_ttl_days: 0,
+            telemetry_days: 0,
+            usage_days: 0,
             scripts: None,
         }
     }

@@ -140,7 +140,7 @@ impl Platform {
                 continue;
             };
             let tenant = match kind {
-                EntityType::ApiUsageState | EntityType::QueueStats => return Ok(Some(self.options.usage_ttl_days)),
+                EntityType::ApiUsageState | EntityType::QueueStats => return Ok(Some(self.options.usage_days)),
                 EntityType::Tenant => TenantId(entity),
                 _ => TenantId(record.row.tenant),
             };
@@ -151,7 +151,7 @@ impl Platform {
 
     fn storage_days(&self, tenant: TenantId) -> u32 {
         let of_profile = self.entities.directory().times_to_live(tenant).storage;
-        of_profile.unwrap_or(self.options.ttl_days)
+        of_profile.unwrap_or(self.options.telemetry_days)
     }
 
     /// Returns the class with this time to live; 0 means that points never expire. If all classes are in use, returns

@@ -69,18 +69,18 @@ pub fn start(
     }
     let mut api_config = ApiConfig::new(bind_address("api.bind", &config.api.bind)?);
     api_config.limits.connections_max = parts.connections_max;
-    api_config.limits.connections_per_address_max = match config.api.max_connections_per_address {
+    api_config.limits.max_connections_per_address = match config.api.max_connections_per_address {
         0 => (parts.connections_max / 2).max(1),
         most => most as usize,
     };
     api_config.token_lifetime = config.api.token_lifetime;
     api_config.login_limiter = parts.access.login_limiter().clone();
-    api_config.metrics_public = config.api.metrics_without_login;
+    api_config.metrics_without_login = config.api.metrics_without_login;
     api_config.allowed_hosts = config.api.allowed_hosts.clone();
     api_config.sys = config.sys.interval.0.map(|interval| SysConfig {
         interval,
-        is_mosquitto_tree: config.sys.mosquitto_tree,
-        is_emqx_tree: config.sys.emqx_tree,
+        mosquitto_tree: config.sys.mosquitto_tree,
+        emqx_tree: config.sys.emqx_tree,
     });
     api_config.data_dir = Some(config.data_dir.clone());
     let backups = Arc::new(NodeBackups::new(

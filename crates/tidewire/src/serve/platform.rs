@@ -155,8 +155,8 @@ fn options(config: &Config) -> devices::DevicesOptions {
     };
     options.platform.inactivity_timeout_ms = config.platform.inactivity_timeout.as_millis() as i64;
     options.pings_are_activity = config.platform.pings_are_activity;
-    options.platform.ttl_days = config.platform.telemetry_days;
-    options.platform.usage_ttl_days = config.platform.usage_days;
+    options.platform.telemetry_days = config.platform.telemetry_days;
+    options.platform.usage_days = config.platform.usage_days;
     options.store.head_bytes_max = config.platform.head_bytes.0 as usize;
     options
 }

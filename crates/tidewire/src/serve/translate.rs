@@ -95,7 +95,7 @@ fn listener_config(listener: &Listener) -> Result<ListenerConfig, String> {
         made.websocket.path = ws.path.as_str().into();
         made.websocket.allowed_origins = ws.allowed_origins.iter().map(|origin| origin.as_str().into()).collect();
         made.websocket.trusted_proxies = ws.trusted_proxies.iter().map(network).collect();
-        made.websocket.head_bytes_max = ws.max_request_head.0 as usize;
+        made.websocket.max_request_head = ws.max_request_head.0 as usize;
     }
     if options.proxy_protocol != ProxyProtocol::Off {
         let trusted = options.proxy_protocol_trusted.iter().map(network);
@@ -107,7 +107,7 @@ fn listener_config(listener: &Listener) -> Result<ListenerConfig, String> {
     made.max_connection_rate = options.max_connection_rate.0.map(connection_rate);
     made.handshake_timeout = options.handshake_timeout;
     made.backlog = options.backlog;
-    made.maximum_packet_size = options.max_packet_size.0.map(|size| size.0 as u32);
+    made.max_packet_size = options.max_packet_size.0.map(|size| size.0 as u32);
     Ok(made)
 }
 
@@ -179,14 +179,14 @@ pub fn shard_config(config: &Config, workers: u16) -> ShardConfig {
     let share = |limit: Option<u64>| limit.map_or(usize::MAX, |n| (n as usize).div_ceil(workers));
     let count = |limit: Option<u32>| limit.map_or(usize::MAX, |n| n as usize);
     ShardConfig {
-        maximum_packet_size: max_packet_size(mqtt.max_packet_size.0),
+        max_packet_size: max_packet_size(mqtt.max_packet_size.0),
         max_client_id_length: usize::from(mqtt.max_client_id_length),
         max_topic_levels: usize::from(mqtt.max_topic_levels),
-        allows_control_characters: mqtt.control_characters,
-        topic_alias_maximum: mqtt.max_topic_alias_in,
+        control_characters: mqtt.control_characters,
+        max_topic_alias_in: mqtt.max_topic_alias_in,
         max_topic_alias_out: mqtt.max_topic_alias_out,
-        maximum_qos: mqtt.max_qos,
-        is_retain_available: mqtt.retain_available,
+        max_qos: mqtt.max_qos,
+        retain_available: mqtt.retain_available,
         wildcard_subscription: mqtt.wildcard_subscription,
         shared_subscription: mqtt.shared_subscription,
         exclusive_subscription: mqtt.exclusive_subscription,
@@ -210,7 +210,7 @@ pub fn shard_config(config: &Config, workers: u16) -> ShardConfig {
             ConfiguredDrop::Newest => QueueDropPolicy::Newest,
         },
         journals_all_messages: config.durability.wait == DurabilityWait::Always,
-        overlapping: match mqtt.overlapping_subscriptions {
+        overlapping_subscriptions: match mqtt.overlapping_subscriptions {
             OverlappingSubscriptions::Once => OverlappingDelivery::DeliverOnce,
             OverlappingSubscriptions::Each => OverlappingDelivery::DeliverEach,
         },
