@@ -258,3 +258,34 @@ fn repeated_wrong_password_locks_out_nobody() {
     Api::of(&server).ok("PUT", "/api/v1/users/ann", &json!({"password": "old password"}));
     assert_eq!(login_from(ATTACKER, &server, &wrong()), 0);
 }
+
+/// A login for provisioning tests no credentials, so it does not make a guess a known login.
+#[test]
+fn login_for_provisioning_tests_no_guess() {
+    let server = server("[platform]\nenabled = true\ndemo = true\n");
+    add_users(&server, &["ann"]);
+    Rest::login(&server).device("meter", "METER-TOKEN");
+    for number in 0..20 {
+        let guess = Connect::new(V5, "provision").user("ann", format!("guess-{number}"));
+        assert_eq!(login_from(ATTACKER, &server, &guess), 0);
+    }
+    // A right token gives no session of the device, so it cannot be told from a wrong one.
+    let mut peer = connect_from(ATTACKER, server.mqtt());
+    let token = Connect::new(V5, "provision").user_name("METER-TOKEN");
+    assert_eq!(peer.handshake(&token).code, 0);
+    let telemetry = Publish::new("v1/devices/me/telemetry", "{\"v\":1}").qos(1).id(1);
+    peer.send(&telemetry.bytes(V5));
+    match peer.read(PATIENCE) {
+        Reading::Packet(packet) => assert!(packet.reason() >= 0x80, "{packet:?}"),
+        Reading::Closed => {}
+        Reading::Silence => panic!("no answer"),
+    }
+    let codes: Vec<u8> = (0..20)
+        .map(|number| login_from(ATTACKER, &server, &wrong_password(number)))
+        .collect();
+    assert_eq!(
+        codes.iter().filter(|code| **code == QUOTA_EXCEEDED).count(),
+        10,
+        "{codes:?}"
+    );
+}

@@ -391,8 +391,8 @@ impl RecentTags {
 /// Returns the address that stands for all addresses of a client: the /64 of an IPv6 address, otherwise the address.
 fn client_network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
-        IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64)),
-        v4 => v4,
+        IpAddr::V6(address) if !address.is_loopback() => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64)),
+        other => other,
     }
 }
 

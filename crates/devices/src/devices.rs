@@ -483,8 +483,8 @@ impl Devices {
 
     /// Answers a provisioning request. Also returns whether its key and secret are known. Writes the repository, so it
     /// blocks.
-    pub fn provision(&self, body: &[u8]) -> (String, bool) {
-        self.hub.answer_to(Provision::decode(body), unix_ms())
+    pub fn provision(&self, request: &Provision) -> (String, Option<bool>) {
+        self.hub.answer_to(request, unix_ms())
     }
 
     /// Returns the debug events of a rule node of this tenant, newest first.

@@ -37,27 +37,27 @@ impl Provisioners {
     }
 
     /// Returns `false` if the address of the session has sent too many wrong secrets.
-    pub fn admit(&self, session: Uuid, request: &[u8]) -> bool {
+    pub fn admit(&self, session: Uuid, secret: &[u8]) -> bool {
         self.limiter
-            .admit(&self.attempt(session, request), Instant::now())
+            .admit(&self.attempt(session, secret), Instant::now())
             .is_ok()
     }
 
     /// Records whether the secret of an admitted request was right.
-    pub fn record(&self, session: Uuid, request: &[u8], is_known: bool) {
-        let attempt = self.attempt(session, request);
+    pub fn record(&self, session: Uuid, secret: &[u8], is_known: bool) {
+        let attempt = self.attempt(session, secret);
         match is_known {
             true => self.limiter.record_success(&attempt),
             false => self.limiter.record_failure(&attempt, Instant::now()),
         }
     }
 
-    fn attempt<'a>(&self, session: Uuid, request: &'a [u8]) -> LoginAttempt<'a> {
+    fn attempt<'a>(&self, session: Uuid, secret: &'a [u8]) -> LoginAttempt<'a> {
         LoginAttempt {
             kind: LoginKind::Provisioning,
             address: self.address(session),
             user_name: None,
-            secret: request,
+            secret,
         }
     }
 

@@ -59,6 +59,14 @@ impl From<EntityError> for RequestError {
     }
 }
 
+fn json_provisioned(outcome: &Provisioned) -> String {
+    match outcome {
+        Provisioned::Success(credentials) => provision_success(credentials),
+        Provisioned::NotFound => provision_not_found(),
+        Provisioned::Failure => provision_failure(),
+    }
+}
+
 impl Hub {
     pub fn answer(&self, entry: &IngestEntry<'_>, now_ms: i64) {
         let device = DeviceId(entry.device);
@@ -202,67 +210,69 @@ impl Hub {
     }
 
     fn provision(&self, entry: &IngestEntry<'_>, now_ms: i64) -> Result<(), RequestError> {
-        let is_admitted = self.provisioners.admit(entry.device, entry.body);
-        if !is_admitted {
-            tracing::info!("provisioning request refused: too many wrong secrets from its address");
-        }
-        let (body, is_known) = match Provision::decode(entry.body) {
+        let (request, is_protobuf) = match Provision::decode(entry.body) {
             // A body that is not JSON is read as ThingsBoard's Protobuf message, and answered in Protobuf.
             Err(PayloadDecodeError::NotJson { .. }) if let Ok(request) = protobuf_provision(entry.body) => {
-                let outcome = match is_admitted {
-                    true => self.provisioned(&request, now_ms),
-                    false => Provisioned::Failure,
-                };
-                let is_known = is_admitted && !matches!(outcome, Provisioned::NotFound);
-                (protobuf_provisioned(&outcome), is_known)
+                (Ok(request), true)
             }
-            _ if !is_admitted => (provision_failure().into_bytes(), false),
-            request => {
-                let (answer, is_known) = self.answer_to(request, now_ms);
-                (answer.into_bytes(), is_known)
+            request => (request, false),
+        };
+        let outcome = match request {
+            Ok(request) => self.provision_if_admitted(entry.device, &request, now_ms),
+            Err(error) => {
+                tracing::info!(%error, "provisioning request could not be decoded");
+                Provisioned::Failure
             }
         };
-        if is_admitted {
-            self.provisioners.record(entry.device, entry.body, is_known);
-        }
+        let body = match is_protobuf {
+            true => protobuf_provisioned(&outcome),
+            false => json_provisioned(&outcome).into_bytes(),
+        };
         if let Some(target) = self.sessions.requester(entry.device, DeviceSubscription::Provision) {
             self.outlet(now_ms).send(target, Downlink::Provision, body);
         }
         Ok(())
     }
 
-    /// Returns the response to a provisioning request, as JSON, and whether the key and the secret are known.
-    pub fn answer_to(&self, request: Result<Provision, PayloadDecodeError>, now_ms: i64) -> (String, bool) {
-        match request.map(|request| self.provisioned(&request, now_ms)) {
-            Ok(Provisioned::Success(credentials)) => (provision_success(&credentials), true),
-            Ok(Provisioned::NotFound) => (provision_not_found(), false),
-            Ok(Provisioned::Failure) => (provision_failure(), true),
-            Err(error) => {
-                tracing::info!(%error, "provisioning request could not be decoded");
-                (provision_failure(), true)
-            }
+    fn provision_if_admitted(&self, session: platform::ids::Uuid, request: &Provision, now_ms: i64) -> Provisioned {
+        let secret = request.key_and_secret();
+        if !self.provisioners.admit(session, &secret) {
+            tracing::info!("provisioning request refused: too many wrong secrets from its address");
+            return Provisioned::Failure;
         }
+        let (outcome, is_known) = self.provisioned(request, now_ms);
+        if let Some(is_known) = is_known {
+            self.provisioners.record(session, &secret, is_known);
+        }
+        outcome
     }
 
-    fn provisioned(&self, request: &Provision, now_ms: i64) -> Provisioned {
+    /// Returns the response to a provisioning request, as JSON, and whether its key and secret are known. `None` if that
+    /// could not be checked.
+    pub fn answer_to(&self, request: &Provision, now_ms: i64) -> (String, Option<bool>) {
+        let (outcome, is_known) = self.provisioned(request, now_ms);
+        (json_provisioned(&outcome), is_known)
+    }
+
+    fn provisioned(&self, request: &Provision, now_ms: i64) -> (Provisioned, Option<bool>) {
         match self.platform.entities().provision(request, now_ms) {
             Ok(ProvisionOutcome::Success { credentials, is_new }) => {
                 if is_new {
                     self.send_provisioning_event("ENTITY_CREATED", credentials.device_id, now_ms);
                 }
                 self.send_provisioning_event("PROVISION_SUCCESS", credentials.device_id, now_ms);
-                Provisioned::Success(credentials)
+                (Provisioned::Success(credentials), Some(true))
             }
-            Ok(ProvisionOutcome::NotFound) => Provisioned::NotFound,
+            Ok(ProvisionOutcome::NotFound) => (Provisioned::NotFound, Some(false)),
             Ok(ProvisionOutcome::Failure(known)) => {
                 if let Some(device) = known {
                     self.send_provisioning_event("PROVISION_FAILURE", device, now_ms);
                 }
-                Provisioned::Failure
+                (Provisioned::Failure, Some(true))
             }
             Err(error) => {
                 tracing::warn!(%error, "provisioning a device failed");
-                Provisioned::Failure
+                (Provisioned::Failure, None)
             }
         }
     }

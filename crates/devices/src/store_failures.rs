@@ -41,6 +41,10 @@ impl StoreFailures {
         self.lock().retain(|(other, _)| *other != work);
     }
 
+    pub fn has(&self, work: StoreWork) -> bool {
+        self.lock().iter().any(|(other, _)| *other == work)
+    }
+
     /// Notes whether the work failed. Returns the result.
     pub fn note<T>(&self, work: StoreWork, result: Result<T, String>) -> Result<T, String> {
         match &result {

@@ -40,7 +40,9 @@ pub fn run(hub: &Arc<Hub>) {
     let mut follow_ups = FollowUps::default();
     let mut next_statistics_ms = unix_ms().saturating_add(STATISTICS_MS);
     while !hub.is_stopping.load(Relaxed) {
-        if hub.is_flush_wanted.swap(false, Relaxed) {
+        let is_flush_wanted = hub.is_flush_wanted.swap(false, Relaxed);
+        // A failure is retried, also after maintenance has made space.
+        if is_flush_wanted || hub.store_failures.has(StoreWork::TimeSeriesFlush) {
             let flushed = store.flush().map_err(|error| error_chain(&error));
             if let Err(error) = hub.store_failures.note(StoreWork::TimeSeriesFlush, flushed) {
                 tracing::warn!(error, "flushing time series failed; the device log grows");

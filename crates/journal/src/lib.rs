@@ -34,7 +34,7 @@
 //! that later records stay at their positions. Replay skips lost records. Reading one by its position fails as damaged.
 //!
 //! `record_version` is the owner's [`LogConfig::record_version`]. It never decreases along a log, because a log with
-//! blocks of a later version does not open.
+//! blocks of a later version does not open. Only blocks that a repair wrote have 0.
 //!
 //! # Invariants
 //!

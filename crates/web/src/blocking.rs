@@ -1,6 +1,7 @@
 //! Runs blocking work (password hashes, disk access) outside the runtime's threads, with a limit on concurrent hashes.
 
 use std::any::Any;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
@@ -20,24 +21,30 @@ const HASH_NICE: i32 = 10;
 type AnyResult = Box<dyn Any + Send>;
 
 /// Limits the computations of password hashes.
-pub struct PasswordHashing(Semaphore);
+pub struct PasswordHashing(Arc<Semaphore>);
 
 impl Default for PasswordHashing {
     fn default() -> PasswordHashing {
-        PasswordHashing(Semaphore::new(HASHES_AT_ONCE))
+        PasswordHashing(Arc::new(Semaphore::new(HASHES_AT_ONCE)))
     }
 }
 
 impl PasswordHashing {
     /// Computes password hashes, each of which needs 19 MiB.
     pub async fn run<R: Send + 'static>(&self, work: impl FnOnce() -> R + Send + 'static) -> Result<R, HttpProblem> {
-        let turn = tokio::time::timeout(TURN_TIMEOUT, self.0.acquire()).await;
-        let Ok(Ok(_turn)) = turn else {
+        let turn = tokio::time::timeout(TURN_TIMEOUT, Arc::clone(&self.0).acquire_owned()).await;
+        let Ok(Ok(turn)) = turn else {
             return Err(HttpProblem::unavailable(
                 "too many passwords are being verified; try again later",
             ));
         };
-        downcast(hash_any(Box::new(move || Box::new(work()))).await?)
+        // The thread holds the permit: the client may close the connection while it runs.
+        let hashing = move || -> AnyResult {
+            let result = work();
+            drop(turn);
+            Box::new(result)
+        };
+        downcast(hash_any(Box::new(hashing)).await?)
     }
 }
 

@@ -167,13 +167,20 @@ impl Shard {
         match choice {
             Some(at) => self.dispatch_to(now, chosen(at, false), p, forms, is_held),
             // Such a message does not wait in the group, where it would delay messages for the connected members.
-            None if is_forbidden_to_any => match group.reader(first, p) {
+            None if is_forbidden_to_any => match group.reader(first, p, |member| {
+                can_queue(&self.core, now, member, p.qos, p.stored_bytes())
+            }) {
                 Some(at) => self.dispatch_to(now, chosen(at, true), p, forms, is_held),
                 None => {
                     self.core.stats.drop_message(group.reason_without_member(p));
                     DispatchResult::Dropped
                 }
             },
+            // No space is made for a message that nobody may receive.
+            None if !group.members.iter().any(|member| member.rights.can_receive(p.topic)) => {
+                self.core.stats.drop_message(DropReason::NotAuthorizedToReceive);
+                DispatchResult::Dropped
+            }
             // Messages that the group has received before are exempt from the queue limit.
             None if !is_again && !self.make_space_in_group(now, index, p.stored_bytes()) => DispatchResult::Dropped,
             None => {

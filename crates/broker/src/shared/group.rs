@@ -208,13 +208,23 @@ impl ShareGroup {
         after.iter().chain(before).map(|at| *at as usize)
     }
 
-    /// Returns a member whose session can queue a message, connected members first.
-    pub fn reader(&self, first: usize, p: &Publication<'_>) -> Option<usize> {
+    /// Returns a member whose session can queue a message. Members with space come first, then those that keep the
+    /// message as long as the group would, then connected ones.
+    pub fn reader(
+        &self,
+        first: usize,
+        p: &Publication<'_>,
+        has_space: impl Fn(&ShareGroupMember) -> bool,
+    ) -> Option<usize> {
         let (before, after) = self.members.split_at(first.min(self.members.len()));
         let all = (first..).zip(after).chain((0..).zip(before));
         let offline = all.filter(|(_, member)| !member.is_online).map(|(at, _)| at);
-        let mut readers = self.candidates(first).chain(offline);
-        readers.find(|at| self.members[*at].can_wait_for(p))
+        let readers = self.candidates(first).chain(offline);
+        let rank = |at: &usize| {
+            let member = &self.members[*at];
+            (!has_space(member), self.is_durable() && !member.is_durable)
+        };
+        readers.filter(|at| self.members[*at].can_wait_for(p)).min_by_key(rank)
     }
 
     /// Returns why no member receives a message.

@@ -4,7 +4,7 @@
 //! users of browsers and curl.
 
 use std::borrow::Cow;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use ring::digest;
 
@@ -43,8 +43,8 @@ pub enum Upgrade {
 pub enum RequestOrigin {
     /// From the peer of the connection.
     Peer,
-    /// A proxy has forwarded it. Contains the addresses of `X-Forwarded-For`, the nearest last; those that are not IP
-    /// addresses are missing.
+    /// A proxy has forwarded it. Contains the addresses of `X-Forwarded-For`, the nearest last, after the last entry that
+    /// is not an IP address.
     Forwarded(Vec<IpAddr>),
 }
 
@@ -288,8 +288,13 @@ impl<'a> Headers<'a> {
         } else if is("origin") {
             self.origin = Some(value);
         } else if is("x-forwarded-for") {
-            self.forwarded_for
-                .extend(list(value).filter_map(|item| item.parse::<IpAddr>().ok()));
+            for item in list(value) {
+                match forwarded_address(item) {
+                    Some(address) => self.forwarded_for.push(address),
+                    // The client itself may have written the entries before this one.
+                    None => self.forwarded_for.clear(),
+                }
+            }
         } else if is("sec-websocket-protocol") && self.sub_protocol.is_none() {
             // The client's order decides. The response must name one that it offered [MQTT-6.0.0-4].
             self.sub_protocol = list(value).find_map(|item| SUB_PROTOCOLS.into_iter().find(|known| *known == item));
@@ -299,6 +304,12 @@ impl<'a> Headers<'a> {
     fn is_upgrade(&self) -> bool {
         self.upgrades_to_websocket && self.connection_upgrade
     }
+}
+
+/// Returns the address of an entry of `X-Forwarded-For`. Some proxies add the port.
+fn forwarded_address(item: &str) -> Option<IpAddr> {
+    let with_port = || item.parse::<SocketAddr>().ok().map(|address| address.ip());
+    item.parse().ok().or_else(with_port)
 }
 
 fn list(value: &str) -> impl Iterator<Item = &str> {
@@ -465,6 +476,7 @@ mod tests {
             // The client may have sent the first one itself.
             ("X-Forwarded-For: 127.0.0.1, 203.0.113.9, 10.0.0.7", "203.0.113.9"),
             ("x-forwarded-for: 2001:db8::1", "2001:db8::1"),
+            ("x-forwarded-for: 198.51.100.1, 203.0.113.9:4321", "203.0.113.9"),
             ("X-Forwarded-For: unknown", "0.0.0.0"),
             ("X-Forwarded-For: 10.0.0.7", "0.0.0.0"),
             ("Via: 1.1 proxy", "0.0.0.0"),

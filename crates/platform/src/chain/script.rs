@@ -95,6 +95,9 @@ pub trait ScriptRunner: fmt::Debug + Send + Sync {
     /// Runs a script and waits for its answer.
     fn run_blocking(&self, call: ScriptCall) -> ScriptAnswer;
 
+    /// As [`ScriptRunner::run`], and waits for the answer however long it takes. For the replay of the log.
+    fn run_in_replay(&self, call: ScriptCall) -> ScriptAnswer;
+
     /// Drops a call if it does not run yet.
     fn cancel(&self, tenant: TenantId, number: u64);
 

@@ -11,6 +11,8 @@ use crate::ids::TenantId;
 const WINDOW: Duration = Duration::from_secs(10);
 /// A call that uses more CPU time is expensive. Most use about ten microseconds.
 const EXPENSIVE: Duration = Duration::from_micros(200);
+/// CPU time that a tenant's first call of a process takes for its realm.
+const FIRST_CALL: Duration = Duration::from_millis(15);
 /// CPU time of expensive calls per second for which the thread of the rule chains waits, for each tenant.
 const INLINE_MAX: Duration = Duration::from_millis(100);
 const INLINE_WINDOW: Duration = Duration::from_secs(1);
@@ -93,13 +95,17 @@ impl TenantQueues {
     /// takes longer.
     pub fn end_inline(&mut self, tenant: TenantId, cpu: Duration, is_first: bool, now: Instant) {
         let of_tenant = self.tenants.entry(tenant).or_default();
-        if cpu >= EXPENSIVE && !is_first {
+        let counted = match is_first {
+            true => cpu.saturating_sub(FIRST_CALL),
+            false => cpu,
+        };
+        if counted >= EXPENSIVE {
             let since = *of_tenant.inline_since.get_or_insert(now);
             if now.saturating_duration_since(since) >= INLINE_WINDOW {
                 of_tenant.inline_since = Some(now);
                 of_tenant.inline = Duration::ZERO;
             }
-            of_tenant.inline += cpu;
+            of_tenant.inline += counted;
             if of_tenant.inline >= INLINE_MAX {
                 of_tenant.slow_until = Some(now + SLOW_FOR);
             }

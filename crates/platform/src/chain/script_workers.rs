@@ -13,7 +13,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
-use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -40,15 +40,16 @@ const SLOW_CHECK: Duration = Duration::from_millis(50);
 const KILL_CPU: Duration = Duration::from_secs(1);
 /// A process is killed after this time, whatever CPU time its call has used.
 const KILL_TIME: Duration = Duration::from_secs(30);
-/// Processes that may end while they run a call, for example because the system is out of memory. Then the call fails.
-const LOST_MAX: u32 = 1;
+/// Processes that may end while they run a call, or are found to have ended: a signal to all processes of a service ends
+/// the inline process and the idle ones together. Then the call fails.
+const LOST_MAX: u32 = 4;
 /// A background process without a call ends after this time.
 const IDLE_MAX: Duration = Duration::from_secs(60);
 /// Pause after a process could not be started.
 const START_PAUSE: Duration = Duration::from_secs(1);
 /// Longest time for which [`ScriptRunner::run_blocking`] waits.
 const BLOCKING_MAX: Duration = Duration::from_secs(10);
-/// Numbers from here on belong to [`ScriptRunner::run_blocking`].
+/// Numbers from here on belong to callers that wait.
 const BLOCKING_NUMBERS: u64 = 1 << 63;
 
 #[derive(Clone, Debug)]
@@ -200,6 +201,16 @@ impl ScriptWorkers {
         let _ = self.shared.waker.set(waker);
     }
 
+    /// Returns a number for a call whose answer goes to the receiver.
+    fn expect_answer(&self) -> (u64, Receiver<ScriptAnswer>) {
+        let (done, answer) = sync_channel(1);
+        let mut state = self.shared.state();
+        let number = state.next_blocking;
+        state.next_blocking += 1;
+        state.blocking.insert(number, done);
+        (number, answer)
+    }
+
     fn push(&self, queued: QueuedCall) {
         self.shared.state().queues.push(queued);
         self.shared.wake();
@@ -248,6 +259,8 @@ impl ScriptWorkers {
         queued.lost_processes += 1;
         let mut state = self.shared.state();
         state.inline = InlineProcess::Missing;
+        // The script may be the reason. It must not end the next inline process.
+        state.queues.mark_slow(queued.call.tenant, Instant::now());
         state.queues.push_again(queued);
         drop(state);
         self.shared.wake();
@@ -275,16 +288,22 @@ impl ScriptRunner for ScriptWorkers {
         None
     }
 
+    fn run_in_replay(&self, call: ScriptCall) -> ScriptAnswer {
+        let (number, answer) = self.expect_answer();
+        match self.run(call, number) {
+            Some(answer) => {
+                self.shared.state().blocking.remove(&number);
+                answer
+            }
+            None => answer
+                .recv()
+                .unwrap_or_else(|_| ScriptAnswer::failed("the server is stopping")),
+        }
+    }
+
     fn run_blocking(&self, call: ScriptCall) -> ScriptAnswer {
-        let (done, answer) = sync_channel(1);
         let tenant = call.tenant;
-        let number = {
-            let mut state = self.shared.state();
-            let number = state.next_blocking;
-            state.next_blocking += 1;
-            state.blocking.insert(number, done);
-            number
-        };
+        let (number, answer) = self.expect_answer();
         self.push(QueuedCall {
             call,
             number,
@@ -325,7 +344,9 @@ impl Drop for ScriptWorkers {
     fn drop(&mut self) {
         self.shared.state().is_stopping = true;
         self.shared.wake();
-        if let Some(supervisor) = self.supervisor.take() {
+        // The waker runs in this thread, and may hold the last reference.
+        let is_other = |thread: &JoinHandle<()>| thread.thread().id() != thread::current().id();
+        if let Some(supervisor) = self.supervisor.take().filter(is_other) {
             // A panic has been reported already.
             let _ = supervisor.join();
         }
@@ -485,6 +506,11 @@ impl Supervisor {
             // Dropping it kills the process, and waits for its end.
             drop(process);
             self.shared.state().killed_total += 1;
+            if cpu < KILL_CPU {
+                // The system gave it no CPU time, as while the server is suspended.
+                self.lost(queued, &io::Error::from(io::ErrorKind::TimedOut));
+                continue;
+            }
             let answer = ScriptAnswer {
                 result: Err(ScriptError::Killed),
                 cpu,

@@ -132,6 +132,11 @@ pub struct Provision {
 }
 
 impl Provision {
+    /// Returns the part of the request that could be guessed.
+    pub fn key_and_secret(&self) -> Vec<u8> {
+        [self.key.as_bytes(), &[0], self.secret.as_bytes()].concat()
+    }
+
     pub fn decode(payload: &[u8]) -> Result<Provision, PayloadDecodeError> {
         object(
             payload,

@@ -102,6 +102,8 @@ struct PendingRetry {
     /// `i64::MAX` while it waits for the messages before it in the lane.
     due_ms: i64,
     lane: Option<ProcessingLane>,
+    /// Number of the first record of the message, if it waited for an earlier script.
+    first_record: Option<u64>,
     /// Failures of the last attempt.
     failures: Vec<(String, String)>,
     bytes: usize,
@@ -121,6 +123,8 @@ pub(super) struct Retries {
     /// By number, in the order of arrival.
     waiting: BTreeMap<u64, PendingRetry>,
     lanes: HashMap<ProcessingLane, VecDeque<u64>>,
+    /// First records of messages that wait for a second or later script.
+    first_records: HashMap<u64, u64>,
     next_number: u64,
     next_due_ms: i64,
     capacity: TenantLoad,
@@ -146,6 +150,7 @@ impl Retries {
         Retries {
             waiting: BTreeMap::new(),
             lanes: HashMap::default(),
+            first_records: HashMap::default(),
             next_number: 0,
             next_due_ms: 0,
             capacity: most,
@@ -173,10 +178,12 @@ impl Retries {
         }
     }
 
-    /// Sorts the lanes by number after all messages are loaded.
+    /// Sorts the lanes in the order of arrival after all messages are loaded.
     pub fn sort_lanes(&mut self) {
+        let first_record = |number: &u64| self.waiting.get(number).and_then(|waiting| waiting.first_record);
         for numbers in self.lanes.values_mut() {
-            numbers.make_contiguous().sort_unstable();
+            let order = |number: &u64| (first_record(number).unwrap_or(*number), *number);
+            numbers.make_contiguous().sort_unstable_by_key(order);
         }
         let heads: Vec<u64> = self.lanes.values().filter_map(|lane| lane.front().copied()).collect();
         for head in heads {
@@ -420,6 +427,10 @@ impl PlatformCall<'_> {
         };
         let waiting = PendingRetry {
             due_ms: 0,
+            first_record: lane
+                .as_ref()
+                .and(self.continuing)
+                .map(|number| self.core.retries.first_record(number)),
             lane,
             ..PendingRetry::new(MAIN_QUEUE, tenant, RetryWork::Failed(vec![(then.chain, at)]))
         };
@@ -496,6 +507,8 @@ impl PlatformCall<'_> {
                 next
             }
         };
+        // The next message has a budget of its own.
+        self.depth = 0;
         if let Some(next) = next {
             self.retry(next);
         }
@@ -668,6 +681,7 @@ impl PendingRetry {
             pause_s: 0,
             due_ms: i64::MAX,
             lane: None,
+            first_record: None,
             failures: Vec::new(),
             bytes: 0,
             outstanding: 0,

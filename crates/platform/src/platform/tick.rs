@@ -236,21 +236,17 @@ impl PlatformCall<'_> {
         let originator = then.message.originator;
         let run = |visit: &mut Self, then: Continuation| chain::script_returned(then, answer, visit);
         match stored {
-            None => {
-                (self.budget, self.depth, self.is_replay) = (budget, depth, true);
-                run(self, then);
-                self.is_replay = false;
-            }
-            Some(StoredRecord::QueuedMessage(waiting)) => self.resume_waiting(waiting, |visit| {
+            StoredRecord::QueuedMessage(waiting) => self.resume_waiting(waiting, |visit| {
                 (visit.budget, visit.depth) = (budget, depth);
                 run(visit, then)
             }),
-            Some(StoredRecord::Continuation(number)) => {
+            StoredRecord::Continuation(number) => {
                 (self.budget, self.depth) = (budget, depth);
                 self.continuing = Some(number);
                 let done = self.resume_continuation(number, |visit| run(visit, then));
                 self.continuing = None;
                 self.finish(originator, tenant, None, &done);
+                self.depth = 0;
                 self.leave_script_lane(number, tenant);
             }
         }

@@ -33,8 +33,7 @@ pub enum WaitsFor {
 /// A message that waits for a script.
 pub struct WaitingScript {
     pub tenant: TenantId,
-    /// `None` during a replay, when the record is already stored, or nothing needs to be stored.
-    pub stored: Option<StoredRecord>,
+    pub stored: StoredRecord,
     /// The budget of the message, and the number of its deferrals.
     pub budget: MessageBudget,
     pub depth: usize,

@@ -231,8 +231,8 @@ async fn provision(
 ) -> Result<Response, HttpProblem> {
     let devices = platform_of(&services)?;
     // A valid request gets its result as a status in the answer's body.
-    Provision::decode(&body).map_err(refused)?;
-    let secret = body.clone();
+    let request = Provision::decode(&body).map_err(refused)?;
+    let secret = request.key_and_secret();
     let attempt = LoginAttempt {
         kind: LoginKind::Provisioning,
         address,
@@ -243,10 +243,11 @@ async fn provision(
     limiter.admit(&attempt, Instant::now()).map_err(|wait| {
         HttpProblem::too_many_failures("too many wrong provisioning secrets from this address", wait)
     })?;
-    let (answer, is_known) = web::block(move || devices.provision(&body)).await?;
+    let (answer, is_known) = web::block(move || devices.provision(&request)).await?;
     match is_known {
-        true => limiter.record_success(&attempt),
-        false => limiter.record_failure(&attempt, Instant::now()),
+        Some(true) => limiter.record_success(&attempt),
+        Some(false) => limiter.record_failure(&attempt, Instant::now()),
+        None => {}
     }
     Ok(json(answer))
 }

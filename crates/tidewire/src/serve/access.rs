@@ -238,9 +238,10 @@ impl NodeAccess {
                 detail: "client IDs that begin with $device/ or $provision/ are reserved for devices",
             });
         }
-        let found = self
-            .device(&offered)
-            .or_else(|| devices.provision_login(&login(&offered), credentials.address))?;
+        // As in ThingsBoard, such a login needs no credentials, so none are tested.
+        let found = devices
+            .provision_login(&login(&offered), credentials.address)
+            .or_else(|| self.device(&offered))?;
         if let Some(outcome) = self.banned(&found.client_id, credentials) {
             return Some(outcome);
         }
@@ -291,6 +292,20 @@ impl NodeAccess {
         }
     }
 
+    /// Returns the credentials if they could be a guess. The certificate of a device is verified, and a login for
+    /// provisioning tests nothing.
+    fn login_attempt<'a>(&self, credentials: &'a ConnectCredentials) -> Option<LoginAttempt<'a>> {
+        let is_provision = self.devices.is_some()
+            && login(&ConnectIdentity {
+                client_id: &credentials.client_id,
+                user_name: credentials.user_name.as_deref(),
+                password: credentials.password.as_deref(),
+                certificate: None,
+            })
+            .is_provision();
+        login_attempt(credentials).filter(|_| !is_provision && !self.has_device_certificate(credentials))
+    }
+
     fn has_device_certificate(&self, credentials: &ConnectCredentials) -> bool {
         let (Some(devices), Some(certificate)) = (self.devices.as_deref(), credentials.certificate.as_deref()) else {
             return false;
@@ -311,6 +326,8 @@ impl NodeAccess {
     fn record_attempt(&self, attempt: Option<&LoginAttempt<'_>>, outcome: &AuthOutcome) {
         let Some(attempt) = attempt else { return };
         match outcome {
+            // Nothing was verified.
+            AuthOutcome::Allow { .. } if self.verified_name(attempt.user_name).is_none() => {}
             AuthOutcome::Allow { .. } | AuthOutcome::Device(_) => self.login_limiter.record_success(attempt),
             AuthOutcome::Deny {
                 reason: ReasonCode::BadUserNameOrPassword | ReasonCode::NotAuthorized,
@@ -568,8 +585,7 @@ impl AccessControl for NodeAccess {
         if let Some(banned) = self.banned(&credentials.client_id, credentials) {
             return Some(banned);
         }
-        // The certificate of a device is verified, and is no guess.
-        let attempt = login_attempt(credentials).filter(|_| !self.has_device_certificate(credentials));
+        let attempt = self.login_attempt(credentials);
         if let Some(locked_out) = self.locked_out(attempt.as_ref()) {
             return Some(locked_out);
         }
@@ -616,7 +632,7 @@ impl AccessControl for NodeAccess {
 
 impl net::Authenticator for NodeAccess {
     fn authenticate(&self, credentials: &ConnectCredentials) -> AuthOutcome {
-        let attempt = login_attempt(credentials);
+        let attempt = self.login_attempt(credentials);
         // Other logins of the address may have failed while this one was queued.
         if let Some(locked_out) = self.locked_out(attempt.as_ref()) {
             return locked_out;

@@ -50,6 +50,7 @@ impl Retries {
     /// Removes the message from its lane, and returns the next one.
     pub fn leave_lane(&mut self, number: u64, lane: Option<&ProcessingLane>) -> Option<u64> {
         let lane = lane?;
+        self.first_records.remove(&number);
         let numbers = self.lanes.get_mut(lane)?;
         let was_first = numbers.front() == Some(&number);
         match was_first {
@@ -65,9 +66,18 @@ impl Retries {
 
     /// Adds a stored continuation to a lane: after the one that it replaces, or as the last one.
     pub fn join_lane(&mut self, number: u64, lane: ProcessingLane, continued: Option<u64>) {
+        if let Some(continued) = continued {
+            let first = self.first_record(continued);
+            self.first_records.insert(number, first);
+        }
         let numbers = self.lanes.entry(lane).or_default();
         let index = continued.and_then(|continued| numbers.iter().position(|known| *known == continued));
         numbers.insert(index.map_or(numbers.len(), |index| index + 1), number);
+    }
+
+    /// Number of the first record of a message that waits for scripts one after the other.
+    pub(super) fn first_record(&self, number: u64) -> u64 {
+        self.first_records.get(&number).copied().unwrap_or(number)
     }
 
     /// Whether a message of the tenant waits for a script.

@@ -38,6 +38,7 @@ impl PendingRetry {
             "due": self.due_after_restart(),
             "lane": self.lane.as_ref().map(|lane| lane.key),
             "waitsForScripts": self.lane.as_ref().is_some_and(ProcessingLane::is_of_scripts),
+            "firstRecord": self.first_record,
             "failures": self.failures,
             "work": self.stored_by.as_ref().unwrap_or(&self.work).to_json(),
         });
@@ -86,6 +87,7 @@ impl PendingRetry {
                 },
                 key: of,
             }),
+            first_record: json["firstRecord"].as_u64(),
             tries: json["tries"].as_i64()?,
             pause_s: json["pause"].as_i64()?,
             due_ms: json["due"].as_i64()?,
