@@ -269,7 +269,7 @@ fn login_for_provisioning_tests_no_guess() {
         let guess = Connect::new(V5, "provision").user("ann", format!("guess-{number}"));
         assert_eq!(login_from(ATTACKER, &server, &guess), 0);
     }
-    // A right token gives no session of the device, so it cannot be told from a wrong one.
+    // A right token gives no session of the device either.
     let mut peer = connect_from(ATTACKER, server.mqtt());
     let token = Connect::new(V5, "provision").user_name("METER-TOKEN");
     assert_eq!(peer.handshake(&token).code, 0);

@@ -218,7 +218,22 @@ impl Hub {
             request => (request, false),
         };
         let outcome = match request {
-            Ok(request) => self.provision_if_admitted(entry.device, &request, now_ms),
+            Ok(request) => {
+                let secret = request.key_and_secret();
+                match self.provisioners.admit(entry.device, &secret) {
+                    true => {
+                        let (outcome, is_known) = self.provisioned(&request, now_ms);
+                        if let Some(is_known) = is_known {
+                            self.provisioners.record(entry.device, &secret, is_known);
+                        }
+                        outcome
+                    }
+                    false => {
+                        tracing::info!("provisioning request refused: too many wrong secrets from its address");
+                        Provisioned::Failure
+                    }
+                }
+            }
             Err(error) => {
                 tracing::info!(%error, "provisioning request could not be decoded");
                 Provisioned::Failure
@@ -234,21 +249,8 @@ impl Hub {
         Ok(())
     }
 
-    fn provision_if_admitted(&self, session: platform::ids::Uuid, request: &Provision, now_ms: i64) -> Provisioned {
-        let secret = request.key_and_secret();
-        if !self.provisioners.admit(session, &secret) {
-            tracing::info!("provisioning request refused: too many wrong secrets from its address");
-            return Provisioned::Failure;
-        }
-        let (outcome, is_known) = self.provisioned(request, now_ms);
-        if let Some(is_known) = is_known {
-            self.provisioners.record(session, &secret, is_known);
-        }
-        outcome
-    }
-
-    /// Returns the response to a provisioning request, as JSON, and whether its key and secret are known. `None` if that
-    /// could not be checked.
+    /// Returns the response to a provisioning request, as JSON, and whether its key and secret are known. `None` if
+    /// that could not be checked.
     pub fn answer_to(&self, request: &Provision, now_ms: i64) -> (String, Option<bool>) {
         let (outcome, is_known) = self.provisioned(request, now_ms);
         (json_provisioned(&outcome), is_known)

@@ -176,7 +176,7 @@ impl Shard {
                     DispatchResult::Dropped
                 }
             },
-            // No space is made for a message that nobody may receive.
+            // A message that no member may receive evicts no other.
             None if !group.members.iter().any(|member| member.rights.can_receive(p.topic)) => {
                 self.core.stats.drop_message(DropReason::NotAuthorizedToReceive);
                 DispatchResult::Dropped

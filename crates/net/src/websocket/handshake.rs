@@ -43,8 +43,8 @@ pub enum Upgrade {
 pub enum RequestOrigin {
     /// From the peer of the connection.
     Peer,
-    /// A proxy has forwarded it. Contains the addresses of `X-Forwarded-For`, the nearest last, after the last entry that
-    /// is not an IP address.
+    /// A proxy has forwarded it. Contains the addresses of `X-Forwarded-For`, the nearest last, after the last entry
+    /// that is not an IP address.
     Forwarded(Vec<IpAddr>),
 }
 

@@ -40,8 +40,8 @@ const SLOW_CHECK: Duration = Duration::from_millis(50);
 const KILL_CPU: Duration = Duration::from_secs(1);
 /// A process is killed after this time, whatever CPU time its call has used.
 const KILL_TIME: Duration = Duration::from_secs(30);
-/// Processes that may end while they run a call, or are found to have ended: a signal to all processes of a service ends
-/// the inline process and the idle ones together. Then the call fails.
+/// Processes that may end while they run a call, or are found to have ended: a signal to all processes of a service
+/// ends the inline process and the idle ones together. Then the call fails.
 const LOST_MAX: u32 = 4;
 /// A background process without a call ends after this time.
 const IDLE_MAX: Duration = Duration::from_secs(60);

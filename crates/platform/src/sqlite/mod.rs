@@ -295,8 +295,8 @@ fn check(directory: &Path) -> Result<IntegrityCheck, SqliteOpenError> {
     Ok(IntegrityCheck { took, is_complete })
 }
 
-/// Undoes a transaction that was interrupted before the database had a write-ahead log: in a restored backup, the change
-/// to a write-ahead log. A connection that cannot write fails while there is such a transaction.
+/// Undoes a transaction that was interrupted before the database had a write-ahead log: in a restored backup, the
+/// change to a write-ahead log. A connection that cannot write fails while there is such a transaction.
 fn roll_back(path: &Path) -> rusqlite::Result<()> {
     let mut journal = path.to_owned().into_os_string();
     journal.push("-journal");
