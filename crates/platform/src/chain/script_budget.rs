@@ -296,7 +296,7 @@ mod tests {
         }
         assert!(queues.begin_inline(A, now));
         assert!(!queues.begin_inline(A, now), "one call at a time");
-        queues.end_inline(A, ms(40), true, now);
+        queues.end_inline(A, FIRST_CALL, true, now);
         for _ in 0..25 {
             assert!(queues.begin_inline(A, now));
             queues.end_inline(A, ms(4), false, now);
@@ -304,6 +304,11 @@ mod tests {
         assert!(!queues.begin_inline(A, now), "100 ms of expensive calls in a second");
         assert!(queues.begin_inline(B, now));
         queues.end_inline(B, ms(4), false, now);
+        for _ in 0..3 {
+            assert!(queues.begin_inline(B, now));
+            queues.end_inline(B, ms(50), true, now);
+        }
+        assert!(!queues.begin_inline(B, now), "expensive first calls");
         let later = now + SLOW_FOR;
         assert!(queues.begin_inline(A, later));
         queues.mark_slow(A, later);
