@@ -1,3 +1,5 @@
+//! Tests of the login limiter.
+
 #![allow(clippy::unwrap_used)]
 
 use std::sync::{Arc, Mutex};
