@@ -500,7 +500,7 @@ pub const FAMILIES: &[Family] = &[
     ),
     counter(
         "tidewire_login_rejected",
-        "Logins rejected without a check, because their address is locked out.",
+        "Logins rejected without a check, because their address is locked out, or their user is guessed from several addresses.",
         |s, out| out.one(s.logins.rejected),
     ),
     gauge(

@@ -14,10 +14,9 @@
 //!   hold, if present. Wills are checked in the same way.
 //! - **subscribe** to filter F: an allow rule matches if one of its filters *covers* F, that is, matches every topic
 //!   that F can match. A deny rule matches if it covers F. A deny rule that only *overlaps* F is recorded: if a later
-//!   allow rule grants F, the grant requires each delivery to be checked with [`SessionAcl::may_receive`]. Coverage is
+//!   allow rule grants F, the grant requires each delivery to be checked with [`SessionAcl::can_receive`]. Coverage is
 //!   evaluated for each filter separately, never for a union of filters.
 //! - Wildcards in the first level neither match nor cover topics that begin with `$` [MQTT-4.7.2-1].
-//!
 //! - **connect**: rules with this action bind client ids to users (`connect.rs`). They say nothing about topics.
 //!
 //! # Placeholders cannot widen access

@@ -1,9 +1,9 @@
 //! Addresses with recent failed logins. Their logins are verified after those of all other clients.
 //!
-//! They are not rejected: one address may be a whole fleet behind NAT with a single misconfigured device. Each failure
-//! counts for `FAILURE_LIFETIME`. With more than `FAILURES_MAX` counting failures an address has low priority. An IPv6
-//! customer has a whole /64, so each /64 counts as one address. The table is bounded: a flood of addresses evicts those
-//! whose failures expire first.
+//! They are not rejected here: one address may be a whole fleet behind NAT with a single misconfigured device. Each
+//! failure counts for `FAILURE_LIFETIME`. With more than `FAILURES_MAX` counting failures an address has low priority.
+//! An IPv6 customer has a whole /64, so each /64 counts as one address. The table is bounded: a flood of addresses
+//! evicts those whose failures expire first.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};

@@ -26,7 +26,8 @@ const NAME: &str = "aside";
 const MAGIC: &[u8; 15] = b"tidewire aside ";
 /// Version of the file. Newer versions are rejected.
 pub(super) const VERSION: char = '1';
-const HEAD: &[u8; 16] = b"tidewire aside 1";
+/// The magic and the version.
+const HEAD_BYTES: usize = MAGIC.len() + 1;
 const POSITION_BYTES: usize = 8;
 const HASH_BYTES: usize = 32;
 
@@ -41,8 +42,9 @@ pub(super) fn copy(records: &[Record]) -> Arc<Vec<u8>> {
         .iter()
         .map(|record| POSITION_BYTES + record.len())
         .sum::<usize>();
-    let mut copy = Vec::with_capacity(HEAD.len() + bytes + HASH_BYTES);
-    copy.extend_from_slice(HEAD);
+    let mut copy = Vec::with_capacity(HEAD_BYTES + bytes + HASH_BYTES);
+    copy.extend_from_slice(MAGIC);
+    copy.push(VERSION as u8);
     for record in records {
         copy.extend_from_slice(&record.position().to_le_bytes());
         copy.extend_from_slice(record.bytes());
@@ -52,7 +54,8 @@ pub(super) fn copy(records: &[Record]) -> Arc<Vec<u8>> {
 
 /// Returns the records of a copy in order, or `None` if the bytes are invalid.
 pub(super) fn read(copy: &Arc<Vec<u8>>) -> Option<Vec<Record>> {
-    let mut at = copy.starts_with(HEAD).then_some(HEAD.len())?;
+    let is_known = copy.starts_with(MAGIC) && copy.get(MAGIC.len()) == Some(&(VERSION as u8));
+    let mut at = is_known.then_some(HEAD_BYTES)?;
     let mut records = Vec::new();
     while at < copy.len() {
         let position = u64::from_le_bytes(*copy[at..].first_chunk()?);

@@ -70,11 +70,7 @@ impl WaitingCalls {
     }
 
     pub fn has_capacity(&self, tenant: TenantId, then: &Continuation) -> bool {
-        self.has_capacity_for(tenant, then.message.weight())
-    }
-
-    pub fn has_capacity_for(&self, tenant: TenantId, bytes: usize) -> bool {
-        self.shares.has_capacity(tenant, bytes)
+        self.shares.has_capacity(tenant, then.message.weight())
     }
 
     /// Returns the next number.

@@ -87,7 +87,7 @@ section! {
         /// Duration of the first lock-out of an address. MQTT 5 clients get the reason code 0x97 (Quota exceeded),
         /// older ones 3, and HTTP clients 429. Each further lock-out takes twice as long.
         restart login_lockout: Duration = "5s" ["1s", "1d"];
-        /// Maximum duration of a lock-out. An address without a failure for this time starts again with
+        /// Maximum duration of a lock-out. An address whose last lock-out ended this long ago starts again with
         /// `login_lockout`.
         restart max_login_lockout: Duration = "15m" ["1s", "1d"];
         /// Publishes the will of a client that a ban disconnects. EMQX does not publish it either.
