@@ -230,6 +230,27 @@ fn messages_that_wait_for_a_script_survive_a_crash() {
     }
 }
 
+/// The points of a finished message are not on disk when the server crashes. A replay restores them, also if the script
+/// takes long this time: nothing else would protect the message while it waits.
+#[test]
+fn replay_waits_for_a_script() {
+    let runner = Arc::new(SlowRunner::default());
+    let mut world = World::with(None, options(&runner));
+    install(&world, world.tenant, false);
+    runner.state().fast.push(world.tenant);
+    world.publish(0, 0, &[1, 2]);
+    assert_eq!(world.stored(0), longs(&[1, 2]));
+    world.tick(1);
+    world.restart_with(&runner);
+    assert!(world.stored(0).is_empty(), "the points were in memory");
+    runner.state().fast.clear();
+    world.position = 0;
+    assert!(world.publish(0, 2, &[1, 2]).is_empty(), "a replay logs nothing");
+    assert!(runner.running().is_empty());
+    assert_eq!(world.stored(0), longs(&[1, 2]));
+    assert_eq!(world.platform.stats().waiting_retries, 0);
+}
+
 #[test]
 fn failed_slow_script_follows_the_strategy_of_its_queue() {
     let runner = Arc::new(SlowRunner::default());
