@@ -133,11 +133,11 @@ fn every_step_names_the_method_of_connect() {
     let mut world = world();
     let client = begin(&mut world, "c");
     assert!(world.take_bytes(client).is_empty(), "nothing is sent before a decision");
-    assert_eq!(decide(&mut world, ask(b"who are you?")), b"hello");
+    assert_eq!(decide(&mut world, ask(b"challenge")), b"hello");
     let asked = (
         PacketType::Auth,
         ReasonCode::ContinueAuthentication,
-        method_and_data(b"who are you?"),
+        method_and_data(b"challenge"),
     );
     assert_eq!(only_packet(&mut world, client), asked);
 
@@ -190,7 +190,7 @@ fn client_must_continue_with_its_method_and_0x18() {
     ] {
         let mut world = world();
         let client = begin(&mut world, "c");
-        decide(&mut world, ask(b"who are you?"));
+        decide(&mut world, ask(b"challenge"));
         world.take_bytes(client);
         auth(&mut world, client, reason, method, b"it is me");
         assert!(world.is_closed(client), "{reason:?} {method:?}");
@@ -209,7 +209,7 @@ fn client_must_continue_with_its_method_and_0x18() {
 fn only_auth_and_disconnect_are_taken_before_connack() {
     let mut world = world();
     let client = begin(&mut world, "early");
-    decide(&mut world, ask(b"who are you?"));
+    decide(&mut world, ask(b"challenge"));
     world.take_bytes(client);
     let publish = [0x30, 0x05, 0x00, 0x01, b't', 0x00, b'x'];
     world.send_bytes(client, &publish);
@@ -217,7 +217,7 @@ fn only_auth_and_disconnect_are_taken_before_connack() {
     assert!(only_packet(&mut world, client).1.is_error());
 
     let client = begin(&mut world, "gives up");
-    decide(&mut world, ask(b"who are you?"));
+    decide(&mut world, ask(b"challenge"));
     world.take_bytes(client);
     world.disconnect(client);
     assert!(world.is_closed(client));

@@ -115,7 +115,7 @@ fn tap_receives_the_client_events_of_its_interests() {
     );
     let client = w.connect(V5, "c", true, &[]);
     w.subscribe(client, "a/#", ExactlyOnce);
-    w.publish(client, "nobody", "x", AtMostOnce);
+    w.publish(client, "unread", "x", AtMostOnce);
     w.unsubscribe(client, "a/#");
     w.disconnect(client);
     let expected = [
@@ -123,8 +123,8 @@ fn tap_receives_the_client_events_of_its_interests() {
         "c: connected false",
         "c: authorized a/# true",
         "c: subscribed a/# 2",
-        "c: authorized nobody true",
-        "c: dropped nobody no_subscriber",
+        "c: authorized unread true",
+        "c: dropped unread no_subscriber",
         "c: unsubscribed a/#",
         "c: disconnected by_client",
     ];
