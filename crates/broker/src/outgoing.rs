@@ -258,8 +258,10 @@ impl OutgoingMessages {
 
     fn position(&self, id: PacketId) -> Option<usize> {
         let seq = self.seq_of(id);
-        if self.inflight.front()?.seq == seq {
-            return Some(0);
+        // Numbers without a gap, as long as clients acknowledge in order.
+        let at = usize::try_from(seq.checked_sub(self.inflight.front()?.seq)?).ok()?;
+        if self.inflight.get(at).is_some_and(|entry| entry.seq == seq) {
+            return Some(at);
         }
         self.inflight.binary_search_by_key(&seq, |entry| entry.seq).ok()
     }
