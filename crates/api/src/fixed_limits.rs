@@ -15,7 +15,7 @@ pub fn fixed_limits() -> Vec<(&'static str, u64, &'static str, &'static str)> {
     let limits = ApiLimits::default();
     let mut all = vec![
         (
-            "Open HTTP connections per listener; fewer if the limit of open files is below 4096",
+            "Open HTTP connections per listener; fewer if the limit of open files is below 32,768",
             limits.connections_max as u64,
             "",
             "The server closes a connection without a request. If there is none, the further one can only request `/livez`, `/readyz` and `/status`; other requests receive 503.",

@@ -24,12 +24,24 @@ pub struct DescriptorShares {
     pub http: usize,
 }
 
-/// Divides `limit` descriptors. `per_worker` is the number of descriptors of a worker: its event loop, and a duplicate
-/// of each listening socket. `http_max` is the largest useful share of HTTP.
-pub fn shares(limit: u64, workers: u16, per_worker: usize, http_max: usize) -> DescriptorShares {
-    let http = (limit / 16).max(8).min(http_max as u64);
-    // The device platform may have an HTTP listener of its own.
-    let reserved = BASE + (limit / 16).min(RESERVE_MAX) + u64::from(workers) * per_worker as u64 + 2 * http;
+/// What needs descriptors besides clients.
+#[derive(Clone, Copy, Debug)]
+pub struct DescriptorNeeds {
+    pub workers: u16,
+    /// Descriptors of a worker: its event loop, and a duplicate of each listening socket.
+    pub per_worker: usize,
+    /// HTTP listeners that are not a listener of MQTT.
+    pub http_listeners: usize,
+    /// Largest useful number of connections to an HTTP listener.
+    pub http_max: usize,
+}
+
+/// Divides `limit` descriptors. Of a small limit, 1/16 is for HTTP and 1/16 for stores, of a large one 1/128.
+pub fn shares(limit: u64, needs: DescriptorNeeds) -> DescriptorShares {
+    let share = (limit / 16).min(64).max(limit / 128);
+    let http = share.max(8).min(needs.http_max as u64);
+    let of_workers = u64::from(needs.workers) * needs.per_worker as u64;
+    let reserved = BASE + share.min(RESERVE_MAX) + of_workers + needs.http_listeners as u64 * http;
     DescriptorShares {
         clients: usize::try_from(limit.saturating_sub(reserved))
             .unwrap_or(usize::MAX)
@@ -104,10 +116,17 @@ mod tests {
         for (limit, workers, clients, http) in [
             (256, 2, 120, 16),
             (1024, 4, 728, 64),
+            (20_000, 2, 19_444, 156),
             (1_048_576, 16, 1_043_768, 256),
             (64, 1, 1, 8),
         ] {
-            let shares = shares(limit, workers, 8, 256);
+            let needs = DescriptorNeeds {
+                workers,
+                per_worker: 8,
+                http_listeners: 2,
+                http_max: 256,
+            };
+            let shares = shares(limit, needs);
             assert_eq!((shares.clients, shares.http), (clients, http), "limit {limit}");
             let used = shares.clients as u64 + 2 * shares.http as u64;
             assert!(used + BASE <= limit || limit < 256, "limit {limit}");

@@ -49,7 +49,7 @@ use access::NodeAccess;
 use api::{ClientEventSender, ClientEvents};
 use certificates::NodeCertificates;
 use devices::Devices;
-use net::descriptors::DescriptorShares;
+use net::descriptors::{DescriptorNeeds, DescriptorShares};
 use observe::EventLog;
 use reload::Reloader;
 use restart::RestartRequest;
@@ -151,7 +151,7 @@ fn run(loaded: &LoadedConfig, sources: &ConfigSources, options: &ServeOptions) -
     let events = EventLog::start(&config.data_dir, &config.durability, sys_sender)
         .map_err(|e| format!("cannot start the thread of the log: {e}"))?;
     let mut server = translate::server_config(config, workers)?;
-    let shares = descriptor_shares(open_files_max, workers, &server);
+    let shares = descriptor_shares(config, open_files_max, workers, &server);
     server.descriptor_limit = shares.clients;
     let shard = Arc::new(translate::shard_config(config, workers.get()));
     let prepared =
@@ -360,12 +360,22 @@ fn raise_file_limit() -> u64 {
 }
 
 /// Divides the descriptors of the process between clients, the API and everything else.
-fn descriptor_shares(open_files_max: u64, workers: NonZeroU16, server: &net::ServerConfig) -> DescriptorShares {
+fn descriptor_shares(
+    config: &Config,
+    open_files_max: u64,
+    workers: NonZeroU16,
+    server: &net::ServerConfig,
+) -> DescriptorShares {
     const FEW_CLIENTS: usize = 1000;
     // The epoll and the eventfd of a worker, and a duplicate of each listening socket.
     let per_worker = 2 + server.listeners.len();
-    let http_max = ApiLimits::default().connections_max;
-    let shares = net::descriptors::shares(open_files_max, workers.get(), per_worker, http_max);
+    let needs = DescriptorNeeds {
+        workers: workers.get(),
+        per_worker,
+        http_listeners: [config.api_bind(), config.platform_bind()].iter().flatten().count(),
+        http_max: ApiLimits::default().connections_max,
+    };
+    let shares = net::descriptors::shares(open_files_max, needs);
     if shares.clients < FEW_CLIENTS.min(server.max_connections) {
         tracing::warn!(
             open_files_max,
