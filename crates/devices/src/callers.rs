@@ -2,13 +2,14 @@
 //!
 //! There is one entry per waiting request. The connection and request limits of the API bound them.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
 use hashbrown::HashMap;
 use platform::ids::{TenantId, Uuid};
 use tokio::sync::oneshot;
 
 use crate::calls::RpcAnswer;
+use crate::mutex::lock;
 
 #[derive(Default)]
 pub struct Callers {
@@ -21,26 +22,22 @@ struct GatewayCaller {
 }
 
 impl Callers {
-    fn lock(&self) -> MutexGuard<'_, HashMap<Uuid, GatewayCaller, foldhash::fast::RandomState>> {
-        self.by_request.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub fn wait(&self, request: Uuid, tenant: TenantId) -> oneshot::Receiver<RpcAnswer> {
         let (answer, receiver) = oneshot::channel();
-        self.lock().insert(request, GatewayCaller { tenant, answer });
+        lock(&self.by_request).insert(request, GatewayCaller { tenant, answer });
         receiver
     }
 
     /// Removes and returns the caller. Only the first node of the tenant's chains that sends this request gets it.
     pub fn take(&self, request: Uuid, tenant: TenantId) -> Option<oneshot::Sender<RpcAnswer>> {
-        let mut all = self.lock();
+        let mut all = lock(&self.by_request);
         all.get(&request).filter(|caller| caller.tenant == tenant)?;
         all.remove(&request).map(|caller| caller.answer)
     }
 
     /// Returns true if the caller was still waiting, that is, no node has taken the request.
     pub fn forget(&self, request: Uuid) -> bool {
-        self.lock().remove(&request).is_some()
+        lock(&self.by_request).remove(&request).is_some()
     }
 }
 

@@ -10,9 +10,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::sync::Mutex;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::SeqCst;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use platform::chain::RPC_CALL;
 use platform::ids::{DeviceId, RpcId, TenantId, Uuid};
@@ -21,7 +21,8 @@ use platform::{ChainEvent, TenantLoad, TenantShares};
 use serde_json::{Value as Json, json};
 use tokio::sync::oneshot;
 
-use crate::sessions::ConnectionNumber;
+use crate::mutex::lock;
+use crate::sessions::SessionConnection;
 
 /// Waiting requests over all devices. Tenants share this; requests beyond it are rejected.
 pub(crate) const CALLS_MAX: TenantLoad = TenantLoad {
@@ -145,20 +146,38 @@ pub enum RpcCaller {
 }
 
 impl RpcCaller {
+    /// Answers the client. Returns the rule chain that waits for the same answer, and the answer in its form.
+    pub fn answer(self, answer: RpcAnswer) -> Option<ChainAnswer> {
+        // The client may have disconnected.
+        match self {
+            RpcCaller::Client(sender) => _ = sender.send(answer),
+            RpcCaller::RuleChain(number, client) => {
+                if let Some(sender) = client {
+                    _ = sender.send(answer.clone());
+                }
+                return Some((number, chain_answer(answer)));
+            }
+            RpcCaller::None => {}
+        }
+        None
+    }
+
     /// Reports an error to the client. A chain gets the error from its own call.
     pub fn refuse(self, error: RpcError) {
-        if let RpcCaller::Client(sender) | RpcCaller::RuleChain(_, Some(sender)) = self {
-            // The caller may have disconnected.
-            _ = sender.send(Err(error));
-        }
+        _ = self.answer(Err(error));
     }
 }
 
-/// A connection that a request was sent on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SessionConnection {
-    pub session: Uuid,
-    pub connection: ConnectionNumber,
+/// The platform's number of a waiting rule chain, and its answer.
+pub type ChainAnswer = (u64, Result<Json, &'static str>);
+
+/// Converts a response for rule chains. Text that is not JSON becomes a JSON string.
+fn chain_answer(answer: RpcAnswer) -> Result<Json, &'static str> {
+    match answer {
+        Ok(None) => Ok(json!({})),
+        Ok(Some(text)) => Ok(serde_json::from_str(&text).unwrap_or(Json::String(text))),
+        Err(error) => Err(error.name()),
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -286,17 +305,13 @@ impl DeviceRpcs {
     /// Request numbers begin after `first`.
     pub fn from(first: i32) -> DeviceRpcs {
         let calls = DeviceRpcs::default();
-        calls.lock().last_id = first;
+        lock(&calls.inner).last_id = first;
         calls
-    }
-
-    fn lock(&self) -> MutexGuard<'_, PendingRpcs> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the number for a new request to the device, if the limits allow it.
     pub fn next_id(&self, device: DeviceId, tenant: TenantId, call: &DeviceRpc) -> Result<i32, RpcError> {
-        let mut inner = self.lock();
+        let mut inner = lock(&self.inner);
         if !inner.shares.has_capacity(tenant, call.weight()) || inner.of_device(device).count() >= CALLS_OF_DEVICE_MAX {
             return Err(RpcError::TooMany);
         }
@@ -305,7 +320,7 @@ impl DeviceRpcs {
     }
 
     pub fn insert(&self, device: DeviceId, id: i32, waiting: PendingRpc) {
-        let mut inner = self.lock();
+        let mut inner = lock(&self.inner);
         inner.last_id = inner.last_id.max(id);
         inner.remove(device, id);
         inner.shares.add(waiting.tenant, waiting.bytes);
@@ -315,7 +330,7 @@ impl DeviceRpcs {
     }
 
     pub fn remove(&self, device: DeviceId, id: i32) -> Option<PendingRpc> {
-        let mut inner = self.lock();
+        let mut inner = lock(&self.inner);
         let removed = inner.remove(device, id);
         self.counted(&inner);
         removed
@@ -323,7 +338,7 @@ impl DeviceRpcs {
 
     /// Removes a request of the previous process. A new request may reuse the number of a finished one.
     pub fn remove_restored(&self, device: DeviceId, id: i32) -> Option<PendingRpc> {
-        let mut inner = self.lock();
+        let mut inner = lock(&self.inner);
         let known = inner.waiting.get(&(device, id));
         known.filter(|waiting| waiting.is_restored)?;
         let removed = inner.remove(device, id);
@@ -333,7 +348,7 @@ impl DeviceRpcs {
 
     /// Removes a request that is finished once it is sent: one-way and not persistent.
     pub fn remove_one_way(&self, device: DeviceId, id: i32) -> Option<PendingRpc> {
-        let mut inner = self.lock();
+        let mut inner = lock(&self.inner);
         inner
             .waiting
             .get(&(device, id))
@@ -345,7 +360,7 @@ impl DeviceRpcs {
 
     /// Removes a persistent request.
     pub fn remove_persistent(&self, device: DeviceId, rpc: RpcId) -> Option<PendingRpc> {
-        let mut inner = self.lock();
+        let mut inner = lock(&self.inner);
         let mut all = inner.of_device(device);
         let id = all
             .find(|(_, waiting)| {
@@ -363,7 +378,7 @@ impl DeviceRpcs {
 
     /// Returns the record of a persistent request that is not stored yet.
     pub fn unstored_rpc(&self, device: DeviceId, id: i32) -> Option<Rpc> {
-        let inner = self.lock();
+        let inner = lock(&self.inner);
         let waiting = inner.waiting.get(&(device, id))?;
         let begun = waiting
             .stored_rpc
@@ -375,7 +390,7 @@ impl DeviceRpcs {
     /// Marks the request as stored, so that it can be sent. Returns its caller.
     pub fn mark_stored(&self, device: DeviceId, id: i32) -> RpcCaller {
         let mut caller = RpcCaller::None;
-        self.lock().change(device, id, |waiting| {
+        lock(&self.inner).change(device, id, |waiting| {
             waiting.stage = RpcStage::Queued;
             caller = std::mem::replace(&mut waiting.caller, RpcCaller::None);
         });
@@ -384,7 +399,7 @@ impl DeviceRpcs {
 
     /// Removes all requests of a deleted device.
     pub fn remove_all(&self, device: DeviceId) -> Vec<PendingRpc> {
-        let mut inner = self.lock();
+        let mut inner = lock(&self.inner);
         let all: Vec<i32> = inner.of_device(device).map(|(id, _)| id).collect();
         let removed = all.into_iter().filter_map(|id| inner.remove(device, id)).collect();
         self.counted(&inner);
@@ -393,7 +408,7 @@ impl DeviceRpcs {
 
     /// Marks undelivered requests that were not sent on this connection yet as sent, and returns them.
     pub fn take_unsent(&self, device: DeviceId, over: SessionConnection, ack_by_ms: i64) -> Vec<RpcToSend> {
-        let mut inner = self.lock();
+        let mut inner = lock(&self.inner);
         let is_unsent = |waiting: &PendingRpc| match waiting.stage {
             RpcStage::Queued => true,
             RpcStage::Sent { connection: other, .. } => other != over,
@@ -424,7 +439,7 @@ impl DeviceRpcs {
 
     /// Returns the first request that is queued.
     pub fn first_unsent(&self, device: DeviceId) -> Option<RpcToSend> {
-        let inner = self.lock();
+        let inner = lock(&self.inner);
         let mut all = inner.callable(device);
         let (id, waiting) = all.find(|(_, waiting)| waiting.stage == RpcStage::Queued)?;
         Some(RpcToSend {
@@ -438,7 +453,7 @@ impl DeviceRpcs {
     /// Records that the device received a request, or did not. Returns the request if that finishes it, and otherwise
     /// its record if it is persistent.
     pub fn reported(&self, device: DeviceId, id: i32, is_delivered: bool) -> (Option<PendingRpc>, Option<Rpc>) {
-        let mut inner = self.lock();
+        let mut inner = lock(&self.inner);
         let is_end = inner
             .waiting
             .get(&(device, id))
@@ -462,7 +477,7 @@ impl DeviceRpcs {
 
     /// Returns requests whose deadline or acknowledgement time has passed.
     pub fn take_due(&self, now_ms: i64, is_open: impl Fn(SessionConnection) -> bool) -> Vec<OverdueRpc> {
-        let mut inner = self.lock();
+        let mut inner = lock(&self.inner);
         let mut due = Vec::new();
         while let Some((at_ms, device, id)) = inner.due.first().copied()
             && at_ms <= now_ms

@@ -1,39 +1,85 @@
 //! Delivery of RPC requests to devices: begin, send, acknowledge, respond, expire; and the stored state of persistent
 //! requests.
 //!
-//! [`Hub::delivering`] serializes this work. A device gets requests in order, and the stored state of a request
+//! [`RpcDelivery::delivering`] serializes this work. A device gets requests in order, and the stored state of a request
 //! matches its final state.
 
-use platform::ChainEvent;
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex};
+
 use platform::decode::{Downlink, gateway_rpc_request, protobuf_gateway_rpc_request, rpc_request};
-use platform::entities::ReceptionMode;
+use platform::entities::{Entities, EntityError, ReceptionMode};
 use platform::ids::{DeviceId, RpcId, TenantId, Uuid};
 use platform::model::{Rpc, RpcRequestBody, RpcStatus};
 use serde_json::{Value as Json, json};
 
-use crate::calls::{DeviceRpc, OverdueRpc, PendingRpc, Persistence, RpcAnswer, RpcCaller, RpcError, SessionConnection};
-use crate::hub::{Hub, lock, unix_ms};
-use crate::outlet::DownlinkMessage;
-use crate::sessions::{DeliveryPath, DownlinkKind};
+use crate::calls::{
+    ChainAnswer, DeviceRpc, DeviceRpcs, OverdueRpc, PendingRpc, Persistence, RpcAnswer, RpcCaller, RpcError,
+};
+use crate::clock::unix_ms;
+use crate::downlinks::{DeliveryReport, DownlinkMessage, Downlinks};
+use crate::mutex::lock;
+use crate::pollers::Pollers;
+use crate::sessions::{DeliveryPath, DeviceSessions, DownlinkKind, SessionConnection};
 use crate::stats::DeviceCounters;
+use crate::transports::ProfileTransports;
 
 /// Time in which a device must acknowledge a request before it is sent again.
 const ACK_MS: i64 = 10_000;
 /// Status changes that rule chains have not received yet. Changes beyond that are counted as failed.
 const CHANGED_MAX: usize = 100_000;
 
-/// A shard's report whether the device received a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DeliveryReport {
-    pub device: DeviceId,
-    pub id: i32,
-    pub is_delivered: bool,
+/// RPC requests to devices, from their begin to their answer.
+pub struct RpcDelivery {
+    entities: Arc<Entities>,
+    sessions: Arc<DeviceSessions>,
+    transports: Arc<ProfileTransports>,
+    downlinks: Arc<Downlinks>,
+    pollers: Arc<Pollers>,
+    counters: Arc<DeviceCounters>,
+    calls: DeviceRpcs,
+    /// Held while requests are sent or their progress is stored.
+    delivering: Mutex<()>,
+    /// Status changes of persistent requests, for rule chains.
+    changed: Mutex<Vec<Rpc>>,
+    /// Sessions that recently subscribed to requests.
+    new_sessions: Mutex<HashSet<Uuid, foldhash::fast::RandomState>>,
+    /// Answers for waiting rule chains.
+    chain_answers: Mutex<Vec<ChainAnswer>>,
 }
 
-impl Hub {
-    /// Adds a request and returns its number. A persistent one waits for [`Hub::store_begun`]. [`Hub::deliver_calls`]
-    /// sends it.
-    pub fn add_call(
+impl RpcDelivery {
+    pub fn new(
+        entities: Arc<Entities>,
+        sessions: Arc<DeviceSessions>,
+        transports: Arc<ProfileTransports>,
+        downlinks: Arc<Downlinks>,
+        pollers: Arc<Pollers>,
+        counters: Arc<DeviceCounters>,
+    ) -> RpcDelivery {
+        RpcDelivery {
+            entities,
+            sessions,
+            transports,
+            downlinks,
+            pollers,
+            counters,
+            calls: DeviceRpcs::default(),
+            delivering: Mutex::default(),
+            changed: Mutex::default(),
+            new_sessions: Mutex::default(),
+            chain_answers: Mutex::default(),
+        }
+    }
+
+    /// Number of requests that wait.
+    pub fn count(&self) -> usize {
+        self.calls.count()
+    }
+
+    /// Adds a request and returns its number. A persistent one waits for [`RpcDelivery::store_begun`].
+    /// [`RpcDelivery::deliver`] sends it.
+    pub fn add(
         &self,
         device: DeviceId,
         call: DeviceRpc,
@@ -68,13 +114,14 @@ impl Hub {
         if rpcs.is_empty() {
             return;
         }
-        let entities = self.platform.entities();
-        let has_capacity = rpcs.iter().try_for_each(|rpc| entities.delete_old_rpcs(rpc.device_id));
-        if let Err(error) = has_capacity.and_then(|()| entities.save_rpcs(&rpcs)) {
+        let has_capacity = rpcs
+            .iter()
+            .try_for_each(|rpc| self.entities.delete_old_rpcs(rpc.device_id));
+        if let Err(error) = has_capacity.and_then(|()| self.entities.save_rpcs(&rpcs)) {
             tracing::warn!(count = rpcs.len(), %error, "storing RPC requests to devices failed");
             for (device, id) in begun {
                 if let Some(waiting) = self.calls.remove(device, id) {
-                    self.answer_caller(waiting.caller, Err(RpcError::NotStored));
+                    self.answer(waiting.caller, Err(RpcError::NotStored));
                 }
             }
             return;
@@ -85,14 +132,13 @@ impl Hub {
                 self.calls.remove(device, id);
             }
             let response = json!({"rpcId": rpc.id.unwrap_or_default().to_string()});
-            self.answer_caller(caller, Ok(Some(response.to_string())));
+            self.answer(caller, Ok(Some(response.to_string())));
         }
         self.queue_for_chains(rpcs);
     }
 
-    pub fn tenant_of(&self, device: DeviceId) -> TenantId {
-        let directory = self.platform.entities().directory();
-        directory.device(device).map(|entry| entry.tenant).unwrap_or_default()
+    fn tenant_of(&self, device: DeviceId) -> TenantId {
+        self.entities.directory().tenant_of(device).unwrap_or_default()
     }
 
     fn new_rpc(
@@ -125,8 +171,8 @@ impl Hub {
     }
 
     /// Loads the persistent requests that the previous process had not finished.
-    pub fn restore_calls(&self) -> Result<(), platform::entities::EntityError> {
-        for rpc in self.platform.entities().live_rpcs()? {
+    pub fn restore(&self) -> Result<(), EntityError> {
+        for rpc in self.entities.live_rpcs()? {
             let Some(body) = rpc.request_body() else { continue };
             let call = DeviceRpc {
                 method: body.method,
@@ -145,8 +191,25 @@ impl Hub {
         Ok(())
     }
 
+    /// Records that a session subscribed to requests, or polls for one. Never waits.
+    pub fn add_session(&self, session: Uuid) {
+        if self.calls.count() > 0 {
+            lock(&self.new_sessions).insert(session);
+        }
+    }
+
+    /// Sends waiting requests to the sessions that [`RpcDelivery::add_session`] recorded, and to devices behind them.
+    pub fn deliver_to_new_sessions(&self) {
+        for session in std::mem::take(&mut *lock(&self.new_sessions)) {
+            self.deliver(DeviceId(session));
+            for device in self.sessions.gateway_devices(session) {
+                self.deliver(device);
+            }
+        }
+    }
+
     /// Sends waiting requests to a device, if it or its gateway is connected.
-    pub fn deliver_calls(&self, device: DeviceId) {
+    pub fn deliver(&self, device: DeviceId) {
         if self.calls.count() == 0 {
             return;
         }
@@ -182,38 +245,33 @@ impl Hub {
                         form: *form,
                         id: sent.id,
                     },
-                    self.protobuf_of(device.0, *form)
+                    self.transports
+                        .protobuf_of(device.0, *form)
                         .and_then(|transport| transport.rpc_request(sent.id, &sent.method, &sent.params))
                         .unwrap_or_else(|| rpc_request(&sent.method, &sent.params).into_bytes()),
                 ),
                 DeliveryPath::Gateway(_, name) => (
                     Downlink::GatewayRpc,
-                    match self.protobuf_of_gateway(target.session) {
+                    match self.transports.protobuf_of_gateway(target.session) {
                         Some(_) => protobuf_gateway_rpc_request(name, sent.id, &sent.method, &sent.params),
                         None => gateway_rpc_request(name, i64::from(sent.id), &sent.method, &sent.params).into_bytes(),
                     },
                 ),
             };
-            list.push(DownlinkMessage {
-                session: target.session,
-                topic: downlink.topic(),
-                payload,
-                qos: target.qos,
-                call: Some((device, sent.id)),
-            });
+            list.push(DownlinkMessage::new(target, &downlink, payload).of_call(device, sent.id));
             match sent.stored_rpc {
                 Some(rpc) => changed.push(with_status(rpc, RpcStatus::Sent)),
                 None => self.answer_one_way_caller(device, sent.id),
             }
         }
-        self.send_downlinks(target.shard, list);
+        self.downlinks.send(target.shard, list);
         changed
     }
 
     /// Answers the caller of a one-way request once it is sent.
     fn answer_one_way_caller(&self, device: DeviceId, id: i32) {
         if let Some(waiting) = self.calls.remove_one_way(device, id) {
-            self.answer_caller(waiting.caller, Ok(None));
+            self.answer(waiting.caller, Ok(None));
         }
     }
 
@@ -235,32 +293,37 @@ impl Hub {
         changed
     }
 
-    /// Returns the request that a device acknowledged, if it is still waiting. Runs on a shard's thread.
-    pub fn acked_request(&self, session: Uuid, topic: &str, payload: &[u8]) -> Option<DeliveryReport> {
+    /// Records that a device acknowledged a message, if it is a request. Runs on a shard's thread.
+    pub fn acknowledged(&self, session: Uuid, topic: &str, payload: &[u8]) {
+        if let Some((device, id)) = self.request_of(session, topic, payload) {
+            self.downlinks.report(DeliveryReport {
+                device,
+                id,
+                is_delivered: true,
+            });
+        }
+    }
+
+    fn request_of(&self, session: Uuid, topic: &str, payload: &[u8]) -> Option<(DeviceId, i32)> {
         if self.calls.count() == 0 {
             return None;
         }
-        let (device, id) = match Downlink::rpc_number(topic) {
-            Some(id) => (DeviceId(session), id),
-            None if topic == Downlink::GatewayRpc.topic() => {
-                let (name, id) = match self.protobuf_of_gateway(session) {
-                    Some(transport) => transport.gateway_called(payload)?,
-                    None => gateway_called(payload)?,
-                };
-                (self.sessions.gateway_device(session, &name)?, id)
-            }
-            None => return None,
+        if let Some(id) = Downlink::rpc_number(topic) {
+            return Some((DeviceId(session), id));
+        }
+        if topic != Downlink::GatewayRpc.topic() {
+            return None;
+        }
+        let (name, id) = match self.transports.protobuf_of_gateway(session) {
+            Some(transport) => transport.gateway_called(payload)?,
+            None => gateway_called(payload)?,
         };
-        Some(DeliveryReport {
-            device,
-            id,
-            is_delivered: true,
-        })
+        Some((self.sessions.gateway_device(session, &name)?, id))
     }
 
     /// Applies the shards' delivery reports.
     pub fn take_reports(&self) {
-        let reports = std::mem::take(&mut *lock(&self.reports));
+        let reports = self.downlinks.take_reports();
         if !reports.is_empty() {
             let _turn = lock(&self.delivering);
             let changed = reports.into_iter().filter_map(|report| self.reported(report));
@@ -271,7 +334,7 @@ impl Hub {
     fn reported(&self, report: DeliveryReport) -> Option<Rpc> {
         let (ended, stored_rpc) = self.calls.reported(report.device, report.id, report.is_delivered);
         if let Some(ended) = ended {
-            self.answer_caller(ended.caller, Ok(None));
+            self.answer(ended.caller, Ok(None));
             return Some(with_status(*ended.stored_rpc?, RpcStatus::Delivered));
         }
         let status = match report.is_delivered {
@@ -295,11 +358,11 @@ impl Hub {
             rpc.response = serde_json::from_str(&text).unwrap_or_else(|_| json!({"error": text}));
             self.store_changes(vec![rpc]);
         }
-        self.answer_caller(waiting.caller, Ok(Some(text.into_owned())));
+        self.answer(waiting.caller, Ok(Some(text.into_owned())));
     }
 
     /// Expires requests past their deadline, and sends unacknowledged ones again.
-    pub fn expire_calls(&self, now_ms: i64) {
+    pub fn expire(&self, now_ms: i64) {
         if self.calls.count() == 0 {
             return;
         }
@@ -313,7 +376,7 @@ impl Hub {
                         true => RpcError::Timeout,
                         false => RpcError::NoActiveConnection,
                     };
-                    self.answer_caller(waiting.caller, Err(error));
+                    self.answer(waiting.caller, Err(error));
                     changed.extend(waiting.stored_rpc.map(|rpc| with_status(*rpc, RpcStatus::Expired)));
                 }
                 OverdueRpc::Requeued(rpc) => changed.push(with_status(rpc, RpcStatus::Queued)),
@@ -326,27 +389,15 @@ impl Hub {
         }
         self.store_changes(changed);
         drop(_turn);
-        again.into_iter().for_each(|device| self.deliver_calls(device));
-    }
-
-    /// Expires device-side requests that rule chains did not answer in time.
-    pub fn expire_device_requests(&self) {
-        if self.device_requests.count() == 0 {
-            return;
-        }
-        for due in self.device_requests.take_due(unix_ms(), |_| true) {
-            if let OverdueRpc::Expired(waiting) = due {
-                self.answer_caller(waiting.caller, Err(RpcError::Timeout));
-            }
-        }
+        again.into_iter().for_each(|device| self.deliver(device));
     }
 
     /// Deletes a persistent request, which is then not sent.
-    pub fn delete_call(&self, rpc: &Rpc) -> Result<(), platform::entities::EntityError> {
+    pub fn delete(&self, rpc: &Rpc) -> Result<(), EntityError> {
         let _turn = lock(&self.delivering);
         let id = rpc.id.unwrap_or_default();
         self.calls.remove_persistent(rpc.device_id, id);
-        self.platform.entities().delete_rpc(id)?;
+        self.entities.delete_rpc(id)?;
         self.queue_for_chains(vec![with_status(rpc.clone(), RpcStatus::Deleted)]);
         Ok(())
     }
@@ -355,22 +406,19 @@ impl Hub {
     pub fn device_deleted(&self, device: DeviceId) {
         let _turn = lock(&self.delivering);
         for waiting in self.calls.remove_all(device) {
-            self.answer_caller(waiting.caller, Err(RpcError::NoActiveConnection));
+            self.answer(waiting.caller, Err(RpcError::NoActiveConnection));
         }
     }
 
-    pub fn answer_caller(&self, caller: RpcCaller, answer: RpcAnswer) {
-        match caller {
-            // The caller may have disconnected.
-            RpcCaller::Client(sender) => _ = sender.send(answer),
-            RpcCaller::RuleChain(number, outside) => {
-                if let Some(sender) = outside {
-                    _ = sender.send(answer.clone());
-                }
-                self.lock_chain_responses().push((number, chain_answer(answer)));
-            }
-            RpcCaller::None => {}
+    fn answer(&self, caller: RpcCaller, answer: RpcAnswer) {
+        if let Some(chain_answer) = caller.answer(answer) {
+            lock(&self.chain_answers).push(chain_answer);
         }
+    }
+
+    /// Returns the answers for waiting rule chains since the last call.
+    pub fn take_chain_answers(&self) -> Vec<ChainAnswer> {
+        std::mem::take(&mut *lock(&self.chain_answers))
     }
 
     /// Stores status changes for the next start, and queues them for rule chains.
@@ -378,7 +426,7 @@ impl Hub {
         if changed.is_empty() {
             return;
         }
-        if let Err(error) = self.platform.entities().save_rpcs(&changed) {
+        if let Err(error) = self.entities.save_rpcs(&changed) {
             // Delivery continues in memory. A restart would use the older stored state.
             tracing::warn!(%error, "storing the status of RPC requests failed");
         }
@@ -387,7 +435,7 @@ impl Hub {
 
     /// Queues a message for each device's rule chain, sent when the platform can be called.
     fn queue_for_chains(&self, changed: Vec<Rpc>) {
-        let mut waiting = lock(&self.changed_calls);
+        let mut waiting = lock(&self.changed);
         let capacity = CHANGED_MAX.saturating_sub(waiting.len());
         DeviceCounters::add(
             &self.counters.failed_rules,
@@ -396,20 +444,9 @@ impl Hub {
         waiting.extend(changed.into_iter().take(capacity));
     }
 
-    /// Sends queued status changes of persistent requests to the rule chains.
-    pub fn send_call_changes_to_chains(&self) {
-        let changed = std::mem::take(&mut *lock(&self.changed_calls));
-        let now_ms = unix_ms();
-        for rpc in changed {
-            let event = ChainEvent {
-                kind: rpc.status.message_type(),
-                entity: rpc.device_id.entity(),
-                tenant: rpc.tenant_id,
-                metadata: Vec::new(),
-                data: serde_json::to_value(&rpc).unwrap_or_default(),
-            };
-            self.platform.send_event(event, now_ms, &mut self.outlet(now_ms));
-        }
+    /// Returns the status changes of persistent requests since the last call, for the devices' rule chains.
+    pub fn take_changed(&self) -> Vec<Rpc> {
+        std::mem::take(&mut *lock(&self.changed))
     }
 }
 
@@ -418,15 +455,6 @@ fn gateway_called(payload: &[u8]) -> Option<(String, i32)> {
     let sent: Json = serde_json::from_slice(payload).ok()?;
     let id = i32::try_from(sent["data"]["id"].as_i64()?).ok()?;
     Some((sent["device"].as_str()?.to_owned(), id))
-}
-
-/// Converts a response for rule chains. Text that is not JSON becomes a JSON string.
-fn chain_answer(answer: RpcAnswer) -> Result<Json, &'static str> {
-    match answer {
-        Ok(None) => Ok(json!({})),
-        Ok(Some(text)) => Ok(serde_json::from_str(&text).unwrap_or(Json::String(text))),
-        Err(error) => Err(error.name()),
-    }
 }
 
 fn with_status(rpc: Rpc, status: RpcStatus) -> Rpc {

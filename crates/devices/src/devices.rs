@@ -1,38 +1,42 @@
 //! The device platform as one object: opened once, used by the API and the listeners, shut down.
 
-use std::fmt;
-use std::io;
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
 use std::thread::{Builder, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use auth::LoginLimiter;
 use broker::tap::Tap;
-use journal::{LogConfig, LogState, StorageDirectory};
+use journal::{LogState, StorageDirectory};
 use platform::credentials::{MqttLogin, PROVISION_NAME};
 use platform::decode::{AttributesRequest, OtaKind, PayloadFormat, Provision, TopicForm};
 use platform::entities::{Entities, EntityError, ReceptionMode};
-use platform::ids::{DeviceId, DeviceProfileId, EntityId, EntityType, RuleChainId, RuleNodeId, TenantId, Uuid};
+use platform::ids::{DeviceId, DeviceProfileId, EntityId, RuleChainId, RuleNodeId, TenantId, Uuid};
 use platform::model::{AttributeScope, OtaPackage, Rpc};
-use platform::repository::{RepositoryError, StateKind};
 use platform::{Platform, SqliteRepository};
 use timeseries::ColumnStore;
 use tokio::sync::oneshot;
 
-use crate::calls::{DeviceRpc, PendingRpc, RpcAnswer, RpcCaller, RpcError};
+use crate::calls::{DeviceRpc, RpcAnswer, RpcError};
+use crate::clock::unix_ms;
 use crate::entry::{EntryKind, IngestEntry, entity_type_number};
 use crate::events::NodeEvent;
-use crate::external_requests::{ExternalRequests, ExternalSender};
-use crate::hub::{Hub, PROVISIONING, client_id, lock, unix_ms};
+use crate::external_requests::ExternalSender;
+use crate::follow_up::{self, OtaNotificationError};
+use crate::hub::Hub;
 use crate::ingest::Ingest;
 use crate::lifecycle::EntityEvent;
 use crate::limits::OverLimit;
 use crate::log::{IngestLog, LogFull, PendingAppend};
-use crate::ota::{self, OtaError};
+use crate::mutex::lock;
+use crate::open_error::DevicesOpenError;
+use crate::options::{DIRECTORY_NAME, DevicesOptions};
+use crate::ota::OtaError;
 use crate::outlet::DeviceOutlet;
+use crate::requests::RequestHandler;
+use crate::session_id::client_id;
 use crate::sessions::DownlinkKind;
 use crate::stats::{DeviceCounters, DevicesStats};
 use crate::tap::DeviceTap;
@@ -44,90 +48,6 @@ const CATCH_UP: Duration = Duration::from_secs(10);
 
 /// Extra wait after a request's deadline, so that the caller gets the reason for the failure.
 const REASON_WAIT: Duration = Duration::from_secs(1);
-
-/// Name of the platform's directory within the data directory.
-pub const DIRECTORY_NAME: &str = "platform";
-
-#[derive(Clone, Debug)]
-pub struct DevicesOptions {
-    pub platform: platform::PlatformOptions,
-    pub log: LogConfig,
-    pub store: timeseries::StoreConfig,
-    /// Whether a PINGREQ counts as activity of the device.
-    pub pings_are_activity: bool,
-    /// Limits wrong provisioning secrets.
-    pub login_limiter: Arc<LoginLimiter>,
-}
-
-impl Default for DevicesOptions {
-    fn default() -> DevicesOptions {
-        let log = LogConfig {
-            max_bytes: 4 << 30,
-            ..LogConfig::default()
-        };
-        DevicesOptions {
-            platform: platform::PlatformOptions::default(),
-            log,
-            store: timeseries::StoreConfig::default(),
-            pings_are_activity: true,
-            login_limiter: Arc::default(),
-        }
-    }
-}
-
-#[derive(Debug)]
-pub enum DevicesOpenError {
-    Directory(Box<dyn std::error::Error + Send + Sync>),
-    Log(Box<dyn std::error::Error + Send + Sync>),
-    /// The log ends before the position that the stores have already applied.
-    LogIsOlder {
-        ends_at: u64,
-        needed: u64,
-        data_dir: PathBuf,
-    },
-    Repository(Box<dyn std::error::Error + Send + Sync>),
-    Store(Box<dyn std::error::Error + Send + Sync>),
-    Platform(platform::PlatformOpenError),
-    Thread(io::Error),
-}
-
-impl fmt::Display for DevicesOpenError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            DevicesOpenError::Directory(_) => f.write_str("cannot use the platform's directory"),
-            DevicesOpenError::Log(_) => f.write_str("cannot open the device log"),
-            DevicesOpenError::LogIsOlder {
-                ends_at,
-                needed,
-                data_dir,
-            } => write!(
-                f,
-                "the device log ends at {ends_at}, but the platform's data includes position {needed}: \
-                 the end of {DIRECTORY_NAME}/log is missing, or the log is older than the rest of {DIRECTORY_NAME}. Restore a \
-                 backup of the whole data directory, or accept the loss: tidewire journal repair --accept-loss --data-dir {}",
-                data_dir.display()
-            ),
-            DevicesOpenError::Repository(_) => f.write_str("cannot read the platform's entities"),
-            DevicesOpenError::Store(_) => f.write_str("cannot open the time series"),
-            DevicesOpenError::Platform(_) => f.write_str("cannot open the platform"),
-            DevicesOpenError::Thread(_) => f.write_str("cannot start a thread of the platform"),
-        }
-    }
-}
-
-impl std::error::Error for DevicesOpenError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(match self {
-            DevicesOpenError::Directory(error)
-            | DevicesOpenError::Log(error)
-            | DevicesOpenError::Repository(error)
-            | DevicesOpenError::Store(error) => &**error,
-            DevicesOpenError::LogIsOlder { .. } => return None,
-            DevicesOpenError::Platform(error) => error,
-            DevicesOpenError::Thread(error) => error,
-        })
-    }
-}
 
 /// The identity of a connecting device.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -141,7 +61,8 @@ pub struct DeviceLogin {
 
 /// The running device platform. Stops on [`Devices::shut_down`] or when dropped.
 pub struct Devices {
-    pub(crate) hub: Arc<Hub>,
+    hub: Arc<Hub>,
+    requests: RequestHandler,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -160,7 +81,8 @@ impl Devices {
         let directory = data_dir.join(DIRECTORY_NAME);
         std::fs::create_dir_all(&directory).map_err(|error| DevicesOpenError::Directory(Box::new(error)))?;
         let platform = open_platform(&directory, &options)?;
-        let (log, found) = IngestLog::open(&directory, options.log.clone())?;
+        let counters: Arc<DeviceCounters> = Arc::default();
+        let (log, found) = IngestLog::open(&directory, options.log.clone(), Arc::clone(&counters))?;
         let needed = platform.replay_position().max(platform.applied_position());
         if found.next.0 + 1 < needed.0 {
             return Err(DevicesOpenError::LogIsOlder {
@@ -169,59 +91,58 @@ impl Devices {
                 data_dir: data_dir.to_owned(),
             });
         }
-        let hub = Arc::new(Hub::new(options, platform, log, ExternalRequests::new(sender)));
-        hub.external_requests.returned.set_hub(&hub);
-        DeviceCounters::add(&hub.counters.appended, found.records);
-        hub.counters.read_lsn.store(found.follower.next().0, Relaxed);
-        hub.processed.set_processed(found.follower.next());
-        hub.refresh_own_topics();
-        hub.reload_limits();
-        hub.restore_calls()
+        let hub = Arc::new(Hub::new(options, platform, Arc::new(log), counters, sender));
+        hub.counters().read_lsn.store(found.follower.next().0, Relaxed);
+        hub.processed().set_processed(found.follower.next());
+        hub.transports().refresh();
+        hub.limits().reload();
+        hub.rpcs()
+            .restore()
             .map_err(|error| DevicesOpenError::Repository(Box::new(error)))?;
-        let repository = hub.platform.entities().repository();
-        repository
-            .for_each_state(StateKind::NodeEvents, &mut |node, bytes| {
-                hub.restored(node, hub.events.restore(RuleNodeId(node), bytes));
-            })
+        let events = hub.events();
+        events
+            .restore()
+            .and_then(|()| events.record_chain_starts())
             .map_err(|error| DevicesOpenError::Repository(Box::new(error)))?;
-        repository
-            .for_each_state(StateKind::EntityEvents, &mut |entity, bytes| {
-                hub.restored(entity, hub.lifecycle.restore(entity, bytes));
-            })
-            .map_err(|error| DevicesOpenError::Repository(Box::new(error)))?;
-        record_chain_starts(&hub).map_err(|error| DevicesOpenError::Repository(Box::new(error)))?;
-        let ingest = Ingest::new(Arc::clone(&hub), found);
+        let is_flush_wanted: Arc<AtomicBool> = Arc::default();
+        let ingest = Ingest::new(Arc::clone(&hub), found, Arc::clone(&is_flush_wanted));
         let of_upkeep = Arc::clone(&hub);
         let of_packages = Arc::clone(&hub);
         let threads = vec![
             spawn("devices", move || ingest.run())?,
-            spawn("timeseries", move || upkeep::run(&of_upkeep))?,
-            spawn("packages", move || ota::run(&of_packages))?,
+            spawn("timeseries", move || upkeep::run(&of_upkeep, &is_flush_wanted))?,
+            spawn("packages", move || of_packages.packages().run())?,
         ];
         Ok(Arc::new(Devices {
+            requests: RequestHandler::new(Arc::clone(&hub)),
             hub,
             threads: Mutex::new(threads),
         }))
     }
 
     pub fn platform(&self) -> &Arc<Platform> {
-        &self.hub.platform
+        self.hub.platform()
     }
 
     pub fn entities(&self) -> &Arc<Entities> {
-        self.hub.platform.entities()
+        self.hub.platform().entities()
     }
 
     /// Applies a saved or deleted profile to messages from now on.
     pub fn reload_profile(&self, id: DeviceProfileId) {
-        self.hub.platform.reload_profile(id);
-        self.hub.refresh_own_topics();
+        self.hub.platform().reload_profile(id);
+        self.hub.transports().refresh();
     }
 
     /// Sets the network handle, so that messages can be sent to devices.
     pub fn serve(&self, net: net::ServerHandle) {
-        self.hub.log.serve(net.clone());
-        let _ = self.hub.net.set(net);
+        self.hub.log().serve(net.clone());
+        self.hub.downlinks().serve(net);
+    }
+
+    /// Notifies devices whose packages differ after a device or a device profile was saved.
+    pub fn notify_ota(&self, id: Uuid) -> Result<(), OtaNotificationError> {
+        follow_up::notify_ota(&self.hub, id, false)
     }
 
     /// Makes the tap of a shard, which passes everything but device messages to `rules`.
@@ -253,10 +174,7 @@ impl Devices {
         if login.user_name != Some(PROVISION_NAME) && login.client_id != PROVISION_NAME {
             return None;
         }
-        let number = self.hub.provisioning.fetch_add(1, Relaxed);
-        let mut session = PROVISIONING;
-        session.0[8..].copy_from_slice(&number.to_be_bytes());
-        self.hub.provisioners.add(number, address);
+        let session = self.hub.provisioners().new_session(address);
         Some(DeviceLogin {
             session,
             client_id: client_id(session).into(),
@@ -266,7 +184,7 @@ impl Devices {
 
     /// Returns a subscription to changes of entities.
     pub fn subscribe(&self, queue: usize) -> Updates {
-        Updates::new(&self.hub.watchers, queue)
+        Updates::new(self.hub.watchers(), queue)
     }
 
     /// Sends an RPC request along the device's rule chain, whose node sends it to the device once it is connected.
@@ -276,9 +194,9 @@ impl Devices {
     /// it may block.
     pub fn call_device(&self, device: DeviceId, call: &DeviceRpc) -> PendingCall {
         let now_ms = unix_ms();
-        let tenant = self.hub.tenant_of(device);
+        let tenant = self.entities().directory().tenant_of(device).unwrap_or_default();
         let request = self.entities().new_id(now_ms);
-        let receiver = self.hub.callers.wait(request, tenant);
+        let receiver = self.hub.callers().wait(request, tenant);
         let waiting = PendingCall {
             receiver,
             guard: CallerGuard {
@@ -287,57 +205,53 @@ impl Devices {
             },
         };
         let event = call.message(request, device, tenant);
-        self.hub
-            .platform
-            .send_event(event, now_ms, &mut self.hub.outlet(now_ms));
+        self.hub.send_event(event, now_ms);
         self.hub.resume_chains();
         waiting
     }
 
     /// Wakes the thread that continues rule chains, because scripts have answered.
     pub fn wake(&self) {
-        self.hub.log.wake();
+        self.hub.log().wake();
     }
 
     /// Drops work that waits for a deleted device.
     pub fn device_deleted(&self, device: DeviceId) {
         self.platform().device_deleted(device);
-        self.hub.device_deleted(device);
-        self.hub.log.wake();
+        self.hub.rpcs().device_deleted(device);
+        self.hub.log().wake();
     }
 
     /// Deletes a persistent request, which is then not sent. Writes the repository.
     pub fn delete_call(&self, rpc: &Rpc) -> Result<(), EntityError> {
-        self.hub.delete_call(rpc)?;
-        self.hub.log.wake();
+        self.hub.rpcs().delete(rpc)?;
+        self.hub.log().wake();
         Ok(())
     }
 
     /// Whether the device itself has a connected session.
     pub fn is_online(&self, device: DeviceId) -> bool {
-        self.hub.sessions.is_online(device.0)
+        self.hub.sessions().is_online(device.0)
     }
 
     /// Records activity of a device that sends nothing to be stored, for example a request or a poll.
     pub fn record_activity(&self, device: DeviceId) {
-        self.hub.record_activity_now(device.0, unix_ms());
+        self.hub.activity().record([(device.0, unix_ms())]);
     }
 
     /// Checks the limits of the device's tenant, and counts the message against them.
     pub fn check_limits(&self, entry: &IngestEntry<'_>) -> Result<(), OverLimit> {
-        let over = self.hub.limits.are_set().then(|| self.hub.over_limit(entry)).flatten();
-        over.map_or(Ok(()), Err)
+        self.hub.limits().check(entry).map_or(Ok(()), Err)
     }
 
     /// Applies a changed tenant or tenant profile.
     pub fn limits_changed(&self) {
-        self.hub.reload_limits();
+        self.hub.limits().reload();
     }
 
     /// Appends a record that did not come from a listener. The returned future completes when the record is durable.
     pub fn append(&self, entry: &IngestEntry<'_>) -> Result<PendingAppend, LogFull> {
-        DeviceCounters::add(&self.hub.counters.appended, 1);
-        self.hub.log.append_entry(entry)
+        self.hub.log().append_entry(entry)
     }
 
     /// Stores telemetry of any entity without running a rule chain. The caller has validated the JSON. `ttl_s`: time
@@ -395,7 +309,7 @@ impl Devices {
         let pending = self.append(entry)?;
         Ok(WaitingChange {
             entity: entry.device,
-            processed: self.hub.processed.wait_for(pending.end()),
+            processed: self.hub.processed().wait_for(pending.end()),
             pending,
         })
     }
@@ -403,47 +317,32 @@ impl Devices {
     /// Waits until everything acknowledged so far is processed. Returns false if that takes longer than a request can
     /// wait.
     pub async fn wait_until_processed(&self) -> bool {
-        let processed = self.hub.processed.wait_for(self.hub.log.committed());
+        let processed = self.hub.processed().wait_for(self.hub.log().committed());
         tokio::time::timeout(CATCH_UP, processed).await.is_ok()
     }
 
     /// Long poll over HTTP: the device's next RPC request or attribute change. `None`: too many clients wait.
     pub fn poll_next(&self, device: DeviceId, wanted: DownlinkKind) -> Option<oneshot::Receiver<String>> {
-        let waits = self.hub.pollers.wait(device, wanted);
+        let waits = self.hub.pollers().wait(device, wanted);
         if wanted == DownlinkKind::RpcRequest {
-            self.hub.can_be_called(device.0);
-            self.hub.log.wake();
+            self.hub.rpcs().add_session(device.0);
+            self.hub.log().wake();
         }
         waits
     }
 
     /// Handles a device's response to an RPC request.
     pub fn handle_response(&self, device: DeviceId, id: i32, body: &[u8]) {
-        self.hub.handle_response(device, id, body, ReceptionMode::Live);
+        self.hub.rpcs().handle_response(device, id, body, ReceptionMode::Live);
         self.hub.resume_chains();
     }
 
     /// Sends a device's RPC request to the rule chain. Returns the chain's JSON response, or `None` on timeout.
     pub async fn ask(&self, device: DeviceId, body: &[u8], timeout: Duration) -> Result<Option<String>, LogFull> {
-        let (sender, receiver) = oneshot::channel();
-        let expires_ms = unix_ms().saturating_add(timeout.as_millis() as i64);
-        let call = DeviceRpc {
-            method: String::new(),
-            params: String::new(),
-            is_one_way: false,
-            expires_ms,
-            persistence: None,
-        };
-        let tenant = self.hub.tenant_of(device);
-        let id = self
-            .hub
-            .device_requests
-            .next_id(device, tenant, &call)
-            .map_err(|error| LogFull {
-                reason: error.to_string(),
-            })?;
-        let waiting = PendingRpc::new(tenant, call, RpcCaller::Client(sender), None);
-        self.hub.device_requests.insert(device, id, waiting);
+        let added = self.hub.device_requests().add(device, timeout);
+        let (id, receiver) = added.map_err(|error| LogFull {
+            reason: error.to_string(),
+        })?;
         let entry = IngestEntry {
             id,
             form: TopicForm::Short(PayloadFormat::Json),
@@ -455,7 +354,7 @@ impl Devices {
 
     /// Allows a user to claim the device.
     pub fn claim(&self, device: DeviceId, body: &[u8]) -> Result<(), String> {
-        self.hub
+        self.requests
             .claim(device, body, (ReceptionMode::Live, unix_ms()))
             .map_err(|error| error.to_string())
     }
@@ -468,50 +367,46 @@ impl Devices {
         (title, version): (&str, &str),
         (size, chunk): (usize, usize),
     ) -> Result<(OtaPackage, Vec<u8>), OtaError> {
-        let package = self.hub.ota_package(device, kind)?;
+        let package = self.hub.packages().package(device, kind)?;
         if (package.title.as_str(), package.version.as_str()) != (title, version) {
             return Err(OtaError::NotFound);
         }
-        let bytes = self.hub.ota_chunk(&package, size, chunk)?;
+        let bytes = self.hub.packages().chunk(&package, size, chunk)?;
         Ok((package, bytes))
     }
 
     /// Returns the device's attributes in the device API's JSON format. Reads the repository, so it may block.
     pub fn attributes_of(&self, device: DeviceId, request: &AttributesRequest) -> Result<String, EntityError> {
-        self.hub.attributes_of(device, request)
+        self.requests.attributes_of(device, request)
     }
 
     /// Answers a provisioning request. Also returns whether its key and secret are known. Writes the repository, so it
     /// blocks.
     pub fn provision(&self, request: &Provision) -> (String, Option<bool>) {
-        self.hub.answer_to(request, unix_ms())
+        self.requests.answer_provisioning(request, unix_ms())
     }
 
     /// Returns the debug events of a rule node of this tenant, newest first.
     pub fn events(&self, tenant: TenantId, node: RuleNodeId) -> Vec<NodeEvent> {
-        self.hub.events.of(tenant, node)
+        self.hub.events().of_node(tenant, node)
     }
 
     pub fn clear_events(&self, tenant: TenantId, node: RuleNodeId) {
-        self.hub.events.clear(tenant, node);
+        self.hub.events().clear_node(tenant, node);
     }
 
     /// Returns lifecycle, error and statistics events of a rule chain, node or device, newest first.
     pub fn entity_events(&self, tenant: TenantId, entity: EntityId) -> Vec<EntityEvent> {
-        let mut all = self.hub.lifecycle.of(tenant, entity);
-        all.extend(self.hub.statistics.of(tenant, entity));
-        all.sort_by_key(|event| std::cmp::Reverse(event.at_ms));
-        all
+        self.hub.events().of_entity(tenant, entity)
     }
 
     /// Turns rule node counters since the last call into statistics events. Runs every hour.
     pub fn record_statistics(&self, now_ms: i64) {
-        self.hub.record_statistics(now_ms);
+        self.hub.events().record_statistics(now_ms);
     }
 
     pub fn clear_entity_events(&self, tenant: TenantId, entity: EntityId) {
-        self.hub.lifecycle.clear(tenant, entity);
-        self.hub.statistics.clear(tenant, entity);
+        self.hub.events().clear_entity(tenant, entity);
     }
 
     /// Applies a rule chain that was saved, made the root, or deleted.
@@ -521,19 +416,17 @@ impl Devices {
         id: RuleChainId,
         now_ms: i64,
     ) -> Result<(), platform::PlatformOpenError> {
-        let platform = &self.hub.platform;
+        let platform = self.platform();
         let before = platform.chain_nodes(id);
         platform.reload_chain(id, now_ms)?;
-        let after = platform.chain_nodes(id);
-        let new_id = || platform.entities().new_id(now_ms);
-        let change = (before.as_ref(), after.as_ref());
-        self.hub.lifecycle.chain_changed((tenant, id), change, now_ms, &new_id);
+        self.hub.events().chain_changed(tenant, id, before.as_ref(), now_ms);
         Ok(())
     }
 
     /// Closes the connection of a device that was deleted, or whose credentials changed.
     pub fn disconnect(&self, device: DeviceId) {
-        self.hub.close(device.0, "the device or its credentials were changed");
+        let reason = "the device or its credentials were changed";
+        self.hub.downlinks().close(device.0, reason);
     }
 
     pub fn stats(&self) -> DevicesStats {
@@ -542,14 +435,14 @@ impl Devices {
 
     /// State of the ingest log.
     pub fn log_state(&self) -> LogState {
-        self.hub.log.state()
+        self.hub.log().state()
     }
 
     /// Returns a sentence for each store of the platform whose last write failed, with the error. The ingest log is not
     /// included.
     pub fn failed_stores(&self) -> Vec<String> {
-        let repository = self.hub.platform.entities().repository();
-        self.hub.store_failures.list(&**repository)
+        let repository = self.hub.platform().entities().repository();
+        self.hub.store_failures().list(&**repository)
     }
 
     /// Processes and writes everything received. Call after the listeners have stopped. A second call does nothing.
@@ -558,18 +451,16 @@ impl Devices {
         if threads.is_empty() {
             return;
         }
-        let _ = self.hub.stop_started_at.set(Instant::now());
-        self.hub.is_stopping.store(true, Relaxed);
-        self.hub.log.wake();
-        self.hub.resume.notify_all();
-        self.hub.chunk_requests.end();
+        self.hub.stop().set();
+        self.hub.log().wake();
+        self.hub.packages().end();
         for thread in threads {
             // The panicking thread has already reported its panic.
             let _ = thread.join();
         }
-        self.hub.save_events();
-        self.hub.checkpoint_entities();
-        self.hub.log.shut_down();
+        self.hub.events().save();
+        upkeep::checkpoint_entities(&self.hub);
+        self.hub.log().shut_down();
     }
 }
 
@@ -636,7 +527,7 @@ struct CallerGuard {
 impl CallerGuard {
     /// Returns true if no node of a rule chain has taken the request.
     fn forget(&self) -> bool {
-        self.hub.callers.forget(self.request)
+        self.hub.callers().forget(self.request)
     }
 }
 
@@ -676,20 +567,6 @@ fn open_platform(directory: &Path, options: &DevicesOptions) -> Result<Arc<Platf
     let store = ColumnStore::open(Arc::new(disk), config).map_err(|error| DevicesOpenError::Store(Box::new(error)))?;
     let platform = Platform::open(Arc::new(entities), Arc::new(store), options.platform.clone());
     platform.map(Arc::new).map_err(DevicesOpenError::Platform)
-}
-
-/// Records a start event for all rule chains and nodes.
-fn record_chain_starts(hub: &Hub) -> Result<(), RepositoryError> {
-    let entities = hub.platform.entities();
-    let now_ms = unix_ms();
-    entities.repository().for_each(EntityType::RuleChain, &mut |record| {
-        let (tenant, chain) = (TenantId(record.row.tenant), RuleChainId(record.row.id));
-        let nodes = hub.platform.chain_nodes(chain);
-        hub.lifecycle
-            .chain_changed((tenant, chain), (None, nodes.as_ref()), now_ms, &|| {
-                entities.new_id(now_ms)
-            });
-    })
 }
 
 fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, DevicesOpenError> {

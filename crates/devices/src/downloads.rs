@@ -8,7 +8,7 @@ use hashbrown::HashMap;
 use platform::decode::OtaKind;
 use platform::ids::{OtaPackageId, Uuid};
 
-use crate::hub::lock;
+use crate::mutex::lock;
 use crate::sessions::ConnectionNumber;
 
 /// When full, all entries are removed. Downloads then continue with the values of each request.

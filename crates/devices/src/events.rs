@@ -2,12 +2,13 @@
 //! The newest are saved regularly and at shutdown, for the next start.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
 use platform::chain::DebugEvent;
 use platform::ids::{EntityId, RuleNodeId, TenantId, Uuid};
 use serde::{Deserialize, Serialize};
 
+use crate::mutex::lock;
 use crate::recent::{Recent, Timed};
 
 /// Events per node.
@@ -52,23 +53,19 @@ impl Default for NodeDebugEvents {
 }
 
 impl NodeDebugEvents {
-    fn lock(&self) -> MutexGuard<'_, Recent<RuleNodeId, NodeEvent>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Returns the events to save: all events of each changed node, or `None` if it has none any more.
     pub fn take_changed(&self) -> Vec<(RuleNodeId, Option<Vec<u8>>)> {
-        self.lock().take_changed(to_bytes)
+        lock(&self.0).take_changed(to_bytes)
     }
 
     /// Marks nodes as changed again, after saving them failed.
     pub fn mark_changed(&self, nodes: impl Iterator<Item = RuleNodeId>) {
-        self.lock().mark_changed(nodes);
+        lock(&self.0).mark_changed(nodes);
     }
 
     /// Loads the saved events of a node.
     pub fn restore(&self, node: RuleNodeId, bytes: &[u8]) -> Result<(), serde_json::Error> {
-        self.lock().restore(node, bytes)
+        lock(&self.0).restore(node, bytes)
     }
 
     pub fn put(&self, id: Uuid, at_ms: i64, tenant: TenantId, event: &DebugEvent<'_>) {
@@ -86,18 +83,18 @@ impl NodeDebugEvents {
             metadata: truncate_text(event.message.metadata.to_json().to_string()),
             error: event.error.map(str::to_owned),
         };
-        self.lock().put(node, event);
+        lock(&self.0).put(node, event);
     }
 
     /// Returns the node's events, newest first.
     pub fn of(&self, tenant: TenantId, node: RuleNodeId) -> Vec<NodeEvent> {
-        let held = self.lock();
+        let held = lock(&self.0);
         let events = held.of(node).rev();
         events.filter(|event| event.tenant == tenant).cloned().collect()
     }
 
     pub fn clear(&self, tenant: TenantId, node: RuleNodeId) {
-        self.lock().remove_if(node, |event| event.tenant == tenant);
+        lock(&self.0).remove_if(node, |event| event.tenant == tenant);
     }
 }
 

@@ -1,11 +1,12 @@
 //! Requests of rule chains to external systems, and the results. A [`ExternalSender`] sends them.
 
-use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use platform::chain::{ExternalAnswer, ExternalCall, ExternalError};
 use platform::ids::TenantId;
 
-use crate::hub::{Hub, lock};
+use crate::log::IngestLog;
+use crate::mutex::lock;
 
 /// Sends requests to external systems.
 pub trait ExternalSender: Send + Sync {
@@ -34,8 +35,8 @@ pub struct ExternalReceipt {
 impl ExternalReceipt {
     pub fn complete(self, result: Result<ExternalAnswer, ExternalError>) {
         lock(&self.returned.results).push((self.number, result));
-        if let Some(hub) = self.returned.hub.get().and_then(Weak::upgrade) {
-            hub.log.wake();
+        if let Some(log) = self.returned.log.upgrade() {
+            log.wake();
         }
     }
 }
@@ -43,34 +44,33 @@ impl ExternalReceipt {
 type ExternalResult = (u64, Result<ExternalAnswer, ExternalError>);
 
 /// Results that no chain has processed yet.
-#[derive(Default)]
-pub struct ExternalResults {
+struct ExternalResults {
     results: Mutex<Vec<ExternalResult>>,
-    /// Its log reader is woken for a result.
-    hub: OnceLock<Weak<Hub>>,
-}
-
-impl ExternalResults {
-    pub fn set_hub(&self, hub: &Arc<Hub>) {
-        let _ = self.hub.set(Arc::downgrade(hub));
-    }
-
-    pub fn take(&self) -> Vec<ExternalResult> {
-        std::mem::take(&mut *lock(&self.results))
-    }
+    /// Its reader is woken for a result.
+    log: Weak<IngestLog>,
 }
 
 pub struct ExternalRequests {
     sender: Option<Arc<dyn ExternalSender>>,
-    pub returned: Arc<ExternalResults>,
+    returned: Arc<ExternalResults>,
 }
 
 impl ExternalRequests {
-    pub fn new(sender: Option<Arc<dyn ExternalSender>>) -> ExternalRequests {
+    /// `log`: its reader is woken when a result arrives.
+    pub fn new(sender: Option<Arc<dyn ExternalSender>>, log: &Arc<IngestLog>) -> ExternalRequests {
+        let returned = ExternalResults {
+            results: Mutex::default(),
+            log: Arc::downgrade(log),
+        };
         ExternalRequests {
             sender,
-            returned: Arc::default(),
+            returned: Arc::new(returned),
         }
+    }
+
+    /// Returns the results since the last call.
+    pub fn take_results(&self) -> Vec<ExternalResult> {
+        std::mem::take(&mut *lock(&self.returned.results))
     }
 
     pub fn refused_targets_total(&self) -> u64 {

@@ -4,6 +4,7 @@
 //! `platform::entities::Entities::deleted`.
 
 use std::fmt;
+use std::sync::Arc;
 
 use journal::Lsn;
 use platform::entities::EntityError;
@@ -11,12 +12,11 @@ use platform::ids::{DeviceId, DeviceProfileId, EntityType, Uuid};
 use platform::model::OtaPackageType;
 use timeseries::{Delete, LatestAfterDelete};
 
-use crate::devices::Devices;
+use crate::clock::unix_ms;
 use crate::entry::{EntryKind, IngestEntry, entity_type_number};
-use crate::hub::{Hub, unix_ms};
-use crate::ingest::error_chain;
+use crate::error_chain::error_chain;
+use crate::hub::Hub;
 use crate::log::LogFull;
-use crate::stats::DeviceCounters;
 
 /// Devices per batch. Keeps a batch short, so that device messages are not delayed.
 const DEVICES_PER_BATCH: usize = 100;
@@ -28,8 +28,8 @@ const SEARCH_MS: i64 = 10_000;
 const FAILURES_PER_LOG_LINE: u32 = 60;
 
 /// Follow-up work that was found, and is done in the next round.
-#[derive(Default)]
 pub struct FollowUps {
+    hub: Arc<Hub>,
     /// Deleted entities, with the log position up to which devices may have sent points for them.
     deleted: Option<(Lsn, Vec<Uuid>)>,
     /// Failed attempts in a row.
@@ -72,53 +72,55 @@ impl From<LogFull> for OtaNotificationError {
     }
 }
 
-impl Devices {
-    /// Notifies devices whose packages differ after a device or a device profile was saved.
-    pub fn notify_ota(&self, id: Uuid) -> Result<(), OtaNotificationError> {
-        self.hub.notify_ota(id, false)
+impl FollowUps {
+    pub fn new(hub: Arc<Hub>) -> FollowUps {
+        FollowUps {
+            hub,
+            deleted: None,
+            failures: 0,
+            unnotified: None,
+            next_check_ms: 0,
+        }
     }
-}
 
-impl Hub {
-    pub fn run_follow_ups(&self, follow_ups: &mut FollowUps) {
-        let finished = self
-            .delete_points(&mut follow_ups.deleted)
-            .map_err(|error| error_chain(&*error));
-        match finished {
-            Ok(()) => follow_ups.failures = 0,
+    /// Does the work that is due.
+    pub fn run(&mut self) {
+        match self.delete_points().map_err(|error| error_chain(&*error)) {
+            Ok(()) => self.failures = 0,
             Err(error) => {
-                if follow_ups.failures.is_multiple_of(FAILURES_PER_LOG_LINE) {
+                if self.failures.is_multiple_of(FAILURES_PER_LOG_LINE) {
                     tracing::warn!(
                         error,
                         "deleting the points of deleted entities failed, retrying every second"
                     );
                 }
-                follow_ups.failures = follow_ups.failures.wrapping_add(1);
+                self.failures = self.failures.wrapping_add(1);
             }
         }
         let now_ms = unix_ms();
-        if now_ms >= follow_ups.next_check_ms {
-            follow_ups.next_check_ms = now_ms.saturating_add(SEARCH_MS);
-            if let Err(error) = self.notify_pending(&mut follow_ups.unnotified) {
+        if now_ms >= self.next_check_ms {
+            self.next_check_ms = now_ms.saturating_add(SEARCH_MS);
+            if let Err(error) = self.notify_pending() {
                 tracing::warn!(error = %error_chain(&error), "storing OTA notifications failed, retrying");
             }
         }
     }
 
     /// Waits until messages received before the deletion are stored, so that their points are deleted too.
-    fn delete_points(&self, found: &mut Option<(Lsn, Vec<Uuid>)>) -> Result<(), Box<dyn std::error::Error>> {
-        let entities = self.platform.entities();
-        let Some((upto, ids)) = found else {
+    fn delete_points(&mut self) -> Result<(), Box<dyn std::error::Error>> {
+        let platform = self.hub.platform();
+        let entities = platform.entities();
+        let Some((upto, ids)) = &self.deleted else {
             let ids = entities.deleted()?;
             if !ids.is_empty() {
-                *found = Some((self.log.committed(), ids));
+                self.deleted = Some((self.hub.log().committed(), ids));
             }
             return Ok(());
         };
-        if !self.processed.has_reached(*upto) {
+        if !self.hub.processed().has_reached(*upto) {
             return Ok(());
         }
-        let store = self.platform.store();
+        let store = platform.store();
         let mut done = Vec::new();
         let mut deleted = Ok(());
         for id in ids.iter() {
@@ -134,68 +136,68 @@ impl Hub {
             done.push(*id);
         }
         entities.finish_deleted(&done)?;
-        *found = None;
+        self.deleted = None;
         Ok(deleted?)
     }
 
     /// Notifies devices found in the previous search, or at the start. Newer changes are left to the request that
     /// made them.
-    fn notify_pending(&self, found: &mut Option<Vec<Uuid>>) -> Result<(), OtaNotificationError> {
-        let pending = self.platform.entities().pending_ota_notifications()?;
-        let before = found.replace(pending.clone());
+    fn notify_pending(&mut self) -> Result<(), OtaNotificationError> {
+        let pending = self.hub.platform().entities().pending_ota_notifications()?;
+        let before = self.unnotified.replace(pending.clone());
         let is_due = |id: &Uuid| before.as_ref().is_none_or(|before| before.contains(id));
         pending
             .into_iter()
             .filter(is_due)
-            .try_for_each(|id| self.notify_ota(id, true))
+            .try_for_each(|id| notify_ota(&self.hub, id, true))
     }
+}
 
-    /// `is_again`: includes devices that already know the package, but whose telemetry does not show it.
-    fn notify_ota(&self, id: Uuid, is_again: bool) -> Result<(), OtaNotificationError> {
-        let entities = self.platform.entities();
-        let devices: Vec<DeviceId> = {
-            let directory = entities.directory();
-            match directory.device(DeviceId(id)) {
-                Some(_) => vec![DeviceId(id)],
-                None => {
-                    let all = directory.devices();
-                    let of_profile = all.filter(|(_, entry)| entry.profile == DeviceProfileId(id));
-                    of_profile.map(|(id, _)| id).collect()
-                }
+/// Notifies devices whose packages differ after a device or a device profile was saved. `is_again`: includes devices
+/// that already know the package, but whose telemetry does not show it.
+pub fn notify_ota(hub: &Hub, id: Uuid, is_again: bool) -> Result<(), OtaNotificationError> {
+    let entities = hub.platform().entities();
+    let devices: Vec<DeviceId> = {
+        let directory = entities.directory();
+        match directory.device(DeviceId(id)) {
+            Some(_) => vec![DeviceId(id)],
+            None => {
+                let all = directory.devices();
+                let of_profile = all.filter(|(_, entry)| entry.profile == DeviceProfileId(id));
+                of_profile.map(|(id, _)| id).collect()
             }
+        }
+    };
+    for devices in devices.chunks(DEVICES_PER_BATCH) {
+        for kind in [OtaPackageType::Firmware, OtaPackageType::Software] {
+            notify_batch_of_ota(hub, devices, kind, is_again)?;
+        }
+    }
+    Ok(entities.ota_notified(id)?)
+}
+
+/// Uses one transaction for all devices, and waits for the log once.
+fn notify_batch_of_ota(
+    hub: &Hub,
+    devices: &[DeviceId],
+    kind: OtaPackageType,
+    is_again: bool,
+) -> Result<(), OtaNotificationError> {
+    let now_ms = unix_ms();
+    let mut out = hub.outlet(now_ms);
+    let targets = hub.platform().notify_ota(devices, (kind, is_again), now_ms, &mut out)?;
+    drop(out);
+    let mut appended = Vec::with_capacity(targets.len());
+    for (device, target) in targets {
+        let body = target.to_string();
+        let entry = IngestEntry {
+            id: entity_type_number(EntityType::Device),
+            ..IngestEntry::new(EntryKind::SaveTexts, device.0, now_ms, body.as_bytes())
         };
-        for devices in devices.chunks(DEVICES_PER_BATCH) {
-            for kind in [OtaPackageType::Firmware, OtaPackageType::Software] {
-                self.notify_batch_of_ota(devices, kind, is_again)?;
-            }
-        }
-        Ok(entities.ota_notified(id)?)
+        appended.push(hub.log().append_entry(&entry)?);
     }
-
-    /// Uses one transaction for all devices, and waits for the log once.
-    fn notify_batch_of_ota(
-        &self,
-        devices: &[DeviceId],
-        kind: OtaPackageType,
-        is_again: bool,
-    ) -> Result<(), OtaNotificationError> {
-        let now_ms = unix_ms();
-        let mut out = self.outlet(now_ms);
-        let targets = self.platform.notify_ota(devices, (kind, is_again), now_ms, &mut out)?;
-        drop(out);
-        let mut appended = Vec::with_capacity(targets.len());
-        for (device, target) in targets {
-            let body = target.to_string();
-            let entry = IngestEntry {
-                id: entity_type_number(EntityType::Device),
-                ..IngestEntry::new(EntryKind::SaveTexts, device.0, now_ms, body.as_bytes())
-            };
-            DeviceCounters::add(&self.counters.appended, 1);
-            appended.push(self.log.append_entry(&entry)?);
-        }
-        for pending in appended {
-            pending.wait()?;
-        }
-        Ok(())
+    for pending in appended {
+        pending.wait()?;
     }
+    Ok(())
 }

@@ -1,180 +1,201 @@
-//! State shared by all threads of the platform, and the operations on it.
+//! The components of the platform, shared by all threads, and the work that needs several of them.
 
-use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use broker::ShardId;
-use journal::Lsn;
-use platform::Platform;
-use platform::decode::{
-    DecodeLimits, DeviceSubscription, PayloadFormat, ProfileTransport, Telemetry, TopicForm, attributes, gateway_parts,
-};
-use platform::ids::{DeviceId, DeviceProfileId, Uuid};
-use platform::model::{DeviceProfile, Rpc};
-use serde_json::Value as Json;
+use platform::{ChainEvent, Platform};
 
+use crate::activity::ActiveDevices;
 use crate::callers::Callers;
-use crate::calls::DeviceRpcs;
-use crate::delivery::DeliveryReport;
-use crate::devices::DevicesOptions;
-use crate::downloads::Downloads;
-use crate::entry::{EntryKind, IngestEntry};
-use crate::events::NodeDebugEvents;
-use crate::external_requests::ExternalRequests;
-use crate::lifecycle::Lifecycle;
+use crate::clock::unix_ms;
+use crate::delivery::RpcDelivery;
+use crate::device_requests::DeviceRequests;
+use crate::downlinks::Downlinks;
+use crate::external_requests::{ExternalRequests, ExternalSender};
 use crate::limits::TransportLimits;
 use crate::log::IngestLog;
-use crate::ota::{ChunkRequests, OtaCache};
+use crate::options::DevicesOptions;
+use crate::ota::OtaPackages;
 use crate::outlet::DeviceOutlet;
 use crate::pollers::Pollers;
 use crate::processed::ProcessedPosition;
 use crate::provisioners::Provisioners;
+use crate::recorded_events::RecordedEvents;
 use crate::sessions::DeviceSessions;
 use crate::stats::{DeviceCounters, DevicesStats, Lag};
+use crate::stop_signal::StopSignal;
 use crate::store_failures::StoreFailures;
+use crate::transports::ProfileTransports;
 use crate::updates::Watchers;
 
-/// Devices with unreported activity. Beyond that, activity of further devices is not recorded.
-const ACTIVE_MAX: usize = 1_000_000;
-
-/// Longest time that shutdown waits for the log to be processed.
-const STOP_MAX: Duration = Duration::from_secs(20);
-
-/// A profile, and the transport settings parsed from it.
-type ParsedProfile = (Arc<DeviceProfile>, Arc<ProfileTransport>);
-
-/// State shared by all threads.
 pub struct Hub {
-    pub options: DevicesOptions,
-    pub platform: Arc<Platform>,
-    pub log: IngestLog,
-    pub store_failures: StoreFailures,
-    pub processed: ProcessedPosition,
-    pub sessions: DeviceSessions,
-    pub callers: Callers,
-    pub calls: DeviceRpcs,
-    /// RPC requests of devices over HTTP that wait for a rule chain. Their ids do not overlap with those of devices.
-    pub device_requests: DeviceRpcs,
-    pub watchers: Arc<Watchers>,
-    pub pollers: Pollers,
-    pub counters: Arc<DeviceCounters>,
-    pub events: NodeDebugEvents,
-    pub lifecycle: Lifecycle,
-    /// Hourly statistics events. Separate, so that they do not evict other events; lost at a restart.
-    pub statistics: Lifecycle,
-    pub limits: TransportLimits,
-    pub ota: OtaCache,
-    pub downloads: Downloads,
-    pub chunk_requests: ChunkRequests,
-    pub net: OnceLock<net::ServerHandle>,
-    /// True if some profile defines its own topics or payloads.
-    pub has_own_topics: AtomicBool,
-    pub is_flush_wanted: AtomicBool,
-    pub is_stopping: AtomicBool,
-    pub stop_started_at: OnceLock<Instant>,
-    active: Mutex<HashMap<Uuid, i64, foldhash::fast::RandomState>>,
-    /// Responses for waiting rule chains.
-    chain_responses: Mutex<Vec<(u64, Result<Json, &'static str>)>>,
-    pub external_requests: ExternalRequests,
-    /// Held while RPC requests are sent or their progress is stored.
-    pub delivering: Mutex<()>,
-    pub reports: Arc<Mutex<Vec<DeliveryReport>>>,
-    /// Status changes of persistent RPC requests, for rule chains.
-    pub changed_calls: Mutex<Vec<Rpc>>,
-    /// Sessions that recently subscribed to RPC requests.
-    new_sessions: Mutex<HashSet<Uuid, foldhash::fast::RandomState>>,
-    pub provisioning: AtomicU64,
-    pub provisioners: Provisioners,
-    /// Cached transport settings, with the profile they were parsed from.
-    transports: Mutex<HashMap<DeviceProfileId, ParsedProfile>>,
-    paused: Mutex<()>,
-    pub resume: Condvar,
-}
-
-/// Client id prefixes of device sessions. No other client of the broker may use them.
-pub const DEVICE_PREFIX: &str = "$device/";
-pub const PROVISION_PREFIX: &str = "$provision/";
-
-/// First half of the id of a provisioning session. No UUID begins like this.
-pub const PROVISIONING: Uuid = Uuid([255; 16]);
-
-pub fn is_provisioning(session: Uuid) -> bool {
-    session.0[..8] == PROVISIONING.0[..8]
-}
-
-/// The client id of a device session or provisioning session.
-pub fn client_id(session: Uuid) -> String {
-    match is_provisioning(session) {
-        false => format!("{DEVICE_PREFIX}{session}"),
-        true => {
-            let mut number = [0; 8];
-            number.copy_from_slice(&session.0[8..]);
-            format!("{PROVISION_PREFIX}{}", u64::from_be_bytes(number))
-        }
-    }
-}
-
-pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-pub fn unix_ms() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+    options: DevicesOptions,
+    platform: Arc<Platform>,
+    log: Arc<IngestLog>,
+    counters: Arc<DeviceCounters>,
+    processed: ProcessedPosition,
+    store_failures: StoreFailures,
+    stop: StopSignal,
+    activity: ActiveDevices,
+    limits: TransportLimits,
+    transports: Arc<ProfileTransports>,
+    sessions: Arc<DeviceSessions>,
+    downlinks: Arc<Downlinks>,
+    pollers: Arc<Pollers>,
+    watchers: Arc<Watchers>,
+    rpcs: RpcDelivery,
+    callers: Callers,
+    device_requests: DeviceRequests,
+    external_requests: ExternalRequests,
+    events: RecordedEvents,
+    packages: OtaPackages,
+    provisioners: Provisioners,
 }
 
 impl Hub {
-    pub fn new(options: DevicesOptions, platform: Arc<Platform>, log: IngestLog, outward: ExternalRequests) -> Hub {
-        let provisioners = Provisioners::new(Arc::clone(&options.login_limiter));
+    pub fn new(
+        options: DevicesOptions,
+        platform: Arc<Platform>,
+        log: Arc<IngestLog>,
+        counters: Arc<DeviceCounters>,
+        sender: Option<Arc<dyn ExternalSender>>,
+    ) -> Hub {
+        let entities = platform.entities();
+        let transports = Arc::new(ProfileTransports::new(Arc::clone(entities)));
+        let sessions: Arc<DeviceSessions> = Arc::default();
+        let downlinks = Arc::new(Downlinks::new(Arc::clone(&sessions), Arc::clone(&counters)));
+        let pollers: Arc<Pollers> = Arc::default();
+        let rpcs = RpcDelivery::new(
+            Arc::clone(entities),
+            Arc::clone(&sessions),
+            Arc::clone(&transports),
+            Arc::clone(&downlinks),
+            Arc::clone(&pollers),
+            Arc::clone(&counters),
+        );
+        let packages = OtaPackages::new(
+            Arc::clone(entities),
+            Arc::clone(&sessions),
+            Arc::clone(&downlinks),
+            Arc::clone(&counters),
+        );
         Hub {
+            processed: ProcessedPosition::default(),
             store_failures: StoreFailures::default(),
+            stop: StopSignal::default(),
+            activity: ActiveDevices::new(Arc::clone(&counters)),
+            limits: TransportLimits::new(Arc::clone(&platform), Arc::clone(&counters)),
+            watchers: Arc::default(),
+            callers: Callers::default(),
+            device_requests: DeviceRequests::new(Arc::clone(entities)),
+            external_requests: ExternalRequests::new(sender, &log),
+            events: RecordedEvents::new(Arc::clone(&platform), Arc::clone(&counters)),
+            provisioners: Provisioners::new(Arc::clone(&options.login_limiter)),
             options,
+            transports,
+            sessions,
+            downlinks,
+            pollers,
+            rpcs,
+            packages,
             platform,
             log,
-            processed: ProcessedPosition::default(),
-            sessions: DeviceSessions::default(),
-            callers: Callers::default(),
-            calls: DeviceRpcs::default(),
-            device_requests: DeviceRpcs::from(1 << 30),
-            watchers: Arc::default(),
-            pollers: Pollers::default(),
-            counters: Arc::default(),
-            events: NodeDebugEvents::default(),
-            lifecycle: Lifecycle::default(),
-            statistics: Lifecycle::default(),
-            limits: TransportLimits::default(),
-            ota: OtaCache::default(),
-            downloads: Downloads::default(),
-            chunk_requests: ChunkRequests::default(),
-            net: OnceLock::new(),
-            has_own_topics: AtomicBool::new(false),
-            is_flush_wanted: AtomicBool::new(false),
-            is_stopping: AtomicBool::new(false),
-            stop_started_at: OnceLock::new(),
-            active: Mutex::default(),
-            chain_responses: Mutex::default(),
-            external_requests: outward,
-            delivering: Mutex::default(),
-            reports: Arc::default(),
-            changed_calls: Mutex::default(),
-            new_sessions: Mutex::default(),
-            provisioning: AtomicU64::new(0),
-            provisioners,
-            transports: Mutex::default(),
-            paused: Mutex::new(()),
-            resume: Condvar::new(),
+            counters,
         }
     }
 
+    pub fn options(&self) -> &DevicesOptions {
+        &self.options
+    }
+
+    pub fn platform(&self) -> &Arc<Platform> {
+        &self.platform
+    }
+
+    pub fn log(&self) -> &IngestLog {
+        &self.log
+    }
+
+    pub fn counters(&self) -> &DeviceCounters {
+        &self.counters
+    }
+
+    pub fn processed(&self) -> &ProcessedPosition {
+        &self.processed
+    }
+
+    pub fn store_failures(&self) -> &StoreFailures {
+        &self.store_failures
+    }
+
+    pub fn stop(&self) -> &StopSignal {
+        &self.stop
+    }
+
+    pub fn activity(&self) -> &ActiveDevices {
+        &self.activity
+    }
+
+    pub fn limits(&self) -> &TransportLimits {
+        &self.limits
+    }
+
+    pub fn transports(&self) -> &ProfileTransports {
+        &self.transports
+    }
+
+    pub fn sessions(&self) -> &Arc<DeviceSessions> {
+        &self.sessions
+    }
+
+    pub fn downlinks(&self) -> &Downlinks {
+        &self.downlinks
+    }
+
+    pub fn pollers(&self) -> &Pollers {
+        &self.pollers
+    }
+
+    pub fn watchers(&self) -> &Arc<Watchers> {
+        &self.watchers
+    }
+
+    pub fn rpcs(&self) -> &RpcDelivery {
+        &self.rpcs
+    }
+
+    pub fn callers(&self) -> &Callers {
+        &self.callers
+    }
+
+    pub fn device_requests(&self) -> &DeviceRequests {
+        &self.device_requests
+    }
+
+    pub fn external_requests(&self) -> &ExternalRequests {
+        &self.external_requests
+    }
+
+    pub fn events(&self) -> &RecordedEvents {
+        &self.events
+    }
+
+    pub fn packages(&self) -> &OtaPackages {
+        &self.packages
+    }
+
+    pub fn provisioners(&self) -> &Provisioners {
+        &self.provisioners
+    }
+
+    /// Collects the messages of a platform call, and sends them when it is dropped.
     pub fn outlet(&self, now_ms: i64) -> DeviceOutlet<'_> {
         DeviceOutlet::new(self, now_ms)
     }
 
-    pub fn lock_chain_responses(&self) -> MutexGuard<'_, Vec<(u64, Result<Json, &'static str>)>> {
-        lock(&self.chain_responses)
+    /// Sends an event to the rule chain of its entity.
+    pub fn send_event(&self, event: ChainEvent, now_ms: i64) {
+        self.platform.send_event(event, now_ms, &mut self.outlet(now_ms));
     }
 
     /// Resumes rule chains whose RPC requests, external requests or scripts were answered.
@@ -182,8 +203,8 @@ impl Hub {
         let now_ms = unix_ms();
         self.platform.take_script_answers(now_ms, &mut self.outlet(now_ms));
         loop {
-            let answered = std::mem::take(&mut *self.lock_chain_responses());
-            let returned = self.external_requests.returned.take();
+            let answered = self.rpcs.take_chain_answers();
+            let returned = self.external_requests.take_results();
             if answered.is_empty() && returned.is_empty() {
                 return;
             }
@@ -197,187 +218,34 @@ impl Hub {
         }
     }
 
-    /// Records that a session subscribed to RPC requests, or polls for one. Never waits.
-    pub fn can_be_called(&self, session: Uuid) {
-        if self.calls.count() > 0 {
-            lock(&self.new_sessions).insert(session);
-        }
-    }
-
-    /// Handles RPC events that occur without a request: new sessions, delivery reports, timeouts.
-    pub fn handle_call_events(&self) {
-        for session in std::mem::take(&mut *lock(&self.new_sessions)) {
-            self.deliver_calls(DeviceId(session));
-            for device in self.sessions.gateway_devices(session) {
-                self.deliver_calls(device);
-            }
-        }
-        self.take_reports();
-        self.expire_calls(unix_ms());
-        self.send_call_changes_to_chains();
-        self.resume_chains();
-    }
-
     /// Resumes rule chains after a response timeout. Needed while the platform's clock is blocked.
     pub fn expire_waiting_chains(&self) {
         let now_ms = unix_ms();
         self.platform.expire_calls(now_ms, &mut self.outlet(now_ms));
     }
 
-    /// Records activity of devices that sent nothing that is stored.
-    pub fn record_activity(&self, sessions: &mut Vec<(Uuid, i64)>) {
-        let mut active = lock(&self.active);
-        for (session, at_ms) in sessions.drain(..) {
-            if active.len() >= ACTIVE_MAX && !active.contains_key(&session) {
-                DeviceCounters::add(&self.counters.dropped_alive, 1);
-                continue;
-            }
-            active.insert(session, at_ms);
-        }
+    /// Handles RPC events that occur without a request: new sessions, delivery reports, timeouts.
+    pub fn handle_call_events(&self) {
+        self.rpcs.deliver_to_new_sessions();
+        self.rpcs.take_reports();
+        self.rpcs.expire(unix_ms());
+        self.send_call_changes_to_chains();
+        self.resume_chains();
+        self.device_requests.expire();
     }
 
-    pub fn record_activity_now(&self, session: Uuid, at_ms: i64) {
-        self.record_activity(&mut vec![(session, at_ms)]);
-    }
-
-    pub fn take_active(&self) -> Vec<(DeviceId, i64)> {
-        let active = std::mem::take(&mut *lock(&self.active));
-        active
-            .into_iter()
-            .map(|(session, at_ms)| (DeviceId(session), at_ms))
-            .collect()
-    }
-
-    /// Returns true if any profile defines its own topics or payloads.
-    pub fn refresh_own_topics(&self) -> bool {
-        let directory = self.platform.entities().directory();
-        let has_own = directory.profiles().any(|profile| {
-            let transport = profile.transport();
-            transport["transportPayloadTypeConfiguration"]["transportPayloadType"] == "PROTOBUF"
-                || transport["deviceTelemetryTopic"].is_string()
-                || transport["deviceAttributesTopic"].is_string()
-                || transport["deviceAttributesSubscribeTopic"].is_string()
-        });
-        self.has_own_topics.store(has_own, Relaxed);
-        has_own
-    }
-
-    /// The transport settings of a device's profile, if messages to the device in this form are Protobuf.
-    pub fn protobuf_of(&self, device: Uuid, form: TopicForm) -> Option<Arc<ProfileTransport>> {
-        self.transport_of(device)
-            .filter(|transport| transport.sends_protobuf(form))
-    }
-
-    /// The transport settings of a gateway's profile, if its payloads are Protobuf.
-    pub fn protobuf_of_gateway(&self, gateway: Uuid) -> Option<Arc<ProfileTransport>> {
-        self.transport_of(gateway).filter(|transport| transport.is_protobuf())
-    }
-
-    /// The subscription of the device API that the profile's own filter stands for, if it has one.
-    pub fn own_subscription(&self, device: Uuid, filter: &str) -> Option<DeviceSubscription> {
-        let transport = self.transport_of(device)?;
-        transport
-            .is_for_attributes(filter)
-            .then_some(DeviceSubscription::Attributes(TopicForm::Long))
-    }
-
-    /// The transport settings of a device's profile, or `None` if no profile has any. Must not call the platform,
-    /// which may be sending to the device at this moment.
-    fn transport_of(&self, device: Uuid) -> Option<Arc<ProfileTransport>> {
-        if !self.has_own_topics.load(Relaxed) {
-            return None;
-        }
-        let profile = {
-            let directory = self.platform.entities().directory();
-            let id = directory.device(DeviceId(device))?.profile;
-            Arc::clone(directory.profile(id)?)
-        };
-        let id = profile.id?;
-        let mut known = lock(&self.transports);
-        if let Some((of, transport)) = known.get(&id)
-            && Arc::ptr_eq(of, &profile)
-        {
-            return Some(Arc::clone(transport));
-        }
-        // Saving a profile rejects settings that cannot be parsed.
-        let transport = Arc::new(ProfileTransport::of(&profile).ok()?);
-        known.insert(id, (profile, Arc::clone(&transport)));
-        Some(transport)
-    }
-
-    /// Returns false if the payload is invalid. Checks only kinds whose publisher can get an immediate answer.
-    pub fn is_decodable(&self, entry: &IngestEntry<'_>) -> bool {
-        let limits = DecodeLimits::default();
-        let is_json = match entry.kind {
-            EntryKind::Telemetry => Telemetry::decode(entry.body, entry.received_ms, &limits).is_ok(),
-            EntryKind::Attributes => attributes(entry.body, &limits).is_ok(),
-            EntryKind::GatewayTelemetry => gateway_parts(entry.body).is_ok_and(|parts| {
-                let mut parts = parts.iter();
-                parts.all(|part| part.telemetry(entry.received_ms, &limits).is_ok())
-            }),
-            EntryKind::GatewayAttributes => {
-                gateway_parts(entry.body).is_ok_and(|parts| parts.iter().all(|part| part.attributes(&limits).is_ok()))
-            }
-            _ => true,
-        };
-        is_json
-            || (entry.form != TopicForm::Short(PayloadFormat::Json)
-                && self
-                    .transport_of(entry.device)
-                    .is_some_and(|transport| transport.is_protobuf()))
-    }
-
-    /// Counts a message that could not be decoded. Before MQTT 5 the connection is closed, unless the profile says
-    /// otherwise.
-    pub fn refused(&self, session: Uuid, problem: &str) {
-        DeviceCounters::add(&self.counters.refused_messages, 1);
-        tracing::debug!(device = %session, problem, "device message rejected");
-        let keeps_connection = {
-            let directory = self.platform.entities().directory();
-            let device = directory.device(DeviceId(session));
-            let profile = device.and_then(|device| directory.profile(device.profile));
-            profile.is_some_and(|profile| profile.transport()["sendAckOnValidationException"] == true)
-        };
-        if !keeps_connection && !self.sessions.is_v5(session) {
-            self.close(session, "the message could not be decoded");
-        }
-    }
-
-    pub fn close(&self, session: Uuid, reason: &'static str) {
-        let (Some(shard), Some(net)) = (self.sessions.shard_of(session), self.net.get()) else {
-            return;
-        };
-        DeviceCounters::add(&self.counters.closed_sessions, 1);
-        let client_id = client_id(session);
-        let device_requests = net.call_async(ShardId(shard), move |shard, now| {
-            shard.close_device(now, &client_id, reason)
-        });
-        if let Err(error) = device_requests {
-            tracing::warn!(device = %session, %error, "closing the connection of a device failed");
-        }
-    }
-
-    pub fn append_mark(&self, now_ms: i64) {
-        let mark = IngestEntry::new(EntryKind::Mark, Uuid::NULL, now_ms, &[]);
-        if self.log.append_entry(&mark).is_ok() {
-            DeviceCounters::add(&self.counters.appended, 1);
-        }
-    }
-
-    /// Returns true if everything has been read, or shutdown has taken too long.
-    pub fn must_stop(&self, read: Lsn) -> bool {
-        let waited = self.stop_started_at.get().map(Instant::elapsed);
-        let log = self.log.stats();
-        // Waiting does not help a full log: it writes no more records.
-        let is_done = read >= log.next || (self.log.is_full() && read >= log.committed);
-        waited.is_some_and(|waited| is_done || waited > STOP_MAX)
-    }
-
-    /// Waits until the time has passed or the hub is stopped.
-    pub fn pause(&self, time: Duration) {
-        let guard = lock(&self.paused);
-        if !self.is_stopping.load(Relaxed) {
-            drop(self.resume.wait_timeout(guard, time));
+    /// Sends status changes of persistent requests to the rule chains.
+    fn send_call_changes_to_chains(&self) {
+        let now_ms = unix_ms();
+        for rpc in self.rpcs.take_changed() {
+            let event = ChainEvent {
+                kind: rpc.status.message_type(),
+                entity: rpc.device_id.entity(),
+                tenant: rpc.tenant_id,
+                metadata: Vec::new(),
+                data: serde_json::to_value(&rpc).unwrap_or_default(),
+            };
+            self.send_event(event, now_ms);
         }
     }
 
@@ -414,7 +282,7 @@ impl Hub {
             devices,
             directory_bytes,
             sessions: self.sessions.count() as u64,
-            waiting_calls: self.calls.count() as u64,
+            waiting_calls: self.rpcs.count() as u64,
             watched_entities: self.watchers.count() as u64,
             log_bytes: log.file_bytes,
             log_health: self.log.health(),

@@ -8,22 +8,26 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use journal::{BlockFollower, Lsn};
 use platform::decode::{GatewayKind, PayloadKind};
-use platform::ids::DeviceId;
+use platform::ids::{DeviceId, Uuid};
 use platform::{IngestError, IngestInput, IngestMessage};
 use timeseries::LogPosition;
 
+use crate::clock::unix_ms;
 use crate::entry::{EntryKind, IngestEntry};
-use crate::hub::{Hub, unix_ms};
+use crate::error_chain::error_chain;
+use crate::hub::Hub;
 use crate::log::{LogContents, begin, position};
-use crate::requests::is_limits_request;
+use crate::requests::{RequestHandler, is_limits_request};
 use crate::stats::DeviceCounters;
 use crate::store_failures::StoreWork;
+use crate::{usage, user_changes};
 
 /// Largest batch, in records and bytes.
 const RECORDS_MAX: usize = 4096;
@@ -40,9 +44,14 @@ const FAILURES_PER_LOG_LINE: u64 = 100;
 const STEP_BYTES: u64 = 1 << 20;
 /// Largest amount of log to replay after a crash. Beyond it, the store is asked to flush.
 const REPLAY_BYTES_MAX: u64 = 256 << 20;
+/// Longest time that shutdown waits for the log to be processed.
+const STOP_MAX: Duration = Duration::from_secs(20);
 
 pub struct Ingest {
     hub: Arc<Hub>,
+    requests: RequestHandler,
+    /// Tells the upkeep thread to flush the time series.
+    is_flush_wanted: Arc<AtomicBool>,
     follower: BlockFollower,
     /// Records before it were written by the previous process.
     started_at: Lsn,
@@ -72,16 +81,16 @@ struct GatheredRecords {
 }
 
 impl Ingest {
-    pub fn new(hub: Arc<Hub>, found: LogContents) -> Ingest {
-        let replay_from = hub.platform.replay_position();
+    pub fn new(hub: Arc<Hub>, found: LogContents, is_flush_wanted: Arc<AtomicBool>) -> Ingest {
+        let replay_from = hub.platform().replay_position();
         let found_from = found.follower.next();
         Ingest {
             steps: VecDeque::from([found_from]),
             follower: found.follower,
             started_at: found.next,
             replay_from,
-            applied: hub.platform.applied_position(),
-            last: hub.platform.applied_position(),
+            applied: hub.platform().applied_position(),
+            last: hub.platform().applied_position(),
             gathered: GatheredRecords::default(),
             next_tick: Instant::now(),
             next_usage: Instant::now(),
@@ -89,6 +98,8 @@ impl Ingest {
             failures: 0,
             is_written: true,
             has_ended: false,
+            requests: RequestHandler::new(Arc::clone(&hub)),
+            is_flush_wanted,
             hub,
         }
     }
@@ -105,25 +116,24 @@ impl Ingest {
                 self.tick();
             }
             self.hub.handle_call_events();
-            self.hub.expire_device_requests();
             if has_read {
                 continue;
             }
-            if self.hub.must_stop(self.follower.next()) {
+            if self.must_stop() {
                 self.has_ended = true;
                 continue;
             }
-            let deadline = match self.hub.calls.count() + self.hub.device_requests.count() {
+            let deadline = match self.hub.rpcs().count() + self.hub.device_requests().count() {
                 0 => self.next_tick,
                 _ => self.next_tick.min(Instant::now() + CALLS_TICK),
             };
-            self.hub.log.wait_for_records(deadline);
+            self.hub.log().wait_for_records(deadline);
         }
-        let store = self.hub.platform.store();
-        let saved = self.hub.platform.checkpoint().map_err(|error| error_chain(&error));
+        let store = self.hub.platform().store();
+        let saved = self.hub.platform().checkpoint().map_err(|error| error_chain(&error));
         let flushed = store.flush().map_err(|error| error_chain(&error));
         // The state of retries can be removed once their points are on disk.
-        let trimmed = self.hub.platform.checkpoint().map_err(|error| error_chain(&error));
+        let trimmed = self.hub.platform().checkpoint().map_err(|error| error_chain(&error));
         if let Err(error) = saved.and(flushed).and(trimmed) {
             tracing::error!(
                 error,
@@ -131,6 +141,17 @@ impl Ingest {
             );
         }
         self.release();
+    }
+
+    /// Returns true if everything has been read, or shutdown has taken too long.
+    fn must_stop(&self) -> bool {
+        let Some(waited) = self.hub.stop().elapsed() else {
+            return false;
+        };
+        let read = self.follower.next();
+        let log = self.hub.log().stats();
+        // Waiting does not help a full log: it writes no more records.
+        read >= log.next || (self.hub.log().is_full() && read >= log.committed) || waited > STOP_MAX
     }
 
     /// Reads the next records. Returns false if there are none.
@@ -164,7 +185,7 @@ impl Ingest {
 
     fn process(&mut self) {
         let gathered = std::mem::take(&mut self.gathered);
-        let has_transports = self.hub.refresh_own_topics();
+        let has_transports = self.hub.transports().refresh();
         let mut batch: Vec<IngestInput<'_>> = Vec::with_capacity(gathered.records.len());
         let mut converted = Vec::new();
         if has_transports {
@@ -176,7 +197,7 @@ impl Ingest {
                 continue;
             }
             let Some(entry) = IngestEntry::read(&gathered.bytes[range.clone()]) else {
-                DeviceCounters::add(&self.hub.counters.refused_messages, 1);
+                DeviceCounters::add(&self.hub.counters().refused_messages, 1);
                 continue;
             };
             let own = converted.get(index).and_then(Option::as_ref);
@@ -196,7 +217,7 @@ impl Ingest {
                 None => {
                     self.submit(&mut batch, ends_at);
                     ends_at = *at;
-                    if at.0 > self.started_at.0 && self.hub.requests_unknown_device(&entry) {
+                    if at.0 > self.started_at.0 && self.requests.requests_unknown_device(&entry) {
                         batch.push(incoming_message(&entry, *at, IngestMessage::GatewayConnect(entry.body)));
                         self.submit(&mut batch, ends_at);
                     }
@@ -212,19 +233,19 @@ impl Ingest {
                 self.submit(&mut batch, ends_at);
                 if at.0 > self.started_at.0 {
                     match entry.kind {
-                        EntryKind::GatewayConnect => self.hub.gateway_connected(&entry),
-                        _ => self.hub.gateway_disconnected(&entry),
+                        EntryKind::GatewayConnect => self.requests.gateway_connected(&entry),
+                        _ => self.requests.gateway_disconnected(&entry),
                     }
                 }
             }
             self.hub
-                .counters
+                .counters()
                 .read_received_ms
                 .store(entry.received_ms.max(0) as u64, Relaxed);
         }
         self.submit(&mut batch, ends_at);
-        DeviceCounters::add(&self.hub.counters.ingested, gathered.records.len() as u64);
-        self.hub.counters.read_lsn.store(self.follower.next().0, Relaxed);
+        DeviceCounters::add(&self.hub.counters().ingested, gathered.records.len() as u64);
+        self.hub.counters().read_lsn.store(self.follower.next().0, Relaxed);
         self.notify_readable(self.follower.next());
         self.gathered = gathered;
     }
@@ -232,7 +253,7 @@ impl Ingest {
     /// Wakes clients that wait for records before `upto`, if those are readable.
     fn notify_readable(&self, upto: Lsn) {
         if self.is_written && !self.has_ended {
-            self.hub.processed.set_processed(upto);
+            self.hub.processed().set_processed(upto);
         }
     }
 
@@ -240,7 +261,7 @@ impl Ingest {
     fn convert(&self, gathered: &GatheredRecords) -> Vec<Option<(EntryKind, Vec<u8>)>> {
         let of_record = |(_, range): &(LogPosition, Range<usize>)| {
             let entry = IngestEntry::read(&gathered.bytes[range.clone()])?;
-            let transport = self.hub.platform.transport(DeviceId(entry.device))?;
+            let transport = self.hub.platform().transport(DeviceId(entry.device))?;
             if let Some(kind) = gateway_kind(entry.kind) {
                 let json = transport.gateway_to_json(kind, entry.body)?;
                 return Some((entry.kind, json.unwrap_or_default()));
@@ -286,16 +307,16 @@ impl Ingest {
         loop {
             let now_ms = unix_ms();
             let mut out = self.hub.outlet(now_ms);
-            match self.hub.platform.ingest(batch, at, now_ms, &mut out) {
+            match self.hub.platform().ingest(batch, at, now_ms, &mut out) {
                 Ok(ingested) => {
                     drop(out);
                     self.last = at;
                     self.is_written = ingested.is_written;
-                    if self.hub.limits.are_set() {
-                        self.hub.reload_limits();
+                    if self.hub.limits().are_set() {
+                        self.hub.limits().reload();
                     }
                     for (index, problem) in ingested.refused {
-                        self.hub.refused(batch[index].device.0, &problem);
+                        self.requests.refused(batch[index].device.0, &problem);
                     }
                     break;
                 }
@@ -315,23 +336,24 @@ impl Ingest {
     /// Notes that records were stored, possibly after retries.
     fn stored(&mut self) {
         if std::mem::take(&mut self.failures) > 0 {
-            self.hub.store_failures.succeeded(StoreWork::Messages);
+            self.hub.store_failures().succeeded(StoreWork::Messages);
         }
     }
 
     /// Returns false if the server is stopping. The next start processes the rest.
     fn may_retry(&mut self, error: &IngestError) -> bool {
-        DeviceCounters::add(&self.hub.counters.failed_batches, 1);
-        self.hub.store_failures.failed(StoreWork::Messages, error_chain(error));
+        DeviceCounters::add(&self.hub.counters().failed_batches, 1);
+        self.hub
+            .store_failures()
+            .failed(StoreWork::Messages, error_chain(error));
         if self.failures.is_multiple_of(FAILURES_PER_LOG_LINE) {
             tracing::warn!(error = %error_chain(error), "storing device messages failed, retrying");
         }
         self.failures += 1;
-        self.has_ended = self.hub.is_stopping.load(Relaxed);
+        self.has_ended = self.hub.stop().is_set();
         // The platform may be full because messages wait for responses that have arrived. Without this it would never
         // accept the batch.
         self.hub.handle_call_events();
-        self.hub.expire_device_requests();
         self.hub.expire_waiting_chains();
         thread::sleep(RETRY_PAUSE);
         !self.has_ended
@@ -342,16 +364,16 @@ impl Ingest {
         match entry.kind {
             kind if is_saved(kind) => self.save(entry, at),
             EntryKind::Mark => self.store_points_at(at),
-            _ if at.0 <= self.started_at.0 => self.hub.replay_request(entry),
-            _ => self.hub.answer(entry, unix_ms()),
+            _ if at.0 <= self.started_at.0 => self.requests.replay(entry),
+            _ => self.requests.answer(entry, unix_ms()),
         }
     }
 
     fn save(&mut self, entry: &IngestEntry<'_>, at: LogPosition) {
         let hub = Arc::clone(&self.hub);
         let save = || match entry.kind {
-            EntryKind::SaveAttributes | EntryKind::DeleteAttributes => hub.change_attributes(entry, at),
-            _ => hub.save(entry, at),
+            EntryKind::SaveAttributes | EntryKind::DeleteAttributes => user_changes::change_attributes(&hub, entry, at),
+            _ => user_changes::save(&hub, entry, at),
         };
         loop {
             match save() {
@@ -372,9 +394,11 @@ impl Ingest {
     /// Stores points that chains created without an incoming message at this log position.
     fn store_points_at(&mut self, at: LogPosition) {
         loop {
-            match self.hub.store_points_at(at) {
-                Ok(is_written) => {
-                    self.is_written = is_written;
+            let now_ms = unix_ms();
+            let stored = (self.hub.platform()).ingest(&[], at, now_ms, &mut self.hub.outlet(now_ms));
+            match stored {
+                Ok(ingested) => {
+                    self.is_written = ingested.is_written;
                     break;
                 }
                 Err(error) if !self.may_retry(&error) => return,
@@ -388,42 +412,45 @@ impl Ingest {
     fn tick(&mut self) {
         let now_ms = unix_ms();
         let hub = &self.hub;
-        let active = hub.take_active();
+        let active = hub.activity().take();
         let mut out = hub.outlet(now_ms);
         let done = hub
-            .platform
+            .platform()
             .record_active(&active, now_ms, &mut out)
-            .and_then(|()| hub.platform.tick(self.last, now_ms, &mut out));
+            .and_then(|()| hub.platform().tick(self.last, now_ms, &mut out));
         drop(out);
         match done {
             // The tick has also stored the pending results.
             Ok(()) => {
-                hub.store_failures.succeeded(StoreWork::PeriodicWork);
+                hub.store_failures().succeeded(StoreWork::PeriodicWork);
                 if !self.is_written {
                     self.is_written = true;
                     self.notify_readable(self.follower.next());
                 }
             }
             Err(error) => {
-                DeviceCounters::add(&hub.counters.failed_batches, 1);
-                hub.store_failures.failed(StoreWork::PeriodicWork, error_chain(&error));
+                DeviceCounters::add(&hub.counters().failed_batches, 1);
+                hub.store_failures()
+                    .failed(StoreWork::PeriodicWork, error_chain(&error));
                 tracing::warn!(error = %error_chain(&error), "periodic work of the platform failed, retrying");
             }
         }
         hub.resume_chains();
-        if hub.platform.has_pending_points() {
-            hub.append_mark(now_ms);
+        if hub.platform().has_pending_points() {
+            let mark = IngestEntry::new(EntryKind::Mark, Uuid::NULL, now_ms, &[]);
+            // A full log takes it in a later tick.
+            _ = hub.log().append_entry(&mark);
         }
-        hub.refresh_own_topics();
-        hub.reload_limits();
-        hub.limits.remove_full_buckets(now_ms);
-        hub.report_api_states(now_ms);
+        hub.transports().refresh();
+        hub.limits().reload();
+        hub.limits().remove_full_buckets(now_ms);
+        usage::report_api_states(hub, now_ms);
         if Instant::now() >= self.next_usage {
-            let every = Duration::from_millis(hub.options.platform.usage_ms.unsigned_abs());
+            let every = Duration::from_millis(hub.options().platform.usage_ms.unsigned_abs());
             self.next_usage = Instant::now() + every;
-            hub.report_usage(now_ms);
-            hub.report_queues(now_ms);
-            if let Some(text) = transport_stats(hub.sessions.count()) {
+            usage::report_usage(hub, now_ms);
+            usage::report_queues(hub, now_ms);
+            if let Some(text) = transport_stats(hub.sessions().count()) {
                 tracing::info!("{text}");
             }
         }
@@ -432,7 +459,7 @@ impl Ingest {
 
     /// Releases the part of the log that the platform does not need after a crash.
     fn release(&mut self) {
-        let needed = self.hub.platform.replay_position();
+        let needed = self.hub.platform().replay_position();
         let mut before = None;
         while self.steps.front().is_some_and(|step| step.0 <= needed.0) {
             before = self.steps.pop_front();
@@ -446,13 +473,13 @@ impl Ingest {
             self.steps.push_front(before);
             if before > self.released {
                 self.released = before;
-                self.hub.log.release(before);
+                self.hub.log().release(before);
             }
         }
-        let unreleased = end.0.saturating_sub(self.hub.log.stats().replay_from.0);
-        let allowed = REPLAY_BYTES_MAX.min(self.hub.options.log.max_bytes / 4);
-        let is_wanted = unreleased > allowed || self.hub.platform.wants_flush();
-        self.hub.is_flush_wanted.store(is_wanted, Relaxed);
+        let unreleased = end.0.saturating_sub(self.hub.log().stats().replay_from.0);
+        let allowed = REPLAY_BYTES_MAX.min(self.hub.options().log.max_bytes / 4);
+        let is_wanted = unreleased > allowed || self.hub.platform().wants_flush();
+        self.is_flush_wanted.store(is_wanted, Relaxed);
     }
 }
 
@@ -514,18 +541,6 @@ fn incoming_message<'a>(entry: &IngestEntry<'a>, at: LogPosition, message: Inges
         received_ms: entry.received_ms,
         message,
     }
-}
-
-/// Joins an error and its causes into one text.
-pub fn error_chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    text
 }
 
 #[cfg(test)]

@@ -3,12 +3,13 @@
 //!
 //! Failed messages create error events. The same error is recorded at most once a second.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
 use platform::chain::ChainNodes;
 use platform::ids::{EntityId, RuleChainId, TenantId, Uuid};
 use serde::{Deserialize, Serialize};
 
+use crate::mutex::lock;
 use crate::recent::{Recent, Timed};
 
 /// Events per entity.
@@ -64,18 +65,14 @@ impl Default for Lifecycle {
 }
 
 impl Lifecycle {
-    fn lock(&self) -> MutexGuard<'_, Recent<Uuid, EntityEvent>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub fn put(&self, event: EntityEvent) {
-        self.lock().put(event.entity.id, event);
+        lock(&self.0).put(event.entity.id, event);
     }
 
     /// Records a failed message.
     pub fn failed(&self, id: Uuid, at_ms: i64, of: (TenantId, EntityId), method: &str, problem: &str) {
         let error = truncate_text(problem);
-        if let Some(last) = self.lock().of(of.1.id).next_back()
+        if let Some(last) = lock(&self.0).of(of.1.id).next_back()
             && at_ms.saturating_sub(last.at_ms) < REPEATED_MS
             && matches!(&last.what, EventDetail::Error { error: known, .. } if *known == error)
         {
@@ -139,28 +136,28 @@ impl Lifecycle {
 
     /// Returns the entity's events, newest first.
     pub fn of(&self, tenant: TenantId, entity: EntityId) -> Vec<EntityEvent> {
-        let held = self.lock();
+        let held = lock(&self.0);
         let is_own = |event: &&EntityEvent| event.tenant == tenant && event.entity == entity;
         held.of(entity.id).rev().filter(is_own).cloned().collect()
     }
 
     pub fn clear(&self, tenant: TenantId, entity: EntityId) {
-        self.lock().remove_if(entity.id, |event| event.tenant == tenant);
+        lock(&self.0).remove_if(entity.id, |event| event.tenant == tenant);
     }
 
     /// Returns the events to save: all events of each changed entity, or `None` if it has none any more.
     pub fn take_changed(&self) -> Vec<(Uuid, Option<Vec<u8>>)> {
-        self.lock().take_changed(|events| serde_json::to_vec(events).ok())
+        lock(&self.0).take_changed(|events| serde_json::to_vec(events).ok())
     }
 
     /// Marks entities as changed again, after saving them failed.
     pub fn mark_changed(&self, entities: impl Iterator<Item = Uuid>) {
-        self.lock().mark_changed(entities);
+        lock(&self.0).mark_changed(entities);
     }
 
     /// Loads the saved events of an entity.
     pub fn restore(&self, entity: Uuid, bytes: &[u8]) -> Result<(), serde_json::Error> {
-        self.lock().restore(entity, bytes)
+        lock(&self.0).restore(entity, bytes)
     }
 }
 

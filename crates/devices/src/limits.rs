@@ -6,16 +6,17 @@
 use std::fmt;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use hashbrown::HashMap;
 use mqtt::ReasonCode;
 use platform::decode::{DecodeLimits, Telemetry, attributes, gateway_parts};
 use platform::ids::{DeviceId, TenantId, Uuid};
-use platform::{ApiFeature, ApiState, Bucket, RateLimit, TenantLimits, TransportRates};
+use platform::{ApiFeature, ApiState, Bucket, Platform, RateLimit, TenantLimits, TransportRates};
 
 use crate::entry::{EntryKind, IngestEntry};
-use crate::hub::{Hub, is_provisioning};
+use crate::mutex::lock;
+use crate::session_id::is_provisioning;
 use crate::stats::DeviceCounters;
 
 type LimitMap<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
@@ -58,8 +59,9 @@ impl fmt::Display for OverLimit {
 
 impl std::error::Error for OverLimit {}
 
-#[derive(Default)]
 pub struct TransportLimits {
+    platform: Arc<Platform>,
+    counters: Arc<DeviceCounters>,
     are_set: AtomicBool,
     inner: Mutex<LimitState>,
 }
@@ -96,24 +98,103 @@ enum MessageKind {
 }
 
 impl TransportLimits {
-    pub fn are_set(&self) -> bool {
-        self.are_set.load(Relaxed)
+    pub fn new(platform: Arc<Platform>, counters: Arc<DeviceCounters>) -> TransportLimits {
+        TransportLimits {
+            platform,
+            counters,
+            are_set: AtomicBool::new(false),
+            inner: Mutex::default(),
+        }
     }
 
-    fn lock(&self) -> MutexGuard<'_, LimitState> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    pub fn are_set(&self) -> bool {
+        self.are_set.load(Relaxed)
     }
 
     /// Removes the buckets of inactive devices. Called regularly.
     pub fn remove_full_buckets(&self, now_ms: i64) {
         if self.are_set() {
-            let inner = &mut *self.lock();
+            let inner = &mut *lock(&self.inner);
             let tenants = &inner.tenants;
             inner.devices.retain(|_, buckets| {
                 let limits = tenants.get(&buckets.tenant).map(|tenant| &tenant.limits.device);
                 limits.is_some_and(|rates| !buckets.are_full(rates, now_ms))
             });
         }
+    }
+
+    /// Reloads the limits, and which tenants have used up their monthly quota.
+    pub fn reload(&self) {
+        let behind_scripts = self.platform.tenants_behind_scripts();
+        let mut inner = lock(&self.inner);
+        inner.behind_scripts = behind_scripts;
+        let are_set = !inner.tenants.is_empty() || !inner.behind_scripts.is_empty();
+        self.are_set.store(are_set, Relaxed);
+        drop(inner);
+        let version = self.platform.entities().directory().limits_version();
+        if !self.are_set() && lock(&self.inner).version == version {
+            return;
+        }
+        if lock(&self.inner).version != version {
+            let directory = self.platform.entities().directory();
+            let all = directory
+                .all_limits()
+                .filter(|(_, limits)| limits.has_transport_limits());
+            let mut inner = lock(&self.inner);
+            inner.version = directory.limits_version();
+            inner.tenants = all
+                .map(|(tenant, limits)| {
+                    let of_tenant = TenantBuckets {
+                        limits: Arc::clone(limits),
+                        is_off: false,
+                        buckets: RateBuckets::default(),
+                    };
+                    (tenant, of_tenant)
+                })
+                .collect();
+            inner.devices.clear();
+            let are_set = !inner.tenants.is_empty() || !inner.behind_scripts.is_empty();
+            self.are_set.store(are_set, Relaxed);
+        }
+        let tenants: Vec<TenantId> = lock(&self.inner).tenants.keys().copied().collect();
+        for tenant in tenants {
+            let is_off = self.platform.api_state(tenant, ApiFeature::Transport) == ApiState::Disabled;
+            if let Some(known) = lock(&self.inner).tenants.get_mut(&tenant) {
+                known.is_off = is_off;
+            }
+        }
+    }
+
+    /// Returns the limit that this message exceeds. If there is none, counts the message against the limits.
+    pub fn check(&self, entry: &IngestEntry<'_>) -> Option<OverLimit> {
+        if !self.are_set() || is_provisioning(entry.device) {
+            return None;
+        }
+        let device = DeviceId(entry.device);
+        let tenant = self.platform.entities().directory().device(device)?.tenant;
+        let mut inner = lock(&self.inner);
+        if inner.behind_scripts.contains(&tenant) {
+            DeviceCounters::add(&self.counters.over_limit_messages, 1);
+            return Some(OverLimit::Scripts);
+        }
+        let LimitState { tenants, devices, .. } = &mut *inner;
+        let of_tenant = tenants.get_mut(&tenant)?;
+        let limits = &of_tenant.limits;
+        let counts_values = limits.tenant.telemetry_points.is_some() || limits.device.telemetry_points.is_some();
+        let kind = message_kind(entry, counts_values);
+        let own = devices.entry(entry.device).or_default();
+        own.tenant = tenant;
+        let over = if of_tenant.is_off {
+            OverLimit::Month
+        } else if !of_tenant.buckets.take(&limits.tenant, kind, entry.received_ms) {
+            OverLimit::Tenant
+        } else if !own.take(&limits.device, kind, entry.received_ms) {
+            OverLimit::Device
+        } else {
+            return None;
+        };
+        DeviceCounters::add(&self.counters.over_limit_messages, 1);
+        Some(over)
     }
 }
 
@@ -153,82 +234,6 @@ impl RateBuckets {
                     && take(&mut self.telemetry_points, &rates.telemetry_points, count)
             }
         }
-    }
-}
-
-impl Hub {
-    /// Reloads the limits, and which tenants have used up their monthly quota.
-    pub fn reload_limits(&self) {
-        let behind_scripts = self.platform.tenants_behind_scripts();
-        let mut inner = self.limits.lock();
-        inner.behind_scripts = behind_scripts;
-        let are_set = !inner.tenants.is_empty() || !inner.behind_scripts.is_empty();
-        self.limits.are_set.store(are_set, Relaxed);
-        drop(inner);
-        let version = self.platform.entities().directory().limits_version();
-        if !self.limits.are_set() && self.limits.lock().version == version {
-            return;
-        }
-        if self.limits.lock().version != version {
-            let directory = self.platform.entities().directory();
-            let all = directory
-                .all_limits()
-                .filter(|(_, limits)| limits.has_transport_limits());
-            let mut inner = self.limits.lock();
-            inner.version = directory.limits_version();
-            inner.tenants = all
-                .map(|(tenant, limits)| {
-                    let of_tenant = TenantBuckets {
-                        limits: Arc::clone(limits),
-                        is_off: false,
-                        buckets: RateBuckets::default(),
-                    };
-                    (tenant, of_tenant)
-                })
-                .collect();
-            inner.devices.clear();
-            let are_set = !inner.tenants.is_empty() || !inner.behind_scripts.is_empty();
-            self.limits.are_set.store(are_set, Relaxed);
-        }
-        let tenants: Vec<TenantId> = self.limits.lock().tenants.keys().copied().collect();
-        for tenant in tenants {
-            let is_off = self.platform.api_state(tenant, ApiFeature::Transport) == ApiState::Disabled;
-            if let Some(known) = self.limits.lock().tenants.get_mut(&tenant) {
-                known.is_off = is_off;
-            }
-        }
-    }
-
-    /// Returns the limit that this message exceeds. If there is none, counts the message against the limits.
-    pub fn over_limit(&self, entry: &IngestEntry<'_>) -> Option<OverLimit> {
-        if is_provisioning(entry.device) {
-            return None;
-        }
-        let device = DeviceId(entry.device);
-        let tenant = self.platform.entities().directory().device(device)?.tenant;
-        let mut inner = self.limits.lock();
-        if inner.behind_scripts.contains(&tenant) {
-            DeviceCounters::add(&self.counters.over_limit_messages, 1);
-            return Some(OverLimit::Scripts);
-        }
-        let LimitState { tenants, devices, .. } = &mut *inner;
-        let of_tenant = tenants.get_mut(&tenant)?;
-        let limits = &of_tenant.limits;
-        let counts_values = limits.tenant.telemetry_points.is_some() || limits.device.telemetry_points.is_some();
-        let kind = message_kind(entry, counts_values);
-        let own = devices.entry(entry.device).or_default();
-        own.tenant = tenant;
-        let over = if of_tenant.is_off {
-            OverLimit::Month
-        } else if !of_tenant.buckets.take(&limits.tenant, kind, entry.received_ms) {
-            OverLimit::Tenant
-        } else if !own.take(&limits.device, kind, entry.received_ms) {
-            OverLimit::Device
-        } else {
-            return None;
-        };
-        DeviceCounters::add(&self.counters.over_limit_messages, 1);
-        Some(over)
     }
 }
 

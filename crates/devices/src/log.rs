@@ -16,8 +16,10 @@ use journal::{BlockFollower, Journal, LogBatch, LogConfig, LogHealth, LogState, 
 use timeseries::LogPosition;
 use tokio::sync::oneshot;
 
-use crate::devices::DevicesOpenError;
 use crate::entry::{IngestEntry, RECORD_VERSION};
+use crate::mutex::lock;
+use crate::open_error::DevicesOpenError;
+use crate::stats::DeviceCounters;
 
 /// Name of the directory within the platform's directory.
 pub const DIRECTORY_NAME: &str = "log";
@@ -103,6 +105,7 @@ fn check_record(_: Lsn, payload: &[u8]) -> Result<(), ReplayError> {
 }
 
 pub struct IngestLog {
+    counters: Arc<DeviceCounters>,
     journal: Journal,
     shared: Arc<LogShared>,
 }
@@ -123,11 +126,14 @@ pub struct LogContents {
     pub follower: BlockFollower,
     /// Records before it were written by the previous process.
     pub next: Lsn,
-    pub records: u64,
 }
 
 impl IngestLog {
-    pub fn open(directory: &Path, config: LogConfig) -> Result<(IngestLog, LogContents), DevicesOpenError> {
+    pub fn open(
+        directory: &Path,
+        config: LogConfig,
+        counters: Arc<DeviceCounters>,
+    ) -> Result<(IngestLog, LogContents), DevicesOpenError> {
         let storage = StorageDirectory::open(directory, DIRECTORY_NAME)
             .map_err(|error| DevicesOpenError::Directory(Box::new(error)))?;
         let config = LogConfig {
@@ -144,9 +150,14 @@ impl IngestLog {
         let found = LogContents {
             follower: BlockFollower::new(journal.reader(), opened.replayed_from),
             next: opened.next,
-            records: opened.records,
         };
-        Ok((IngestLog { journal, shared }, found))
+        DeviceCounters::add(&counters.appended, opened.records);
+        let log = IngestLog {
+            counters,
+            journal,
+            shared,
+        };
+        Ok((log, found))
     }
 
     /// Sets the network handle. Workers are woken from now on when records become durable.
@@ -156,6 +167,7 @@ impl IngestLog {
 
     /// Appends a batch without waiting. Returns the end of the batch.
     pub fn append(&self, batch: &mut LogBatch) -> Lsn {
+        DeviceCounters::add(&self.counters.appended, u64::from(batch.records()));
         self.journal.append(batch).end
     }
 
@@ -213,7 +225,7 @@ impl IngestLog {
 
     /// Waits for new records or a wake-up, until `deadline`.
     pub fn wait_for_records(&self, deadline: Instant) {
-        let mut has_news = self.shared.lock(&self.shared.has_changed);
+        let mut has_news = lock(&self.shared.has_changed);
         while !*has_news {
             let left = deadline.saturating_duration_since(Instant::now());
             if left == Duration::ZERO {
@@ -254,12 +266,8 @@ impl IngestLog {
 }
 
 impl LogShared {
-    fn lock<'a, T>(&self, mutex: &'a Mutex<T>) -> MutexGuard<'a, T> {
-        mutex.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn waiters(&self) -> MutexGuard<'_, VecDeque<(Lsn, CommitWaiter)>> {
-        self.lock(&self.waiters)
+        lock(&self.waiters)
     }
 
     /// Runs on the commit thread.
@@ -274,7 +282,7 @@ impl LogShared {
     }
 
     fn wake_reader(&self) {
-        *self.lock(&self.has_changed) = true;
+        *lock(&self.has_changed) = true;
         self.changed.notify_one();
     }
 

@@ -13,18 +13,17 @@ use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use broker::ShardId;
 use hashbrown::HashMap;
-use net::CallError;
 use platform::decode::{DeviceSubscription, Downlink, OtaKind};
-use platform::entities::{EntityError, OTA_PART_BYTES};
+use platform::entities::{Entities, EntityError, OTA_PART_BYTES};
 use platform::ids::{DeviceId, OtaPackageId, Uuid};
 use platform::model::OtaPackage;
 
-use crate::downloads::Download;
+use crate::downlinks::Downlinks;
+use crate::downloads::{Download, Downloads};
 use crate::entry::{EntryKind, IngestEntry};
-use crate::hub::{Hub, client_id, lock};
-use crate::sessions::SessionTarget;
+use crate::mutex::lock;
+use crate::sessions::{DeviceSessions, SessionTarget};
 use crate::stats::DeviceCounters;
 
 /// Cached parts, over all packages.
@@ -43,14 +42,12 @@ const CHECK_PAUSE: Duration = Duration::from_millis(20);
 const CHECK_PAUSE_MAX: Duration = Duration::from_secs(1);
 /// Requests of a device that has accepted no data for this long are dropped.
 const DROPPED_AFTER: Duration = Duration::from_secs(300);
-/// Longest wait for a shard's answer.
-const SHARD_TIMEOUT: Duration = Duration::from_secs(5);
 
 type PackagePart = Arc<Vec<u8>>;
 
 /// Cached parts, the most recently used last.
 #[derive(Default)]
-pub struct OtaCache(Mutex<Vec<((OtaPackageId, u32), PackagePart)>>);
+struct OtaCache(Mutex<Vec<((OtaPackageId, u32), PackagePart)>>);
 
 impl OtaCache {
     fn get(&self, id: (OtaPackageId, u32)) -> Option<PackagePart> {
@@ -74,14 +71,13 @@ impl OtaCache {
 
 /// A device's request for a chunk of its package.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ChunkRequest {
+struct ChunkRequest {
     device: DeviceId,
     kind: OtaKind,
     request: i32,
     chunk: i32,
     /// Chunk size in bytes, 0 for the whole package; or the invalid text in its place.
     size: Result<usize, String>,
-    received_ms: i64,
 }
 
 impl ChunkRequest {
@@ -106,14 +102,13 @@ impl ChunkRequest {
             request: entry.id,
             chunk: i32::from_le_bytes(*chunk),
             size,
-            received_ms: entry.received_ms,
         })
     }
 }
 
 /// Waiting chunk requests, in order.
 #[derive(Default)]
-pub struct ChunkRequests {
+struct ChunkRequests {
     waiting: Mutex<PendingChunkRequests>,
     changed: Condvar,
 }
@@ -230,7 +225,7 @@ impl ChunkRequests {
     }
 
     /// Ends the thread. Waiting requests are dropped; the devices ask again.
-    pub fn end(&self) {
+    fn end(&self) {
         lock(&self.waiting).has_ended = true;
         self.changed.notify_all();
     }
@@ -265,18 +260,6 @@ impl PendingChunkRequests {
     }
 }
 
-/// Answers requests until [`ChunkRequests::end`].
-pub fn run(hub: &Hub) {
-    while let Some(request) = hub.chunk_requests.next() {
-        let outcome = hub.answer_chunk(&request);
-        let given_up = hub.chunk_requests.done(request.device, outcome, Instant::now());
-        if given_up > 0 {
-            DeviceCounters::add(&hub.counters.dropped_downlinks, given_up as u64);
-            tracing::info!(device = %request.device, requests = given_up, "device accepts no data; its chunk requests were dropped");
-        }
-    }
-}
-
 /// Why a chunk is not available. The text is sent to the device.
 #[derive(Debug)]
 pub enum OtaError {
@@ -308,24 +291,69 @@ impl From<EntityError> for OtaError {
     }
 }
 
-impl Hub {
-    pub fn ota_package(&self, device: DeviceId, kind: OtaKind) -> Result<OtaPackage, OtaError> {
-        let package = self.platform.entities().ota_package_of(device, kind.into())?;
+/// Packages of devices, and the requests for their chunks.
+pub struct OtaPackages {
+    entities: Arc<Entities>,
+    sessions: Arc<DeviceSessions>,
+    downlinks: Arc<Downlinks>,
+    counters: Arc<DeviceCounters>,
+    cache: OtaCache,
+    downloads: Downloads,
+    requests: ChunkRequests,
+}
+
+impl OtaPackages {
+    pub fn new(
+        entities: Arc<Entities>,
+        sessions: Arc<DeviceSessions>,
+        downlinks: Arc<Downlinks>,
+        counters: Arc<DeviceCounters>,
+    ) -> OtaPackages {
+        OtaPackages {
+            entities,
+            sessions,
+            downlinks,
+            counters,
+            cache: OtaCache::default(),
+            downloads: Downloads::default(),
+            requests: ChunkRequests::default(),
+        }
+    }
+
+    /// Answers requests until [`OtaPackages::end`].
+    pub fn run(&self) {
+        while let Some(request) = self.requests.next() {
+            let outcome = self.answer(&request);
+            let given_up = self.requests.done(request.device, outcome, Instant::now());
+            if given_up > 0 {
+                DeviceCounters::add(&self.counters.dropped_downlinks, given_up as u64);
+                tracing::info!(device = %request.device, requests = given_up, "device accepts no data; its chunk requests were dropped");
+            }
+        }
+    }
+
+    /// Ends [`OtaPackages::run`]. Waiting requests are dropped; the devices ask again.
+    pub fn end(&self) {
+        self.requests.end();
+    }
+
+    pub fn package(&self, device: DeviceId, kind: OtaKind) -> Result<OtaPackage, OtaError> {
+        let package = self.entities.ota_package_of(device, kind.into())?;
         package.ok_or(OtaError::NotFound)
     }
 
     /// Reads a chunk. A `size` of 0 means the whole package. Empty beyond the end.
-    pub fn ota_chunk(&self, package: &OtaPackage, size: usize, chunk: usize) -> Result<Vec<u8>, OtaError> {
-        self.ota_bytes(package.id.unwrap_or_default(), chunk_range(package, size, chunk)?)
+    pub fn chunk(&self, package: &OtaPackage, size: usize, chunk: usize) -> Result<Vec<u8>, OtaError> {
+        self.bytes(package.id.unwrap_or_default(), chunk_range(package, size, chunk)?)
     }
 
-    fn ota_bytes(&self, id: OtaPackageId, wanted: Range<usize>) -> Result<Vec<u8>, OtaError> {
+    fn bytes(&self, id: OtaPackageId, wanted: Range<usize>) -> Result<Vec<u8>, OtaError> {
         let mut bytes = Vec::with_capacity(wanted.len());
         let mut at = wanted.start;
         while at < wanted.end {
             let number = at / OTA_PART_BYTES;
             let begin = number * OTA_PART_BYTES;
-            let held = self.ota_part(id, u32::try_from(number).unwrap_or(u32::MAX))?;
+            let held = self.part(id, u32::try_from(number).unwrap_or(u32::MAX))?;
             let end = wanted.end.min(begin + held.len());
             // The stored package is shorter than its recorded size.
             let part = held.get(at - begin..end - begin).filter(|part| !part.is_empty());
@@ -335,25 +363,25 @@ impl Hub {
         Ok(bytes)
     }
 
-    fn ota_part(&self, id: OtaPackageId, number: u32) -> Result<PackagePart, OtaError> {
-        if let Some(held) = self.ota.get((id, number)) {
+    fn part(&self, id: OtaPackageId, number: u32) -> Result<PackagePart, OtaError> {
+        if let Some(held) = self.cache.get((id, number)) {
             return Ok(held);
         }
-        let read = Arc::new(self.platform.entities().ota_part(id, number)?);
-        self.ota.put((id, number), &read);
+        let read = Arc::new(self.entities.ota_part(id, number)?);
+        self.cache.put((id, number), &read);
         Ok(read)
     }
 
     /// Queues a chunk request. Requests of a device are answered in order.
-    pub fn ask_for_chunk(&self, entry: &IngestEntry<'_>) {
-        let is_queued = ChunkRequest::of(entry).is_none_or(|request| self.chunk_requests.put(request));
+    pub fn request_chunk(&self, entry: &IngestEntry<'_>) {
+        let is_queued = ChunkRequest::of(entry).is_none_or(|request| self.requests.put(request));
         if !is_queued {
             DeviceCounters::add(&self.counters.dropped_messages, 1);
             tracing::debug!(device = %entry.device, "chunk request dropped: too many are waiting");
         }
     }
 
-    fn answer_chunk(&self, chunk_request: &ChunkRequest) -> ChunkOutcome {
+    fn answer(&self, chunk_request: &ChunkRequest) -> ChunkOutcome {
         let kind = chunk_request.kind;
         let found = self.wanted_chunk(chunk_request);
         let subscription = match found {
@@ -369,7 +397,7 @@ impl Hub {
         if let Err(pending_bytes) = self.can_send(&target, bytes) {
             return ChunkOutcome::Held(pending_bytes);
         }
-        let (downlink, payload) = match found.and_then(|(package, wanted)| self.ota_bytes(package, wanted)) {
+        let (downlink, payload) = match found.and_then(|(package, wanted)| self.bytes(package, wanted)) {
             Ok(bytes) => {
                 let downlink = Downlink::Chunk {
                     kind,
@@ -383,18 +411,13 @@ impl Hub {
                 (Downlink::ChunkError(kind), error.to_string().into_bytes())
             }
         };
-        self.outlet(chunk_request.received_ms).send(target, downlink, payload);
+        self.downlinks.send_to(&target, &downlink, payload);
         ChunkOutcome::Answered
     }
 
     /// Whether the session may be sent that many bytes. If not, returns its outstanding bytes if known.
     fn can_send(&self, target: &SessionTarget, bytes: usize) -> Result<(), Option<usize>> {
-        let Some(net) = self.net.get() else { return Ok(()) };
-        let client_id = client_id(target.session);
-        let backlog = net.call(ShardId(target.shard), SHARD_TIMEOUT, move |shard, _| {
-            shard.device_backlog(&client_id)
-        });
-        match backlog {
+        match self.downlinks.backlog(target) {
             Ok(Some(backlog)) => {
                 let has_capacity = |held: usize, max: usize| held == 0 || held + bytes <= max;
                 let may_send = has_capacity(backlog.unsent_bytes, AHEAD_BYTES_MAX)
@@ -403,7 +426,7 @@ impl Hub {
                 if may_send { Ok(()) } else { Err(Some(pending_bytes)) }
             }
             // The session is gone: messages to it are counted as dropped.
-            Ok(None) | Err(CallError::Stopped) => Ok(()),
+            Ok(None) => Ok(()),
             Err(_) => Err(None),
         }
     }
@@ -420,12 +443,12 @@ impl Hub {
         };
         let package = match begun.filter(|_| chunk > 0) {
             // Falls back to the device's current package if this one was deleted.
-            Some(begun) => self.platform.entities().find(begun.package.0)?,
+            Some(begun) => self.entities.find(begun.package.0)?,
             None => None,
         };
         let package = match package {
             Some(package) => package,
-            None => self.ota_package(chunk_request.device, chunk_request.kind)?,
+            None => self.package(chunk_request.device, chunk_request.kind)?,
         };
         let (id, range) = (package.id.unwrap_or_default(), chunk_range(&package, size, chunk)?);
         let download = Download {

@@ -1,12 +1,5 @@
 //! Output of the platform. Subscribers get it at once; devices get it after the platform call, in order per device.
 
-use std::sync::atomic::Ordering::Relaxed;
-use std::thread;
-use std::time::Duration;
-
-use broker::ShardId;
-use mqtt::QoS;
-use net::CallError as NetError;
 use platform::PlatformOutlet;
 use platform::alarm_rules::AlarmTransition;
 use platform::chain::{DebugEvent, ExternalCall, NodeError, RpcCall};
@@ -20,28 +13,14 @@ use serde_json::Value as Json;
 use tokio::sync::oneshot;
 
 use crate::calls::{DeviceRpc, Persistence, RpcAnswer, RpcCaller, RpcError};
-use crate::delivery::DeliveryReport;
-use crate::hub::{Hub, client_id, lock};
+use crate::downlinks::DownlinkMessage;
+use crate::hub::Hub;
 use crate::sessions::{DeliveryPath, DownlinkKind, SessionTarget};
 use crate::stats::DeviceCounters;
 use crate::updates::Update;
 
-/// How often a busy shard is tried again, and the pause before each retry.
-const TRIES: usize = 20;
-const RETRY_PAUSE: Duration = Duration::from_millis(10);
-
 /// Longest text of a log node. Devices determine its length.
 const LOGGED_BYTES_MAX: usize = 1024;
-
-/// A message to a device's session.
-pub struct DownlinkMessage {
-    pub session: Uuid,
-    pub topic: String,
-    pub payload: Vec<u8>,
-    pub qos: QoS,
-    /// The RPC request whose delivery is reported.
-    pub call: Option<(DeviceId, i32)>,
-}
 
 /// Collects messages to devices during a platform call, and sends them when it is dropped.
 pub struct DeviceOutlet<'h> {
@@ -64,17 +43,11 @@ impl<'h> DeviceOutlet<'h> {
         }
     }
 
-    pub fn send(&mut self, target: SessionTarget, downlink: Downlink, payload: impl Into<Vec<u8>>) {
-        let downward = DownlinkMessage {
-            session: target.session,
-            topic: downlink.topic(),
-            payload: payload.into(),
-            qos: target.qos,
-            call: None,
-        };
+    fn send(&mut self, target: SessionTarget, downlink: Downlink, payload: impl Into<Vec<u8>>) {
+        let message = DownlinkMessage::new(&target, &downlink, payload);
         match self.by_shard.iter_mut().find(|(shard, _)| *shard == target.shard) {
-            Some((_, list)) => list.push(downward),
-            None => self.by_shard.push((target.shard, vec![downward])),
+            Some((_, list)) => list.push(message),
+            None => self.by_shard.push((target.shard, vec![message])),
         }
     }
 
@@ -82,22 +55,24 @@ impl<'h> DeviceOutlet<'h> {
     /// returns the id for the stored request.
     fn caller(&self, device: DeviceId, call: &RpcCall) -> (Uuid, Option<oneshot::Sender<RpcAnswer>>) {
         let request = call.request_uuid.as_deref().and_then(Uuid::parse);
+        let entities = self.hub.platform().entities();
         let known = request.and_then(|request| {
-            let caller = self.hub.callers.take(request, self.hub.tenant_of(device))?;
+            let tenant = entities.directory().tenant_of(device).unwrap_or_default();
+            let caller = self.hub.callers().take(request, tenant)?;
             Some((request, Some(caller)))
         });
-        known.unwrap_or_else(|| (self.hub.platform.entities().new_id(self.now_ms), None))
+        known.unwrap_or_else(|| (entities.new_id(self.now_ms), None))
     }
 
     fn flush(&mut self) {
         if !self.unstored_calls.is_empty() {
-            self.hub.store_begun(&std::mem::take(&mut self.unstored_calls));
+            self.hub.rpcs().store_begun(&std::mem::take(&mut self.unstored_calls));
         }
         for (shard, list) in std::mem::take(&mut self.by_shard) {
-            self.hub.send_downlinks(shard, list);
+            self.hub.downlinks().send(shard, list);
         }
         for device in std::mem::take(&mut self.called) {
-            self.hub.deliver_calls(device);
+            self.hub.rpcs().deliver(device);
         }
     }
 }
@@ -110,7 +85,7 @@ impl Drop for DeviceOutlet<'_> {
 
 impl PlatformOutlet for DeviceOutlet<'_> {
     fn telemetry(&mut self, entity: EntityId, ts_ms: i64, values: &[KeyValue<'_>]) {
-        self.hub.watchers.notify(&[entity.id], || Update::Telemetry {
+        self.hub.watchers().notify(&[entity.id], || Update::Telemetry {
             entity,
             ts_ms,
             values: values
@@ -121,7 +96,7 @@ impl PlatformOutlet for DeviceOutlet<'_> {
     }
 
     fn attributes(&mut self, entity: EntityId, scope: AttributeScope, updated: &[Attribute], deleted: &[String]) {
-        self.hub.watchers.notify(&[entity.id], || Update::Attributes {
+        self.hub.watchers().notify(&[entity.id], || Update::Attributes {
             entity,
             scope,
             updated: updated.to_vec(),
@@ -131,19 +106,19 @@ impl PlatformOutlet for DeviceOutlet<'_> {
 
     fn attributes_to_device(&mut self, device: DeviceId, updated: &[Attribute], deleted: &[String]) {
         let deleted: Vec<&str> = deleted.iter().map(String::as_str).collect();
-        let pollers = &self.hub.pollers;
+        let pollers = self.hub.pollers();
         pollers.send_to_all(device, DownlinkKind::Attributes, || attribute_update(updated, &deleted));
-        for way in self.hub.sessions.delivery_paths(device, DownlinkKind::Attributes) {
+        for way in self.hub.sessions().delivery_paths(device, DownlinkKind::Attributes) {
             match way {
                 DeliveryPath::Direct(target, form) => {
-                    let body = match self.hub.protobuf_of(device.0, form) {
+                    let body = match self.hub.transports().protobuf_of(device.0, form) {
                         Some(_) => protobuf_attribute_update(updated, &deleted),
                         None => attribute_update(updated, &deleted).into_bytes(),
                     };
                     self.send(target, Downlink::Attributes(form), body);
                 }
                 DeliveryPath::Gateway(target, name) => {
-                    let body = match self.hub.protobuf_of_gateway(target.session) {
+                    let body = match self.hub.transports().protobuf_of_gateway(target.session) {
                         Some(_) => protobuf_gateway_attribute_update(&name, updated, &deleted),
                         None => gateway_attribute_update(&name, updated, &deleted).into_bytes(),
                     };
@@ -154,13 +129,13 @@ impl PlatformOutlet for DeviceOutlet<'_> {
     }
 
     fn gateway_device_connected(&mut self, gateway: DeviceId, device: DeviceId, name: &str) {
-        self.hub.sessions.add_gateway_device(gateway.0, name, device);
+        self.hub.sessions().add_gateway_device(gateway.0, name, device);
         self.called.push(device);
     }
 
     fn alarm(&mut self, action: AlarmTransition, alarm: &Alarm) {
         let watched = [alarm.originator.id, alarm.tenant_id.0];
-        self.hub.watchers.notify(&watched, || Update::Alarm {
+        self.hub.watchers().notify(&watched, || Update::Alarm {
             action,
             alarm: Box::new(alarm.clone()),
         });
@@ -179,7 +154,7 @@ impl PlatformOutlet for DeviceOutlet<'_> {
             persistence,
         };
         let (rpc, outside) = self.caller(device, call);
-        let begun = self.hub.add_call(
+        let begun = self.hub.rpcs().add(
             device,
             outward,
             (rpc, RpcCaller::RuleChain(number, outside)),
@@ -202,11 +177,11 @@ impl PlatformOutlet for DeviceOutlet<'_> {
     }
 
     fn reply_to_device(&mut self, device: DeviceId, request_id: i32, body: &Json) -> Result<(), NodeError> {
-        if let Some(waiting) = self.hub.device_requests.remove(device, request_id) {
-            if let RpcCaller::Client(sender) = waiting.caller {
-                // The caller may have disconnected.
-                let _ = sender.send(Ok(Some(body.to_string())));
-            }
+        if self
+            .hub
+            .device_requests()
+            .answer(device, request_id, || body.to_string())
+        {
             return Ok(());
         }
         let forms = [
@@ -218,21 +193,21 @@ impl PlatformOutlet for DeviceOutlet<'_> {
         let reachable = forms.into_iter().find_map(|form| {
             let target = self
                 .hub
-                .sessions
+                .sessions()
                 .target(device.0, DeviceSubscription::RpcResponse(form))?;
             Some((target, form))
         });
         let reachable = reachable.or_else(|| {
             let target = self
                 .hub
-                .sessions
+                .sessions()
                 .requester(device.0, DeviceSubscription::RpcResponse(TopicForm::Long))?;
             Some((target, TopicForm::Long))
         });
         let (target, form) = reachable.ok_or_else(|| NodeError::new(RpcError::NoActiveConnection.name()))?;
         let downlink = Downlink::RpcResponse { form, id: request_id };
         let body = body.to_string();
-        let payload = match self.hub.protobuf_of(device.0, form) {
+        let payload = match self.hub.transports().protobuf_of(device.0, form) {
             Some(_) => protobuf_rpc_response(request_id, &body),
             None => body.into_bytes(),
         };
@@ -242,7 +217,7 @@ impl PlatformOutlet for DeviceOutlet<'_> {
 
     fn send(&mut self, tenant: TenantId, number: u64, outbound: ExternalCall) -> Result<(), NodeError> {
         self.hub
-            .external_requests
+            .external_requests()
             .take(tenant, number, outbound)
             .map_err(NodeError::new)
     }
@@ -258,78 +233,30 @@ impl PlatformOutlet for DeviceOutlet<'_> {
     }
 
     fn debug(&mut self, tenant: TenantId, event: &DebugEvent<'_>) {
-        let id = self.hub.platform.entities().new_id(self.now_ms);
-        self.hub.events.put(id, self.now_ms, tenant, event);
+        self.hub.events().record_debug(tenant, event, self.now_ms);
     }
 
     fn failed(&mut self, entity: EntityId, node: &str, problem: &str) {
-        DeviceCounters::add(&self.hub.counters.failed_rules, 1);
+        DeviceCounters::add(&self.hub.counters().failed_rules, 1);
         tracing::debug!(entity = %entity.id, node, problem, "a rule chain failed to process a message");
-        let entities = self.hub.platform.entities();
         let tenant = match entity.kind {
-            EntityType::Device => entities
-                .directory()
-                .device(DeviceId(entity.id))
-                .map(|device| device.tenant),
+            EntityType::Device => {
+                let directory = self.hub.platform().entities().directory();
+                directory.tenant_of(DeviceId(entity.id))
+            }
             // Messages that nodes create by themselves.
             EntityType::Tenant => Some(TenantId(entity.id)),
             _ => None,
         };
         if let Some(tenant) = tenant {
-            let id = entities.new_id(self.now_ms);
             let method = if node.is_empty() { "message" } else { node };
             self.hub
-                .lifecycle
-                .failed(id, self.now_ms, (tenant, entity), method, problem);
+                .events()
+                .record_failure((tenant, entity), method, problem, self.now_ms);
         }
     }
 }
 
 fn json_or_text(text: &str) -> Json {
     serde_json::from_str(text).unwrap_or_else(|_| Json::from(text))
-}
-
-impl Hub {
-    /// Sends messages to the shard that has the sessions. If the shard stays busy, the messages are dropped and
-    /// counted.
-    pub fn send_downlinks(&self, shard: u16, list: Vec<DownlinkMessage>) {
-        let count = list.len() as u64;
-        let Some(net) = self.net.get() else {
-            return DeviceCounters::add(&self.counters.dropped_downlinks, count);
-        };
-        let list = std::sync::Arc::new(std::sync::Mutex::new(list));
-        for _ in 0..TRIES {
-            let messages = std::sync::Arc::clone(&list);
-            let counters = std::sync::Arc::clone(&self.counters);
-            let reports = std::sync::Arc::clone(&self.reports);
-            let result = net.call_async(ShardId(shard), move |shard, now| {
-                let list = std::mem::take(&mut *messages.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
-                for down in list {
-                    let client_id = client_id(down.session);
-                    let is_sent = shard.send_to_device(now, &client_id, &down.topic, &down.payload, down.qos);
-                    let counter = match is_sent {
-                        true => &counters.sent_downlinks,
-                        false => &counters.dropped_downlinks,
-                    };
-                    counter.fetch_add(1, Relaxed);
-                    // At QoS 1 the device's acknowledgement confirms the delivery.
-                    if let Some((device, id)) = down.call
-                        && (!is_sent || down.qos == QoS::AtMostOnce)
-                    {
-                        lock(&reports).push(DeliveryReport {
-                            device,
-                            id,
-                            is_delivered: is_sent,
-                        });
-                    }
-                }
-            });
-            match result {
-                Ok(_) => return,
-                Err(NetError::Stopped) => break,
-                Err(_) => thread::sleep(RETRY_PAUSE),
-            }
-        }
-        DeviceCounters::add(&self.counters.dropped_downlinks, count);
-    }
 }

@@ -1,11 +1,12 @@
 //! Clients that wait over HTTP for a device's next RPC request or attribute change. Each gets one answer.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
 use platform::ids::DeviceId;
 use tokio::sync::oneshot;
 
+use crate::mutex::lock;
 use crate::sessions::DownlinkKind;
 
 /// Largest number of waiting requests.
@@ -21,13 +22,9 @@ struct WaitingPollers {
 }
 
 impl Pollers {
-    fn lock(&self) -> MutexGuard<'_, WaitingPollers> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Returns `None` if too many wait.
     pub fn wait(&self, device: DeviceId, wanted: DownlinkKind) -> Option<oneshot::Receiver<String>> {
-        let mut waiting = self.lock();
+        let mut waiting = lock(&self.0);
         if waiting.count >= POLLERS_MAX {
             waiting.remove_closed();
             if waiting.count >= POLLERS_MAX {
@@ -42,7 +39,7 @@ impl Pollers {
 
     /// Sends an attribute change to all waiting clients.
     pub fn send_to_all(&self, device: DeviceId, wanted: DownlinkKind, body: impl Fn() -> String) {
-        let mut waiting = self.lock();
+        let mut waiting = lock(&self.0);
         if let Some(list) = waiting.by_device.remove(&(device, wanted)) {
             waiting.count -= list.len();
             for sender in list {
@@ -54,7 +51,7 @@ impl Pollers {
 
     /// Sends to one client that is still connected. Returns false if there is none.
     pub fn send_to_one(&self, device: DeviceId, wanted: DownlinkKind, body: String) -> bool {
-        let mut waiting = self.lock();
+        let mut waiting = lock(&self.0);
         let Some(list) = waiting.by_device.remove(&(device, wanted)) else {
             return false;
         };
@@ -105,6 +102,6 @@ mod tests {
         assert_eq!(first.try_recv(), Ok("1".into()));
         assert_eq!(second.try_recv(), Ok("2".into()));
         assert_eq!(other.try_recv(), Ok("a".into()));
-        assert_eq!(pollers.lock().count, 0);
+        assert_eq!(lock(&pollers.0).count, 0);
     }
 }

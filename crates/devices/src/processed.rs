@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use journal::Lsn;
 use tokio::sync::oneshot;
 
-use crate::hub::lock;
+use crate::mutex::lock;
 
 #[derive(Default)]
 pub struct ProcessedPosition {

@@ -5,16 +5,23 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use auth::{LoginAttempt, LoginKind, LoginLimiter};
 use platform::ids::Uuid;
 
+use crate::mutex::lock;
+use crate::session_id::{provisioning_number, provisioning_session};
+
 /// Limit of listed sessions. Above it, the oldest is dropped.
 const SESSIONS_MAX: usize = 10_000;
 
 pub struct Provisioners {
+    /// Sessions since the start.
+    count: AtomicU64,
     /// By the number of the session.
     addresses: Mutex<BTreeMap<u64, IpAddr>>,
     limiter: Arc<LoginLimiter>,
@@ -23,17 +30,21 @@ pub struct Provisioners {
 impl Provisioners {
     pub fn new(limiter: Arc<LoginLimiter>) -> Provisioners {
         Provisioners {
+            count: AtomicU64::new(0),
             addresses: Mutex::default(),
             limiter,
         }
     }
 
-    pub fn add(&self, number: u64, address: IpAddr) {
-        let mut addresses = self.addresses.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Returns a new session for a client with this address.
+    pub fn new_session(&self, address: IpAddr) -> Uuid {
+        let number = self.count.fetch_add(1, Relaxed);
+        let mut addresses = lock(&self.addresses);
         if addresses.len() >= SESSIONS_MAX {
             addresses.pop_first();
         }
         addresses.insert(number, address);
+        provisioning_session(number)
     }
 
     /// Returns `false` if the address of the session has sent too many wrong secrets.
@@ -62,10 +73,8 @@ impl Provisioners {
     }
 
     fn address(&self, session: Uuid) -> IpAddr {
-        let mut number = [0; 8];
-        number.copy_from_slice(&session.0[8..]);
-        let addresses = self.addresses.lock().unwrap_or_else(PoisonError::into_inner);
-        let address = addresses.get(&u64::from_be_bytes(number));
+        let addresses = lock(&self.addresses);
+        let address = addresses.get(&provisioning_number(session));
         address.copied().unwrap_or(Ipv6Addr::UNSPECIFIED.into())
     }
 }

@@ -3,14 +3,14 @@
 //! Shards write when devices connect, subscribe and disconnect. The platform reads when it has a message for a
 //! device.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
 use hashbrown::HashMap;
 use mqtt::QoS;
 use platform::decode::{DeviceSubscription, TopicForm};
 use platform::ids::{DeviceId, Uuid};
 
-use crate::calls::SessionConnection;
+use crate::mutex::lock;
 
 /// Devices behind gateways that are recorded.
 const BEHIND_MAX: usize = 200_000;
@@ -20,6 +20,13 @@ type SessionMap<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
 /// Number of a connection of a device or gateway, counted since the start of the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ConnectionNumber(pub u64);
+
+/// A connection of a device or gateway.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SessionConnection {
+    pub session: Uuid,
+    pub connection: ConnectionNumber,
+}
 
 #[derive(Default)]
 pub struct DeviceSessions(Mutex<SessionTable>);
@@ -89,12 +96,8 @@ impl DownlinkKind {
 }
 
 impl DeviceSessions {
-    fn lock(&self) -> MutexGuard<'_, SessionTable> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub fn connected(&self, session: Uuid, shard: u16, is_v5: bool) {
-        let mut inner = self.lock();
+        let mut inner = lock(&self.0);
         inner.last_connection.0 += 1;
         let online = OnlineSession {
             connection: inner.last_connection,
@@ -107,7 +110,7 @@ impl DeviceSessions {
     }
 
     pub fn disconnected(&self, session: Uuid) {
-        let mut inner = self.lock();
+        let mut inner = lock(&self.0);
         let was_gateway = inner.online.remove(&session).is_some_and(|online| online.is_gateway);
         if was_gateway {
             inner.gateway_devices.retain(|_, behind| behind.gateway != session);
@@ -116,7 +119,7 @@ impl DeviceSessions {
     }
 
     pub fn subscribed(&self, session: Uuid, subscription: DeviceSubscription, qos: QoS) {
-        if let Some(online) = self.lock().online.get_mut(&session) {
+        if let Some(online) = lock(&self.0).online.get_mut(&session) {
             online.subscriptions.retain(|(known, _)| *known != subscription);
             online.subscriptions.push((subscription, qos));
         }
@@ -124,7 +127,7 @@ impl DeviceSessions {
 
     /// Returns false if there was no such subscription.
     pub fn unsubscribed(&self, session: Uuid, subscription: DeviceSubscription) -> bool {
-        let mut inner = self.lock();
+        let mut inner = lock(&self.0);
         let Some(online) = inner.online.get_mut(&session) else {
             return false;
         };
@@ -134,27 +137,27 @@ impl DeviceSessions {
     }
 
     pub fn count(&self) -> usize {
-        self.lock().online.len()
+        lock(&self.0).online.len()
     }
 
     pub fn is_online(&self, session: Uuid) -> bool {
-        self.lock().online.contains_key(&session)
+        lock(&self.0).online.contains_key(&session)
     }
 
     pub fn connection_of(&self, session: Uuid) -> Option<ConnectionNumber> {
-        Some(self.lock().online.get(&session)?.connection)
+        Some(lock(&self.0).online.get(&session)?.connection)
     }
 
     /// Returns true if this is still the session's connection.
     pub fn is_open(&self, over: SessionConnection) -> bool {
-        let inner = self.lock();
+        let inner = lock(&self.0);
         let online = inner.online.get(&over.session);
         online.is_some_and(|online| online.connection == over.connection)
     }
 
     /// Devices for which this gateway session speaks.
     pub fn gateway_devices(&self, gateway: Uuid) -> Vec<DeviceId> {
-        let inner = self.lock();
+        let inner = lock(&self.0);
         if !inner.online.get(&gateway).is_some_and(|online| online.is_gateway) {
             return Vec::new();
         }
@@ -166,21 +169,21 @@ impl DeviceSessions {
     }
 
     pub fn is_v5(&self, session: Uuid) -> bool {
-        self.lock().online.get(&session).is_some_and(|online| online.is_v5)
+        lock(&self.0).online.get(&session).is_some_and(|online| online.is_v5)
     }
 
     pub fn shard_of(&self, session: Uuid) -> Option<u16> {
-        Some(self.lock().online.get(&session)?.shard)
+        Some(lock(&self.0).online.get(&session)?.shard)
     }
 
     /// The session, if it has this subscription.
     pub fn target(&self, session: Uuid, subscription: DeviceSubscription) -> Option<SessionTarget> {
-        self.lock().target(session, subscription)
+        lock(&self.0).target(session, subscription)
     }
 
     /// The recipient of a response: the requesting session, even without a subscription, as in ThingsBoard.
     pub fn requester(&self, session: Uuid, subscription: DeviceSubscription) -> Option<SessionTarget> {
-        let inner = self.lock();
+        let inner = lock(&self.0);
         inner.target(session, subscription).or_else(|| {
             let online = inner.online.get(&session)?;
             Some(online.target(session, QoS::AtLeastOnce))
@@ -189,7 +192,7 @@ impl DeviceSessions {
 
     /// All paths to a device: its own session in each subscribed form, and its gateway.
     pub fn delivery_paths(&self, device: DeviceId, wanted: DownlinkKind) -> Vec<DeliveryPath> {
-        let inner = self.lock();
+        let inner = lock(&self.0);
         let mut ways = Vec::new();
         if let Some(online) = inner.online.get(&device.0) {
             ways.extend(online.subscriptions.iter().filter_map(|(subscription, qos)| {
@@ -207,7 +210,7 @@ impl DeviceSessions {
 
     /// Records that a gateway speaks for this device. Does nothing if the gateway has disconnected.
     pub fn add_gateway_device(&self, gateway: Uuid, name: &str, device: DeviceId) {
-        let mut inner = self.lock();
+        let mut inner = lock(&self.0);
         match inner.online.get_mut(&gateway) {
             Some(online) => online.is_gateway = true,
             None => return,
@@ -225,7 +228,7 @@ impl DeviceSessions {
     }
 
     pub fn remove_gateway_device(&self, gateway: Uuid, name: &str) {
-        let mut inner = self.lock();
+        let mut inner = lock(&self.0);
         let Some(names) = inner.names.get_mut(&gateway) else {
             return;
         };
@@ -239,7 +242,7 @@ impl DeviceSessions {
     }
 
     pub fn gateway_device(&self, gateway: Uuid, name: &str) -> Option<DeviceId> {
-        self.lock().names.get(&gateway)?.get(name).copied()
+        lock(&self.0).names.get(&gateway)?.get(name).copied()
     }
 }
 

@@ -1,9 +1,11 @@
 //! The stores of the platform whose last write failed. The node shows them as an alarm, in `/readyz` and as a metric
 //! until a write succeeds.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
 use platform::repository::Repository;
+
+use crate::mutex::lock;
 
 /// Work of the platform that writes to its stores and is retried after a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,17 +34,17 @@ pub struct StoreFailures(Mutex<Vec<(StoreWork, String)>>);
 
 impl StoreFailures {
     pub fn failed(&self, work: StoreWork, error: String) {
-        let mut failures = self.lock();
+        let mut failures = lock(&self.0);
         failures.retain(|(other, _)| *other != work);
         failures.push((work, error));
     }
 
     pub fn succeeded(&self, work: StoreWork) {
-        self.lock().retain(|(other, _)| *other != work);
+        lock(&self.0).retain(|(other, _)| *other != work);
     }
 
     pub fn has(&self, work: StoreWork) -> bool {
-        self.lock().iter().any(|(other, _)| *other == work)
+        lock(&self.0).iter().any(|(other, _)| *other == work)
     }
 
     /// Notes whether the work failed. Returns the result.
@@ -57,12 +59,8 @@ impl StoreFailures {
     /// Returns a sentence for each failure, with the error. Includes the entity database.
     pub fn list(&self, repository: &dyn Repository) -> Vec<String> {
         let sentence = |(work, error): &(StoreWork, String)| format!("{} failed: {error}", work.text());
-        let mut failures: Vec<String> = self.lock().iter().map(sentence).collect();
+        let mut failures: Vec<String> = lock(&self.0).iter().map(sentence).collect();
         failures.extend(repository.write_failure());
         failures
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<(StoreWork, String)>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

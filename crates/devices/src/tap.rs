@@ -3,7 +3,6 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 
 use broker::tap::{
     DeviceConnectionEvent, DeviceMessage, DeviceMessageResult, OffloadedResult, Receipt, Tap, TapClient, TapEvent,
@@ -16,7 +15,8 @@ use platform::decode::{DeviceSubscription, Uplink};
 use platform::ids::Uuid;
 
 use crate::entry::{EntryKind, IngestEntry};
-use crate::hub::{Hub, is_provisioning, lock};
+use crate::hub::Hub;
+use crate::session_id::is_provisioning;
 use crate::stats::DeviceCounters;
 
 /// Lane of the device log's receipts. Lanes of rules have far lower numbers.
@@ -63,16 +63,12 @@ impl DeviceTap {
         if self.batch.is_empty() {
             return;
         }
-        DeviceCounters::add(&self.hub.counters.appended, u64::from(self.batch.records()));
-        let end = self.hub.log.append(&mut self.batch);
+        let end = self.hub.log().append(&mut self.batch);
         self.in_flight.push_back((self.ticks + 1, end));
     }
 
     fn over_limit(&self, entry: &IngestEntry<'_>) -> Option<DeviceMessageResult> {
-        if !self.hub.limits.are_set() {
-            return None;
-        }
-        let over = self.hub.over_limit(entry)?;
+        let over = self.hub.limits().check(entry)?;
         Some(DeviceMessageResult::Disconnect {
             reason: over.reason(),
             detail: over.description(),
@@ -81,7 +77,7 @@ impl DeviceTap {
 
     /// Returns the subscription of the device API, or of the device's profile.
     fn subscription(&self, session: Uuid, filter: &str) -> Option<DeviceSubscription> {
-        DeviceSubscription::parse(filter).or_else(|| self.hub.own_subscription(session, filter))
+        DeviceSubscription::parse(filter).or_else(|| self.hub.transports().own_subscription(session, filter))
     }
 
     fn record_activity(&mut self, session: Uuid, now: Now) {
@@ -92,7 +88,7 @@ impl DeviceTap {
 }
 
 impl Drop for DeviceTap {
-    /// Appends the messages of an follow_ups tick.
+    /// Appends the messages of an unfinished tick.
     fn drop(&mut self) {
         self.append();
     }
@@ -105,7 +101,7 @@ fn uuid(key: DeviceKey) -> Uuid {
 impl Tap for DeviceTap {
     fn begin_tick(&mut self, now: Now) -> TapEventMask {
         let wants = self.rules.begin_tick(now);
-        self.is_full = self.hub.log.is_full();
+        self.is_full = self.hub.log().is_full();
         match self.is_full {
             true => wants | TapEventMask::CHECK_FULL,
             false => wants,
@@ -137,7 +133,7 @@ impl Tap for DeviceTap {
         self.append();
         self.ticks += 1;
         if !self.active.is_empty() {
-            self.hub.record_activity(&mut self.active);
+            self.hub.activity().record(self.active.drain(..));
         }
     }
 
@@ -145,7 +141,7 @@ impl Tap for DeviceTap {
         if lane != LANE {
             return self.rules.stored_up_to(lane);
         }
-        let committed = self.hub.log.committed();
+        let committed = self.hub.log().committed();
         while self.in_flight.front().is_some_and(|(_, end)| *end <= committed) {
             self.in_flight.pop_front();
         }
@@ -180,12 +176,12 @@ impl Tap for DeviceTap {
                     return over;
                 }
                 self.put(&entry);
-                if message.is_v5 && message.qos != QoS::AtMostOnce && !self.hub.is_decodable(&entry) {
+                if message.is_v5 && message.qos != QoS::AtMostOnce && !self.hub.transports().is_decodable(&entry) {
                     // The message is logged nevertheless, so that its effects are the same as before MQTT 5.
                     return DeviceMessageResult::Refused(ReasonCode::PayloadFormatInvalid);
                 }
             }
-            None if uplink.is_none() && !is_provisioning(session) && self.hub.has_own_topics.load(Relaxed) => {
+            None if uplink.is_none() && !is_provisioning(session) && self.hub.transports().are_set() => {
                 let mut body = message.topic.as_bytes().to_vec();
                 body.push(0);
                 body.extend_from_slice(message.payload);
@@ -196,7 +192,7 @@ impl Tap for DeviceTap {
                 self.put(&entry);
             }
             None => {
-                DeviceCounters::add(&self.hub.counters.unknown_topics, 1);
+                DeviceCounters::add(&self.hub.counters().unknown_topics, 1);
                 return DeviceMessageResult::Refused(ReasonCode::TopicNameInvalid);
             }
         }
@@ -213,12 +209,12 @@ impl Tap for DeviceTap {
             return None;
         }
         let granted = qos.min(QoS::AtLeastOnce);
-        self.hub.sessions.subscribed(session, subscription, granted);
+        self.hub.sessions().subscribed(session, subscription, granted);
         if matches!(
             subscription,
             DeviceSubscription::RpcRequest(_) | DeviceSubscription::GatewayRpc
         ) {
-            self.hub.can_be_called(session);
+            self.hub.rpcs().add_session(session);
         }
         self.record_activity(session, now);
         Some(granted)
@@ -228,28 +224,26 @@ impl Tap for DeviceTap {
         let session = uuid(device);
         self.record_activity(session, now);
         self.subscription(session, filter)
-            .is_some_and(|known| self.hub.sessions.unsubscribed(session, known))
+            .is_some_and(|known| self.hub.sessions().unsubscribed(session, known))
     }
 
     fn device_acked(&mut self, _: Now, device: DeviceKey, topic: &str, payload: &[u8]) {
-        if let Some(report) = self.hub.acked_request(uuid(device), topic, payload) {
-            lock(&self.hub.reports).push(report);
-        }
+        self.hub.rpcs().acknowledged(uuid(device), topic, payload);
     }
 
     fn device_event(&mut self, now: Now, device: DeviceKey, what: DeviceConnectionEvent) {
         let session = uuid(device);
         let kind = match what {
             DeviceConnectionEvent::Connected { is_v5 } => {
-                self.hub.sessions.connected(session, self.shard, is_v5);
+                self.hub.sessions().connected(session, self.shard, is_v5);
                 EntryKind::Connected
             }
             DeviceConnectionEvent::Disconnected => {
-                self.hub.sessions.disconnected(session);
+                self.hub.sessions().disconnected(session);
                 EntryKind::Disconnected
             }
             DeviceConnectionEvent::Pinged => {
-                if self.hub.options.pings_are_activity {
+                if self.hub.options().pings_are_activity {
                     self.record_activity(session, now);
                 }
                 return;

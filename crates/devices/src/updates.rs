@@ -6,13 +6,15 @@
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use platform::alarm_rules::AlarmTransition;
 use platform::ids::{EntityId, Uuid};
 use platform::model::{Alarm, Attribute, AttributeScope};
 use timeseries::PointValue;
 use tokio::sync::mpsc;
+
+use crate::mutex::lock;
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Update {
@@ -179,18 +181,14 @@ impl Drop for Updates {
 }
 
 impl Watchers {
-    fn lock(&self) -> MutexGuard<'_, WatcherTable> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn add(&self, entity: Uuid, watcher: &Arc<Watcher>) {
-        let mut inner = self.lock();
+        let mut inner = lock(&self.inner);
         inner.by_entity.entry(entity).or_default().push(Arc::clone(watcher));
         self.watched.store(inner.by_entity.len(), Relaxed);
     }
 
     fn remove(&self, entity: Uuid, number: u64) {
-        let mut inner = self.lock();
+        let mut inner = lock(&self.inner);
         if let Some(watchers) = inner.by_entity.get_mut(&entity) {
             watchers.retain(|watcher| watcher.number != number);
             if watchers.is_empty() {
@@ -205,7 +203,7 @@ impl Watchers {
         if self.watched.load(Relaxed) == 0 {
             return;
         }
-        let inner = self.lock();
+        let inner = lock(&self.inner);
         let mut watchers = entities
             .iter()
             .filter_map(|entity| inner.by_entity.get(entity))

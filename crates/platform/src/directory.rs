@@ -78,6 +78,10 @@ impl DeviceDirectory {
         self.devices.get(&id)
     }
 
+    pub fn tenant_of(&self, id: DeviceId) -> Option<TenantId> {
+        self.device(id).map(|device| device.tenant)
+    }
+
     pub fn profile(&self, id: DeviceProfileId) -> Option<&Arc<DeviceProfile>> {
         self.profiles.get(&id)
     }

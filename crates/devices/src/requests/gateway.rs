@@ -8,17 +8,17 @@ use platform::entities::{EntityError, ReceptionMode};
 use platform::ids::DeviceId;
 use platform::model::{AttributeScope, Device};
 
+use super::{RequestError, RequestHandler};
+use crate::clock::unix_ms;
 use crate::entry::{EntryKind, IngestEntry};
-use crate::hub::{Hub, unix_ms};
-use crate::requests::RequestError;
 
-impl Hub {
+impl RequestHandler {
     /// Handles a gateway's connect message for a device, after the platform processed it.
     pub fn gateway_connected(&self, entry: &IngestEntry<'_>) {
         if let Ok(connect) = GatewayConnect::decode(entry.body) {
             // The platform has already rejected gateways without permission.
             if let Ok(Some(device)) = self.gateway_device(entry, &connect.device) {
-                self.deliver_calls(device);
+                self.hub.rpcs().deliver(device);
             }
         }
     }
@@ -27,14 +27,14 @@ impl Hub {
     /// again.
     pub fn gateway_disconnected(&self, entry: &IngestEntry<'_>) {
         if let Ok(connect) = GatewayConnect::decode(entry.body) {
-            self.sessions.remove_gateway_device(entry.device, &connect.device);
+            self.hub.sessions().remove_gateway_device(entry.device, &connect.device);
         }
     }
 
     /// The device with this name behind the gateway.
     fn gateway_device(&self, entry: &IngestEntry<'_>, name: &str) -> Result<Option<DeviceId>, EntityError> {
-        let entities = self.platform.entities();
-        let known = self.sessions.gateway_device(entry.device, name).filter(|known| {
+        let entities = self.hub.platform().entities();
+        let known = self.hub.sessions().gateway_device(entry.device, name).filter(|known| {
             // Ignores a device that has been renamed.
             let directory = entities.directory();
             directory.device(*known).is_some_and(|known| &*known.name == name)
@@ -53,7 +53,7 @@ impl Hub {
         let device: Option<Device> = entities.find_by_name(tenant.0, name)?;
         let id = device.and_then(|device| device.id);
         if let Some(id) = id {
-            self.sessions.add_gateway_device(entry.device, name, id);
+            self.hub.sessions().add_gateway_device(entry.device, name, id);
         }
         Ok(id)
     }
@@ -65,10 +65,10 @@ impl Hub {
                 .is_ok_and(|request| matches!(self.gateway_device(entry, &request.device), Ok(None)))
     }
 
-    pub fn gateway_attributes_request(&self, entry: &IngestEntry<'_>) -> Result<(), RequestError> {
+    pub(super) fn gateway_attributes_request(&self, entry: &IngestEntry<'_>) -> Result<(), RequestError> {
         let request = GatewayAttributesRequest::decode(entry.body)?;
         let subscription = DeviceSubscription::GatewayAttributesResponse;
-        let Some(target) = self.sessions.requester(entry.device, subscription) else {
+        let Some(target) = self.hub.sessions().requester(entry.device, subscription) else {
             return Ok(());
         };
         let Some(device) = self.gateway_device(entry, &request.device)? else {
@@ -79,8 +79,8 @@ impl Hub {
             false => AttributeScope::SharedScope,
         };
         let keys: Vec<&str> = request.keys.iter().map(String::as_str).collect();
-        let found = self.platform.attributes(device.entity(), scope, Some(&keys))?;
-        let body = match self.protobuf_of_gateway(entry.device) {
+        let found = self.hub.platform().attributes(device.entity(), scope, Some(&keys))?;
+        let body = match self.hub.transports().protobuf_of_gateway(entry.device) {
             Some(_) => {
                 let (client, shared) = match request.is_client_scope {
                     true => (&found[..], &[][..]),
@@ -91,23 +91,25 @@ impl Hub {
             }
             None => gateway_attribute_response(request.id, &request.device, &found, request.is_list).into_bytes(),
         };
-        self.outlet(entry.received_ms)
-            .send(target, Downlink::GatewayAttributesResponse, body);
+        self.hub
+            .downlinks()
+            .send_to(&target, &Downlink::GatewayAttributesResponse, body);
         Ok(())
     }
 
-    pub fn gateway_rpc(&self, entry: &IngestEntry<'_>, origin: ReceptionMode) -> Result<(), RequestError> {
+    pub(super) fn gateway_rpc(&self, entry: &IngestEntry<'_>, origin: ReceptionMode) -> Result<(), RequestError> {
         let response = GatewayRpcResponse::decode(entry.body)?;
         if let Some(device) = self.gateway_device(entry, &response.device)?
             && let Ok(id) = i32::try_from(response.id)
         {
-            self.handle_response(device, id, response.data.as_bytes(), origin);
+            let rpcs = self.hub.rpcs();
+            rpcs.handle_response(device, id, response.data.as_bytes(), origin);
         }
         Ok(())
     }
 
     /// Allows claims for all devices of the message. Returns the first error.
-    pub fn gateway_claim(&self, entry: &IngestEntry<'_>, origin: ReceptionMode) -> Result<(), RequestError> {
+    pub(super) fn gateway_claim(&self, entry: &IngestEntry<'_>, origin: ReceptionMode) -> Result<(), RequestError> {
         let mut done = Ok(());
         let mut wanted = Vec::new();
         for part in gateway_parts(entry.body)? {
@@ -119,7 +121,7 @@ impl Hub {
             done = done.and(result);
         }
         let origin = (origin, entry.received_ms);
-        let allowed = self.platform.entities().allow_claims(&wanted, origin, unix_ms());
+        let allowed = self.hub.platform().entities().allow_claims(&wanted, origin, unix_ms());
         done.and(allowed.map_err(RequestError::from))
     }
 }
