@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use crate::error::FunctionError;
-use crate::rule::RuleLimits;
+use crate::limits::RuleLimits;
 use crate::value::{Map, Value, WalkError};
 
 /// Ends evaluations that take too long. The crate does not read a clock; the caller passes a clock function.

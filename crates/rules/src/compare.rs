@@ -4,9 +4,19 @@ use std::cmp::Ordering;
 
 use crate::budget::StepBudget;
 use crate::error::FunctionError;
-use crate::expr::ComparisonOperator;
 use crate::number;
 use crate::value::Value;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ComparisonOperator {
+    Equal,
+    NotEqual,
+    Less,
+    LessOrEqual,
+    Greater,
+    GreaterOrEqual,
+    MatchesFilter,
+}
 
 /// A number and a string are compared as numbers; `true`, `false` or `null` and a string as strings. Undefined is equal
 /// only to itself; all other comparisons with it are false.

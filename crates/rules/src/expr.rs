@@ -1,5 +1,6 @@
 //! A compiled expression: the parser creates it, `resolve` completes it, and `eval` evaluates it.
 
+use crate::compare::ComparisonOperator;
 use crate::error::TextPosition;
 use crate::event::Column;
 use crate::functions::{CompiledArgument, Function};
@@ -84,17 +85,6 @@ impl Arithmetic {
             Arithmetic::Modulo => "mod",
         }
     }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ComparisonOperator {
-    Equal,
-    NotEqual,
-    Less,
-    LessOrEqual,
-    Greater,
-    GreaterOrEqual,
-    MatchesFilter,
 }
 
 /// A name and the path after it: `payload.a.b[1]`.

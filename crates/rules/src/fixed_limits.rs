@@ -2,8 +2,8 @@
 //! beyond.
 
 use crate::budget::VALUE_NESTING_MAX;
+use crate::limits::RuleLimits;
 use crate::parse::STEPS_MAX;
-use crate::rule::RuleLimits;
 use crate::template::TEMPLATE_BYTES_MAX;
 
 const REFUSED: &str = "The rule is refused.";

@@ -14,6 +14,7 @@
 mod access;
 mod budget;
 mod compare;
+mod compiled_cache;
 mod error;
 mod eval;
 mod event;
@@ -25,6 +26,7 @@ mod jq;
 mod json;
 mod kinds;
 mod lex;
+mod limits;
 mod number;
 mod parse;
 mod pattern;
@@ -46,7 +48,8 @@ pub use json::{
     JsonError, JsonForm, JsonLimits, decode as decode_json, encode as encode_json, encode_into as encode_json_into,
 };
 pub use kinds::Kinds;
-pub use rule::{FromEntry, Rule, RuleLimits, UnknownColumns};
+pub use limits::{RuleLimits, UnknownColumns};
+pub use rule::{FromEntry, Rule};
 pub use sample::SampleEvent;
 pub use template::{MissingText, SingleValue, Template, TemplateOverflow};
 pub use text::Text;

@@ -4,11 +4,12 @@
 //! `a['key']`, and `mod` between operands. Precedence, lowest first: OR, AND, NOT, comparison and IN, `+ -`, `* / div
 //! mod`, sign.
 
+use crate::compare::ComparisonOperator;
 use crate::error::{RuleError, TextPosition, nearest};
-use crate::expr::{Arithmetic, ComparisonOperator, Expr, ExprKind, OutputField, OutputPath, PathStep, Variable};
+use crate::expr::{Arithmetic, Expr, ExprKind, OutputField, OutputPath, PathStep, Variable};
 use crate::functions;
 use crate::lex::{PositionedToken, SqlToken, tokens};
-use crate::rule::RuleLimits;
+use crate::limits::RuleLimits;
 use crate::text::Text;
 use crate::value::Value;
 

@@ -9,6 +9,7 @@
 
 use std::fmt;
 use std::ops::Range;
+use std::sync::Arc;
 
 use regex_automata::hybrid::LazyStateID;
 use regex_automata::hybrid::dfa::{Cache, DFA};
@@ -19,6 +20,7 @@ use regex_automata::util::syntax;
 use regex_automata::{Anchored, Input, MatchKind, PatternID};
 
 use crate::budget::StepBudget;
+use crate::compiled_cache::CompiledCache;
 use crate::error::FunctionError;
 
 /// Shared by all threads. Each search takes its memory from a pool.
@@ -387,6 +389,29 @@ impl<'w> AutomatonRun<'w> {
     fn end(&mut self) -> Result<(), FunctionError> {
         let uncharged = std::mem::take(&mut self.uncharged);
         self.budget.charge_steps(uncharged / AutomatonRun::BYTES_PER_STEP)
+    }
+}
+
+/// Patterns that came from messages or from jq programs.
+pub(crate) type PatternCache = CompiledCache<Arc<RegexPattern>>;
+
+impl PatternCache {
+    /// Compiles the pattern if it is not cached, and charges for it. The inner error describes the pattern.
+    pub fn get(
+        &mut self,
+        pattern: &[u8],
+        bytes_max: usize,
+        budget: &mut StepBudget,
+    ) -> Result<Result<Arc<RegexPattern>, String>, FunctionError> {
+        if let Some(known) = self.find(pattern) {
+            return Ok(Ok(known));
+        }
+        let compiled = match RegexPattern::compile_within(pattern, bytes_max, budget)? {
+            Ok(compiled) => Arc::new(compiled),
+            Err(error) => return Ok(Err(error)),
+        };
+        self.insert(pattern, compiled.clone());
+        Ok(Ok(compiled))
     }
 }
 

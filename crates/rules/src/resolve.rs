@@ -6,15 +6,17 @@
 
 use std::collections::HashSet;
 
+use crate::compare::ComparisonOperator;
 use crate::error::{RuleError, TextPosition, nearest};
 use crate::event::{Column, EventKind};
-use crate::expr::{Arithmetic, ComparisonOperator, Expr, ExprKind, OutputField, OutputPath, PathStep, Variable};
+use crate::expr::{Arithmetic, Expr, ExprKind, OutputField, OutputPath, PathStep, Variable};
 use crate::functions::{CompiledArgument, Function};
 use crate::jq::Program;
 use crate::kinds::Kinds;
+use crate::limits::{RuleLimits, UnknownColumns};
 use crate::number;
 use crate::pattern::RegexPattern;
-use crate::rule::{Foreach, RuleBody, RuleLimits, UnknownColumns, columns_of};
+use crate::rule::{Foreach, RuleBody, columns_of};
 use crate::text::Text;
 use crate::value::Value;
 

@@ -1,10 +1,10 @@
 //! `jq(program, json)`. A constant program is compiled with the rule.
 
 use super::{CompiledArgument, FunctionCall, FunctionGroup, function_table};
+use crate::compiled_cache::CompiledCache;
 use crate::error::FunctionError;
 use crate::jq::{Program, ProgramLimits};
 use crate::json::JsonForm;
-use crate::text::Text;
 use crate::value::Value;
 
 function_table! { FunctionGroup::Map;
@@ -14,29 +14,17 @@ function_table! { FunctionGroup::Map;
 /// Steps per millisecond of timeout: about the number that a slow machine executes.
 const STEPS_PER_MS: u64 = 20_000;
 
-/// Cache of the latest programs that came from messages.
-#[derive(Debug, Default)]
-pub(crate) struct ProgramCache {
-    entries: Vec<(Text, Program)>,
-    next: usize,
-}
+/// Programs that came from messages.
+pub(crate) type ProgramCache = CompiledCache<Program>;
 
-impl ProgramCache {
-    const ENTRIES_MAX: usize = 16;
-
-    fn get(&mut self, text: &[u8]) -> Result<Program, FunctionError> {
-        if let Some((_, program)) = self.entries.iter().find(|entry| *entry.0 == *text) {
-            return Ok(program.clone());
-        }
-        let program = Program::compile(text).map_err(|error| FunctionError::from(format!("jq: {error}")))?;
-        let entry = (Text::new(text), program.clone());
-        match self.entries.get_mut(self.next) {
-            Some(oldest) => *oldest = entry,
-            None => self.entries.push(entry),
-        }
-        self.next = (self.next + 1) % ProgramCache::ENTRIES_MAX;
-        Ok(program)
+/// Compiles the program if it is not cached.
+fn compile(programs: &mut ProgramCache, text: &[u8]) -> Result<Program, FunctionError> {
+    if let Some(program) = programs.find(text) {
+        return Ok(program);
     }
+    let program = Program::compile(text).map_err(|error| FunctionError::from(format!("jq: {error}")))?;
+    programs.insert(text, program.clone());
+    Ok(program)
 }
 
 fn run(call: &mut FunctionCall<'_, '_>) -> Result<Value, FunctionError> {
@@ -51,7 +39,7 @@ fn run(call: &mut FunctionCall<'_, '_>) -> Result<Value, FunctionError> {
             // Each name is searched among all definitions before it.
             let length = text.len() as u64;
             call.run.budget.charge_steps(length * 16 + length * length / 256)?;
-            call.run.programs().get(text)?
+            compile(call.run.programs(), text)?
         }
     };
     let input = input(call)?;

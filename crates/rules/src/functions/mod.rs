@@ -31,7 +31,6 @@ use crate::value::{Map, Value};
 
 pub(crate) use convert::to_text;
 pub(crate) use jq::ProgramCache;
-pub(crate) use regexes::PatternCache;
 
 /// A function: its arguments, result, description and example.
 pub struct Function {

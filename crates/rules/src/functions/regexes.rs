@@ -2,53 +2,17 @@
 //! `pattern.rs`.
 
 use std::ops::Range;
-use std::sync::Arc;
 
 use super::{CompiledArgument, FunctionCall, FunctionGroup, function_table};
 use crate::budget::StepBudget;
 use crate::error::FunctionError;
 use crate::pattern::RegexPattern;
-use crate::text::Text;
 use crate::value::Value;
 
 function_table! { FunctionGroup::String;
     "regex_extract" (string: TEXTUAL, pattern: TEXT) regex -> ARRAY, extract, "The groups of the first match; empty if there is no match.", "regex_extract('Number: 12345', '(\\d+)') = ['12345']";
     "regex_match" (string: TEXTUAL, pattern: TEXT) regex -> BOOL, matches, "Whether the pattern matches any part of the string.", "regex_match('123', '^\\d+$') = true";
     "regex_replace" (string: TEXTUAL, pattern: TEXT, by: TEXT) regex -> TEXT, replace, "The string with all matches replaced; `&` and `\\1` in the replacement stand for the match and its groups.", "regex_replace('a;b; c', ';\\s*', ',') = 'a,b,c'";
-}
-
-/// Cache of the latest patterns that came from messages or from jq programs.
-#[derive(Debug, Default)]
-pub(crate) struct PatternCache {
-    entries: Vec<(Text, Arc<RegexPattern>)>,
-    next: usize,
-}
-
-impl PatternCache {
-    const ENTRIES_MAX: usize = 16;
-
-    /// Compiles the pattern if it is not cached, and charges for it. The inner error describes the pattern.
-    pub fn get(
-        &mut self,
-        pattern: &[u8],
-        bytes_max: usize,
-        budget: &mut StepBudget,
-    ) -> Result<Result<Arc<RegexPattern>, String>, FunctionError> {
-        if let Some((_, known)) = self.entries.iter().find(|entry| *entry.0 == *pattern) {
-            return Ok(Ok(known.clone()));
-        }
-        let compiled = match RegexPattern::compile_within(pattern, bytes_max, budget)? {
-            Ok(compiled) => Arc::new(compiled),
-            Err(error) => return Ok(Err(error)),
-        };
-        let entry = (Text::new(pattern), compiled.clone());
-        match self.entries.get_mut(self.next) {
-            Some(oldest) => *oldest = entry,
-            None => self.entries.push(entry),
-        }
-        self.next = (self.next + 1) % PatternCache::ENTRIES_MAX;
-        Ok(Ok(compiled))
-    }
 }
 
 /// Calls `apply` with the pattern. A constant pattern is already compiled.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::budget::TimeLimit;
-use crate::rule::RuleLimits;
+use crate::limits::RuleLimits;
 use crate::text::Text;
 use crate::value::Map;
 

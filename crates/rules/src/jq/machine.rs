@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use super::term::{CallTarget, Def, Operator, StringPart, Term, TermKind, TextFormat};
-use super::{ProgramLimits, formats, natives, prelude, values};
+use super::{ProgramLimits, formats, natives, values};
 use crate::budget::VALUE_NESTING_MAX;
 use crate::error::FunctionError;
 use crate::value::{Map, Value};
@@ -107,14 +107,17 @@ pub(super) enum BoundName<'e> {
 /// The remaining limits, and state that exists longer than one term.
 pub(super) struct JqMachine {
     pub allowance: ProgramLimits,
+    /// Definitions of `prelude.jq`.
+    prelude: &'static [Def],
     depth: u32,
     pub labels: u64,
 }
 
 impl JqMachine {
-    pub fn new(allowance: ProgramLimits) -> JqMachine {
+    pub fn new(allowance: ProgramLimits, prelude: &'static [Def]) -> JqMachine {
         JqMachine {
             allowance,
+            prelude,
             depth: 0,
             labels: 0,
         }
@@ -682,7 +685,7 @@ impl JqMachine {
                     None => Ok(()),
                 }
             }
-            CallTarget::Prelude(index) => match prelude::def(*index) {
+            CallTarget::Prelude(index) => match self.prelude.get(*index) {
                 Some(def) => {
                     let link = BindingLink {
                         name: BoundName::Def(def),

@@ -38,8 +38,8 @@ use machine::{JqMachine, JqStop};
 
 use crate::budget::StepBudget;
 use crate::error::FunctionError;
-use crate::functions::PatternCache;
 use crate::json::JsonLimits;
+use crate::pattern::PatternCache;
 use crate::value::Value;
 
 /// The limits of a program. After the run, it contains the rest.
@@ -79,7 +79,7 @@ impl Program {
 
     /// Returns all outputs and the rest of the limits.
     pub fn run(&self, input: Value, allowance: ProgramLimits) -> (Result<Vec<Value>, FunctionError>, ProgramLimits) {
-        let mut machine = JqMachine::new(allowance);
+        let mut machine = JqMachine::new(allowance, prelude::defs());
         let mut outputs = Vec::new();
         let flow = machine.run(&self.term, input, &mut |machine, value| {
             let outputs_max = machine.allowance.outputs;

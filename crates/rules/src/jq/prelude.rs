@@ -26,8 +26,8 @@ pub(super) fn names() -> PreludeNames<'static> {
     }
 }
 
-pub(super) fn def(index: usize) -> Option<&'static Def> {
-    prelude().defs.get(index)
+pub(super) fn defs() -> &'static [Def] {
+    &prelude().defs
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use super::tests::allowance;
 use super::*;
 use crate::json;
-use crate::rule::RuleLimits;
+use crate::limits::RuleLimits;
 
 /// Every random program ends, with outputs or an error.
 #[test]

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::json;
-use crate::rule::RuleLimits;
+use crate::limits::RuleLimits;
 
 pub(super) fn allowance() -> ProgramLimits {
     ProgramLimits {
