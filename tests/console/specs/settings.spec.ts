@@ -49,6 +49,45 @@ test("edited access rules can be tested before they apply", async ({ console: pa
   await node.call("PUT", "/api/v1/acl", { rules: [] });
 });
 
+test("a rule binds client ids to users", async ({ console: page, node }) => {
+  await node.call("POST", "/api/v1/users", { name: "ann", password: "correct horse" });
+  await open(page, "access");
+  await page.getByRole("button", { name: "Add rule…", exact: true }).click();
+  const dialog = page.getByRole("dialog");
+  const topics = dialog.getByLabel("Topic filters (one per line)", { exact: true });
+  const clients = dialog.getByLabel("Client ids (one per line)", { exact: true });
+  // Topics that were entered for another action are not part of the rule.
+  await topics.fill("demo/#");
+  await dialog.getByRole("combobox", { name: "Action", exact: true }).selectOption("connect");
+  await expect(topics).toBeHidden();
+  await clients.fill("%u\n%u:*");
+  await dialog.getByRole("button", { name: "Add", exact: true }).click();
+  const row = page.getByRole("region", { name: "Table: Access rules", exact: true }).getByRole("row").nth(1);
+  await expect(row).toContainText("connect");
+  await expect(row).toContainText("client %u, %u:*");
+  await expect(page.getByText("A client may connect only if one of the rules for connecting allows its client id.")).toBeVisible();
+  await page.getByRole("button", { name: "Apply", exact: true }).click();
+  await expect(page.getByText("Applied, also to connected clients.")).toBeVisible();
+  const acl = (await node.call("GET", "/api/v1/acl")) as { rules: unknown[] };
+  expect(acl.rules).toEqual([{ permission: "allow", action: "connect", topics: [], clients: ["%u", "%u:*"] }]);
+  const as = (id: string) => node.publish("x", "y", "-i", id, "-u", "ann", "-P", "correct horse");
+  expect(await as("ann:1")).toBe(0);
+  expect(await as("bob:1")).not.toBe(0);
+  // The form changes an existing rule of this kind.
+  await page.getByRole("button", { name: "Edit rule 1", exact: true }).click();
+  await expect(dialog.getByRole("combobox", { name: "Action", exact: true })).toHaveValue("connect");
+  await expect(clients).toHaveValue("%u\n%u:*");
+  await clients.fill("%u:*\nbob:*");
+  await dialog.getByRole("button", { name: "Save", exact: true }).click();
+  await page.getByRole("button", { name: "Apply", exact: true }).click();
+  await expect.poll(async () => ((await node.call("GET", "/api/v1/acl")) as { rules: unknown[] }).rules).toEqual([
+    { permission: "allow", action: "connect", topics: [], clients: ["%u:*", "bob:*"] },
+  ]);
+  expect(await as("bob:1")).toBe(0);
+  await node.call("PUT", "/api/v1/acl", { rules: [] });
+  await node.call("DELETE", "/api/v1/users/ann");
+});
+
 test("the configuration shows values with their origin", async ({ console: page, node }) => {
   await open(page, "configuration");
   const table = page.getByRole("region", { name: "Table: Configuration", exact: true });
