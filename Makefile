@@ -22,7 +22,7 @@ help: ## List the targets
 # The profile `fast` compiles in minutes after a clone and in seconds after a change. It has no export as Parquet, because
 # the libraries for it take long to compile.
 run: setup ## Build and start the server
-	@dev/cargo run --profile fast --quiet -p tidewire --no-default-features -- $(ARGS)
+	@dev/cargo run --profile fast --quiet -p tidewire --no-default-features --features standard -- $(ARGS)
 
 test: setup ## Run all tests: the workspace, real clients, the console
 	@dev/setup.sh test

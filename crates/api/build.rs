@@ -32,8 +32,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let directory = env::var("OUT_DIR")?;
     let archive = fs::read(ARCHIVE).map_err(|error| format!("cannot read {ARCHIVE}: {error}"))?;
     let mut table = String::from("&[\n");
+    let has_console = env::var_os("CARGO_FEATURE_CONSOLE").is_some();
     for (name, content) in members(&archive)? {
-        if name != SOURCES_HASH {
+        if has_console && name != SOURCES_HASH {
             let file = add_file(Path::new(&directory), name, content);
             table.push_str(&file.map_err(|error| format!("{ARCHIVE}: {name}: {error}"))?);
         }

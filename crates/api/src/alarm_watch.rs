@@ -126,7 +126,7 @@ impl AlarmWatcher {
     }
 
     fn ingest_log(&self) -> Option<AlarmCondition> {
-        let (name, message, reason) = match self.app.config().devices.as_ref()?.log_state() {
+        let (name, message, reason) = match self.app.device_platform()?.log_state() {
             journal::LogState::Ok => return None,
             journal::LogState::Full { reason } => (
                 "ingest_log_full",
@@ -146,7 +146,7 @@ impl AlarmWatcher {
 
     /// The stores of the device platform behind the ingest log.
     fn platform_stores(&self) -> Option<AlarmCondition> {
-        let failures = self.app.config().devices.as_ref()?.failed_stores();
+        let failures = self.app.device_platform()?.failed_stores();
         if failures.is_empty() {
             return None;
         }
@@ -159,14 +159,12 @@ impl AlarmWatcher {
 
     /// Tenants whose scripts use more CPU time than they may.
     fn scripts(&self) -> Vec<AlarmCondition> {
-        let Some(devices) = &self.app.config().devices else {
+        let Some(platform) = self.app.device_platform() else {
             return Vec::new();
         };
-        let usage = devices.platform().script_usage();
-        let over = usage.tenants.iter().filter(|usage| usage.is_over_budget);
+        let over = platform.tenants_over_script_budget().into_iter();
         over.take(SCRIPT_ALARMS_MAX)
-            .map(|usage| {
-                let tenant = usage.tenant.0.to_string();
+            .map(|tenant| {
                 let message = format!(
                     "The scripts of the tenant {tenant} use more CPU time than platform.script_cpu_percent allows: its \
                      messages wait"

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use auth::LoginLimiter;
 use axum::body::Bytes;
-use thingsboard::PlatformAccess;
 use tokio::sync::Semaphore;
 use web::PasswordHashing;
 use web::admins::Admins;
@@ -20,6 +19,7 @@ use web::logins::Logins;
 use crate::access_admin::AccessAdmin;
 use crate::alarms::Alarms;
 use crate::config::{ApiConfig, ConfigValue, NodeInfo};
+use crate::device_platform::DevicePlatform;
 use crate::disk::DiskView;
 use crate::history::History;
 use crate::start_error::ApiStartError;
@@ -185,8 +185,8 @@ impl App {
     }
 
     /// The device platform, if it is enabled.
-    pub fn platform_access(&self) -> Option<&Arc<PlatformAccess>> {
-        self.config().platform.as_ref()
+    pub fn device_platform(&self) -> Option<&DevicePlatform> {
+        self.config().device_platform.as_ref()
     }
 
     pub fn logins(&self) -> &Logins {

@@ -1,6 +1,6 @@
 //! The resolved configuration of the HTTP server. The binary converts its own configuration into it.
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -8,13 +8,13 @@ use std::time::{Duration, SystemTime};
 use auth::LoginLimiter;
 use schemars::JsonSchema;
 use serde::Serialize;
-use thingsboard::PlatformAccess;
 use web::limits::ApiLimits;
 
 use crate::backup_admin::BackupAdmin;
 use crate::bench_admin::BenchAdmin;
 use crate::certificate_admin::CertificateAdmin;
 use crate::config_admin::ConfigAdmin;
+use crate::device_platform::DevicePlatform;
 use crate::log_ring::LogRing;
 
 /// Returns the content type and the gzip-compressed content of a file below `/docs/`.
@@ -43,12 +43,8 @@ pub struct ApiConfig {
     pub sys: Option<SysConfig>,
     /// The rule engine, with actions and connectors.
     pub engine: Option<integration::Engine>,
-    /// The device platform.
-    pub devices: Option<Arc<devices::Devices>>,
-    /// The REST interface of the device platform for users.
-    pub platform: Option<Arc<PlatformAccess>>,
-    /// A bound listener that serves only the device platform's interface.
-    pub platform_listener: Option<Arc<TcpListener>>,
+    /// The device platform. `None`: it is not enabled.
+    pub device_platform: Option<DevicePlatform>,
     /// Directory of API keys and the audit log. Without it, keys are only in memory and there is no audit log.
     pub data_dir: Option<PathBuf>,
     /// Backups of the data directory. `None`: not available.
@@ -78,9 +74,7 @@ impl ApiConfig {
             allowed_hosts: Vec::new(),
             sys: None,
             engine: None,
-            devices: None,
-            platform: None,
-            platform_listener: None,
+            device_platform: None,
             data_dir: None,
             backups: None,
             benchmarks: None,

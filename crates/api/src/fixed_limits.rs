@@ -1,12 +1,11 @@
 //! Limits of the HTTP side without an option, for the page `docs/reference/limits.md`: what, how much, unit, and what
 //! happens beyond.
 
-use thingsboard::device_api;
 use web::limits::ApiLimits;
 use web::{api_keys, audit, logins, paging, server};
 
 use crate::endpoints::{console_users, publish};
-use crate::{alarms, app, log_ring, sys_publisher, trace};
+use crate::{alarms, app, device_platform, log_ring, sys_publisher, trace};
 
 const REFUSED: &str = "A further one is refused (422).";
 const CLOSED: &str = "The server closes the connection.";
@@ -73,12 +72,6 @@ pub fn fixed_limits() -> Vec<(&'static str, u64, &'static str, &'static str)> {
             server::URI_BYTES_MAX as u64,
             "bytes",
             "The request receives 414.",
-        ),
-        (
-            "Body of an HTTP request of a device",
-            device_api::BODY_MAX as u64,
-            "bytes",
-            "The request receives 413.",
         ),
         (
             "Entries on a page of a list: highest `limit`",
@@ -161,6 +154,6 @@ pub fn fixed_limits() -> Vec<(&'static str, u64, &'static str, &'static str)> {
             "Further events are dropped and counted.",
         ),
     ];
-    all.extend(thingsboard::FIXED_LIMITS);
+    all.extend(device_platform::fixed_limits());
     all
 }

@@ -19,6 +19,11 @@ mod bench_admin;
 mod certificate_admin;
 mod config;
 mod config_admin;
+#[cfg(feature = "platform")]
+mod device_platform;
+#[cfg(not(feature = "platform"))]
+#[path = "device_platform/absent.rs"]
+mod device_platform;
 mod disk;
 mod endpoints;
 mod fixed_limits;
@@ -50,6 +55,7 @@ pub use bench_admin::{
 pub use certificate_admin::{CertificateAdmin, CertificateError, CertificateField, DiskState, ServerCertificate};
 pub use config::{ApiConfig, ConfigValue, NodeInfo, SysConfig};
 pub use config_admin::{ConfigAdmin, ConfigChangeError, ConfigChanges, ConfigDifference};
+pub use device_platform::DevicePlatform;
 pub use endpoints::openapi::own_document;
 pub use fixed_limits::fixed_limits;
 pub use history_store::DIRECTORY_NAME as HISTORY_NAME;

@@ -13,6 +13,7 @@ use broker::{DisconnectReason, DropReason, ShardStats};
 use net::{EarlyCloseReason, JournalView, ListenerInfo, NetCounters, transport_key};
 use web::unix_ms;
 
+#[cfg(feature = "platform")]
 mod devices;
 mod integration;
 
@@ -34,6 +35,7 @@ pub struct MetricsSnapshot<'a> {
     pub process: ProcessView,
     pub disk: Option<DiskView>,
     pub integration: ::integration::Measures,
+    #[cfg(feature = "platform")]
     pub devices: Option<Box<::devices::DevicesStats>>,
 }
 
@@ -722,7 +724,11 @@ impl MetricKind {
 
 /// Returns all metrics, in the order in which `/metrics` shows them.
 pub fn families() -> impl Iterator<Item = &'static Family> {
-    FAMILIES.iter().chain(integration::FAMILIES).chain(devices::FAMILIES)
+    #[cfg(feature = "platform")]
+    let of_devices = devices::FAMILIES;
+    #[cfg(not(feature = "platform"))]
+    let of_devices: &[Family] = &[];
+    FAMILIES.iter().chain(integration::FAMILIES).chain(of_devices)
 }
 
 /// Returns the text in the format OpenMetrics 1.0.
@@ -767,7 +773,8 @@ impl<'a> MetricsSnapshot<'a> {
                 .as_ref()
                 .map(::integration::Engine::measures)
                 .unwrap_or_default(),
-            devices: app.config().devices.as_ref().map(|devices| Box::new(devices.stats())),
+            #[cfg(feature = "platform")]
+            devices: app.device_platform().map(|platform| Box::new(platform.stats())),
         }
     }
 }

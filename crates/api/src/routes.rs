@@ -1,13 +1,10 @@
 //! The list of all endpoints. The router and the OpenAPI document are generated from it.
 
-use std::sync::Arc;
-
 use axum::Router;
-use thingsboard::Services;
-use thingsboard::device_api::{self, DeviceServices};
 use web::endpoint::{Operation, Routes};
 
 use crate::app::{App, Endpoint};
+use crate::device_platform;
 use crate::endpoints;
 
 /// The server's own API.
@@ -53,46 +50,19 @@ pub fn endpoints() -> Vec<Endpoint> {
 
 /// Descriptions of the operations of the server's own API, with the device API.
 pub fn operations() -> impl Iterator<Item = Operation> {
-    let of_devices = device_api::endpoints()
-        .into_iter()
-        .map(|endpoint| endpoint.into_operation());
-    endpoints().into_iter().map(Endpoint::into_operation).chain(of_devices)
+    let own = endpoints().into_iter().map(Endpoint::into_operation);
+    own.chain(device_platform::operations())
 }
 
 pub fn router(app: &App) -> Router {
-    with_platform(routes(app).add(endpoints(), app), app)
+    device_platform::add_routes(routes(app).add(endpoints(), app), app).into_router()
 }
 
 /// The router of the device platform alone, for users and devices.
 pub fn platform_router(app: &App) -> Router {
-    with_platform(routes(app), app)
+    device_platform::add_routes(routes(app), app).into_router()
 }
 
 fn routes(app: &App) -> Routes {
     Routes::new(app.guard().clone(), app.config().limits.body_timeout)
-}
-
-/// Adds the interfaces of the device platform.
-fn with_platform(routes: Routes, app: &App) -> Router {
-    let of_devices = DeviceServices {
-        devices: app.config().devices.clone(),
-        login_limiter: app.login_limiter().clone(),
-        request_timeout: app.config().limits.request_timeout,
-    };
-    let routes = routes.add(device_api::endpoints(), &Arc::new(of_devices));
-    let Some(platform_access) = app.platform_access().cloned() else {
-        return routes.into_router();
-    };
-    let services = Services {
-        platform_access,
-        admins: app.guard().admins.clone(),
-        api_keys: app.guard().api_keys.clone(),
-        hashing: app.hashing().clone(),
-        login_limiter: app.login_limiter().clone(),
-        counters: app.counters().clone(),
-        requests_max: app.config().limits.requests_max,
-        is_https: app.config().tls.is_some(),
-        version: app.node().version.clone(),
-    };
-    routes.add(thingsboard::endpoints(), &Arc::new(services)).into_router()
 }

@@ -15,6 +15,7 @@ use crate::access_admin::AccessAdmin;
 use crate::alarm_watch;
 use crate::app::App;
 use crate::config::{ApiConfig, ConfigValue, NodeInfo};
+use crate::device_platform::{self, DevicePlatform};
 use crate::endpoints::console;
 use crate::routes;
 use crate::sampler;
@@ -78,7 +79,7 @@ pub fn start_on(
     let options = HttpOptions {
         limits: app.config().limits.clone(),
         allowed_hosts: app.config().allowed_hosts.clone(),
-        may_wait: thingsboard::may_wait,
+        may_wait: device_platform::may_wait,
         is_file: console::is_file,
     };
     let http = HttpServer::new(options, app.counters().clone());
@@ -99,7 +100,7 @@ pub fn start_on(
 
 /// Returns the listener that serves only the device platform's interface, if there is one.
 fn platform_listener(app: &App) -> Result<Option<tokio::net::TcpListener>, ApiStartError> {
-    let Some(listener) = app.config().platform_listener.as_ref() else {
+    let Some(listener) = app.device_platform().and_then(DevicePlatform::listener) else {
         return Ok(None);
     };
     let listener = listener.try_clone().map_err(ApiStartError::Resources)?;

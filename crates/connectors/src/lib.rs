@@ -27,9 +27,11 @@ mod isolate;
 pub mod kafka;
 mod metrics;
 pub mod mqtt;
+#[cfg(feature = "postgresql")]
 pub mod postgres;
 mod pump;
 mod record;
+#[cfg(feature = "redis")]
 pub mod redis;
 mod secret;
 mod sink;

@@ -7,14 +7,12 @@ use std::task::{Context, Poll, Waker};
 use connectors::console::{ConsoleActionConfig, ConsoleSink};
 use connectors::file::{FileActionConfig, FileSink};
 use connectors::http::{HttpActionConfig, HttpConnector, HttpConnectorConfig, HttpSink};
-use connectors::kafka::{KafkaActionConfig, KafkaConnectorConfig, KafkaSink, KafkaSource, KafkaSourceConfig};
 use connectors::mqtt::{MqttActionConfig, MqttConnector, MqttConnectorConfig, MqttSink, MqttSource, MqttSourceConfig};
+#[cfg(feature = "postgresql")]
 use connectors::postgres::{PostgresActionConfig, PostgresConnector, PostgresConnectorConfig, PostgresSink};
+#[cfg(feature = "redis")]
 use connectors::redis::{RedisActionConfig, RedisConnector, RedisConnectorConfig, RedisSink};
-use connectors::{
-    BatchOutcome, BoxFuture, ConnectionHealth, DeliveryConfig, FieldTemplate, HealthCell, HealthState, OrderGuarantee,
-    Record, Sink, Source,
-};
+use connectors::{ConnectionHealth, DeliveryConfig, FieldTemplate, HealthCell, HealthState, Sink, Source};
 use schemars::{JsonSchema, Schema, schema_for};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -24,6 +22,11 @@ use crate::definition::{ActionDefinition, SourceDefinition};
 use crate::loops::MarkPolicy;
 use crate::secrets;
 use crate::unavailable::UnavailableSink;
+
+#[cfg(feature = "kafka")]
+mod kafka;
+#[cfg(feature = "kafka")]
+use kafka::{KafkaActionConfig, KafkaConnector, KafkaConnectorConfig, KafkaSourceConfig, KafkaTarget};
 
 /// The problems of a definition. Each names its field.
 pub type Problems = Vec<String>;
@@ -46,28 +49,31 @@ impl ActionTarget {
 }
 
 macro_rules! kinds {
-    ($($kind:literal $variant:ident $connector:ident $config:ident $sink:ident $parameters:ident;)*) => {
+    ($($(#[$cfg:meta])? $kind:literal $variant:ident $connector:ident $config:ident $sink:ident $parameters:ident;)*) => {
         /// Types with connectors.
-        pub const CONNECTOR_KINDS: &[&str] = &[$($kind),*];
+        pub const CONNECTOR_KINDS: &[&str] = &[$($(#[$cfg])? $kind),*];
+
+        /// Types with connectors, also those that this build does not contain.
+        const ALL_CONNECTOR_KINDS: &[&str] = &[$($kind),*];
 
         /// A connection that actions share.
         #[derive(Clone)]
-        pub enum Connector { $($variant(Arc<$connector>)),* }
+        pub enum Connector { $($(#[$cfg])? $variant(Arc<$connector>)),* }
 
         pub fn connector(kind: &str, config: &Value) -> Result<Connector, Problems> {
             match kind {
-                $($kind => {
+                $($(#[$cfg])? $kind => {
                     let config: $config = read_with_secrets("config", config)?;
                     let connector = $connector::new(&config).map_err(|problems| prefixed("config", problems))?;
                     Ok(Connector::$variant(Arc::new(connector)))
                 })*
-                _ => Err(vec![format!("type: {kind:?} is unknown, must be one of {}", CONNECTOR_KINDS.join(", "))]),
+                _ => Err(vec![unknown_kind(kind, CONNECTOR_KINDS.iter())]),
             }
         }
 
         fn target_of(kind: &str, connector: &Connector, parameters: &Value) -> Result<ActionTarget, Problems> {
             match (kind, connector) {
-                $(($kind, Connector::$variant(connector)) => {
+                $($(#[$cfg])? ($kind, Connector::$variant(connector)) => {
                     let config: $parameters = read_with_secrets("parameters", parameters)?;
                     let sink = $sink::new(connector.clone(), &config);
                     let sink = sink.map_err(|problems| prefixed("parameters", problems))?;
@@ -81,24 +87,24 @@ macro_rules! kinds {
         /// Returns the templates of an action, as far as they are known without its connector and secrets.
         fn templates_alone(kind: &str, parameters: &Value) -> Result<Vec<FieldTemplate>, Problems> {
             match kind {
-                $($kind => read::<$parameters>("parameters", parameters).map(|config| config.templates()),)*
+                $($(#[$cfg])? $kind => read::<$parameters>("parameters", parameters).map(|config| config.templates()),)*
                 "file" => read::<FileActionConfig>("parameters", parameters).map(|config| config.templates()),
                 "console" => read::<ConsoleActionConfig>("parameters", parameters).map(|config| config.templates()),
-                _ => Err(vec![unknown_kind(kind)]),
+                _ => Err(vec![unknown_action_kind(kind)]),
             }
         }
 
         /// Returns a configuration for display: with defaults and without secrets. An unreadable one is not shown.
         pub fn shown_config(kind: &str, config: &Value) -> Value {
             match kind {
-                $($kind => shown::<$config>(config),)*
+                $($(#[$cfg])? $kind => shown::<$config>(config),)*
                 _ => Value::Null,
             }
         }
 
         pub fn shown_parameters(kind: &str, parameters: &Value) -> Value {
             match kind {
-                $($kind => shown::<$parameters>(parameters),)*
+                $($(#[$cfg])? $kind => shown::<$parameters>(parameters),)*
                 "file" => shown::<FileActionConfig>(parameters),
                 "console" => shown::<ConsoleActionConfig>(parameters),
                 _ => Value::Null,
@@ -108,14 +114,14 @@ macro_rules! kinds {
         /// Returns the schema for forms.
         pub fn config_schema(kind: &str) -> Option<Schema> {
             match kind {
-                $($kind => Some(schema::<$config>()),)*
+                $($(#[$cfg])? $kind => Some(schema::<$config>()),)*
                 _ => None,
             }
         }
 
         pub fn parameters_schema(kind: &str) -> Option<Schema> {
             match kind {
-                $($kind => Some(schema::<$parameters>()),)*
+                $($(#[$cfg])? $kind => Some(schema::<$parameters>()),)*
                 "file" => Some(schema::<FileActionConfig>()),
                 "console" => Some(schema::<ConsoleActionConfig>()),
                 _ => None,
@@ -125,65 +131,14 @@ macro_rules! kinds {
 }
 
 kinds! {
+    #[cfg(feature = "kafka")]
     "kafka" Kafka KafkaConnector KafkaConnectorConfig KafkaTarget KafkaActionConfig;
     "http" Http HttpConnector HttpConnectorConfig HttpSink HttpActionConfig;
+    #[cfg(feature = "postgresql")]
     "postgresql" Postgres PostgresConnector PostgresConnectorConfig PostgresSink PostgresActionConfig;
+    #[cfg(feature = "redis")]
     "redis" Redis RedisConnector RedisConnectorConfig RedisSink RedisActionConfig;
     "mqtt" Mqtt MqttConnector MqttConnectorConfig MqttSink MqttActionConfig;
-}
-
-/// Kafka actions and sources share only the configuration. Each has a client with its own buffers and threads.
-pub struct KafkaConnector(KafkaConnectorConfig);
-
-impl KafkaConnector {
-    fn new(config: &KafkaConnectorConfig) -> Result<KafkaConnector, Problems> {
-        let problems = config.problems();
-        if !problems.is_empty() {
-            return Err(problems);
-        }
-        config.check_options().map_err(|problem| vec![problem])?;
-        Ok(KafkaConnector(config.clone()))
-    }
-}
-
-struct KafkaTarget {
-    sink: KafkaSink,
-    templates: Vec<FieldTemplate>,
-}
-
-impl KafkaTarget {
-    fn new(connector: Arc<KafkaConnector>, config: &KafkaActionConfig) -> Result<KafkaTarget, Problems> {
-        Ok(KafkaTarget {
-            sink: KafkaSink::new(&connector.0, config)?,
-            templates: config.templates(),
-        })
-    }
-
-    fn templates(&self) -> &[FieldTemplate] {
-        &self.templates
-    }
-}
-
-impl Sink for KafkaTarget {
-    fn send<'a>(&'a self, batch: &'a [Record]) -> BoxFuture<'a, BatchOutcome> {
-        self.sink.send(batch)
-    }
-
-    fn check(&self) -> BoxFuture<'_, Result<(), String>> {
-        self.sink.check()
-    }
-
-    fn rejection(&self) -> Option<String> {
-        self.sink.rejection()
-    }
-
-    fn order(&self) -> OrderGuarantee {
-        self.sink.order()
-    }
-
-    fn close(&self) -> BoxFuture<'_, ()> {
-        self.sink.close()
-    }
 }
 
 /// Creates a target that replaces one that cannot be created. It sends nothing.
@@ -213,6 +168,7 @@ pub fn probe(kind: &str, connector: &Connector) -> Result<Arc<dyn Sink>, Problem
 /// Returns the default delivery settings of a type.
 pub fn default_delivery(kind: &str) -> DeliveryConfig {
     match kind {
+        #[cfg(feature = "kafka")]
         "kafka" => KafkaActionConfig::default_delivery(),
         _ => DeliveryConfig::default(),
     }
@@ -286,16 +242,8 @@ impl SourceHandle {
 /// Creates a source. `id` appears in the log. `kind` is the type of the connector.
 pub fn source(id: &str, kind: &str, connector: &Connector, parameters: &Value) -> Result<SourceHandle, Problems> {
     match (kind, connector) {
-        ("kafka", Connector::Kafka(connector)) => {
-            let config: KafkaSourceConfig = read_with_secrets("parameters", parameters)?;
-            let health = HealthCell::for_source(id);
-            let source = KafkaSource::new(&connector.0, &config, health.clone());
-            Ok(SourceHandle {
-                source: Arc::new(source.map_err(|problems| prefixed("parameters", problems))?),
-                health,
-                mqtt: None,
-            })
-        }
+        #[cfg(feature = "kafka")]
+        ("kafka", Connector::Kafka(connector)) => kafka::source(id, connector, parameters),
         ("mqtt", Connector::Mqtt(connector)) => {
             let config: MqttSourceConfig = read_with_secrets("parameters", parameters)?;
             let source = MqttSource::new(connector.clone(), &config);
@@ -338,6 +286,7 @@ pub fn overlaps<'a>(definition: &SourceDefinition, others: impl Iterator<Item = 
 /// Returns the schema of the parameters of a source, or `None` if the type has no sources.
 pub fn source_schema(kind: &str) -> Option<Schema> {
     match kind {
+        #[cfg(feature = "kafka")]
         "kafka" => Some(schema::<KafkaSourceConfig>()),
         "mqtt" => Some(schema::<MqttSourceConfig>()),
         _ => None,
@@ -356,6 +305,7 @@ pub fn republish_schema() -> Schema {
 
 pub fn shown_source(kind: &str, parameters: &Value) -> Value {
     match kind {
+        #[cfg(feature = "kafka")]
         "kafka" => shown::<KafkaSourceConfig>(parameters),
         "mqtt" => shown::<MqttSourceConfig>(parameters),
         _ => Value::Null,
@@ -394,7 +344,7 @@ pub fn target(
             Ok(ActionTarget { bridge, ..target })
         }
         (_, Some(connector)) => target_of(kind, connector, parameters),
-        (_, None) => Err(vec![unknown_kind(kind)]),
+        (_, None) => Err(vec![unknown_action_kind(kind)]),
     }
 }
 
@@ -415,9 +365,16 @@ pub fn is_kind(kind: &str) -> bool {
     CONNECTOR_KINDS.contains(&kind) || LOCAL_KINDS.contains(&kind)
 }
 
-fn unknown_kind(kind: &str) -> String {
-    let kinds: Vec<&str> = CONNECTOR_KINDS.iter().chain(LOCAL_KINDS).copied().collect();
-    format!("type: {kind:?} is unknown, must be one of {}", kinds.join(", "))
+fn unknown_action_kind(kind: &str) -> String {
+    unknown_kind(kind, CONNECTOR_KINDS.iter().chain(LOCAL_KINDS))
+}
+
+fn unknown_kind<'a>(kind: &str, known: impl Iterator<Item = &'a &'a str>) -> String {
+    if ALL_CONNECTOR_KINDS.contains(&kind) {
+        return format!("type: this build has no {kind:?}; use a build with the feature {kind}");
+    }
+    let known: Vec<&str> = known.copied().collect();
+    format!("type: {kind:?} is unknown, must be one of {}", known.join(", "))
 }
 
 /// Reads a value. A missing object counts as an empty one, because every field may have a default.

@@ -24,6 +24,7 @@ use journal::inspect::{InspectError, copy_around};
 use storage::copy::sync_directory;
 
 use crate::config::files::chain;
+use crate::device_platform;
 use crate::journal_command::summary::{JournalSummary, count};
 use crate::journal_command::{data_dir_args, readable_bytes};
 use crate::output::{EXIT_FAILURE, fail, print};
@@ -208,7 +209,7 @@ fn copy_all(from: &Path, to: &Path) -> Result<CopyResult, String> {
     journal::inspect::copy_to(from, to).map_err(|error| chain(&error))?;
     let mut files = copy_files(from, to)?;
     let integration = copy_integration(from, to, &mut files)?;
-    let platform_bytes = devices::backup::copy_to(from, to).map_err(|error| chain(&error))?;
+    let platform_bytes = device_platform::copy_to(from, to)?;
     timeseries::copy_to(from, api::HISTORY_NAME, to).map_err(|error| chain(&error))?;
     let (report, summary) = JournalSummary::read(to).map_err(|error| chain(&error))?;
     Ok(CopyResult {

@@ -15,28 +15,35 @@ use crate::backup;
 use crate::client;
 use crate::config::show::{ShowOptions, show};
 use crate::config::{self, ConfigDiagnostic, ConfigSources, Listener, LoadedConfig, schema};
+#[cfg(feature = "platform")]
 use crate::demo::{self, Demo};
+use crate::device_platform::{self, SCRIPT_WORKER};
+use crate::features;
 use crate::import;
 use crate::integration_command::{self, ACTIONS, CONNECTORS, SOURCES};
 use crate::journal_command;
 use crate::logging::{self, LogEnvironment};
 use crate::output::{EXIT_FAILURE, EXIT_USAGE, fail, print, print_error};
 use crate::passwd;
+#[cfg(feature = "reference")]
 use crate::reference;
 use crate::serve::{CompanionTask, ServeOptions, StartFailure, restart, serve};
+#[cfg(feature = "top")]
 use crate::top;
 
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// The argument of processes that run scripts. It is no command for users, and not in the help.
-pub const SCRIPT_WORKER: &str = "script-worker";
+#[cfg(feature = "platform")]
+const ABOUT: &str =
+    "An MQTT broker, data-integration engine and device platform. Without a command it runs the server.";
+#[cfg(not(feature = "platform"))]
+const ABOUT: &str = "An MQTT broker and data-integration engine. Without a command it runs the server.";
 
 /// Runs the program with these arguments; the first one is its name.
 pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let args: Vec<OsString> = args.into_iter().collect();
     if args.len() == 2 && args[1] == SCRIPT_WORKER {
-        // An error has no other reader than the server, which sees the end of the process.
-        return platform::chain::run_worker().map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS);
+        return device_platform::run_script_worker();
     }
     match command().try_get_matches_from(args) {
         Ok(matches) => dispatch(&matches),
@@ -60,41 +67,41 @@ fn refuse(error: &clap::Error) -> ExitCode {
 
 pub fn command() -> Command {
     Command::new("tidewire")
-        .about("An MQTT broker, data-integration engine and device platform. Without a command it runs the server.")
+        .about(ABOUT)
         .version(VERSION)
         .args(config_args())
-        .arg(demo_arg())
-        .arg(quiet_arg())
-        .subcommand(
+        .args(serve_args())
+        .subcommands([
             Command::new("serve")
                 .about("Run the broker (the default)")
                 .args(config_args())
-                .arg(demo_arg())
-                .arg(quiet_arg()),
-        )
-        .subcommand(
+                .args(serve_args()),
             Command::new("check")
                 .about("Check the configuration and print the listeners")
                 .args(config_args()),
-        )
-        .subcommand(demo::command().args(config_args()).arg(quiet_arg()))
-        .subcommand(config_command())
-        .subcommand(client::publish_command())
-        .subcommand(client::subscribe_command())
-        .subcommand(integration_command::rule_command())
-        .subcommand(CONNECTORS.command())
-        .subcommand(ACTIONS.command())
-        .subcommand(SOURCES.command())
-        .subcommand(top::command())
-        .subcommand(bench::cli::command())
-        .subcommand(passwd::command())
-        .subcommand(journal_command::command())
-        .subcommand(backup::backup_command())
-        .subcommand(backup::restore_command())
-        .subcommand(import::command())
-        .subcommand(completion_command())
-        .subcommand(reference::command())
-        .subcommand(Command::new("version").about("Print the version"))
+            #[cfg(feature = "platform")]
+            demo::command().args(config_args()).arg(quiet_arg()),
+            config_command(),
+            client::publish_command(),
+            client::subscribe_command(),
+            integration_command::rule_command(),
+            CONNECTORS.command(),
+            ACTIONS.command(),
+            SOURCES.command(),
+            #[cfg(feature = "top")]
+            top::command(),
+            #[cfg(feature = "bench")]
+            bench::cli::command(),
+            passwd::command(),
+            journal_command::command(),
+            backup::backup_command(),
+            backup::restore_command(),
+            import::command(),
+            completion_command(),
+            #[cfg(feature = "reference")]
+            reference::command(),
+            version_command(),
+        ])
 }
 
 pub(crate) fn config_args() -> [Arg; 2] {
@@ -114,6 +121,16 @@ pub(crate) fn config_args() -> [Arg; 2] {
     ]
 }
 
+/// Arguments of the server besides those of the configuration.
+fn serve_args() -> impl IntoIterator<Item = Arg> {
+    [
+        #[cfg(feature = "platform")]
+        demo_arg(),
+        quiet_arg(),
+    ]
+}
+
+#[cfg(feature = "platform")]
 fn demo_arg() -> Arg {
     Arg::new("demo")
         .long("demo")
@@ -126,6 +143,15 @@ fn quiet_arg() -> Arg {
         .long("quiet")
         .action(ArgAction::SetTrue)
         .help("Do not print the start-up box")
+}
+
+fn version_command() -> Command {
+    Command::new("version").about("Print the version").arg(
+        Arg::new("features")
+            .long("features")
+            .action(ArgAction::SetTrue)
+            .help("List the parts that this build contains, and those that it does not contain"),
+    )
 }
 
 fn config_command() -> Command {
@@ -187,6 +213,7 @@ fn dispatch(matches: &ArgMatches) -> ExitCode {
     match matches.subcommand() {
         None => run_serve(matches, matches),
         Some(("serve", own)) => run_serve(matches, own),
+        #[cfg(feature = "platform")]
         Some(("demo", own)) => run_demo(matches, own),
         Some(("check", own)) => run_check(matches, own),
         Some(("config", own)) => run_config(matches, own),
@@ -196,7 +223,9 @@ fn dispatch(matches: &ArgMatches) -> ExitCode {
         Some(("connector", own)) => CONNECTORS.run(own, |own| sources(matches, own)),
         Some(("action", own)) => ACTIONS.run(own, |own| sources(matches, own)),
         Some(("source", own)) => SOURCES.run(own, |own| sources(matches, own)),
+        #[cfg(feature = "top")]
         Some(("top", own)) => top::run(own, &sources(matches, own)),
+        #[cfg(feature = "bench")]
         Some(("bench", own)) => bench::cli::run(own),
         Some(("passwd", own)) => passwd::run(own),
         Some(("journal", own)) => journal_command::run(own, |own| data_dir(matches, own)),
@@ -204,8 +233,9 @@ fn dispatch(matches: &ArgMatches) -> ExitCode {
         Some(("restore", own)) => with_data_dir(matches, own, |data_dir| backup::restore(own, data_dir)),
         Some(("import", own)) => import::run(own, |own| data_dir(matches, own)),
         Some(("completion", own)) => run_completion(own),
+        #[cfg(feature = "reference")]
         Some(("reference", own)) => reference::run(own),
-        Some(("version", _)) => print(&format!("tidewire {VERSION}\n")),
+        Some(("version", own)) => print(&features::version(own.get_flag("features"))),
         Some((name, _)) => unreachable!("clap knows no command `{name}`"),
     }
 }
@@ -248,6 +278,7 @@ fn serve_from(sources: &ConfigSources, is_quiet: bool, beside: Option<Box<dyn Co
     }
 }
 
+#[cfg(feature = "platform")]
 fn run_demo(root: &ArgMatches, own: &ArgMatches) -> ExitCode {
     let mut sources = sources(root, own);
     demo::prepare(&mut sources);
@@ -328,13 +359,24 @@ fn sources(root: &ArgMatches, own: &ArgMatches) -> ConfigSources {
     if !std::ptr::eq(root, own) {
         set.extend(own.get_many::<String>("set").into_iter().flatten().cloned());
     }
-    let mut sources = ConfigSources::of_process(file, set);
-    // Most commands have none of their own.
-    let is_demo = |matches: &ArgMatches| matches!(matches.try_get_one::<bool>("demo"), Ok(Some(true)));
-    if is_demo(root) || is_demo(own) {
+    let sources = ConfigSources::of_process(file, set);
+    #[cfg(feature = "platform")]
+    let sources = with_demo_users(sources, is_demo(root) || is_demo(own));
+    sources
+}
+
+#[cfg(feature = "platform")]
+fn with_demo_users(mut sources: ConfigSources, is_demo: bool) -> ConfigSources {
+    if is_demo {
         demo::add_users(&mut sources);
     }
     sources
+}
+
+/// Most commands have no argument `--demo`.
+#[cfg(feature = "platform")]
+fn is_demo(matches: &ArgMatches) -> bool {
+    matches!(matches.try_get_one::<bool>("demo"), Ok(Some(true)))
 }
 
 fn report(diagnostics: &[ConfigDiagnostic]) -> ExitCode {

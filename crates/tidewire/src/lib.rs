@@ -7,7 +7,14 @@ pub mod banner;
 pub mod cli;
 mod client;
 pub mod config;
+#[cfg(feature = "platform")]
 mod demo;
+#[cfg(feature = "platform")]
+mod device_platform;
+#[cfg(not(feature = "platform"))]
+#[path = "device_platform/absent.rs"]
+mod device_platform;
+mod features;
 mod import;
 mod integration_command;
 mod journal_command;
@@ -17,10 +24,12 @@ pub mod memory;
 mod output;
 mod passwd;
 mod process_limits;
+#[cfg(feature = "reference")]
 pub mod reference;
 mod remote;
 pub mod secret;
 pub mod serve;
 mod stores;
 pub mod systemd;
+#[cfg(feature = "top")]
 mod top;

@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::Config;
 use crate::config::options::server::DurabilityPolicy;
+use crate::device_platform;
 
 const NAME: &str = "stores.json";
 /// Raise it if an earlier program must not use the small files that this one writes.
@@ -68,15 +69,19 @@ struct Store {
 }
 
 fn stores() -> Vec<Store> {
-    let platform = Path::new(devices::DIRECTORY_NAME);
+    let platform = Path::new(device_platform::DIRECTORY_NAME);
     let integration = Path::new(integration::DIRECTORY_NAME);
     let store = |path, part, proof| Store { path, part, proof };
     vec![
         store(journal::DIRECTORY_NAME.into(), Part::Journal, Proof::Log),
-        store(platform.join(platform::FILE_NAME), Part::Platform, Proof::Itself),
-        store(platform.join(devices::LOG_NAME), Part::Platform, Proof::Log),
         store(
-            platform.join(timeseries::DIRECTORY_NAME),
+            platform.join(device_platform::ENTITIES_NAME),
+            Part::Platform,
+            Proof::Itself,
+        ),
+        store(platform.join(device_platform::LOG_NAME), Part::Platform, Proof::Log),
+        store(
+            platform.join(device_platform::TIMESERIES_NAME),
             Part::Platform,
             Proof::File(timeseries::MANIFEST_NAME),
         ),

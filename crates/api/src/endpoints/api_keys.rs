@@ -5,7 +5,6 @@ use std::time::SystemTime;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::{Extension, Json};
-use platform::ids::Uuid;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tracing::error;
@@ -19,6 +18,7 @@ use web::query::Params;
 use web::unix_ms;
 
 use crate::app::{App, Endpoint};
+use crate::device_platform::DashboardLookup;
 
 const BODY_MAX: usize = 16 * 1024;
 
@@ -192,14 +192,12 @@ fn issuer(app: &App, login: &AuthenticatedUser) -> String {
 
 async fn known_dashboard(app: &App, id: String) -> Result<String, HttpProblem> {
     let wrong = |detail: &str| HttpProblem::invalid("dashboard", detail);
-    let id = Uuid::parse(&id).ok_or_else(|| wrong("not a UUID").expected("the UUID of a dashboard"))?;
-    let world = app.platform_access().cloned();
-    let world = world.ok_or_else(|| wrong("the device platform is off").expected("platform.enabled = true"))?;
-    let found = web::block(move || world.tenant_of_dashboard(id)).await?;
-    match found {
-        Ok(Some(_)) => Ok(id.to_string()),
-        Ok(None) => Err(wrong("no dashboard has this ID")),
-        Err(_) => Err(HttpProblem::internal("cannot read the dashboard")),
+    let platform = app.device_platform().cloned();
+    let platform = platform.ok_or_else(|| wrong("the device platform is off").expected("platform.enabled = true"))?;
+    match web::block(move || platform.find_dashboard(&id)).await?? {
+        DashboardLookup::Found(id) => Ok(id),
+        DashboardLookup::Missing => Err(wrong("no dashboard has this ID")),
+        DashboardLookup::InvalidId => Err(wrong("not a UUID").expected("the UUID of a dashboard")),
     }
 }
 

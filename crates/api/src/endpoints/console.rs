@@ -27,6 +27,11 @@ struct ConsoleFile {
 
 static FILES: &[ConsoleFile] = include!(concat!(env!("OUT_DIR"), "/console_files.rs"));
 
+#[cfg(feature = "console")]
+const MISSING_FILE: &str = "no such file: if the console was updated, reload the page";
+#[cfg(not(feature = "console"))]
+const MISSING_FILE: &str = "this build has no console; its API is under /api/v1 and described in /api/openapi.json";
+
 /// Names below this path contain a hash of the content.
 const ASSETS: &str = "/assets/";
 
@@ -72,7 +77,7 @@ async fn asset(Path(name): Path<String>, headers: HeaderMap) -> Response {
 
 fn answer(path: &str, headers: &HeaderMap) -> Response {
     let Some(file) = find(path) else {
-        return HttpProblem::not_found("no such file: if the console was updated, reload the page").into_response();
+        return HttpProblem::not_found(MISSING_FILE).into_response();
     };
     if file.is_gzip && !takes_gzip(headers) {
         let detail = "this file is only available compressed: send `Accept-Encoding: gzip`";

@@ -204,11 +204,8 @@ async fn remove_keys(app: &App, issuer: &str) -> Result<(), HttpProblem> {
     let (own, issuer) = (app.clone(), issuer.to_owned());
     let removed = web::block(move || {
         own.api_keys().remove_of(&issuer).map_err(|error| error.to_string())?;
-        own.platform_access().map_or(Ok(()), |world| {
-            let entities = world.platform().entities();
-            let removed = entities.delete_api_keys_of_administrator(&issuer);
-            removed.map_err(|error| error.to_string())
-        })
+        let platform = own.device_platform();
+        platform.map_or(Ok(()), |platform| platform.delete_api_keys_of(&issuer))
     });
     removed.await?.map_err(|error| {
         error!(%error, "deleting the API keys of a console user failed");

@@ -93,7 +93,7 @@ fn failed_journal(app: &App) -> Option<String> {
 
 /// Without its ingest log, a node acknowledges no message of a device.
 fn failed_ingest_log(app: &App) -> Option<String> {
-    match app.config().devices.as_ref()?.log_state() {
+    match app.device_platform()?.log_state() {
         journal::LogState::Failed { reason } => {
             Some(format!("the ingest log of the device platform has failed: {reason}"))
         }
@@ -103,7 +103,7 @@ fn failed_ingest_log(app: &App) -> Option<String> {
 
 /// While a store fails, messages of devices collect in the ingest log and changes of entities are refused.
 fn failed_platform_stores(app: &App) -> Vec<String> {
-    let failures = app.config().devices.as_ref().map(|devices| devices.failed_stores());
+    let failures = app.device_platform().map(|platform| platform.failed_stores());
     let reason = |failure| format!("a store of the device platform fails: {failure}");
     failures.into_iter().flatten().map(reason).collect()
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use ::thingsboard::{AccessOptions, PlatformAccess};
+use api::DevicePlatform;
 use devices::{Devices, DevicesOptions};
 use serde_json::{Value, json};
 
@@ -42,8 +43,7 @@ impl Server {
         devices.platform().reload_chain(chain, now_ms()).unwrap();
         let access = Arc::new(PlatformAccess::open(devices.clone(), &data_dir, AccessOptions::default()).unwrap());
         let node = Node::start_with(1, |config| {
-            config.platform = Some(access);
-            config.devices = Some(devices.clone());
+            config.device_platform = Some(DevicePlatform::new(devices.clone(), access));
         });
         Server {
             node,

@@ -27,6 +27,8 @@ use storage::copy::sync_directory;
 
 use super::mark;
 
+use crate::device_platform;
+
 pub const DIRECTORY: &str = "restore";
 const NEW: &str = "new";
 const INTENT: &str = "intent.json";
@@ -43,7 +45,7 @@ const SPARE: &str = "journal/spare";
 const HELD: [&str; 4] = [
     journal::DIRECTORY_NAME,
     integration::DIRECTORY_NAME,
-    devices::DIRECTORY_NAME,
+    device_platform::DIRECTORY_NAME,
     api::HISTORY_NAME,
 ];
 /// Lock files: a server uses the directory that contains one.

@@ -1,7 +1,7 @@
 //! Network addresses in options: where to bind, and whom to trust.
 
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 
 use auth::Cidr;
 
@@ -35,6 +35,27 @@ impl Bind {
 
     pub fn is_loopback(&self) -> bool {
         self.host == "localhost" || self.host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+    }
+
+    /// Returns the address to bind. If a host name has several, the first is used. `key` is the option, for errors.
+    pub fn resolve(&self, key: &str) -> Result<SocketAddr, String> {
+        let addresses = (self.host.as_str(), self.port)
+            .to_socket_addrs()
+            .map_err(|e| format!("{key}: {self} is not an address of this machine: {e}"))?;
+        let addresses: Vec<SocketAddr> = addresses.collect();
+        let (first, others) = addresses
+            .split_first()
+            .ok_or_else(|| format!("{key}: {self} has no address"))?;
+        let others: Vec<String> = others
+            .iter()
+            .filter(|other| *other != first)
+            .map(ToString::to_string)
+            .collect();
+        if !others.is_empty() {
+            let others = others.join(", ");
+            tracing::warn!(key, name = %self, taken = %first, others, "the name has several addresses; the server listens on the first");
+        }
+        Ok(*first)
     }
 }
 

@@ -92,6 +92,16 @@ impl Config {
     pub fn platform_bind(&self) -> Option<&Bind> {
         self.platform.bind.0.as_ref().filter(|_| self.platform.enabled)
     }
+
+    /// Addresses where other machines reach the demo users; `None`: only this machine reaches them.
+    pub fn open_demo_binds(&self) -> Option<String> {
+        let binds = [self.api_bind(), self.platform_bind()].into_iter().flatten();
+        let open: Vec<String> = binds
+            .filter(|bind| !bind.is_loopback())
+            .map(ToString::to_string)
+            .collect();
+        (!open.is_empty()).then(|| open.join(", "))
+    }
 }
 
 impl Listener {

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use super::summary::{JournalSummary, kind_of};
 use super::{OutputForm, show};
 use crate::config::files::chain;
+use crate::device_platform;
 use crate::output::print;
 use crate::stores;
 
@@ -85,8 +86,8 @@ pub fn logs(data_dir: &Path, accepts_loss: bool) -> Result<Vec<Log>, String> {
     };
     let mut all = vec![
         log(Path::new(""), journal::DIRECTORY_NAME),
-        log(Path::new(""), devices::LOG_NAME),
-        log(Path::new(devices::DIRECTORY_NAME), devices::LOG_NAME),
+        log(Path::new(""), device_platform::LOG_NAME),
+        log(Path::new(device_platform::DIRECTORY_NAME), device_platform::LOG_NAME),
     ];
     let buffers = Path::new(integration::DIRECTORY_NAME).join(integration::BUFFERS_NAME);
     let mut names = Vec::new();
@@ -120,11 +121,8 @@ fn accept_loss(data_dir: &Path, mode: RepairMode) -> Result<Vec<AcceptedLoss>, S
         .chain(buffers)
         .map(whole)
         .collect();
-    let missing = devices::loss::missing_data(data_dir, is_accepted).map_err(|error| chain(&*error))?;
-    accepted.extend(missing.into_iter().map(|missing| AcceptedLoss {
-        path: missing.path,
-        what: missing.what,
-    }));
+    let missing = device_platform::missing_data(data_dir, is_accepted)?;
+    accepted.extend(missing.into_iter().map(|(path, what)| AcceptedLoss { path, what }));
     Ok(accepted)
 }
 

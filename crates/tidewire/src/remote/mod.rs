@@ -8,4 +8,5 @@ mod http;
 
 pub use address::args;
 pub use api::{ApiClient, ApiError, path_part};
+#[cfg(feature = "platform")]
 pub use http::send;

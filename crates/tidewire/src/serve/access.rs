@@ -20,19 +20,18 @@ use auth::{
     VerifiedPasswords, preset,
 };
 use broker::{
-    AccessControl, AuthOutcome, ClientIdentity, ConnectCredentials, ConnectIdentity, DeviceKey, IdentifiedDevice,
-    SessionAccess, SessionSlot, ShardId, SubscribeAccess,
+    AccessControl, AuthOutcome, ClientIdentity, ConnectCredentials, ConnectIdentity, IdentifiedDevice, SessionAccess,
+    SessionSlot, ShardId, SubscribeAccess,
 };
-use devices::{DEVICE_PREFIX, DeviceLogin, Devices, PROVISION_PREFIX};
 use mqtt::{QoS, ReasonCode};
 use net::CallError;
-use platform::credentials::{MqttLogin, certificate_hash};
 
 use super::guesses::{LOCKED_OUT, login_attempt};
 use crate::config::files::chain;
 use crate::config::key::OptionKey;
 use crate::config::options::access::{Anonymous, NoMatch, PartialSubscription, UnknownUsers};
 use crate::config::{Config, LoadedConfig, runtime};
+use crate::device_platform::DevicePlatform;
 
 /// Number of verified passwords that are cached, so that a device that reconnects does not cost a hash.
 const VERIFIED_MAX: usize = 100_000;
@@ -67,7 +66,7 @@ pub struct NodeAccess {
     runtime_file: Mutex<()>,
     data_dir: PathBuf,
     net: OnceLock<net::ServerHandle>,
-    devices: Option<Arc<Devices>>,
+    devices: Option<DevicePlatform>,
 }
 
 /// State for changes; locked for the duration of a change.
@@ -82,7 +81,7 @@ struct NodeAccessState {
 impl NodeAccess {
     pub fn new(
         loaded: &LoadedConfig,
-        devices: Option<Arc<Devices>>,
+        devices: Option<DevicePlatform>,
         login_limiter: Arc<LoginLimiter>,
     ) -> Result<NodeAccess, String> {
         let config = &loaded.config;
@@ -208,31 +207,23 @@ impl NodeAccess {
 
     /// Returns the device that the credentials belong to, or a device to be provisioned. A user of the broker is never
     /// a device.
-    fn device(&self, offered: &ConnectIdentity<'_>) -> Option<DeviceLogin> {
-        let devices = self.devices.as_deref()?;
+    fn device(&self, offered: &ConnectIdentity<'_>) -> Option<IdentifiedDevice> {
+        let devices = self.devices.as_ref()?;
         if let Some(certificate) = offered.certificate
-            && let Some(login) = devices.certificate_login(&certificate_hash(certificate))
+            && let Some(login) = devices.certificate_login(certificate)
         {
             return Some(login);
         }
         if offered.user_name.is_some_and(|name| self.users.get(name).is_some()) {
             return None;
         }
-        devices.device_login(&login(offered))
+        devices.device_login(offered)
     }
 
     fn device_outcome(&self, credentials: &ConnectCredentials) -> Option<AuthOutcome> {
-        let devices = self.devices.as_deref()?;
-        let offered = ConnectIdentity {
-            client_id: &credentials.client_id,
-            user_name: credentials.user_name.as_deref(),
-            password: credentials.password.as_deref(),
-            certificate: credentials.certificate.as_deref(),
-        };
-        if [DEVICE_PREFIX, PROVISION_PREFIX]
-            .iter()
-            .any(|prefix| offered.client_id.starts_with(prefix))
-        {
+        let devices = self.devices.as_ref()?;
+        let offered = identity(credentials);
+        if devices.is_reserved(offered.client_id) {
             return Some(AuthOutcome::Deny {
                 reason: ReasonCode::ClientIdentifierNotValid,
                 detail: "client IDs that begin with $device/ or $provision/ are reserved for devices",
@@ -240,16 +231,12 @@ impl NodeAccess {
         }
         // As in ThingsBoard, such a login needs no credentials, so none are tested.
         let found = devices
-            .provision_login(&login(&offered), credentials.address)
+            .provision_login(&offered, credentials.address)
             .or_else(|| self.device(&offered))?;
         if let Some(outcome) = self.banned(&found.client_id, credentials) {
             return Some(outcome);
         }
-        Some(AuthOutcome::Device(Box::new(IdentifiedDevice {
-            key: DeviceKey(u128::from_be_bytes(found.session.0)),
-            client_id: found.client_id,
-            name: found.name,
-        })))
+        Some(AuthOutcome::Device(Box::new(found)))
     }
 
     /// Returns the rejection of a banned client.
@@ -295,22 +282,16 @@ impl NodeAccess {
     /// Returns the credentials if they could be a guess. The certificate of a device is verified, and a login for
     /// provisioning tests nothing.
     fn login_attempt<'a>(&self, credentials: &'a ConnectCredentials) -> Option<LoginAttempt<'a>> {
-        let is_provision = self.devices.is_some()
-            && login(&ConnectIdentity {
-                client_id: &credentials.client_id,
-                user_name: credentials.user_name.as_deref(),
-                password: credentials.password.as_deref(),
-                certificate: None,
-            })
-            .is_provision();
+        let devices = self.devices.as_ref();
+        let is_provision = devices.is_some_and(|devices| devices.is_provision(&identity(credentials)));
         login_attempt(credentials).filter(|_| !is_provision && !self.has_device_certificate(credentials))
     }
 
     fn has_device_certificate(&self, credentials: &ConnectCredentials) -> bool {
-        let (Some(devices), Some(certificate)) = (self.devices.as_deref(), credentials.certificate.as_deref()) else {
+        let (Some(devices), Some(certificate)) = (self.devices.as_ref(), credentials.certificate.as_deref()) else {
             return false;
         };
-        devices.certificate_login(&certificate_hash(certificate)).is_some()
+        devices.certificate_login(certificate).is_some()
     }
 
     /// Returns the rejection of a client whose address has failed too often.
@@ -645,11 +626,12 @@ impl net::Authenticator for NodeAccess {
     }
 }
 
-fn login<'a>(offered: &ConnectIdentity<'a>) -> MqttLogin<'a> {
-    MqttLogin {
-        client_id: offered.client_id,
-        user_name: offered.user_name,
-        password: offered.password,
+fn identity(credentials: &ConnectCredentials) -> ConnectIdentity<'_> {
+    ConnectIdentity {
+        client_id: &credentials.client_id,
+        user_name: credentials.user_name.as_deref(),
+        password: credentials.password.as_deref(),
+        certificate: credentials.certificate.as_deref(),
     }
 }
 

@@ -11,7 +11,6 @@ use api::{ConfigAdmin, ConfigChangeError, ConfigChanges, ConfigDifference, Confi
 use super::backups::NodeBackups;
 use super::reload::Reloader;
 use super::restart::RestartRequest;
-use super::translate;
 use crate::config::address::overlap;
 use crate::config::files::chain;
 use crate::config::key::OptionKey;
@@ -190,7 +189,7 @@ fn check_listeners(
     let mut tried: Vec<(SocketAddr, String)> = Vec::new();
     for (key, bind, is_listened_on) in api.chain(listeners) {
         let failed = |reason: String| (key.clone(), reason);
-        let address = translate::bind_address(&key, bind).map_err(failed)?;
+        let address = bind.resolve(&key).map_err(failed)?;
         if let Some((_, other)) = tried.iter().find(|(taken, _)| is_same_address(*taken, address)) {
             return Err(failed(format!("{address} is already used by `{other}`")));
         }

@@ -8,6 +8,8 @@ use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use crate::device_platform;
+
 /// Permissions of the group and of other users.
 const OF_OTHERS: u32 = 0o077;
 /// Names in one warning.
@@ -17,7 +19,7 @@ const NAMED_MAX: usize = 5;
 const DIRECTORIES: [&str; 8] = [
     journal::DIRECTORY_NAME,
     integration::DIRECTORY_NAME,
-    devices::DIRECTORY_NAME,
+    device_platform::DIRECTORY_NAME,
     api::HISTORY_NAME,
     "backups",
     "benchmarks",

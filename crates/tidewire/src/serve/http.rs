@@ -1,28 +1,30 @@
 //! The HTTP server: configuration of the API, its administrators, start and stop.
 
 use std::io;
+#[cfg(feature = "bench")]
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use api::{ApiConfig, ApiHandle, ApiStartError, ClientEvents, ConfigValue, NodeInfo, SysConfig};
-use devices::Devices;
 use web::admins::{Admins, OneTimePassword};
 
 use super::StartFailure;
 use super::access::NodeAccess;
 use super::backups::NodeBackups;
+#[cfg(feature = "bench")]
 use super::benchmarks::{self, NodeBenchmarks};
 use super::certificates::NodeCertificates;
 use super::configure::ConfigChanger;
 use super::reload::Reloader;
 use super::restart::RestartRequest;
-use super::translate::bind_address;
 use crate::banner::{self, AdminLogin};
 use crate::config::Config;
 use crate::config::files::{self, chain};
+#[cfg(feature = "bench")]
 use crate::config::options::listeners::{ListenerKind, ProxyProtocol};
+use crate::device_platform::DevicePlatform;
 use crate::secret::Secret;
 
 /// Maximum time for requests to end when the server stops.
@@ -43,7 +45,7 @@ pub struct ApiParts<'a> {
     pub net: &'a net::ServerHandle,
     pub access: &'a Arc<NodeAccess>,
     pub engine: &'a integration::Engine,
-    pub devices: Option<&'a Arc<Devices>>,
+    pub device_platform: Option<&'a DevicePlatform>,
     pub log: &'a Arc<api::LogRing>,
     pub certificates: &'a Arc<NodeCertificates>,
     pub reloader: &'a Arc<Reloader>,
@@ -67,7 +69,7 @@ pub fn start(
     if !config.api.enabled {
         return Ok(http);
     }
-    let mut api_config = ApiConfig::new(bind_address("api.bind", &config.api.bind)?);
+    let mut api_config = ApiConfig::new(config.api.bind.resolve("api.bind")?);
     api_config.limits.connections_max = parts.connections_max;
     api_config.limits.max_connections_per_address = match config.api.max_connections_per_address {
         0 => (parts.connections_max / 2).max(1),
@@ -89,17 +91,24 @@ pub fn start(
         parts.restart.clone(),
     ));
     api_config.backups = Some(backups.clone());
-    let target = load_target(config, parts.net);
-    let benchmarks = NodeBenchmarks::new(&config.data_dir, &config.benchmark, target);
-    api_config.benchmarks = Some(Arc::new(benchmarks));
+    #[cfg(feature = "bench")]
+    {
+        let target = load_target(config, parts.net);
+        let benchmarks = NodeBenchmarks::new(&config.data_dir, &config.benchmark, target);
+        api_config.benchmarks = Some(Arc::new(benchmarks));
+    }
     api_config.certificates = Some(parts.certificates.clone());
     let configure = ConfigChanger::new(parts.reloader.clone(), backups, parts.restart.clone());
     api_config.configuration = Some(Arc::new(configure));
     api_config.log = parts.log.clone();
-    api_config.book = |path| book::find(path).map(|file| (file.content_type, file.gzip));
+    #[cfg(feature = "console")]
+    {
+        api_config.book = |path| book::find(path).map(|file| (file.content_type, file.gzip));
+    }
     api_config.engine = Some(parts.engine.clone());
-    api_config.devices = parts.devices.cloned();
-    super::platform::access(config, parts.devices, &mut api_config)?;
+    if let Some(platform) = parts.device_platform {
+        api_config.device_platform = Some(platform.of_api(config)?);
+    }
     api_config.tls = tls(config)?;
     if api_config.tls.is_some() {
         http.scheme = "https";
@@ -147,6 +156,7 @@ pub fn start(
 }
 
 /// Returns the address for the clients of a benchmark.
+#[cfg(feature = "bench")]
 fn load_target(config: &Config, net: &net::ServerHandle) -> Option<SocketAddr> {
     let mut listeners = config.listeners.iter().zip(net.listeners());
     let plain = listeners.find(|(listener, _)| {

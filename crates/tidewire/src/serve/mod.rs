@@ -6,16 +6,15 @@
 
 mod access;
 mod backups;
+#[cfg(feature = "bench")]
 mod benchmarks;
 mod certificates;
 mod configure;
-mod external_clients;
 mod file_modes;
 mod guesses;
 mod http;
 mod observe;
 mod open_journal;
-mod platform;
 mod reload;
 pub mod restart;
 mod translate;
@@ -39,6 +38,7 @@ use crate::banner::{self, BannerStyle, BannerSummary, ListenerSummary};
 use crate::config::files::{self, chain};
 use crate::config::options::access::Anonymous;
 use crate::config::{Config, ConfigSources, LoadedConfig, ValueOrigin};
+use crate::device_platform::DevicePlatform;
 use crate::logging::LogFile;
 use crate::memory;
 use crate::output::{EXIT_FAILURE, fail, print};
@@ -48,7 +48,6 @@ use crate::systemd::{Notifier, NotifyEnvironment};
 use access::NodeAccess;
 use api::{ClientEventSender, ClientEvents};
 use certificates::NodeCertificates;
-use devices::Devices;
 use net::descriptors::{DescriptorNeeds, DescriptorShares};
 use observe::EventLog;
 use reload::Reloader;
@@ -145,7 +144,7 @@ fn run(loaded: &LoadedConfig, sources: &ConfigSources, options: &ServeOptions) -
     file_modes::warn_of_readable_secrets(files::secret_files(config));
     stores::check(config)?;
     let login_limiter = guesses::login_limiter(&config.access);
-    let devices = platform::open(config, &login_limiter)?;
+    let devices = DevicePlatform::open(config, &login_limiter)?;
     let access = Arc::new(NodeAccess::new(loaded, devices.clone(), login_limiter)?);
     let (sys_sender, sys_events) = sys_events(config).unzip();
     let events = EventLog::start(&config.data_dir, &config.durability, sys_sender)
@@ -202,7 +201,7 @@ fn run(loaded: &LoadedConfig, sources: &ConfigSources, options: &ServeOptions) -
         net: &handle,
         access: &access,
         engine: &engine,
-        devices: devices.as_ref(),
+        device_platform: devices.as_ref(),
         log: &options.log,
         certificates: &certificates,
         reloader: &reloader,
@@ -214,7 +213,7 @@ fn run(loaded: &LoadedConfig, sources: &ConfigSources, options: &ServeOptions) -
         Err(failure) => return abort(failure),
     };
     // In the meantime, `/readyz` reports that the server is starting, and its progress.
-    let taps = taps(&engine, devices.as_deref(), handle.shards());
+    let taps = taps(&engine, devices.as_ref(), handle.shards());
     let notifier = match Notifier::new(&NotifyEnvironment::of_process()) {
         Ok(notifier) => notifier,
         Err(error) => {
@@ -312,7 +311,7 @@ fn addresses(config: &Config, handle: &net::ServerHandle, http: &http::Http) -> 
 }
 
 /// One queue per shard.
-fn taps(engine: &integration::Engine, devices: Option<&Devices>, shards: u16) -> Vec<Box<dyn broker::tap::Tap>> {
+fn taps(engine: &integration::Engine, devices: Option<&DevicePlatform>, shards: u16) -> Vec<Box<dyn broker::tap::Tap>> {
     let seed = u64::from(std::process::id());
     let tap = |shard: u16| {
         let rules = Box::new(engine.tap(seed ^ u64::from(shard) << 32)) as Box<dyn broker::tap::Tap>;
@@ -443,7 +442,7 @@ fn summary(loaded: &LoadedConfig, handle: &net::ServerHandle, http: &http::Http)
         anonymous: anonymous_words(config).into(),
         api_url: http.url(),
         admin: http.first_login(),
-        demo: (config.platform.enabled && config.platform.demo).then(|| platform::open_demo(config)),
+        demo: (config.platform.enabled && config.platform.demo).then(|| config.open_demo_binds()),
         config_sources: config_sources(loaded),
         data_dir: config.data_dir.display().to_string(),
     }

@@ -1,6 +1,6 @@
 //! Converts the configuration to the settings of `net` and `broker`.
 
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::SocketAddr;
 use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,6 @@ use auth::Cidr;
 use broker::{OverlappingDelivery, PublishRate, QueueDropPolicy, ShardConfig, ShareStrategy, Transport};
 use net::{AddressPrefix, ConnectionRate, ListenerConfig, ListenerInfo, ProxyConfig, ServerConfig};
 
-use crate::config::address::Bind;
 use crate::config::options::listeners::{API_LISTENER, ListenerKind, ProxyProtocol};
 use crate::config::options::mqtt::{OverlappingSubscriptions, QueueDrop as ConfiguredDrop, SharedStrategy};
 use crate::config::options::server::DurabilityWait;
@@ -67,7 +66,7 @@ fn of_api(config: &Config) -> Result<ListenerConfig, String> {
         Some(_) => Transport::SecureWebSocket,
         None => Transport::WebSocket,
     };
-    let mut made = ListenerConfig::new(API_LISTENER, transport, bind_address("api.bind", &config.api.bind)?);
+    let mut made = ListenerConfig::new(API_LISTENER, transport, config.api.bind.resolve("api.bind")?);
     made.max_connections = CONSOLE_CONNECTIONS_MAX;
     Ok(made)
 }
@@ -135,28 +134,10 @@ fn publish_rate(rate: Rate) -> PublishRate {
 }
 
 fn address(listener: &Listener) -> Result<SocketAddr, String> {
-    bind_address(&format!("listeners.{}.bind", listener.label()), &listener.options.bind)
-}
-
-/// A host name may have several addresses; the first is used.
-pub fn bind_address(key: &str, bind: &Bind) -> Result<SocketAddr, String> {
-    let addresses = (bind.host.as_str(), bind.port)
-        .to_socket_addrs()
-        .map_err(|e| format!("{key}: {bind} is not an address of this machine: {e}"))?;
-    let addresses: Vec<SocketAddr> = addresses.collect();
-    let (first, others) = addresses
-        .split_first()
-        .ok_or_else(|| format!("{key}: {bind} has no address"))?;
-    let others: Vec<String> = others
-        .iter()
-        .filter(|other| *other != first)
-        .map(ToString::to_string)
-        .collect();
-    if !others.is_empty() {
-        let others = others.join(", ");
-        tracing::warn!(key, name = %bind, taken = %first, others, "the name has several addresses; the server listens on the first");
-    }
-    Ok(*first)
+    listener
+        .options
+        .bind
+        .resolve(&format!("listeners.{}.bind", listener.label()))
 }
 
 fn tls(listener: &Listener) -> Result<Option<Arc<rustls::ServerConfig>>, String> {

@@ -1,0 +1,73 @@
+//! The parts of the product that this build contains. Each is a cargo feature of this crate.
+
+use std::fmt::Write;
+
+use crate::cli::VERSION;
+
+/// A part that a build can leave out.
+struct BuildPart {
+    feature: &'static str,
+    is_present: bool,
+    description: &'static str,
+}
+
+const fn part(feature: &'static str, is_present: bool, description: &'static str) -> BuildPart {
+    BuildPart {
+        feature,
+        is_present,
+        description,
+    }
+}
+
+const PARTS: &[BuildPart] = &[
+    part("bench", cfg!(feature = "bench"), "load generator, also in the console"),
+    part(
+        "console",
+        cfg!(feature = "console"),
+        "web console and documentation under /docs",
+    ),
+    part("gssapi", cfg!(feature = "gssapi"), "Kerberos for Kafka"),
+    part(
+        "kafka",
+        cfg!(feature = "kafka"),
+        "Kafka connectors, actions and sources",
+    ),
+    part(
+        "parquet",
+        cfg!(feature = "parquet"),
+        "export of telemetry as Parquet files",
+    ),
+    part(
+        "platform",
+        cfg!(feature = "platform"),
+        "device platform with ThingsBoard's API",
+    ),
+    part(
+        "postgresql",
+        cfg!(feature = "postgresql"),
+        "PostgreSQL connectors and actions",
+    ),
+    part("redis", cfg!(feature = "redis"), "Redis connectors and actions"),
+    part("top", cfg!(feature = "top"), "live view of a server in the terminal"),
+];
+
+/// Returns the text of `tidewire version`.
+pub fn version(with_features: bool) -> String {
+    let mut text = format!("tidewire {VERSION}\n");
+    if with_features {
+        list(&mut text, "contains", true);
+        list(&mut text, "does not contain", false);
+    }
+    text
+}
+
+fn list(text: &mut String, title: &str, is_present: bool) {
+    let mut parts = PARTS.iter().filter(|part| part.is_present == is_present).peekable();
+    if parts.peek().is_none() {
+        return;
+    }
+    let _ = writeln!(text, "\n{title}:");
+    for part in parts {
+        let _ = writeln!(text, "  {:<12}{}", part.feature, part.description);
+    }
+}
