@@ -249,3 +249,19 @@ fn options(config: &Config) -> devices::DevicesOptions {
     options.store.head_bytes_max = config.platform.head_bytes.0 as usize;
     options
 }
+
+#[cfg(test)]
+mod tests {
+    #[allow(dead_code, reason = "only the names are compared")]
+    #[path = "absent.rs"]
+    mod absent;
+
+    /// A build without the platform must find the data of another build.
+    #[test]
+    fn build_without_the_platform_has_the_same_names() {
+        assert_eq!(absent::DIRECTORY_NAME, super::DIRECTORY_NAME);
+        assert_eq!(absent::LOG_NAME, super::LOG_NAME);
+        assert_eq!(absent::ENTITIES_NAME, super::ENTITIES_NAME);
+        assert_eq!(absent::TIMESERIES_NAME, super::TIMESERIES_NAME);
+    }
+}
