@@ -1,5 +1,7 @@
-//! The device platform, if it is enabled. Builds without the feature `platform` have `device_platform/absent.rs` in place
-//! of this file.
+//! The device platform, if it is enabled.
+//!
+//! Builds without the feature `platform` have `device_platform/absent.rs` in place of this file, and
+//! `platform_routes/absent.rs` in place of `platform_routes.rs`.
 
 use std::net::TcpListener;
 use std::sync::Arc;
@@ -7,12 +9,8 @@ use std::sync::Arc;
 use devices::{Devices, DevicesStats};
 use journal::LogState;
 use platform::ids::Uuid;
-use thingsboard::device_api::{self, DeviceServices};
-use thingsboard::{PlatformAccess, Services};
-use web::endpoint::{Operation, Routes};
+use thingsboard::{PlatformAccess, device_api};
 use web::problem::HttpProblem;
-
-use crate::app::App;
 
 /// Paths of requests that may take longer than the limit for others.
 pub use thingsboard::may_wait;
@@ -52,6 +50,14 @@ impl DevicePlatform {
 
     pub(crate) fn listener(&self) -> Option<&TcpListener> {
         self.listener.as_deref()
+    }
+
+    pub(crate) fn devices(&self) -> &Arc<Devices> {
+        &self.devices
+    }
+
+    pub(crate) fn access(&self) -> &Arc<PlatformAccess> {
+        &self.access
     }
 
     pub(crate) fn log_state(&self) -> LogState {
@@ -95,36 +101,6 @@ impl DevicePlatform {
             .delete_api_keys_of_administrator(issuer);
         deleted.map_err(|error| error.to_string())
     }
-}
-
-/// Descriptions of the operations of the device API.
-pub fn operations() -> Vec<Operation> {
-    let endpoints = device_api::endpoints().into_iter();
-    endpoints.map(|endpoint| endpoint.into_operation()).collect()
-}
-
-/// Adds the interfaces for devices and for users.
-pub fn add_routes(routes: Routes, app: &App) -> Routes {
-    let platform = app.device_platform();
-    let of_devices = DeviceServices {
-        devices: platform.map(|platform| platform.devices.clone()),
-        login_limiter: app.login_limiter().clone(),
-        request_timeout: app.config().limits.request_timeout,
-    };
-    let routes = routes.add(device_api::endpoints(), &Arc::new(of_devices));
-    let Some(platform) = platform else { return routes };
-    let services = Services {
-        platform_access: platform.access.clone(),
-        admins: app.guard().admins.clone(),
-        api_keys: app.guard().api_keys.clone(),
-        hashing: app.hashing().clone(),
-        login_limiter: app.login_limiter().clone(),
-        counters: app.counters().clone(),
-        requests_max: app.config().limits.requests_max,
-        is_https: app.config().tls.is_some(),
-        version: app.node().version.clone(),
-    };
-    routes.add(thingsboard::endpoints(), &Arc::new(services))
 }
 
 /// The fixed limits of the platform's interfaces, for the reference.

@@ -33,6 +33,11 @@ mod log_ring;
 mod message_body;
 mod metrics;
 mod packet_fields;
+#[cfg(feature = "platform")]
+mod platform_routes;
+#[cfg(not(feature = "platform"))]
+#[path = "platform_routes/absent.rs"]
+mod platform_routes;
 mod process;
 mod routes;
 mod sampler;

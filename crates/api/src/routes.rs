@@ -4,8 +4,8 @@ use axum::Router;
 use web::endpoint::{Operation, Routes};
 
 use crate::app::{App, Endpoint};
-use crate::device_platform;
 use crate::endpoints;
+use crate::platform_routes;
 
 /// The server's own API.
 pub fn endpoints() -> Vec<Endpoint> {
@@ -51,16 +51,16 @@ pub fn endpoints() -> Vec<Endpoint> {
 /// Descriptions of the operations of the server's own API, with the device API.
 pub fn operations() -> impl Iterator<Item = Operation> {
     let own = endpoints().into_iter().map(Endpoint::into_operation);
-    own.chain(device_platform::operations())
+    own.chain(platform_routes::operations())
 }
 
 pub fn router(app: &App) -> Router {
-    device_platform::add_routes(routes(app).add(endpoints(), app), app).into_router()
+    platform_routes::add_routes(routes(app).add(endpoints(), app), app).into_router()
 }
 
 /// The router of the device platform alone, for users and devices.
 pub fn platform_router(app: &App) -> Router {
-    device_platform::add_routes(routes(app), app).into_router()
+    platform_routes::add_routes(routes(app), app).into_router()
 }
 
 fn routes(app: &App) -> Routes {

@@ -559,6 +559,7 @@ impl PendingRpcs {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sessions::ConnectionNumber;
 
     const TENANT: TenantId = TenantId(Uuid([5; 16]));
     const DEVICE: DeviceId = DeviceId(Uuid([1; 16]));

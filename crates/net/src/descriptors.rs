@@ -24,7 +24,7 @@ pub struct DescriptorShares {
     pub http: usize,
 }
 
-/// What needs descriptors besides clients.
+/// Users of descriptors besides clients.
 #[derive(Clone, Copy, Debug)]
 pub struct DescriptorNeeds {
     pub workers: u16,

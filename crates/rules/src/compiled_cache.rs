@@ -21,7 +21,7 @@ impl<T> Default for CompiledCache<T> {
 }
 
 impl<T: Clone> CompiledCache<T> {
-    /// Returns what was compiled from this text.
+    /// Returns the compiled form of this text.
     pub fn find(&self, text: &[u8]) -> Option<T> {
         let known = self.entries.iter().find(|entry| *entry.0 == *text);
         known.map(|(_, compiled)| compiled.clone())

@@ -1,6 +1,10 @@
 //! The device platform of the server, if it is enabled. Builds without the feature `platform` have
 //! `device_platform/absent.rs` in place of this file.
 
+#[cfg(test)]
+#[allow(dead_code, reason = "only the names are compared")]
+#[path = "device_platform/absent.rs"]
+mod absent;
 mod external_clients;
 
 use std::io;
@@ -113,7 +117,7 @@ pub fn run_script_worker() -> ExitCode {
     platform::chain::run_worker().map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
 }
 
-/// Returns the missing data of the platform: path and what is missing. With `is_accepted`, the next start creates it.
+/// Returns the missing data of the platform: paths and descriptions. With `is_accepted`, the next start creates it.
 pub fn missing_data(data_dir: &Path, is_accepted: bool) -> Result<Vec<(String, String)>, String> {
     let missing = devices::loss::missing_data(data_dir, is_accepted).map_err(|error| chain(&*error))?;
     Ok(missing
@@ -252,9 +256,7 @@ fn options(config: &Config) -> devices::DevicesOptions {
 
 #[cfg(test)]
 mod tests {
-    #[allow(dead_code, reason = "only the names are compared")]
-    #[path = "absent.rs"]
-    mod absent;
+    use super::absent;
 
     /// A build without the platform must find the data of another build.
     #[test]

@@ -71,3 +71,35 @@ fn list(text: &mut String, title: &str, is_present: bool) {
         let _ = writeln!(text, "  {:<12}{}", part.feature, part.description);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_feature_is_listed() {
+        // Groups of features, and a command that is not for users.
+        const NOT_LISTED: [&str; 3] = ["default", "reference", "standard"];
+        let manifest: toml::Table = toml::from_str(include_str!("../Cargo.toml")).unwrap();
+        let features = manifest["features"].as_table().unwrap().keys();
+        let mut expected: Vec<&str> = features.map(String::as_str).collect();
+        expected.retain(|feature| !NOT_LISTED.contains(feature));
+        expected.sort_unstable();
+        let listed: Vec<&str> = PARTS.iter().map(|part| part.feature).collect();
+        assert_eq!(listed, expected);
+    }
+
+    #[test]
+    fn parts_are_listed_with_their_presence() {
+        let text = version(true);
+        let (present, absent) = text.split_once("does not contain:").unwrap_or((&text, ""));
+        for part in PARTS {
+            let list = if part.is_present { present } else { absent };
+            assert!(
+                list.contains(&format!("\n  {:<12}{}\n", part.feature, part.description)),
+                "{text}"
+            );
+        }
+        assert_eq!(version(false), format!("tidewire {VERSION}\n"));
+    }
+}

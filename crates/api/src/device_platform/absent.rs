@@ -3,10 +3,7 @@
 use std::net::TcpListener;
 
 use journal::LogState;
-use web::endpoint::{Operation, Routes};
 use web::problem::HttpProblem;
-
-use crate::app::App;
 
 /// Has no values.
 #[derive(Clone)]
@@ -48,14 +45,6 @@ impl DevicePlatform {
 
 pub fn may_wait(_: &str) -> bool {
     false
-}
-
-pub fn operations() -> Vec<Operation> {
-    Vec::new()
-}
-
-pub fn add_routes(routes: Routes, _: &App) -> Routes {
-    routes
 }
 
 pub fn fixed_limits() -> Vec<(&'static str, u64, &'static str, &'static str)> {
