@@ -11,7 +11,7 @@ use crate::support::*;
 
 /// Password file in the format of `mosquitto_passwd`. Every password is `secret`. The user names after alice and bob
 /// contain wildcards or placeholders.
-const PASSWORDS: &str = "\
+pub const PASSWORDS: &str = "\
 alice:$7$101$9TD5bSTtjvJ+niVN$RUou8ofuC6A1X7MEdwsVjoIuCNGs3o7vgPF3Lafbvqs+sPxIpYZHJ4YgsMSrVms+bnaUoE9AiG7esQKNhEtYdQ==
 bob:$7$101$z3srwTDUquq9L/pJ$cZr0iip/MlLqxXbUpFMuHQuc16CYBcZanGebSESTniBgOXsQe20LZqOOjr2/+rfjGb7Zd2g9NeRO6vImBPWwew==
 +:$7$101$Kp78OXa2v7fancbX$UxRKrnWd0G2JDZUO64/2OwCWVOptMeQ+NqV6ZfnAbTxv6+SmA8b90TEu3E9uEjp5ZTnao1KW6eB5lF4qaFM/sA==

@@ -35,6 +35,7 @@ mod read_paths;
 mod resource_limits;
 mod secret_references;
 mod shared_topics_and_exports;
+mod shares;
 mod slow_rules;
 mod system_topics;
 mod targets_from_values;

@@ -100,6 +100,7 @@ fn refuses(server: &mut Server, archive: &Path, what: &str, raise: Raise) {
     server.spawn_again();
     let is_refused = |log: &str| {
         let version = log.contains("version 2, but this program supports versions up to 1. ")
+            || log.contains("record version 200, but this program supports versions up to ")
             || log.contains("format version 200, but this program supports versions up to 3. ")
             || log.contains(": expected a known record kind. ");
         log.contains(&file.display().to_string())
@@ -184,7 +185,7 @@ fn raise_header(bytes: &mut [u8]) {
 fn raise_record_version(data: &Path, log: &str) -> PathBuf {
     let (segment, at) = start_of_replay(data, log);
     patch(data, segment, |bytes| {
-        bytes[at + 28] = 2;
+        bytes[at + 28] = 200;
         let checksum = crc32c(&[&bytes[24..32], &bytes[at..at + 24], &bytes[at + 28..at + 32]]);
         bytes[at + 24..at + 28].copy_from_slice(&checksum);
     })

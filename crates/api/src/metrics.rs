@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use auth::LoginLimiterStats;
+use broker::owners::OwnerLimit;
 use broker::{DisconnectReason, DropReason, ShardStats};
 use net::{EarlyCloseReason, JournalView, ListenerInfo, NetCounters, transport_key};
 use web::unix_ms;
@@ -247,6 +248,15 @@ pub const FAMILIES: &[Family] = &[
         |s, out| {
             for reason in DropReason::ALL {
                 out.put(&[("reason", reason.name())], s.stats.drops[reason as usize]);
+            }
+        },
+    ),
+    counter(
+        "tidewire_broker_limit_rejections",
+        "Connections and messages rejected because of a limit of a user or a client, by limit.",
+        |s, out| {
+            for limit in OwnerLimit::ALL {
+                out.put(&[("limit", limit.name())], s.stats.limit_rejections[limit as usize]);
             }
         },
     ),

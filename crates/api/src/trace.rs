@@ -199,6 +199,16 @@ fn put_event(entry: &mut Map<String, Value>, event: &ConnectionEvent) {
             put("client_id", (**client_id).into());
             put("fields", json!({ "reason": reason.name() }));
         }
+        ConnectionEvent::OverLimit {
+            client_id,
+            owner,
+            exceeded,
+        } => {
+            put("event", "over_limit".into());
+            put("client_id", (**client_id).into());
+            let fields = json!({ "owner": owner, "limit": exceeded.limit.name(), "option": exceeded.option });
+            put("fields", fields);
+        }
     }
 }
 

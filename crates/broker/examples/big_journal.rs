@@ -114,6 +114,7 @@ fn message(record: &mut impl FnMut(JournalRecord<'_>), number: u64, seq: u64) {
         retained: None,
         publisher: None,
         provenance: Provenance::NONE,
+        owner: None,
         targets: Targets::from_written(&targets),
     }));
 }

@@ -12,6 +12,7 @@ use crate::device::DeviceAccess;
 use crate::effect::{ConnectionEvent, DisconnectReason, Now};
 use crate::fault::{Fault, is_planted};
 use crate::lifecycle::ConnectionEnd;
+use crate::owners::{Holding, OwnerLimit, SessionHolding, owner_name};
 use crate::session::{Session, SessionWill};
 use crate::shard::Shard;
 use crate::slots::{ConnEpoch, ConnSlot, ConnectNumber, SessionEpoch, SessionSlot};
@@ -52,7 +53,7 @@ impl Shard {
     ) {
         let mut properties = std::mem::take(&mut self.bytes);
         let result = self
-            .check_session_allowed(connect, client)
+            .check_session_allowed(conn, connect, client)
             .and_then(|()| self.write_connack_properties(conn, connect, client, auth_data, &mut properties));
         match result {
             Ok(()) => self.open_session(now, conn, connect, client, &properties),
@@ -70,7 +71,12 @@ impl Shard {
         self.bytes = properties;
     }
 
-    fn check_session_allowed(&self, connect: &Connect<'_>, client: AcceptedClient<'_>) -> Result<(), Rejection> {
+    fn check_session_allowed(
+        &self,
+        conn: ConnSlot,
+        connect: &Connect<'_>,
+        client: AcceptedClient<'_>,
+    ) -> Result<(), Rejection> {
         let config = &self.core.config;
         let existing = self.core.sessions.slot_of(client.client_id);
         let needs_journal = || {
@@ -83,8 +89,12 @@ impl Shard {
             let detail = "the journal has failed, and the session needs it";
             return Err(Rejection(ReasonCode::ServerUnavailable, detail));
         }
+        if let Some(limit) = exceeded_by_session(self, conn, connect, client, existing) {
+            return Err(Rejection(ReasonCode::QuotaExceeded, limit.rejection()));
+        }
         let Some(slot) = existing else {
-            return match self.core.sessions.len() < config.max_sessions {
+            let sessions = self.shared.owners.total().count(Holding::Session);
+            return match sessions < config.max_sessions as u64 {
                 true => Ok(()),
                 false => Err(Rejection(ReasonCode::QuotaExceeded, "limits.max_sessions is reached")),
             };
@@ -286,6 +296,12 @@ impl Shard {
             None => self.access.session(&session.identity()),
             Some(device) => Some(Arc::new(DeviceAccess(device))),
         };
+        let owner = client
+            .device
+            .is_none()
+            .then(|| owner_name(connect.user_name, address.ip()));
+        let holding = SessionHolding::new(&self.shared.owners, owner.as_deref(), session.holding_bytes());
+        self.core.sessions.set_holding(slot, holding);
     }
 
     fn set_keep_alive(&mut self, now: Now, conn: ConnSlot, keep_alive_s: u16) {
@@ -343,4 +359,29 @@ impl Shard {
             self.pump(now, slot);
         }
     }
+}
+
+/// Returns the limit of the user that the session of a CONNECT would exceed. `existing` is the present session of the
+/// client id. A session of the same user is replaced.
+fn exceeded_by_session(
+    shard: &Shard,
+    conn: ConnSlot,
+    connect: &Connect<'_>,
+    client: AcceptedClient<'_>,
+    existing: Option<SessionSlot>,
+) -> Option<OwnerLimit> {
+    if client.device.is_some() {
+        return None;
+    }
+    let address = shard.core.connections.get(conn)?.peer.address.ip();
+    let user = shard.shared.owners.user(&owner_name(connect.user_name, address));
+    let holding = existing.and_then(|slot| shard.core.sessions.holding(slot));
+    let before = holding.filter(|holding| holding.user().is_some_and(|other| Arc::ptr_eq(other, &user)));
+    let will_bytes = connect
+        .will
+        .as_ref()
+        .map_or(0, |will| SessionWill::from_connect(will).bytes());
+    let bytes = client.client_id.len() + will_bytes;
+    let limits = &shard.core.config.shares.user;
+    user.exceeded_by_session(limits, before.map(SessionHolding::bytes), bytes as u64)
 }

@@ -1,10 +1,12 @@
 //! Limits and policies of a shard, resolved. Every bound of the broker is a field here.
 //!
-//! The binary converts its configuration file into this. The caller divides limits of the whole node among the shards.
+//! The binary converts its configuration file into this. Limits of the node count what all shards have together.
 
 use std::collections::HashMap;
 
 use mqtt::QoS;
+
+use crate::owners::ShareLimits;
 
 /// How overlapping subscriptions of a 3.1 or 3.1.1 session are handled [MQTT-3.3.5-1]. MQTT 5 sessions always receive
 /// one copy with all identifiers.
@@ -36,6 +38,8 @@ pub enum ShareStrategy {
 pub struct ShardConfig {
     pub max_packet_size: u32,
     pub max_client_id_length: usize,
+    /// Topic, payload and properties of a will.
+    pub max_will_bytes: usize,
     pub max_topic_levels: usize,
     /// Whether topic names and filters may contain control characters.
     pub control_characters: bool,
@@ -89,10 +93,16 @@ pub struct ShardConfig {
     /// Strategies of individual share names.
     pub shared_strategies: HashMap<String, ShareStrategy>,
     pub max_subscriptions: usize,
+    /// Limit of the node.
     pub max_sessions: usize,
+    /// Limits of a user, and of a client, for the node.
+    pub shares: ShareLimits,
+    /// Limit of the node.
     pub max_delayed_messages: usize,
     pub max_delay_s: u32,
+    /// Limit of the node.
     pub retained_max_messages: usize,
+    /// Limit of the node.
     pub retained_max_bytes: usize,
     pub retained_max_payload: usize,
     /// Message Expiry Interval of retained messages without one.
@@ -152,6 +162,7 @@ impl Default for ShardConfig {
         ShardConfig {
             max_packet_size: 1024 * 1024,
             max_client_id_length: 65535,
+            max_will_bytes: usize::MAX,
             max_topic_levels: 128,
             control_characters: true,
             max_topic_alias_in: 64,
@@ -185,6 +196,7 @@ impl Default for ShardConfig {
             shared_strategies: HashMap::new(),
             max_subscriptions: 100_000,
             max_sessions: 1_000_000,
+            shares: ShareLimits::NONE,
             max_delayed_messages: 100_000,
             max_delay_s: 4_294_967,
             retained_max_messages: 1_000_000,

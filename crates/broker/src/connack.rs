@@ -7,6 +7,7 @@ use crate::access::DeviceKey;
 use crate::config::ShardConfig;
 use crate::connection::ConnectionPhase;
 use crate::effect::{ConnectionEvent, Effect, Now};
+use crate::owners::OwnerLimit;
 use crate::rejected_connections::RejectedConnection;
 use crate::shard::Shard;
 use crate::slots::ConnSlot;
@@ -204,6 +205,9 @@ impl Shard {
             detail: detail.into(),
         });
         self.core.stats.refused_connections += 1;
+        if let Some(limit) = OwnerLimit::of_rejection(detail) {
+            self.core.stats.limit_rejections[limit as usize] += 1;
+        }
         self.refusals.add(refusal);
         self.core.effects.push(Effect::Close {
             conn,

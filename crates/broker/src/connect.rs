@@ -11,6 +11,7 @@ use crate::access::{AuthOutcome, ConnectCredentials};
 use crate::connack::{RejectedConnect, Rejection};
 use crate::connection::{ConnectionPhase, PendingConnect};
 use crate::effect::{Effect, Now};
+use crate::owners::OwnerLimit;
 use crate::shard::Shard;
 use crate::slots::{AuthAttempt, ConnSlot};
 
@@ -118,7 +119,7 @@ impl Shard {
 
     fn check_client_id(&self, connect: &Connect<'_>) -> Result<(), Rejection> {
         let detail = if connect.client_id.len() > self.core.config.max_client_id_length {
-            "the client id is longer than mqtt.max_client_id_length"
+            OwnerLimit::ClientIdBytes.rejection()
         } else if !connect.client_id.is_empty() || connect.version == ProtocolVersion::V5 {
             return Ok(());
         } else if !connect.clean_start {
@@ -134,6 +135,9 @@ impl Shard {
 
     fn check_will(&self, will: &mqtt::Will<'_>) -> Result<(), Rejection> {
         let config = &self.core.config;
+        if will.topic.len() + will.payload.len() + will.properties.as_bytes().len() > config.max_will_bytes {
+            return Err(Rejection(ReasonCode::QuotaExceeded, OwnerLimit::WillBytes.rejection()));
+        }
         if will.qos > config.max_qos {
             // [MQTT-3.2.2-12]
             let detail = "the will's QoS is above mqtt.max_qos";

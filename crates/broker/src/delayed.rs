@@ -11,14 +11,15 @@ use crate::durable::journaling::{PendingCommits, RecordFields};
 use crate::durable::record::{JournalRecord, SessionKey, WITH_TAP};
 use crate::effect::{DropReason, Now};
 use crate::message::{Message, Publication, RecordLocation};
+use crate::owners::{Holding, Owners};
 use crate::receipt_actions::ReceiptAction;
 use crate::shard::Shard;
 use crate::slots::{DelayedIndex, SessionSlot};
 use crate::timers::ShardTimer;
 
-/// Memory limit for the delayed messages of a shard. A limit on their number is not enough, because each may be a
-/// megabyte.
-pub(crate) const DELAYED_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// Memory limit for the delayed messages of the node, per shard. A limit on their number is not enough, because each
+/// may be a megabyte.
+pub const DELAYED_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 pub struct DelayedMessage {
     pub message: Arc<Message>,
@@ -29,18 +30,27 @@ pub struct DelayedMessage {
 }
 
 /// The delayed messages of a shard. An index is reused after its message was removed.
-#[derive(Default)]
 pub(crate) struct DelayedMessages {
     slots: Vec<Option<DelayedMessage>>,
     free: Vec<DelayedIndex>,
-    /// Memory of the messages.
-    bytes: usize,
+    owners: Owners,
 }
 
 impl DelayedMessages {
-    /// Returns whether another message of `bytes` is within the limits.
-    pub fn has_space(&self, bytes: usize, messages_max: usize) -> bool {
-        self.slots.len() - self.free.len() < messages_max && self.bytes + bytes <= DELAYED_BYTES_MAX
+    pub fn new(owners: Owners) -> DelayedMessages {
+        DelayedMessages {
+            slots: Vec::new(),
+            free: Vec::new(),
+            owners,
+        }
+    }
+
+    /// Returns whether another message of `bytes` is within the limits of the node. They count the messages of all
+    /// shards: one shard has all messages of a client.
+    pub fn has_space(&self, bytes: usize, messages_max: usize, shards: u16) -> bool {
+        let total = self.owners.total();
+        let bytes_max = DELAYED_BYTES_MAX as u64 * u64::from(shards);
+        total.count(Holding::Delayed) < messages_max as u64 && total.bytes(Holding::Delayed) + bytes as u64 <= bytes_max
     }
 
     /// Returns the index after the highest one.
@@ -53,7 +63,9 @@ impl DelayedMessages {
     }
 
     pub fn add(&mut self, delayed: DelayedMessage) -> DelayedIndex {
-        self.bytes += delayed.message.stored_bytes();
+        let message = &delayed.message;
+        self.owners
+            .add(Holding::Delayed, message.owner(), message.stored_bytes() as u64);
         let index = self.free.pop().unwrap_or_else(|| {
             self.slots.push(None);
             DelayedIndex::from_index(self.slots.len() - 1)
@@ -72,7 +84,9 @@ impl DelayedMessages {
     pub fn remove(&mut self, index: DelayedIndex) -> Option<DelayedMessage> {
         let delayed = self.slots.get_mut(index.index())?.take()?;
         self.free.push(index);
-        self.bytes -= delayed.message.stored_bytes();
+        let message = &delayed.message;
+        self.owners
+            .remove(Holding::Delayed, message.owner(), message.stored_bytes() as u64);
         Some(delayed)
     }
 }
@@ -106,10 +120,11 @@ impl Shard {
         seconds: u32,
         publisher: Option<(SessionKey, u16)>,
     ) -> (ReasonCode, PendingCommits) {
-        if !self
-            .delayed
-            .has_space(p.stored_bytes(), self.core.config.max_delayed_messages)
-        {
+        if !self.delayed.has_space(
+            p.stored_bytes(),
+            self.core.config.max_delayed_messages,
+            self.core.shards,
+        ) {
             return self.reject(now, slot, DropReason::DelayedFull, ReasonCode::QuotaExceeded);
         }
         let due_ms = now.monotonic_ms + u64::from(seconds) * 1000;

@@ -8,6 +8,7 @@ use mqtt::ReasonCode;
 
 use crate::access::ConnectCredentials;
 use crate::durable::record::RecordPosition;
+use crate::owners::ExceededLimit;
 pub use crate::slots::ShardId;
 use crate::slots::{AuthAttempt, ConnSlot, ConnectNumber, GroupIndex, SessionSlot};
 
@@ -160,6 +161,14 @@ pub enum ConnectionEvent {
         client_id: Box<str>,
         reason: DropReason,
     },
+    /// Messages of the client are rejected, because its user or itself has reached a limit. At most once per second and
+    /// owner.
+    OverLimit {
+        client_id: Box<str>,
+        /// `owners::owner_name`.
+        owner: Box<str>,
+        exceeded: ExceededLimit,
+    },
 }
 
 /// Why an accepted connection ended. Each reason has a counter.
@@ -275,10 +284,12 @@ pub enum DropReason {
     NotUnderstood,
     /// The topic has too many levels, or its `$delayed/<seconds>/` is malformed.
     TopicInvalid,
+    /// The user or the client has used its share of the retained or delayed messages, or of the journal.
+    OverShare,
 }
 
 impl DropReason {
-    pub const COUNT: usize = 19;
+    pub const COUNT: usize = 20;
 
     pub const ALL: [DropReason; Self::COUNT] = [
         DropReason::OfflineQoS0,
@@ -300,6 +311,7 @@ impl DropReason {
         DropReason::OverLimit,
         DropReason::NotUnderstood,
         DropReason::TopicInvalid,
+        DropReason::OverShare,
     ];
 
     /// Name in metrics and the API.
@@ -324,6 +336,7 @@ impl DropReason {
             DropReason::OverLimit => "over_limit",
             DropReason::NotUnderstood => "not_understood",
             DropReason::TopicInvalid => "topic_invalid",
+            DropReason::OverShare => "over_share",
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Exclusive subscriptions (`$exclusive/`): at most one session of the node may hold each.
 //!
-//! This is the only lock in the crate. It is taken when an exclusive subscription is added or removed, never per
-//! message, and avoids that a SUBACK waits for another shard.
+//! The lock is taken when an exclusive subscription is added or removed, never per message. It avoids that a SUBACK
+//! waits for another shard.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};

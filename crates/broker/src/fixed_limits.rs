@@ -42,7 +42,7 @@ pub const FIXED_LIMITS: &[(&str, u64, &str, &str)] = &[
         "`limits.output_buffer_bytes` decides.",
     ),
     (
-        "Delayed messages, size per worker thread",
+        "Delayed messages, size per worker thread of the node",
         DELAYED_BYTES_MAX as u64,
         "bytes",
         "PUBACK or PUBREC has 0x97. A QoS 0 message is dropped.",

@@ -58,6 +58,7 @@ mod timers;
 pub mod durable;
 pub mod fault;
 pub mod interest;
+pub mod owners;
 pub mod provenance;
 pub mod retained;
 pub mod subscriptions;
@@ -72,6 +73,7 @@ pub use access::{
 };
 pub use client_order::{ClientOrder, ClientPlace, ClientSort};
 pub use config::{OverlappingDelivery, PublishRate, QueueDropPolicy, ShardConfig, ShareStrategy};
+pub use delayed::DELAYED_BYTES_MAX;
 pub use device::DeviceBacklog;
 pub use durable::checkpoint::FinishedCheckpoint;
 pub use durable::pending_records::Ledger;

@@ -260,6 +260,8 @@ impl Shard {
         if expiry_s == 0 {
             return self.end_session(now, slot, "session expiry interval is 0");
         }
+        // A client that has disconnected regularly has no will any more.
+        self.core.sessions.resize_holding(slot);
         self.core.ledger.record_disconnected(now, self.core.sessions.at(slot));
         self.core.evict_later(slot);
         self.will_after_disconnect(now, slot);
@@ -308,6 +310,7 @@ impl Shard {
         let Some(will) = self.core.sessions.at_mut(slot).will.take() else {
             return;
         };
+        self.core.sessions.resize_holding(slot);
         self.core.ledger.record_will_published(self.core.sessions.at(slot));
         let session = self.core.sessions.at(slot);
         let is_allowed = session
@@ -320,6 +323,8 @@ impl Shard {
         }
         let publisher_hash = hash(&session.client_id) as u32;
         let epoch = session.epoch;
+        let holding = self.core.sessions.holding_mut(slot).filter(|_| will.retain);
+        let owner = holding.and_then(|holding| holding.client(publisher_hash));
         self.core.stats.wills_published += 1;
         let provenance = self
             .core
@@ -339,6 +344,7 @@ impl Shard {
             publisher_hash,
             place: RecordLocation::NONE,
             provenance: Provenance::from_written(&provenance),
+            owner: owner.as_ref(),
         };
         self.core.taps.message(now, self.core.sessions.get(slot), &p, false);
         self.publish(now, &p, None);

@@ -9,9 +9,11 @@
 //!          | REQUEST                              (the next of `requests`)
 //! publication := qos u8, flags u8, expires_at_ms u64, place u64, origin shard u32, origin epoch u32, publisher u32,
 //!                topic bytes u32, properties bytes u32, payload bytes u32, topic, properties, payload,
-//!                [provenance bytes u32, provenance]
+//!                [provenance bytes u32, provenance], [next of `owners`]
 //! ```
 //! Integers are in native byte order, because mail never leaves the process.
+
+use std::sync::Arc;
 
 use mqtt::QoS;
 
@@ -20,6 +22,7 @@ use crate::access::MemberRights;
 use crate::durable::record::GroupKey;
 use crate::message::{MessageOrigin, Publication, RecordLocation};
 use crate::outgoing::GroupRef;
+use crate::owners::ClientAccount;
 use crate::provenance::Provenance;
 use crate::retained::ScanCursor;
 use crate::shared::{ReturnedMessage, ShareGroupMember};
@@ -30,6 +33,8 @@ use crate::slots::{GroupEpoch, GroupIndex, ReplayNumber, SessionEpoch, SessionRe
 pub struct Mail {
     bytes: Vec<u8>,
     requests: Vec<MailRequest>,
+    /// Owners of the messages to retain.
+    owners: Vec<Arc<ClientAccount>>,
     publications: u32,
     /// Position of the appended batch that pending places refer to.
     base: u64,
@@ -192,6 +197,7 @@ const LATE: u8 = 8;
 /// Flags of a publication.
 const IS_RETAINED: u8 = 1;
 const HAS_PROVENANCE: u8 = 1 << 1;
+const HAS_OWNER: u8 = 1 << 2;
 
 impl Mail {
     pub fn is_empty(&self) -> bool {
@@ -276,7 +282,10 @@ impl Mail {
                 put_u32s(out, [session.0, epoch.0, number.0]);
             }
         }
-        put_publication(out, p);
+        // Only the shard that retains the message counts it.
+        let owner = p.owner.filter(|_| matches!(envelope, Envelope::Retain { .. }));
+        self.owners.extend(owner.cloned());
+        put_publication(out, p, owner.is_some());
     }
 
     pub(crate) fn read(self) -> MailReader {
@@ -284,6 +293,8 @@ impl Mail {
             bytes: self.bytes,
             at: 0,
             requests: self.requests.into_iter(),
+            owners: self.owners,
+            owners_read: 0,
             base: self.base,
         }
     }
@@ -293,6 +304,8 @@ pub(crate) struct MailReader {
     bytes: Vec<u8>,
     at: usize,
     requests: std::vec::IntoIter<MailRequest>,
+    owners: Vec<Arc<ClientAccount>>,
+    owners_read: usize,
     base: u64,
 }
 
@@ -309,6 +322,7 @@ impl MailReader {
         let mut cursor = MailDecoder {
             bytes: &self.bytes,
             at: self.at,
+            owners: &self.owners[self.owners_read..],
         };
         let item = match cursor.u8() {
             REQUEST => MailItem::MailRequest(self.requests.next().expect("one request per REQUEST")),
@@ -318,6 +332,7 @@ impl MailReader {
             }
         };
         self.at = cursor.at;
+        self.owners_read = self.owners.len() - cursor.owners.len();
         Some(item)
     }
 }
@@ -328,10 +343,10 @@ fn put_u32s<const N: usize>(out: &mut Vec<u8>, values: [u32; N]) {
     }
 }
 
-fn put_publication(out: &mut Vec<u8>, p: &Publication<'_>) {
+fn put_publication(out: &mut Vec<u8>, p: &Publication<'_>, has_owner: bool) {
     let provenance = p.provenance.as_bytes();
     let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
-    let flags = flag(p.retain, IS_RETAINED) | flag(!provenance.is_empty(), HAS_PROVENANCE);
+    let flags = flag(p.retain, IS_RETAINED) | flag(!provenance.is_empty(), HAS_PROVENANCE) | flag(has_owner, HAS_OWNER);
     out.extend_from_slice(&[p.qos as u8, flags]);
     out.extend_from_slice(&p.expires_at_ms.unwrap_or(u64::MAX).to_ne_bytes());
     out.extend_from_slice(&p.place.to_bits().to_ne_bytes());
@@ -359,6 +374,8 @@ fn put_publication(out: &mut Vec<u8>, p: &Publication<'_>) {
 struct MailDecoder<'a> {
     bytes: &'a [u8],
     at: usize,
+    /// Owners that have not been read.
+    owners: &'a [Arc<ClientAccount>],
 }
 
 impl<'a> MailDecoder<'a> {
@@ -452,6 +469,14 @@ impl<'a> MailDecoder<'a> {
                 Provenance::from_written(self.take(length))
             }
         };
+        let owner = match flags & HAS_OWNER {
+            0 => None,
+            _ => {
+                let (owner, rest) = self.owners.split_first().expect("one owner per HAS_OWNER");
+                self.owners = rest;
+                Some(owner)
+            }
+        };
         Publication {
             topic: std::str::from_utf8(topic).expect("written from a str"),
             properties,
@@ -463,6 +488,7 @@ impl<'a> MailDecoder<'a> {
             publisher_hash,
             place,
             provenance,
+            owner,
         }
     }
 }

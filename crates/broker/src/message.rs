@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use mqtt::QoS;
 
 use crate::durable::record::RecordPosition;
+use crate::owners::ClientAccount;
 use crate::provenance::Provenance;
 use crate::slots::SessionEpoch;
 use crate::{Now, ShardId};
@@ -91,6 +92,8 @@ pub struct Publication<'a> {
     pub place: RecordLocation,
     /// Set if a tap subscribes to delivery events.
     pub provenance: Provenance<'a>,
+    /// Set for retained and delayed messages of clients, which count for their owner.
+    pub owner: Option<&'a Arc<ClientAccount>>,
 }
 
 impl<'a> Publication<'a> {
@@ -107,6 +110,7 @@ impl<'a> Publication<'a> {
             publisher_hash: 0,
             place: RecordLocation::NONE,
             provenance: Provenance::NONE,
+            owner: None,
         }
     }
 
@@ -154,6 +158,7 @@ impl<'a> Publication<'a> {
             qos: self.qos,
             retain: self.retain,
             has_provenance: !provenance.is_empty(),
+            owner: self.owner.cloned(),
             place: AtomicU64::new(self.place.0),
         })
     }
@@ -175,6 +180,7 @@ pub struct Message {
     retain: bool,
     /// Fits into padding, so a message without provenance is not larger.
     has_provenance: bool,
+    owner: Option<Arc<ClientAccount>>,
     /// Set by the shard's thread when the batch is appended, or when the message is moved.
     place: AtomicU64,
 }
@@ -195,6 +201,7 @@ impl Message {
             publisher_hash: self.publisher_hash,
             place: self.place(),
             provenance,
+            owner: self.owner.as_ref(),
         }
     }
 
@@ -213,6 +220,10 @@ impl Message {
 
     pub fn set_place(&self, place: RecordLocation) {
         self.place.store(place.0, Ordering::Relaxed);
+    }
+
+    pub fn owner(&self) -> Option<&Arc<ClientAccount>> {
+        self.owner.as_ref()
     }
 
     pub fn stored_bytes(&self) -> usize {

@@ -1,4 +1,5 @@
-//! State that the shards of a node share: which shards have subscriptions, retained messages and exclusive subscribers.
+//! State that the shards of a node share: which shards have subscriptions, retained messages and exclusive subscribers,
+//! and what each user has stored.
 
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
@@ -6,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 use crate::effect::ShardId;
 use crate::exclusive::Exclusives;
 use crate::interest::Interest;
+use crate::owners::Owners;
 
 /// State shared by all shards of a node. Read for each message without a lock, and rarely changed.
 pub struct NodeState {
@@ -15,6 +17,8 @@ pub struct NodeState {
     /// Like `interest`, for durable sessions and groups: messages for them are written to the journal.
     pub durable: Interest,
     pub exclusives: Exclusives,
+    /// Counts the sessions and stored messages of users and clients.
+    pub owners: Owners,
     /// Shards that own a topic that ever had a retained message. Bits are never cleared.
     retaining: AtomicU64,
     /// Number of filters in all shards that `$SYS/brokers/<node>/clients/…` may match.
@@ -28,13 +32,14 @@ impl NodeState {
             interest: Interest::new(usize::from(shards), seed),
             durable: Interest::new(usize::from(shards), seed),
             exclusives: Exclusives::default(),
+            owners: Owners::default(),
             retaining: AtomicU64::new(0),
             client_event_filters: AtomicU64::new(0),
         }
     }
 
     /// Returns the number of shards of the node.
-    pub(crate) fn shards(&self) -> u16 {
+    pub fn shards(&self) -> u16 {
         self.shards
     }
 

@@ -440,6 +440,7 @@ mod tests {
             publisher_hash: 0,
             place: crate::message::RecordLocation::NONE,
             provenance: crate::provenance::Provenance::NONE,
+            owner: None,
         }
         .to_message();
         Delivery {

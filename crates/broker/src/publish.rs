@@ -9,12 +9,13 @@ use crate::connection::PublishQuota;
 use crate::delayed::{PublishDelay, strip_delay};
 use crate::durable::journaling::PendingCommits;
 use crate::durable::pending_records::CommitAction;
-use crate::effect::{DropReason, Effect, Now};
+use crate::effect::{ConnectionEvent, DropReason, Effect, Now};
 use crate::fault::{Fault, is_planted};
 use crate::lifecycle::is_reserved;
 use crate::message::{MessageOrigin, Publication, RecordLocation};
 use crate::node_state::hash;
 use crate::outgoing::{AckResult, Delivery};
+use crate::owners::Holding;
 use crate::provenance::Provenance;
 use crate::receipt_actions::{OpenId, ReceiptAction};
 use crate::route::PublishResult;
@@ -194,6 +195,13 @@ impl Shard {
             return self.reject(now, slot, DropReason::JournalFull, ReasonCode::QuotaExceeded);
         }
         let publisher_hash = hash(&self.core.sessions.at(slot).client_id) as u32;
+        let stored_as = match delay_s {
+            Some(_) => Some(Holding::Delayed),
+            // A message without payload deletes the retained one.
+            None => (publish.retain && !publish.payload.is_empty()).then_some(Holding::Retained),
+        };
+        let holding = stored_as.and_then(|_| self.core.sessions.holding_mut(slot));
+        let owner = holding.and_then(|holding| holding.client(publisher_hash));
         let mut forwarded = Vec::new();
         let properties = if publish.properties.is_forwarded_whole() {
             publish.properties.as_bytes()
@@ -220,7 +228,13 @@ impl Shard {
             publisher_hash,
             place: RecordLocation::NONE,
             provenance: Provenance::from_written(&provenance),
+            owner: owner.as_ref(),
         };
+        if let Some(holding) = stored_as
+            && is_over_share(self, now, slot, holding, &p)
+        {
+            return self.reject(now, slot, DropReason::OverShare, ReasonCode::QuotaExceeded);
+        }
         if self.core.taps.rejects(now, self.core.sessions.get(slot), &p) {
             return self.reject(now, slot, DropReason::BufferFull, ReasonCode::QuotaExceeded);
         }
@@ -654,4 +668,28 @@ impl PublishQuota {
         let commits = lacking(self.messages, config.publish_rate).max(lacking(self.bytes, config.publish_bytes));
         (commits > 0).then_some(commits)
     }
+}
+
+/// Returns whether the user or the client has used its share, and counts and reports that. A user may replace its own
+/// retained messages: the shard that retains the message knows the old one and checks the size of the new one.
+fn is_over_share(shard: &mut Shard, now: Now, slot: SessionSlot, holding: Holding, p: &Publication<'_>) -> bool {
+    let core = &mut shard.core;
+    let bytes = p.stored_bytes() as u64;
+    let owners = &shard.shared.owners;
+    let Some(exceeded) = owners.exceeded(&core.config.shares, holding, p.owner, None, bytes) else {
+        return false;
+    };
+    let is_own_topic = || p.owner.is_some_and(|owner| owner.has_topic(hash(p.topic)));
+    if holding == Holding::Retained && is_own_topic() {
+        return false;
+    }
+    core.stats.limit_rejections[exceeded.limit as usize] += 1;
+    if let Some(owner) = p.owner.filter(|owner| owner.can_report(now.monotonic_ms)) {
+        core.effects.push(Effect::Event(ConnectionEvent::OverLimit {
+            client_id: core.sessions.at(slot).client_id.clone(),
+            owner: owner.owner().into(),
+            exceeded,
+        }));
+    }
+    true
 }

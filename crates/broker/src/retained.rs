@@ -184,6 +184,17 @@ impl<V> RetainedStore<V> {
         (!block.is_expired_at(at, now_ms)).then(|| block.value_at(at))
     }
 
+    /// Returns the value of a topic and its size, even if it has expired.
+    pub fn entry(&self, topic: &str) -> Option<(&V, u32)> {
+        let mut key = self.key.take();
+        write_key(topic, &mut key);
+        let found = self.find(&key);
+        self.key.set(key);
+        let (id, at) = found?;
+        let block = &self.leaf(id).block;
+        Some((block.value_at(at), block.bytes_at(at)))
+    }
+
     /// Visits entries that match `filter`, in topic order, starting at `cursor`, until the budget is spent. Returns the
     /// cursor to continue at, `None` at the end. Entries that exist throughout are visited exactly once.
     pub fn scan(

@@ -1,4 +1,7 @@
 //! The retained messages of the topics that a shard owns: limits, expiry and statistics.
+//!
+//! The limits are those of the node and of the message's owner. They count the messages of all shards, because a
+//! publisher selects the shard with its topics.
 
 use std::sync::Arc;
 
@@ -6,6 +9,8 @@ use crate::config::ShardConfig;
 use crate::deliver::ShardCore;
 use crate::effect::{DropReason, Now};
 use crate::message::{Message, MessageOrigin, Publication};
+use crate::node_state::hash;
+use crate::owners::{ClientAccount, Holding, Owners};
 use crate::retained::{RetainedLimits, RetainedStore};
 use crate::timers::ShardTimer;
 
@@ -14,14 +19,16 @@ const EXPIRE_BATCH: usize = 1024;
 
 pub(crate) struct RetainedMessages {
     store: RetainedStore<Arc<Message>>,
+    owners: Owners,
     /// Time of the next expiry timer; `u64::MAX` if none is set.
     timer_ms: u64,
 }
 
 impl RetainedMessages {
-    pub fn new(config: &ShardConfig) -> RetainedMessages {
+    pub fn new(owners: Owners) -> RetainedMessages {
         RetainedMessages {
-            store: RetainedStore::new(limits(config)),
+            store: RetainedStore::new(RetainedLimits::NONE),
+            owners,
             timer_ms: u64::MAX,
         }
     }
@@ -31,23 +38,37 @@ impl RetainedMessages {
         &self.store
     }
 
-    /// Existing messages stay, even if they exceed a lower limit.
-    pub fn set_limits(&mut self, config: &ShardConfig) {
-        self.store.set_limits(limits(config));
-    }
-
     /// Returns whether a message can be retained. If not, it is not recorded as retained either: recovery would store
     /// it, in place of the message that is stored now.
     pub fn has_space(&self, config: &ShardConfig, p: &Publication<'_>) -> bool {
-        let is_allowed = p.payload.len() <= config.retained_max_payload;
-        p.payload.is_empty() || is_allowed && self.store.has_space(p.topic, p.stored_bytes() as u32).is_ok()
+        if p.payload.is_empty() {
+            return true;
+        }
+        let before = self.store.entry(p.topic);
+        let before = before.map(|(message, bytes)| (message.owner(), u64::from(bytes)));
+        let bytes = p.stored_bytes() as u64;
+        p.payload.len() <= config.retained_max_payload
+            && self.has_space_in_node(config, before.map(|(_, bytes)| bytes), bytes)
+            && self
+                .owners
+                .exceeded(&config.shares, Holding::Retained, p.owner, before, bytes)
+                .is_none()
+    }
+
+    /// Returns whether the limits of the node allow another message. A message that is not larger than the one that it
+    /// replaces is always allowed.
+    fn has_space_in_node(&self, config: &ShardConfig, before: Option<u64>, bytes: u64) -> bool {
+        let total = self.owners.total();
+        let growth = bytes.saturating_sub(before.unwrap_or(0));
+        let has_count = before.is_some() || total.count(Holding::Retained) < config.retained_max_messages as u64;
+        has_count && (growth == 0 || total.bytes(Holding::Retained) + growth <= config.retained_max_bytes as u64)
     }
 
     /// Stores the retained message, or clears the topic if the payload is empty [MQTT-3.3.1-6], [MQTT-3.3.1-7].
     pub fn retain(&mut self, core: &mut ShardCore, now: Now, p: &Publication<'_>) {
         if p.payload.is_empty() {
-            self.store.remove(p.topic);
-        } else if p.payload.len() > core.config.retained_max_payload {
+            self.remove(p.topic);
+        } else if !self.has_space(&core.config, p) {
             core.stats.drop_message(DropReason::RetainedFull);
         } else {
             self.set(core, now, p);
@@ -55,19 +76,16 @@ impl RetainedMessages {
         self.update_stats(core);
     }
 
-    /// Restores a retained message after a restart, regardless of the current limits and of the number of shards that
-    /// share them.
+    /// Restores a retained message after a restart, regardless of the current limits.
     pub fn restore(&mut self, core: &mut ShardCore, now: Now, p: &Publication<'_>) {
-        self.store.set_limits(RetainedLimits::NONE);
         self.set(core, now, p);
-        self.store.set_limits(limits(&core.config));
         self.update_stats(core);
     }
 
     /// Deletes a message without publishing. Returns false if there was none.
     pub fn delete(&mut self, core: &mut ShardCore, topic: &str) -> bool {
         core.ledger.record_retained_cleared(topic);
-        let existed = self.store.remove(topic).is_some();
+        let existed = self.remove(topic);
         self.update_stats(core);
         existed
     }
@@ -78,7 +96,10 @@ impl RetainedMessages {
             // This is an earlier timer. A later one is set.
             return;
         }
-        self.store.expire(now.monotonic_ms, EXPIRE_BATCH, |_, _| {});
+        let owners = &self.owners;
+        self.store.expire(now.monotonic_ms, EXPIRE_BATCH, |topic, message| {
+            removed(owners, topic, &message);
+        });
         self.update_stats(core);
         self.timer_ms = u64::MAX;
         if let Some(at_ms) = self.store.next_expiry_ms() {
@@ -92,15 +113,44 @@ impl RetainedMessages {
             ..*p
         }
         .to_message();
-        let bytes = stored.stored_bytes();
+        let bytes = stored.stored_bytes() as u64;
         if let Some(ledger) = core.ledger.records_mut() {
             ledger.set_place_when_appended(&stored, p.place);
         }
-        if self.store.set(p.topic, stored, bytes as u32, p.expires_at_ms).is_err() {
-            core.stats.drop_message(DropReason::RetainedFull);
-        } else if let Some(at_ms) = p.expires_at_ms {
+        match self.store.set(p.topic, stored, bytes as u32, p.expires_at_ms) {
+            Err(_) => return core.stats.drop_message(DropReason::RetainedFull),
+            Ok(None) => {
+                self.owners.add(Holding::Retained, p.owner, bytes);
+                set_topic(p.owner, p.topic, true);
+            }
+            Ok(Some(before)) => self.replaced(&before, p, bytes),
+        }
+        if let Some(at_ms) = p.expires_at_ms {
             self.expect_expiry(core, now, at_ms);
         }
+    }
+
+    /// The message now counts for its own owner, and the previous one no longer.
+    fn replaced(&self, before: &Message, p: &Publication<'_>, bytes: u64) {
+        let was = (before.owner(), before.stored_bytes() as u64);
+        self.owners.replace(Holding::Retained, was, (p.owner, bytes));
+        let is_same_user = match (before.owner(), p.owner) {
+            (Some(before), Some(owner)) => before.is_same_user(owner),
+            (None, None) => true,
+            _ => false,
+        };
+        if !is_same_user {
+            set_topic(before.owner(), p.topic, false);
+            set_topic(p.owner, p.topic, true);
+        }
+    }
+
+    fn remove(&mut self, topic: &str) -> bool {
+        let message = self.store.remove(topic);
+        if let Some(message) = &message {
+            removed(&self.owners, topic, message);
+        }
+        message.is_some()
     }
 
     fn expect_expiry(&mut self, core: &mut ShardCore, now: Now, at_ms: u64) {
@@ -115,16 +165,20 @@ impl RetainedMessages {
     }
 }
 
+fn removed(owners: &Owners, topic: &str, message: &Message) {
+    owners.remove(Holding::Retained, message.owner(), message.stored_bytes() as u64);
+    set_topic(message.owner(), topic, false);
+}
+
+fn set_topic(owner: Option<&Arc<ClientAccount>>, topic: &str, is_retained: bool) {
+    if let Some(owner) = owner {
+        owner.set_topic(hash(topic), is_retained);
+    }
+}
+
 /// Returns when a retained message expires: its own time or the configured default.
 pub(crate) fn retained_until(config: &ShardConfig, now: Now, p: &Publication<'_>) -> Option<u64> {
     let default_s = config.retained_default_expiry_s;
     p.expires_at_ms
         .or(default_s.map(|s| now.monotonic_ms + u64::from(s) * 1000))
-}
-
-fn limits(config: &ShardConfig) -> RetainedLimits {
-    RetainedLimits {
-        count_max: config.retained_max_messages,
-        bytes_max: config.retained_max_bytes as u64,
-    }
 }

@@ -4,7 +4,7 @@
 //! plus its names. Rarely needed parts are behind pointers that are null in most sessions.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use mqtt::{PacketId, PacketType, ProtocolVersion, QoS, SubscriptionOptions};
@@ -114,6 +114,18 @@ impl Session {
         }
     }
 
+    /// Returns the address if it is the owner of the session: that of a client without a user name. `None` if it is
+    /// unknown.
+    pub fn owner_address(&self) -> Option<IpAddr> {
+        let address = self.address.get().ip();
+        (self.user_name.is_none() && !address.is_unspecified()).then_some(address)
+    }
+
+    /// Returns the bytes of the client id and the will.
+    pub fn holding_bytes(&self) -> usize {
+        self.client_id.len() + self.will.as_ref().map_or(0, |will| will.bytes())
+    }
+
     /// Returns the device if this is a device session.
     pub fn device(&self) -> Option<DeviceKey> {
         self.access.as_ref()?.device()
@@ -190,6 +202,12 @@ pub struct SessionWill {
     pub retain: bool,
     pub delay_s: u32,
     pub message_expiry_s: Option<u32>,
+}
+
+impl SessionWill {
+    pub fn bytes(&self) -> usize {
+        self.topic.len() + self.payload.len() + self.properties.len()
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,10 +1,12 @@
 //! The sessions of a shard, by slot and by client id.
 //!
 //! A slot is reused after its session has ended. The fields that delivery reads first are in an array of their own
-//! (`SessionLink`). Both arrays have the same length; a free slot has no session.
+//! (`SessionLink`), and so are the entries in the accounts of the owners (`SessionHolding`). All arrays have the same
+//! length; a free slot has no session.
 
 use crate::client_ids::ClientIds;
 use crate::deliver::SessionLink;
+use crate::owners::SessionHolding;
 use crate::session::Session;
 use crate::slots::{SessionEpoch, SessionSlot};
 
@@ -15,6 +17,7 @@ pub(crate) const LOOK_MAX: usize = 20_000;
 pub struct Sessions {
     slots: Vec<Option<Box<Session>>>,
     links: Vec<SessionLink>,
+    holdings: Vec<Option<SessionHolding>>,
     free: Vec<SessionSlot>,
     client_ids: ClientIds,
 }
@@ -62,6 +65,28 @@ impl Sessions {
         &mut self.links[slot.index()]
     }
 
+    /// Returns the entry of a session in the accounts. `None` before its CONNECT is accepted.
+    pub fn holding(&self, slot: SessionSlot) -> Option<&SessionHolding> {
+        self.holdings.get(slot.index())?.as_ref()
+    }
+
+    pub fn holding_mut(&mut self, slot: SessionSlot) -> Option<&mut SessionHolding> {
+        self.holdings.get_mut(slot.index())?.as_mut()
+    }
+
+    /// Counts a session for an owner, instead of its previous owner.
+    pub fn set_holding(&mut self, slot: SessionSlot, holding: SessionHolding) {
+        self.holdings[slot.index()] = Some(holding);
+    }
+
+    /// Updates the accounts after the will of a session has changed.
+    pub fn resize_holding(&mut self, slot: SessionSlot) {
+        let bytes = self.at(slot).holding_bytes();
+        if let Some(holding) = self.holding_mut(slot) {
+            holding.resize(bytes);
+        }
+    }
+
     /// Returns the number of sessions.
     pub fn len(&self) -> usize {
         self.client_ids.len()
@@ -83,6 +108,7 @@ impl Sessions {
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(None);
             self.links.push(SessionLink::default());
+            self.holdings.push(None);
             SessionSlot::from_index(self.slots.len() - 1)
         });
         self.client_ids.insert(&session.client_id, slot);
@@ -95,6 +121,7 @@ impl Sessions {
         let session = self.slots[slot.index()].take()?;
         self.client_ids.remove(&session.client_id, slot);
         self.links[slot.index()] = SessionLink::default();
+        self.holdings[slot.index()] = None;
         self.free.push(slot);
         Some(session)
     }

@@ -93,7 +93,8 @@ impl Shard {
         shared: Arc<NodeState>,
         seed: u64,
     ) -> Shard {
-        let retained = RetainedMessages::new(&config);
+        let retained = RetainedMessages::new(shared.owners.clone());
+        let delayed = DelayedMessages::new(shared.owners.clone());
         let shards = shared.shards();
         Shard {
             return_left: config.group_window.max(1) * RETURNED_WINDOWS,
@@ -110,7 +111,7 @@ impl Shard {
             checkpoints: Checkpoints::default(),
             dispatching: VecDeque::new(),
             return_queue: ReturnQueue::default(),
-            delayed: DelayedMessages::default(),
+            delayed,
             refusals: RejectedConnections::default(),
             mail: OutgoingMail::new(shards),
             scratch: RouteScratch::default(),
@@ -471,7 +472,6 @@ impl Shard {
 
     /// Applies a changed configuration. Existing state stays, even if it exceeds a lower limit.
     pub fn reconfigure(&mut self, config: Arc<ShardConfig>) {
-        self.retained.set_limits(&config);
         self.core.config = config;
         self.renew_quotas();
     }

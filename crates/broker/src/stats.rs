@@ -1,5 +1,6 @@
 //! Counters and gauges of a shard: plain integers that one thread owns. Operators read a copy.
 
+use crate::owners::OwnerLimit;
 use crate::{DisconnectReason, DropReason};
 
 /// Totals since the start, unless noted otherwise. Arrays are indexed by the enum that names them.
@@ -46,6 +47,8 @@ pub struct ShardStats {
     pub publishers_slowed: u64,
     pub disconnects: [u64; DisconnectReason::COUNT],
     pub drops: [u64; DropReason::COUNT],
+    /// Connections and messages rejected because of a limit of a user or a client.
+    pub limit_rejections: [u64; OwnerLimit::COUNT],
 }
 
 impl ShardStats {
@@ -96,7 +99,8 @@ impl ShardStats {
             messages_received,
             messages_sent,
             disconnects,
-            drops
+            drops,
+            limit_rejections
         );
     }
 }

@@ -281,9 +281,10 @@ pub fn event_topic(node: &str, event: &ConnectionEvent, unix_ms: u64) -> Option<
             let fields = format!(r#""ipaddress":{address},"reason":{reason},"disconnected_at":{unix_ms}"#);
             (client_id, "disconnected", fields)
         }
-        ConnectionEvent::Refused { .. } | ConnectionEvent::SessionEnded { .. } | ConnectionEvent::Dropping { .. } => {
-            return None;
-        }
+        ConnectionEvent::Refused { .. }
+        | ConnectionEvent::SessionEnded { .. }
+        | ConnectionEvent::Dropping { .. }
+        | ConnectionEvent::OverLimit { .. } => return None,
     };
     let level = client_id.replace('+', "%2B").replace('#', "%23");
     let topic = format!("$SYS/brokers/{node}/clients/{level}/{name}");

@@ -13,5 +13,6 @@ mod model;
 mod restart;
 mod rights;
 mod session;
+mod shares;
 mod tap;
 mod world;

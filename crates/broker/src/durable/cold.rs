@@ -432,6 +432,7 @@ pub(crate) fn publication_of<'a>(now: Now, record: &MessageRecord<'a>, position:
         publisher_hash: record.publisher_hash,
         place: RecordLocation::at(position),
         provenance: record.provenance,
+        owner: None,
     }
 }
 

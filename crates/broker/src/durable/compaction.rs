@@ -166,6 +166,7 @@ impl CheckpointMoves {
             retained: None,
             publisher: None,
             provenance: p.provenance,
+            owner: p.owner.map(|owner| owner.owner()),
             targets,
         };
         let begin = ledger.batch_bytes();

@@ -185,6 +185,7 @@ impl Ledger {
                 retained: record_fields.retained,
                 publisher: record_fields.publisher,
                 provenance: p.provenance,
+                owner: p.owner.map(|owner| owner.owner()),
                 targets: Targets::from_written(&targets),
             };
             place = records.record_message(&record);
@@ -539,6 +540,7 @@ pub(crate) fn put_group_recipient(group: GroupKey, targets: &mut Vec<u8>) {
 fn terms_of(session: &Session) -> record::ConnectSettings<'_> {
     record::ConnectSettings {
         user_name: session.user_name.as_deref(),
+        address: session.owner_address(),
         version: session.version as u8,
         is_superuser: session.is_superuser,
         is_bridge: session.is_bridge,

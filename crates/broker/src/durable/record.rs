@@ -9,7 +9,8 @@
 //! position  := LSN of the `Message` record; if the tag is followed by BACK u8, its distance before this record
 //! message   := flags u8, shard, others, publisher_hash, [expires_unix_ms], [due_unix_ms],
 //!              [retain_expires_unix_ms + 1],
-//!              [publisher key, packet id], [provenance], topic, properties, targets bytes, targets, payload (the rest)
+//!              [publisher key, packet id], [provenance], [owner], topic, properties, targets bytes, targets,
+//!              payload (the rest)
 //! target    := flags u8, key, seq, [group key], [count, identifiers]
 //! ```
 //! The tag is the version of a record: a changed layout gets a new tag, and the reader of the former one stays.
@@ -22,6 +23,8 @@ mod read;
 mod tags;
 mod write;
 
+use std::net::IpAddr;
+
 use mqtt::{QoS, SubscriptionOptions};
 
 use crate::provenance::Provenance;
@@ -31,7 +34,7 @@ pub(super) use write::put_integer;
 
 /// Version of the record kinds, stored in each block of the journal. A new tag or flag raises it, so that an earlier
 /// program rejects the journal.
-pub const RECORD_VERSION: u32 = 1;
+pub const RECORD_VERSION: u32 = 2;
 
 /// Position of a record in the journal (its LSN).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -220,6 +223,8 @@ pub struct MessageRecord<'a> {
     /// Set for a QoS 2 message of a durable session: the packet identifier is in use until `PacketIdFreed`.
     pub publisher: Option<(SessionKey, u16)>,
     pub provenance: Provenance<'a>,
+    /// Name of the owner of a retained or delayed message (`owners::owner_name`).
+    pub owner: Option<&'a str>,
     pub targets: Targets<'a>,
 }
 
@@ -309,6 +314,8 @@ pub struct SessionRecord<'a> {
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct ConnectSettings<'a> {
     pub user_name: Option<&'a str>,
+    /// Address of a client without a user name: its owner. `None` in records of version 1.
+    pub address: Option<IpAddr>,
     /// Protocol Version of CONNECT: 3, 4 or 5.
     pub version: u8,
     pub is_superuser: bool,

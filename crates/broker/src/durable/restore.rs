@@ -6,18 +6,19 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 
 use journal::LogBatch;
 use mqtt::{ProtocolVersion, SubscriptionOptions};
 
 use crate::delayed::DelayedMessage;
 use crate::deliver::ShardCore;
-use crate::durable::cold::{ColdEntries, message_of, publication_of};
+use crate::durable::cold::{ColdEntries, publication_of};
 use crate::durable::entry::StoredEntry;
 use crate::durable::pages::{Pages, QueuePage};
 use crate::durable::record;
 use crate::durable::record::{
-    GroupKey, JournalRecord, Recipient, RecordPosition, Seq, SessionEntry, SessionKey, Targets, WITH_TAP,
+    GroupKey, JournalRecord, MessageRecord, Recipient, RecordPosition, Seq, SessionEntry, SessionKey, Targets, WITH_TAP,
 };
 use crate::durable::recovery::{
     RecoveredGroup, RecoveredRetained, RecoveredSession, RecoveredState, RecoveredSubscription, RecoveredWill,
@@ -28,6 +29,7 @@ use crate::fault::{Fault, is_planted};
 use crate::message::{Publication, RecordLocation};
 use crate::node_state::hash;
 use crate::outgoing::{DeliveryTag, GroupRef};
+use crate::owners::{ClientAccount, SessionHolding, owner_name};
 use crate::router::{InterestedSession, Subscriber};
 use crate::session::{Session, SessionWill, Subscription};
 use crate::shard::{DUE_BYTES, Shard};
@@ -216,8 +218,10 @@ fn restore_retained(
                 .record(&JournalRecord::RetainedCleared { topic: &topic.topic });
             return;
         };
+        let account = owner_of(&shards[0], &record);
         let p = Publication {
             expires_at_ms: topic.expires_unix_ms.map(|at| now.monotonic_at(at)),
+            owner: account.as_ref(),
             ..publication_of(now, &record, topic.message)
         };
         let owner = shards[0].retained_owner(&topic.topic);
@@ -240,7 +244,12 @@ fn restore_delayed(
     read(&positions, &mut |index, bytes| match bytes.map(JournalRecord::read) {
         Some(Ok(JournalRecord::Message(record))) => {
             let (position, due_unix_ms) = delayed[index];
-            let message = message_of(now, &record, position);
+            let owner = owner_of(&shards[0], &record);
+            let p = Publication {
+                owner: owner.as_ref(),
+                ..publication_of(now, &record, position)
+            };
+            let message = p.to_message();
             shards[index % count].delay_until(DelayedMessage {
                 message,
                 due_ms: now.monotonic_at(due_unix_ms),
@@ -257,6 +266,11 @@ fn restore_delayed(
         }
     });
     damaged
+}
+
+/// Returns the account that a stored message counts for. `None` if the record is of the server, or of version 1.
+fn owner_of(shard: &Shard, record: &MessageRecord<'_>) -> Option<Arc<ClientAccount>> {
+    Some(shard.shared.owners.client(record.owner?, record.publisher_hash))
 }
 
 /// Routes messages that a shard had received but not routed, to the sessions that lived on that shard.
@@ -278,7 +292,11 @@ fn route_rest(
         let Unrouted {
             message, shards: mask, ..
         } = unrouted[index];
-        let p = publication_of(now, &record, message);
+        let account = owner_of(&shards[0], &record);
+        let p = Publication {
+            owner: account.as_ref(),
+            ..publication_of(now, &record, message)
+        };
         for shard in &mut *shards {
             shard.core.home_filter = Some((old_shards.max(1), mask));
             shard.route_local(now, &p);
@@ -343,7 +361,8 @@ impl Shard {
         groups: &HashMap<GroupKey, GroupRef>,
         read: &mut ReadMessages<'_>,
     ) -> (SessionSlot, u64) {
-        let slot = self.add_session(now, &recovered.client_id, SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)));
+        let address = recovered.terms.address.unwrap_or(Ipv4Addr::UNSPECIFIED.into());
+        let slot = self.add_session(now, &recovered.client_id, SocketAddr::new(address, 0));
         let left_unix_ms = recovered.left_unix_ms.unwrap_or(now.journal_ms);
         let session = self.core.sessions.at_mut(slot);
         set_terms(session, &recovered);
@@ -355,6 +374,9 @@ impl Shard {
         session.access = self.access.session(&session.identity());
         // Until the client connects and its subscriptions are checked.
         let is_filtered = session.access.is_some();
+        let owner = owner_name(session.user_name.as_deref(), address);
+        let holding = SessionHolding::new(&self.shared.owners, Some(&owner), session.holding_bytes());
+        self.core.sessions.set_holding(slot, holding);
         let link = self.core.link_mut(slot);
         link.is_durable = true;
         link.is_filtered = is_filtered;

@@ -7,6 +7,7 @@ mod clock;
 mod deadlines;
 mod groups;
 mod node;
+mod owners;
 mod pair;
 mod retained;
 
@@ -190,6 +191,7 @@ fn message(qos: QoS, others: u64, targets: &[u8]) -> JournalRecord<'_> {
         retained: None,
         publisher: None,
         provenance: Provenance::NONE,
+        owner: None,
         targets: Targets::from_written(targets),
     })
 }
@@ -356,15 +358,18 @@ fn start(directory: &Path, shards: u16, kept_batches: usize) -> u64 {
 }
 
 fn start_with(directory: &Path, shards: u16, kept_batches: usize, config: ShardConfig) -> Vec<Shard> {
+    start_on(directory, &Arc::new(NodeState::new(shards, 1)), kept_batches, config)
+}
+
+fn start_on(directory: &Path, node: &Arc<NodeState>, kept_batches: usize, config: ShardConfig) -> Vec<Shard> {
     let mut recovery = Recovery::new();
     let mut log = open(directory, &mut |position, bytes| {
         recovery.record(position, bytes).unwrap();
     });
     let recovered = recovery.finish();
-    let node = Arc::new(NodeState::new(shards, 1));
     let config = Arc::new(config);
     let new = |id| Shard::new(NOW, ShardId(id), config.clone(), Arc::new(OpenAccess), node.clone(), 1);
-    let mut started: Vec<Shard> = (0..shards).map(new).collect();
+    let mut started: Vec<Shard> = (0..node.shards()).map(new).collect();
     for shard in &mut started {
         shard.start_journaling(recovered.last_key);
     }

@@ -18,6 +18,7 @@ use super::NOW;
 /// A shard whose records are written to a log.
 pub struct Node {
     pub shard: Shard,
+    pub state: Arc<NodeState>,
     log: RecordLog,
     directory: PathBuf,
     connections: u32,
@@ -33,10 +34,11 @@ impl Node {
         std::fs::create_dir_all(&directory).unwrap();
         let log = open(&directory, &mut |_, _| ());
         let node = Arc::new(NodeState::new(1, 1));
-        let mut shard = Shard::new(NOW, ShardId(0), Arc::new(config), access, node, 1);
+        let mut shard = Shard::new(NOW, ShardId(0), Arc::new(config), access, node.clone(), 1);
         shard.start_journaling(0);
         Node {
             shard,
+            state: node,
             log,
             directory,
             connections: 0,
@@ -57,6 +59,20 @@ impl Node {
         let conn = ConnSlot(self.connections);
         self.connections += 1;
         connect(&mut self.shard, conn, client_id, clean_start, expiry_s, will);
+        conn
+    }
+
+    /// Connects a client with a user name and a session that continues.
+    pub fn connect_as(&mut self, user: &str, client_id: &str, expiry_s: u32, will: Option<Will<'_>>) -> ConnSlot {
+        let conn = ConnSlot(self.connections);
+        self.connections += 1;
+        let mut properties = Vec::new();
+        mqtt::PropertyWriter::new(&mut properties).put(mqtt::Property::SessionExpiryInterval(expiry_s));
+        let connect = Connect {
+            user_name: Some(user),
+            ..connect_packet(client_id, false, Properties::from_validated(&properties), will)
+        };
+        open_connection(&mut self.shard, conn, connect);
         conn
     }
 
@@ -215,17 +231,30 @@ pub fn connect(
 ) {
     let mut properties = Vec::new();
     mqtt::PropertyWriter::new(&mut properties).put(mqtt::Property::SessionExpiryInterval(expiry_s));
-    let connect = Connect {
+    let properties = Properties::from_validated(&properties);
+    open_connection(shard, conn, connect_packet(client_id, clean_start, properties, will));
+}
+
+fn connect_packet<'a>(
+    client_id: &'a str,
+    clean_start: bool,
+    properties: Properties<'a>,
+    will: Option<Will<'a>>,
+) -> Connect<'a> {
+    Connect {
         version: ProtocolVersion::V5,
         clean_start,
         is_bridge: false,
         keep_alive: 0,
-        properties: Properties::from_validated(&properties),
+        properties,
         client_id,
         will,
         user_name: None,
         password: None,
-    };
+    }
+}
+
+fn open_connection(shard: &mut Shard, conn: ConnSlot, connect: Connect<'_>) {
     let peer = Peer {
         address: SocketAddr::from((Ipv4Addr::LOCALHOST, 1)),
         transport: Transport::Tcp,

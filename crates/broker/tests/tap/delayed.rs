@@ -35,6 +35,7 @@ fn start(topic: &str, later: &[JournalRecord<'_>]) -> (Shard, Recorder) {
         retained: None,
         publisher: None,
         provenance: Provenance::NONE,
+        owner: None,
         targets: Targets::default(),
     });
     let bytes = |record: &JournalRecord<'_>| {

@@ -237,6 +237,7 @@ fn put_message(
         retained: is_retained.then_some(RetainedTerms { expires_unix_ms }),
         publisher: None,
         provenance: Provenance::NONE,
+        owner: None,
         targets: Targets::from_written(&recipients.targets),
     }));
 }

@@ -61,7 +61,7 @@ fn fixed() -> [(&'static str, Vec<Fixed>); 6] {
 
 /// Options that bound something have a name that says so, or can be lifted with "unlimited".
 fn is_limit(def: &OptionDef) -> bool {
-    const WORDS: [&str; 6] = ["max", "maximum", "limit", "timeout", "bytes", "rate"];
+    const WORDS: [&str; 7] = ["max", "maximum", "limit", "timeout", "bytes", "rate", "share"];
     let has_word = def.name.split('_').any(|word| WORDS.contains(&word));
     has_word || (def.kind.choices)().contains(&"unlimited")
 }

@@ -10,6 +10,7 @@ mod backups;
 mod benchmarks;
 mod certificates;
 mod configure;
+mod derived_limits;
 mod file_modes;
 mod guesses;
 mod http;

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use api::ClientEventSender;
 use broker::ConnectionEvent;
+use broker::owners::OwnerLimit;
 use net::EarlyCloseLine;
 
 use super::guesses::{LOCKED_OUT, LineLimit};
@@ -38,10 +39,13 @@ pub struct EventLog {
     failed_accepts: Mutex<(u64, Option<Instant>)>,
     /// Limits the lines about clients of locked-out addresses.
     lockout_lines: LineLimit,
+    /// Limits the lines about clients that are over a limit of their user.
+    limit_lines: LineLimit,
 }
 
 enum LoggedEvent {
-    Client(ConnectionEvent),
+    /// An event, and the number of similar lines that were omitted before it.
+    Client(ConnectionEvent, u64),
     EarlyClose(EarlyCloseLine),
 }
 
@@ -63,6 +67,7 @@ impl EventLog {
             on_failure: options.on_failure,
             failed_accepts: Mutex::default(),
             lockout_lines: LineLimit::default(),
+            limit_lines: LineLimit::default(),
         })
     }
 }
@@ -87,7 +92,15 @@ impl net::ConnectionObserver for EventLog {
         if is_locked_out(event) && self.lockout_lines.admit(Instant::now()).is_none() {
             return;
         }
-        self.send(LoggedEvent::Client(event.clone()));
+        let mut omitted_lines = 0;
+        if is_over_limit(event) {
+            // A client that is over a limit may try again thousands of times per second.
+            let Some(omitted) = self.limit_lines.admit(Instant::now()) else {
+                return;
+            };
+            omitted_lines = omitted;
+        }
+        self.send(LoggedEvent::Client(event.clone(), omitted_lines));
     }
 
     fn early_close(&self, line: &EarlyCloseLine) {
@@ -150,12 +163,22 @@ fn is_written(event: &ConnectionEvent) -> bool {
         | ConnectionEvent::SessionEnded { .. } => {
             tracing::enabled!(tracing::Level::DEBUG)
         }
-        ConnectionEvent::Refused { .. } | ConnectionEvent::Dropping { .. } => tracing::enabled!(tracing::Level::INFO),
+        ConnectionEvent::Refused { .. } | ConnectionEvent::Dropping { .. } | ConnectionEvent::OverLimit { .. } => {
+            tracing::enabled!(tracing::Level::INFO)
+        }
     }
 }
 
 fn is_locked_out(event: &ConnectionEvent) -> bool {
     matches!(event, ConnectionEvent::Refused { detail, .. } if **detail == *LOCKED_OUT)
+}
+
+fn is_over_limit(event: &ConnectionEvent) -> bool {
+    match event {
+        ConnectionEvent::OverLimit { .. } => true,
+        ConnectionEvent::Refused { detail, .. } => OwnerLimit::of_rejection(detail).is_some(),
+        _ => false,
+    }
 }
 
 fn write_all(receiver: &Receiver<LoggedEvent>, durability: &str, left_out: &AtomicU64) {
@@ -165,7 +188,7 @@ fn write_all(receiver: &Receiver<LoggedEvent>, durability: &str, left_out: &Atom
             tracing::warn!(lines, "the log was too slow: lines about clients were omitted");
         }
         match &event {
-            LoggedEvent::Client(event) => write(event, durability),
+            LoggedEvent::Client(event, omitted_lines) => write(event, durability, *omitted_lines),
             LoggedEvent::EarlyClose(line) => write_early_close(line),
         }
     }
@@ -191,7 +214,8 @@ fn write_early_close(line: &EarlyCloseLine) {
     }
 }
 
-fn write(event: &ConnectionEvent, durability: &str) {
+fn write(event: &ConnectionEvent, durability: &str, omitted_lines: u64) {
+    let omitted_lines = (omitted_lines > 0).then_some(omitted_lines);
     match event {
         ConnectionEvent::Connected {
             client_id,
@@ -210,7 +234,7 @@ fn write(event: &ConnectionEvent, durability: &str) {
             detail,
         } => {
             let user_name = user_name.as_deref();
-            tracing::info!(client_id = &**client_id, user_name, %address, %reason, detail = &**detail, "refused");
+            tracing::info!(client_id = &**client_id, user_name, %address, %reason, detail = &**detail, omitted_lines, "refused");
         }
         ConnectionEvent::Disconnected {
             client_id,
@@ -228,6 +252,20 @@ fn write(event: &ConnectionEvent, durability: &str) {
                 client_id = &**client_id,
                 reason = reason.name(),
                 "messages are being dropped"
+            );
+        }
+        ConnectionEvent::OverLimit {
+            client_id,
+            owner,
+            exceeded,
+        } => {
+            tracing::info!(
+                client_id = &**client_id,
+                owner = &**owner,
+                limit = exceeded.limit.name(),
+                option = exceeded.option,
+                omitted_lines,
+                "messages are rejected: the limit of the user or client is reached; raise the option to allow more"
             );
         }
     }
@@ -260,7 +298,7 @@ mod tests {
             session_present: false,
         };
         let ring: Arc<LogRing> = Arc::default();
-        tracing::subscriber::with_default(subscriber(&log, nowhere, &ring, io::sink), || write(&event, "os"));
+        tracing::subscriber::with_default(subscriber(&log, nowhere, &ring, io::sink), || write(&event, "os", 0));
         let (lines, _) = ring.read(|_| true, u64::MAX, 10);
         let expected = "connected client_id=\"c1\" address=127.0.0.1:1 session_present=false durability=\"os\"";
         assert_eq!(lines[0].text, expected);

@@ -9,6 +9,7 @@ use auth::Cidr;
 use broker::{OverlappingDelivery, PublishRate, QueueDropPolicy, ShardConfig, ShareStrategy, Transport};
 use net::{AddressPrefix, ConnectionRate, ListenerConfig, ListenerInfo, ProxyConfig, ServerConfig};
 
+use super::derived_limits::DerivedLimits;
 use crate::config::options::listeners::{API_LISTENER, ListenerKind, ProxyProtocol};
 use crate::config::options::mqtt::{OverlappingSubscriptions, QueueDrop as ConfiguredDrop, SharedStrategy};
 use crate::config::options::server::DurabilityWait;
@@ -152,16 +153,17 @@ pub fn label(info: &ListenerInfo) -> String {
     format!("{}.{}", net::transport_key(info.transport), info.name)
 }
 
-/// Limits of the node are divided among `workers` shards.
+/// The node has `workers` shards.
 pub fn shard_config(config: &Config, workers: u16) -> ShardConfig {
-    let workers = usize::from(workers.max(1));
+    let derived = DerivedLimits::of_process();
     let mqtt = &config.mqtt;
     let retained = &config.retained;
-    let share = |limit: Option<u64>| limit.map_or(usize::MAX, |n| (n as usize).div_ceil(workers));
+    let long_count = |limit: Option<u64>| limit.map_or(usize::MAX, |n| n as usize);
     let count = |limit: Option<u32>| limit.map_or(usize::MAX, |n| n as usize);
     ShardConfig {
         max_packet_size: max_packet_size(mqtt.max_packet_size.0),
-        max_client_id_length: usize::from(mqtt.max_client_id_length),
+        max_client_id_length: derived.client_id_bytes(config),
+        max_will_bytes: derived.will_bytes(config),
         max_topic_levels: usize::from(mqtt.max_topic_levels),
         control_characters: mqtt.control_characters,
         max_topic_alias_in: mqtt.max_topic_alias_in,
@@ -202,11 +204,12 @@ pub fn shard_config(config: &Config, workers: u16) -> ShardConfig {
             .map(|(group, s)| (group.clone(), strategy(*s)))
             .collect(),
         max_subscriptions: count(mqtt.max_subscriptions.0),
-        max_sessions: share(config.limits.max_sessions.0),
-        max_delayed_messages: count(mqtt.max_delayed_messages.0).div_ceil(workers),
+        max_sessions: long_count(config.limits.max_sessions.0),
+        shares: derived.shares(config, workers),
+        max_delayed_messages: count(mqtt.max_delayed_messages.0),
         max_delay_s: seconds(mqtt.max_delay),
-        retained_max_messages: share(retained.max_messages.0),
-        retained_max_bytes: share(retained.max_bytes.0.map(|size| size.0)),
+        retained_max_messages: long_count(retained.max_messages.0),
+        retained_max_bytes: usize::try_from(derived.retained_bytes(config)).unwrap_or(usize::MAX),
         retained_max_payload: retained.max_payload.0.map_or(usize::MAX, |size| size.0 as usize),
         retained_default_expiry_s: retained.default_expiry.0.map(seconds),
         output_buffer_bytes: config.limits.output_buffer_bytes.0 as usize,

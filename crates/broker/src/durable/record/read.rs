@@ -51,7 +51,8 @@ impl<'a> JournalRecord<'a> {
                 last_key: r.integer()?,
             },
             TIME => JournalRecord::Time { unix_ms: r.integer()? },
-            MESSAGE => JournalRecord::Message(r.message()?),
+            MESSAGE => JournalRecord::Message(r.message(false)?),
+            OWNED_MESSAGE => JournalRecord::Message(r.message(true)?),
             QUEUED => JournalRecord::Queued {
                 message: r.position()?,
                 targets: Targets(r.rest()),
@@ -229,7 +230,7 @@ impl<'a> Reader<'a> {
         self.integer().map(GroupKey)
     }
 
-    fn message(&mut self) -> Result<MessageRecord<'a>, NotARecord> {
+    fn message(&mut self, has_owner: bool) -> Result<MessageRecord<'a>, NotARecord> {
         let flags = self.u8()?;
         let has = |flag: u8| flags & flag != 0;
         let (shard, others, publisher_hash) = (self.small()?, self.integer()?, self.small()?);
@@ -249,6 +250,7 @@ impl<'a> Reader<'a> {
             false => Provenance::NONE,
             true => Provenance::from_written(self.bytes()?),
         };
+        let owner = has_owner.then(|| self.text()).transpose()?;
         Ok(MessageRecord {
             qos: Self::qos(flags)?,
             retain: has(RETAIN),
@@ -260,6 +262,7 @@ impl<'a> Reader<'a> {
             retained,
             publisher,
             provenance,
+            owner,
             topic: self.text()?,
             properties: self.bytes()?,
             targets: Targets(self.bytes()?),
@@ -354,15 +357,26 @@ impl<'a> Reader<'a> {
     fn terms(&mut self) -> Result<ConnectSettings<'a>, NotARecord> {
         let (version, flags) = (self.u8()?, self.u8()?);
         let expiry_s = self.small()?;
-        let user_name = (flags & 4 != 0).then(|| self.text()).transpose()?;
+        let user_name = (flags & HAS_USER_NAME != 0).then(|| self.text()).transpose()?;
+        let address = (flags & HAS_ADDRESS != 0).then(|| self.address()).transpose()?;
         let will = (self.u8()? == 1).then(|| self.will()).transpose()?;
         Ok(ConnectSettings {
             user_name,
+            address,
             version,
-            is_superuser: flags & 1 != 0,
-            is_bridge: flags & 2 != 0,
+            is_superuser: flags & IS_SUPERUSER != 0,
+            is_bridge: flags & IS_BRIDGE != 0,
             expiry_s,
             will,
+        })
+    }
+
+    fn address(&mut self) -> Result<IpAddr, NotARecord> {
+        let bytes = self.bytes()?;
+        let v4 = || <[u8; 4]>::try_from(bytes).map(IpAddr::from);
+        let v6 = || <[u8; 16]>::try_from(bytes).map(IpAddr::from);
+        v4().or_else(|_| v6()).map_err(|_| NotARecord {
+            expected: "an address of 4 or 16 bytes",
         })
     }
 

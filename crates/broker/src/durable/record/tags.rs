@@ -32,6 +32,8 @@ pub(super) const PAGES: u8 = 29;
 pub(super) const REPLAYED: u8 = 30;
 pub(super) const DAMAGED: u8 = 31;
 pub(super) const TIME: u8 = 32;
+/// `MESSAGE` with an owner.
+pub(super) const OWNED_MESSAGE: u8 = 33;
 
 /// Mask of the QoS in the flags of a message, target or entry.
 pub(super) const QOS: u8 = 0b11;
@@ -42,6 +44,13 @@ pub(super) const HAS_DUE: u8 = 1 << 4;
 pub(super) const IS_RETAINED: u8 = 1 << 5;
 pub(super) const HAS_PUBLISHER: u8 = 1 << 6;
 pub(super) const HAS_PROVENANCE: u8 = 1 << 7;
+
+/// Flags of `ConnectSettings`.
+pub(super) const IS_SUPERUSER: u8 = 1;
+pub(super) const IS_BRIDGE: u8 = 1 << 1;
+pub(super) const HAS_USER_NAME: u8 = 1 << 2;
+/// Since record version 2.
+pub(super) const HAS_ADDRESS: u8 = 1 << 3;
 
 pub(super) const IS_GROUP: u8 = 1 << 3;
 pub(super) const HAS_GROUP: u8 = 1 << 4;

@@ -138,7 +138,7 @@ impl JournalRecord<'_> {
 
 impl MessageRecord<'_> {
     pub fn put(&self, out: &mut Vec<u8>) {
-        out.push(MESSAGE);
+        out.push(if self.owner.is_some() { OWNED_MESSAGE } else { MESSAGE });
         let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
         out.push(
             self.qos as u8
@@ -167,6 +167,9 @@ impl MessageRecord<'_> {
         }
         if !self.provenance.is_none() {
             put_bytes(out, self.provenance.as_bytes());
+        }
+        if let Some(owner) = self.owner {
+            put_bytes(out, owner.as_bytes());
         }
         put_bytes(out, self.topic.as_bytes());
         put_bytes(out, self.properties);
@@ -295,13 +298,22 @@ impl SessionRecord<'_> {
 
 impl ConnectSettings<'_> {
     fn put(&self, out: &mut Vec<u8>) {
+        let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
         out.extend_from_slice(&[
             self.version,
-            u8::from(self.is_superuser) | u8::from(self.is_bridge) << 1 | u8::from(self.user_name.is_some()) << 2,
+            flag(self.is_superuser, IS_SUPERUSER)
+                | flag(self.is_bridge, IS_BRIDGE)
+                | flag(self.user_name.is_some(), HAS_USER_NAME)
+                | flag(self.address.is_some(), HAS_ADDRESS),
         ]);
         put_integer(out, u64::from(self.expiry_s));
         if let Some(user_name) = self.user_name {
             put_bytes(out, user_name.as_bytes());
+        }
+        match self.address {
+            Some(IpAddr::V4(address)) => put_bytes(out, &address.octets()),
+            Some(IpAddr::V6(address)) => put_bytes(out, &address.octets()),
+            None => {}
         }
         let Some(will) = &self.will else {
             return out.push(0);

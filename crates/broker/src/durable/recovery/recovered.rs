@@ -1,6 +1,7 @@
 //! Result of recovery: the state after the last record. Owned data, in an order that depends on the records only.
 
 use std::collections::VecDeque;
+use std::net::IpAddr;
 
 use mqtt::{QoS, SubscriptionOptions};
 
@@ -68,6 +69,8 @@ pub(super) type TagList = VecDeque<(Seq, StoredTag)>;
 #[derive(Debug, Default, PartialEq)]
 pub struct RecoveredTerms {
     pub user_name: Option<Box<str>>,
+    /// Address of a client without a user name.
+    pub address: Option<IpAddr>,
     pub will: Option<Box<RecoveredWill>>,
     pub expiry_s: u32,
     pub version: u8,
@@ -160,6 +163,7 @@ impl From<&ConnectSettings<'_>> for RecoveredTerms {
     fn from(terms: &ConnectSettings<'_>) -> Self {
         RecoveredTerms {
             user_name: terms.user_name.map(Box::from),
+            address: terms.address,
             will: terms.will.as_ref().map(|will| Box::new(will.into())),
             expiry_s: terms.expiry_s,
             version: terms.version,

@@ -112,6 +112,7 @@ fn message_with(list: &[RecordTarget], set: impl FnOnce(&mut MessageRecord<'_>))
         retained: None,
         publisher: None,
         provenance: Provenance::NONE,
+        owner: None,
         targets: Targets::from_written(&targets),
     };
     set(&mut message);

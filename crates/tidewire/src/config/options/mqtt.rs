@@ -7,7 +7,7 @@ use mqtt::QoS;
 use crate::config::key::KeySegment::Fixed;
 use crate::config::option::{Apply, Kind, OptionDef, Section, section};
 use crate::config::units::ByteSize;
-use crate::config::value::{Limit, Switch, choice};
+use crate::config::value::{Limit, Switch, Unset, choice};
 
 choice! {
     /// Which message a full session queue drops.
@@ -37,8 +37,12 @@ section! {
         /// Maximum packet size. CONNACK announces it to MQTT 5 clients. A change applies to new connections. If it is
         /// more than an eighth of the memory that the process may use, the server uses this eighth and logs a warning.
         live max_packet_size: ByteSize = "1MiB" ["20B", "256MiB"];
-        /// Maximum length of a client ID. The standard requires at least 23.
-        live max_client_id_length: u16 = "65535" ["23", "65535"] in "bytes";
+        /// Maximum length of a client ID. The standard requires at least 23. Empty: 4 KiB per GiB of the memory that
+        /// the process may use, between 1024 and 65535 bytes.
+        live max_client_id_length: Unset<u16> = "" ["23", "65535"] in "bytes";
+        /// Maximum size of a will: topic, payload and properties. The server rejects a CONNECT with a larger one with
+        /// Quota exceeded. Empty: 64 KiB per GiB of the memory that the process may use, between 4 KiB and 1 MiB.
+        live max_will_size: Unset<ByteSize> = "" ["1KiB", "256MiB"];
         /// Maximum number of levels in a topic name or topic filter.
         live max_topic_levels: u16 = "128" ["1", "65535"] in "levels";
         /// Accepts control characters (U+0001 to U+001F, U+007F to U+009F) in topic names and topic filters. The
@@ -109,7 +113,8 @@ section! {
         live shared_strategy: SharedStrategy = "round_robin";
         /// Maximum number of subscriptions per session.
         live max_subscriptions: Limit<u32> = "10000" ["1", "100000000"] in "subscriptions";
-        /// Maximum number of delayed messages (`$delayed/<seconds>/<topic>`) of all clients. 0 disables them.
+        /// Maximum number of delayed messages (`$delayed/<seconds>/<topic>`) of all clients. 0 disables them. A user
+        /// can use `limits.user_share` of it.
         live max_delayed_messages: Limit<u32> = "100000" ["0", "100000000"] in "messages";
         /// Maximum delay of a delayed message.
         live max_delay: Duration = "49d17h2m47s" ["1s", "49d17h2m47s"];
@@ -135,10 +140,12 @@ section! {
     /// Retained messages.
     pub struct Retained at [Fixed("retained")] {
         /// Maximum number of retained messages. Beyond it, the server does not store new topics, but still replaces
-        /// messages of known ones. Each worker has an equal share of this limit and of `max_bytes`.
+        /// messages of known ones. A user can use `limits.user_share` of it.
         live max_messages: Limit<u64> = "unlimited" ["0", "1000000000"] in "messages";
-        /// Maximum size of all retained messages, including topics and properties.
-        live max_bytes: Limit<ByteSize> = "unlimited" ["0B", "1024GiB"];
+        /// Maximum size of all retained messages, including topics and properties. They are in memory. A user can use
+        /// `limits.user_share` of it. Empty: a quarter of the memory that the process may use: the smallest of the
+        /// machine's memory, the limit of the control group and `ulimit -v`.
+        live max_bytes: Unset<Limit<ByteSize>> = "" ["0B", "1024GiB"];
         /// Maximum payload of a retained message. The server delivers a larger one to subscribers but does not store
         /// it.
         live max_payload: Limit<ByteSize> = "unlimited" ["0B", "256MiB"];

@@ -33,9 +33,24 @@ section! {
         /// Maximum number of connections on all listeners.
         restart max_connections: Limit<u64> = "unlimited" ["1", "100000000"] in "connections";
         /// Maximum number of sessions, online and offline. The server rejects further clients with Quota exceeded.
-        /// Each worker has an equal share, and the client ID selects the worker: the first clients are rejected
-        /// slightly before the limit is reached.
         live max_sessions: Limit<u64> = "unlimited" ["1", "1000000000"] in "sessions";
+        /// Maximum number of sessions of a user, online and offline. The server rejects further clients of the user
+        /// with Quota exceeded. Clients without a user name count by their address, IPv6 by its /64. Empty: one session
+        /// per 8 KiB of the memory that the process may use.
+        live max_sessions_per_user: Unset<Limit<u64>> = "" ["1", "1000000000"] in "sessions";
+        /// Maximum size of the client IDs and wills of a user's sessions, online and offline. The server rejects
+        /// further clients of the user with Quota exceeded. Empty: one thirty-second of the memory that the process may
+        /// use.
+        live max_session_bytes_per_user: Unset<Limit<ByteSize>> = "" ["64KiB", "1024GiB"];
+        /// Part of the node's limits that one user can use: of the number and the size of retained messages
+        /// (`retained.max_messages`, `retained.max_bytes`), of the number and the size of delayed messages
+        /// (`mqtt.max_delayed_messages`), and of the journal (`durability.max_bytes`) with both together. Beyond it,
+        /// the server rejects the user's further messages of this kind with Quota exceeded; the user can still replace
+        /// and delete its retained messages. Clients without a user name count by their address, IPv6 by its /64. 100:
+        /// one user can use everything.
+        live user_share: u8 = "25" ["1", "100"] in "percent";
+        /// As `user_share`, for one client. Lower it, or raise `user_share`, if many clients have the same user name.
+        live client_share: u8 = "25" ["1", "100"] in "percent";
         /// Maximum size of unsent output per connection. Beyond it, the server drops QoS 0 messages to the client and
         /// queues the others.
         live output_buffer_bytes: ByteSize = "1MiB" ["4KiB", "1GiB"];
