@@ -12,7 +12,8 @@ macro_rules! presets {
 
 /// Name and text, in the order of the list: the basic shapes, then the published tests.
 pub const PRESETS: &[(&str, &str)] = presets!(
-    "fanout" "fanin" "p2p" "shared" "connect-storm" "retained-replay" "idle" "reconnect" "offline-drain" "slow-subscribers"
+    "fanout" "fanin" "p2p" "pairs" "pairs-paced" "pairs-persistent" "shared" "connect-storm" "retained-replay" "idle"
+    "reconnect" "offline-drain" "slow-subscribers"
     "tbmq-fanout" "tbmq-p2p"
     "nanomq-broadcast" "nanomq-million" "nanomq-million-qos1" "nanomq-million-qos2" "nanomq-one-to-one"
     "emqx-kafka"
