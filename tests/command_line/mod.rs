@@ -7,5 +7,6 @@ mod config;
 mod import;
 mod journal_command;
 mod mosquitto;
+mod packaging;
 mod reference;
 mod reload;

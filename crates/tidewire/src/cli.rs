@@ -19,10 +19,13 @@ use crate::config::{self, ConfigDiagnostic, ConfigSources, Listener, LoadedConfi
 use crate::demo::{self, Demo};
 use crate::device_platform::{self, SCRIPT_WORKER};
 use crate::features;
+use crate::health;
 use crate::import;
 use crate::integration_command::{self, ACTIONS, CONNECTORS, SOURCES};
 use crate::journal_command;
 use crate::logging::{self, LogEnvironment};
+#[cfg(feature = "reference")]
+use crate::man;
 use crate::output::{EXIT_FAILURE, EXIT_USAGE, fail, print, print_error};
 use crate::passwd;
 #[cfg(feature = "reference")]
@@ -90,14 +93,17 @@ pub fn command() -> Command {
             SOURCES.command(),
             #[cfg(feature = "top")]
             top::command(),
+            health::command().args(config_args()),
             #[cfg(feature = "bench")]
             bench::cli::command(),
-            passwd::command(),
+            passwd::command().args(config_args()),
             journal_command::command(),
             backup::backup_command(),
             backup::restore_command(),
             import::command(),
             completion_command(),
+            #[cfg(feature = "reference")]
+            man::command(),
             #[cfg(feature = "reference")]
             reference::command(),
             version_command(),
@@ -225,14 +231,17 @@ fn dispatch(matches: &ArgMatches) -> ExitCode {
         Some(("source", own)) => SOURCES.run(own, |own| sources(matches, own)),
         #[cfg(feature = "top")]
         Some(("top", own)) => top::run(own, &sources(matches, own)),
+        Some(("health", own)) => health::run(own, &sources(matches, own)),
         #[cfg(feature = "bench")]
         Some(("bench", own)) => bench::cli::run(own),
-        Some(("passwd", own)) => passwd::run(own),
+        Some(("passwd", own)) => passwd::run(own, |own| load(matches, own).map(|loaded| loaded.config.data_dir)),
         Some(("journal", own)) => journal_command::run(own, |own| data_dir(matches, own)),
         Some(("backup", own)) => with_data_dir(matches, own, |data_dir| backup::backup(own, data_dir)),
         Some(("restore", own)) => with_data_dir(matches, own, |data_dir| backup::restore(own, data_dir)),
         Some(("import", own)) => import::run(own, |own| data_dir(matches, own)),
         Some(("completion", own)) => run_completion(own),
+        #[cfg(feature = "reference")]
+        Some(("man", own)) => man::run(own, command()),
         #[cfg(feature = "reference")]
         Some(("reference", own)) => reference::run(own),
         Some(("version", own)) => print(&features::version(own.get_flag("features"))),

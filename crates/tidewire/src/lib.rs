@@ -15,11 +15,14 @@ mod device_platform;
 #[path = "device_platform/absent.rs"]
 mod device_platform;
 mod features;
+mod health;
 mod import;
 mod integration_command;
 mod journal_command;
 mod log_layer;
 pub mod logging;
+#[cfg(feature = "reference")]
+mod man;
 pub mod memory;
 mod output;
 mod passwd;

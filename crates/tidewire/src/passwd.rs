@@ -34,6 +34,13 @@ pub fn command() -> Command {
         .arg(flag("create", 'c', "Start a new file; refuse to overwrite one"))
         .arg(flag("delete", 'D', "Delete the user").conflicts_with_all(["create", "batch", "superuser"]))
         .arg(flag("batch", 'b', "Take the password from the command line, where others can see it"))
+        .arg(
+            Arg::new("initial")
+                .long("initial")
+                .action(ArgAction::SetTrue)
+                .conflicts_with_all(["file", "create", "delete"])
+                .help("Print the password of `admin` that the first start has generated, if it was not changed yet"),
+        )
         .arg(Arg::new("superuser").long("superuser").help("Make the user a superuser: access rules do not apply").action(ArgAction::SetTrue))
 }
 
@@ -41,7 +48,11 @@ fn flag(name: &'static str, short: char, help: &'static str) -> Arg {
     Arg::new(name).short(short).help(help).action(ArgAction::SetTrue)
 }
 
-pub fn run(matches: &ArgMatches) -> ExitCode {
+/// `data_dir` reads the data directory from the configuration.
+pub fn run(matches: &ArgMatches, data_dir: impl FnOnce(&ArgMatches) -> Result<PathBuf, ExitCode>) -> ExitCode {
+    if matches.get_flag("initial") {
+        return data_dir(matches).map_or_else(|code| code, |data_dir| print_initial(&data_dir));
+    }
     let file = matches.get_one::<PathBuf>("file");
     let result = match (file, matches.get_one::<String>("user")) {
         (Some(file), Some(user)) if matches.get_flag("delete") => delete(file, user),
@@ -54,6 +65,20 @@ pub fn run(matches: &ArgMatches) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(message) => fail(EXIT_FAILURE, &message),
+    }
+}
+
+fn print_initial(data_dir: &Path) -> ExitCode {
+    let Some(file) = web::admins::Admins::first_password_file(data_dir) else {
+        let message = format!(
+            "{} has no initial password: it was changed, or the server has not started yet",
+            data_dir.display()
+        );
+        return fail(EXIT_FAILURE, &message);
+    };
+    match fs::read_to_string(&file) {
+        Ok(password) => print(&format!("{}\n", password.trim_end())),
+        Err(error) => fail(EXIT_FAILURE, &format!("cannot read {}: {error}", file.display())),
     }
 }
 

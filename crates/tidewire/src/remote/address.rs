@@ -32,31 +32,38 @@ pub enum ApiLogin {
     User { name: String, password: Secret },
 }
 
-/// Options of every command that asks the API.
+/// Options of every command that asks the API with a login.
 pub fn args() -> Vec<Arg> {
-    let mut args = vec![
-        Arg::new("api")
-            .long("api")
-            .value_name("URL")
-            .help("The API [default: api.bind of the configuration, else http://127.0.0.1:18083]"),
+    let mut args = address_args();
+    args.extend([
         Arg::new("user")
             .long("user")
             .value_name("NAME")
             .help("User of the API; its password is asked for, or in TIDEWIRE_API_PASSWORD. Without it a token in TIDEWIRE_API_TOKEN, \
                  or the first password in the data directory"),
         path("password-file", "File with the password of --user").requires("user"),
+        Arg::new("json")
+            .long("json")
+            .action(ArgAction::SetTrue)
+            .help("Print the response of the API, for scripts"),
+    ]);
+    args.extend(config_args());
+    args.into_iter().map(|arg| arg.global(true)).collect()
+}
+
+/// Options of a command that asks the API without a login: the address, and how the server proves its identity.
+pub fn address_args() -> Vec<Arg> {
+    vec![
+        Arg::new("api")
+            .long("api")
+            .value_name("URL")
+            .help("The API [default: api.bind of the configuration, else http://127.0.0.1:18083]"),
         path("cafile", "Trusted certificates (PEM) for https"),
         Arg::new("insecure")
             .long("insecure")
             .action(ArgAction::SetTrue)
             .help("Do not verify the host name in the certificate"),
-        Arg::new("json")
-            .long("json")
-            .action(ArgAction::SetTrue)
-            .help("Print the response of the API, for scripts"),
-    ];
-    args.extend(config_args());
-    args.into_iter().map(|arg| arg.global(true)).collect()
+    ]
 }
 
 fn path(name: &'static str, help: &'static str) -> Arg {
@@ -69,20 +76,32 @@ fn path(name: &'static str, help: &'static str) -> Arg {
 
 impl ApiAddress {
     pub fn find(matches: &ArgMatches, sources: &ConfigSources) -> Result<ApiAddress, ApiError> {
-        let url = matches.get_one::<String>("api");
         let mut config = ConfigOnce { sources, config: None };
-        let mut tls = ClientTlsOptions {
-            ca_file: matches.get_one("cafile").cloned(),
-            is_insecure: matches.get_flag("insecure"),
-            ..ClientTlsOptions::default()
-        };
-        let target = match url {
-            Some(url) => ConnectTarget::parse_api_url(url).map_err(ApiError::Usage)?,
-            None => configured(config.get()?, &mut tls)?,
-        };
+        let (target, tls) = server(matches, &mut config)?;
         let login = login(matches, sources, &mut config)?;
         Ok(ApiAddress { target, tls, login })
     }
+
+    /// Returns only the server, without a login.
+    pub fn server(
+        matches: &ArgMatches,
+        sources: &ConfigSources,
+    ) -> Result<(ConnectTarget, ClientTlsOptions), ApiError> {
+        server(matches, &mut ConfigOnce { sources, config: None })
+    }
+}
+
+fn server(matches: &ArgMatches, config: &mut ConfigOnce<'_>) -> Result<(ConnectTarget, ClientTlsOptions), ApiError> {
+    let mut tls = ClientTlsOptions {
+        ca_file: matches.get_one("cafile").cloned(),
+        is_insecure: matches.get_flag("insecure"),
+        ..ClientTlsOptions::default()
+    };
+    let target = match matches.get_one::<String>("api") {
+        Some(url) => ConnectTarget::parse_api_url(url).map_err(ApiError::Usage)?,
+        None => configured(config.get()?, &mut tls)?,
+    };
+    Ok((target, tls))
 }
 
 /// Read when it is needed.

@@ -6,7 +6,6 @@ mod address;
 mod api;
 mod http;
 
-pub use address::args;
+pub use address::{ApiAddress, address_args, args};
 pub use api::{ApiClient, ApiError, path_part};
-#[cfg(feature = "platform")]
 pub use http::send;
