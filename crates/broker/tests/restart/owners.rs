@@ -25,10 +25,12 @@ fn usage_after_a_start(directory: &Path, shards: u16) -> Vec<OwnerUsage> {
 /// A node whose clients have stored messages and sessions.
 fn used_node(name: &str) -> Node {
     let mut node = Node::new(name, ShardConfig::default());
+    let mut delay = Vec::new();
+    mqtt::PropertyWriter::new(&mut delay).put(mqtt::Property::WillDelayInterval(DAY_S));
     let will = Will {
         qos: QoS::AtLeastOnce,
         retain: false,
-        properties: Properties::EMPTY,
+        properties: Properties::from_validated(&delay),
         topic: "will",
         payload: &[b'x'; 100],
     };
