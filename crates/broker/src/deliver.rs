@@ -23,6 +23,7 @@ use crate::durable::pending_records::Ledger;
 use crate::durable::record::Seq;
 use crate::effect::{ConnectionEvent, DropReason, Effect, Now, ShardId};
 use crate::message::Publication;
+use crate::message_limits::MessageLimits;
 use crate::node_state::hash;
 use crate::outbox::Outbox;
 use crate::outgoing::{Delivery, DeliveryTag, GroupRef};
@@ -95,6 +96,7 @@ impl ShardCore {
         ShardCore {
             id,
             shards,
+            taps: Taps::new(id, MessageLimits::of(&config)),
             config,
             outbox: Outbox::default(),
             sessions: Sessions::default(),
@@ -108,7 +110,6 @@ impl ShardCore {
             released_members: Vec::new(),
             home_filter: None,
             ledger: Ledger::new(id),
-            taps: Taps::new(id),
             traces: None,
         }
     }

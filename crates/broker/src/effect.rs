@@ -282,7 +282,8 @@ pub enum DropReason {
     OverLimit,
     /// The device's message is not valid.
     NotUnderstood,
-    /// The topic has too many levels, or its `$delayed/<seconds>/` is malformed.
+    /// The topic has too many levels, its `$delayed/<seconds>/` is malformed, or a message of the server exceeds a
+    /// limit of clients.
     TopicInvalid,
     /// The user or the client has used its share of the retained or delayed messages, or of the journal.
     OverShare,

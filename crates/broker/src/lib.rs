@@ -31,6 +31,7 @@ mod lifecycle;
 mod mail;
 mod mail_requests;
 mod message;
+mod message_limits;
 mod node_state;
 mod outbox;
 mod outgoing;
@@ -85,6 +86,7 @@ pub use inspect::{
 };
 pub use journal::LogHealth as JournalHealth;
 pub use mail::Mail;
+pub use message_limits::{LimitedMessage, MessageLimit, MessageLimits};
 pub use node_state::NodeState;
 pub use outbox::{ARENA_SOFT_LIMIT_BYTES, Outbox, Range};
 pub use publish::ServerMessage;

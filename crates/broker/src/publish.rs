@@ -13,6 +13,7 @@ use crate::effect::{ConnectionEvent, DropReason, Effect, Now};
 use crate::fault::{Fault, is_planted};
 use crate::lifecycle::is_reserved;
 use crate::message::{MessageOrigin, Publication, RecordLocation};
+use crate::message_limits::LimitedMessage;
 use crate::node_state::hash;
 use crate::outgoing::{AckResult, Delivery};
 use crate::owners::Holding;
@@ -307,8 +308,13 @@ impl Shard {
     }
 
     /// Publishes a message of the server or of an operator, without session and authorization. Returns false if no
-    /// recipient is known.
+    /// recipient is known. Drops a message beyond the limits of clients, except one of `$SYS`.
     pub fn publish_from_server(&mut self, now: Now, message: ServerMessage<'_>) -> bool {
+        let is_limited = !message.topic.starts_with("$SYS/");
+        if is_limited && self.core.taps.message_limits().check(&message.limited()).is_err() {
+            self.core.stats.drop_message(DropReason::TopicInvalid);
+            return false;
+        }
         let provenance = self
             .core
             .taps
@@ -633,6 +639,19 @@ pub struct ServerMessage<'a> {
     pub expiry_s: Option<u32>,
     /// `MadeMessage::mark` if a tap has created it, else 0.
     pub mark: u64,
+}
+
+impl ServerMessage<'_> {
+    /// Returns the limited parts.
+    pub fn limited(&self) -> LimitedMessage<'_> {
+        LimitedMessage {
+            topic: self.topic,
+            payload_bytes: self.payload.len(),
+            property_bytes: self.properties.len(),
+            qos: self.qos,
+            retain: self.retain,
+        }
+    }
 }
 
 impl PublishQuota {

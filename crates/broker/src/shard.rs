@@ -25,6 +25,7 @@ use crate::late_retained::LateRetained;
 use crate::lifecycle::ConnectionEnd;
 use crate::mail::{Envelope, Mail, MailItem};
 use crate::message::RecordLocation;
+use crate::message_limits::MessageLimits;
 use crate::node_state::{NodeState, hash};
 use crate::outbox::Outbox;
 use crate::outgoing_mail::OutgoingMail;
@@ -472,6 +473,7 @@ impl Shard {
 
     /// Applies a changed configuration. Existing state stays, even if it exceeds a lower limit.
     pub fn reconfigure(&mut self, config: Arc<ShardConfig>) {
+        self.core.taps.set_message_limits(MessageLimits::of(&config));
         self.core.config = config;
         self.renew_quotas();
     }

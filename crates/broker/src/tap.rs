@@ -12,6 +12,7 @@ use mqtt::{ProtocolVersion, QoS, ReasonCode};
 
 use crate::access::DeviceKey;
 use crate::effect::{DisconnectReason, DropReason, Now};
+use crate::message_limits::{LimitedMessage, MessageLimits};
 
 /// Bit set of the events that a tap wants.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -102,6 +103,19 @@ pub struct TapPublication {
     pub expiry_s: Option<u32>,
     /// Identifies the message to the tap, which also receives the messages that it creates. Not 0.
     pub mark: u64,
+}
+
+impl TapPublication {
+    /// Returns the limited parts.
+    pub fn limited(&self) -> LimitedMessage<'_> {
+        LimitedMessage {
+            topic: &self.topic,
+            payload_bytes: self.payload.len(),
+            property_bytes: self.properties.len(),
+            qos: self.qos,
+            retain: self.retain,
+        }
+    }
 }
 
 /// Result of passing a message to a tap.
@@ -293,6 +307,9 @@ pub enum DeviceConnectionEvent {
 
 /// A tap. Each shard has its own, on its thread. Must not block.
 pub trait Tap: Send {
+    /// Sets the limits of the messages that the tap creates. The shard drops messages beyond them.
+    fn set_message_limits(&mut self, _limits: MessageLimits) {}
+
     /// Starts a tick. Returns the events that the tap wants until the next one.
     fn begin_tick(&mut self, now: Now) -> TapEventMask;
 

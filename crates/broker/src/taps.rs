@@ -13,6 +13,7 @@ use crate::durable::journaling::PendingCommits;
 use crate::effect::{DropReason, Now};
 use crate::fault::{Fault, is_planted};
 use crate::message::Publication;
+use crate::message_limits::MessageLimits;
 use crate::outgoing::Delivery;
 use crate::provenance::{DecodedProvenance, Provenance};
 use crate::receipt_actions::{OpenId, PendingAck, ReceiptAction, ReceiptActions};
@@ -37,6 +38,8 @@ pub struct Taps {
     is_used: bool,
     /// Sessions up to this epoch (`Session::epoch`) were restored from the journal.
     restored_epochs: SessionEpoch,
+    /// Limits of messages that the tap or the server publishes.
+    message_limits: MessageLimits,
     ids: u64,
 }
 
@@ -53,9 +56,10 @@ impl Session {
 }
 
 impl Taps {
-    pub fn new(shard: ShardId) -> Taps {
+    pub fn new(shard: ShardId, message_limits: MessageLimits) -> Taps {
         Taps {
             shard,
+            message_limits,
             tap: None,
             wants: TapEventMask::default(),
             actions: ReceiptActions::default(),
@@ -70,6 +74,18 @@ impl Taps {
     pub(crate) fn attach(&mut self, tap: Box<dyn Tap>, restored_epochs: SessionEpoch) {
         self.tap = Some(tap);
         self.restored_epochs = restored_epochs;
+    }
+
+    /// Returns the limits of messages that taps and the server publish.
+    pub fn message_limits(&self) -> MessageLimits {
+        self.message_limits
+    }
+
+    pub(crate) fn set_message_limits(&mut self, limits: MessageLimits) {
+        self.message_limits = limits;
+        if let Some(tap) = &mut self.tap {
+            tap.set_message_limits(limits);
+        }
     }
 
     /// Begins a tick. Returns whether the tap accepts messages again after it was full.
@@ -541,6 +557,7 @@ impl Shard {
     /// Attaches a tap to this shard. It receives no earlier events.
     pub fn set_tap(&mut self, tap: Box<dyn Tap>) {
         self.core.taps.attach(tap, SessionEpoch(self.numbers.last()));
+        self.core.taps.set_message_limits(MessageLimits::of(&self.core.config));
     }
 
     /// Returns the state of the tap.
@@ -569,6 +586,10 @@ impl Shard {
                 return commits;
             }
             for message in made {
+                if self.core.taps.message_limits().check(&message.limited()).is_err() {
+                    self.core.stats.drop_message(DropReason::TopicInvalid);
+                    continue;
+                }
                 let provenance = self
                     .core
                     .taps

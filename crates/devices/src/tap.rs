@@ -8,7 +8,7 @@ use broker::tap::{
     DeviceConnectionEvent, DeviceMessage, DeviceMessageResult, OffloadedResult, Receipt, Tap, TapClient, TapEvent,
     TapEventMask, TapMessage, TapPublication, TapResult,
 };
-use broker::{DeviceKey, Now};
+use broker::{DeviceKey, MessageLimits, Now};
 use journal::{LogBatch, Lsn};
 use mqtt::{QoS, ReasonCode};
 use platform::decode::{DeviceSubscription, Uplink};
@@ -99,6 +99,10 @@ fn uuid(key: DeviceKey) -> Uuid {
 }
 
 impl Tap for DeviceTap {
+    fn set_message_limits(&mut self, limits: MessageLimits) {
+        self.rules.set_message_limits(limits);
+    }
+
     fn begin_tick(&mut self, now: Now) -> TapEventMask {
         let wants = self.rules.begin_tick(now);
         self.is_full = self.hub.log().is_full();

@@ -89,6 +89,14 @@ pub async fn publish_all(net: &net::ServerHandle, unpublished: &mut PendingPubli
         let (stored, is_stored) = oneshot::channel();
         let part = Arc::clone(part);
         let publish = move |shard: &mut broker::Shard, now: broker::Now| {
+            // A retry would fail as well, so the others are published without these.
+            let limits = shard.taps().message_limits();
+            let beyond = part
+                .iter()
+                .filter_map(|it| Some((it, limits.check(&it.limited()).err()?)));
+            for (message, limit) in beyond {
+                tracing::warn!(topic = message.topic, %limit, "a message of a rule or a source was dropped");
+            }
             let all = || part.iter().map(server_message);
             if let Some(message) = all().find(|message| !shard.can_store(now, message)) {
                 return Err(format!(

@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+use broker::MessageLimits;
 use broker::tap::{OffloadedResult, Receipt, TapPublication};
 use connectors::Records;
 use rules::{EvalError, EvalOutcome, Evaluator, JsonForm, Map, RuleEvent, Value};
@@ -39,6 +40,8 @@ pub struct RuleRunner {
     counted: Vec<u32>,
     collector: RecordCollector,
     pub republished: Vec<TapPublication>,
+    /// Limits of republished messages. `None` for sources and alarm events: the shard checks their messages.
+    pub message_limits: Option<MessageLimits>,
     /// `None` for sources and alarm events: their runners evaluate slow rules themselves.
     offload: Option<Offload>,
     meter: RuleMeter,
@@ -91,6 +94,7 @@ impl RuleRunner {
             counted: Vec::new(),
             collector: RecordCollector::default(),
             republished: Vec::new(),
+            message_limits: None,
             offload: None,
             meter: RuleMeter::default(),
         };
@@ -153,6 +157,7 @@ impl RuleRunner {
             let mut direct = DirectOutlet {
                 collector: &mut self.collector,
                 made: &mut self.republished,
+                limits: self.message_limits,
             };
             let mut writer = OutputWriter::new(&set.actions, live, counts, cause, unix_ms, &mut direct);
             self.outputs.drain(..).for_each(|output| writer.write(&output));
@@ -180,8 +185,8 @@ impl RuleRunner {
         for item in outputs.items {
             let result = match item {
                 RenderedOutput::Republish(made) => {
-                    self.republished.push(made);
-                    Ok(())
+                    let checked = check_limits(&made, self.message_limits);
+                    checked.map(|()| self.republished.push(made))
                 }
                 RenderedOutput::Record { action, records } => {
                     self.add_rendered(&job.actions, action, records, false, cause)
@@ -317,13 +322,20 @@ pub trait RuleOutlet {
         stamp: OutputContext<'_>,
     ) -> Result<(), OutputLoss>;
 
-    fn publish(&mut self, made: TapPublication);
+    fn publish(&mut self, made: TapPublication) -> Result<(), OutputLoss>;
+}
+
+/// Checks a republished message against the limits of clients.
+fn check_limits(made: &TapPublication, limits: Option<MessageLimits>) -> Result<(), OutputLoss> {
+    let checked = limits.map_or(Ok(()), |limits| limits.check(&made.limited()));
+    checked.map_err(|limit| OutputLoss::Failed(format!("republish: topic {:?}: {limit}", made.topic)))
 }
 
 /// Sends outputs to the buffers of actions and to the broker.
 struct DirectOutlet<'a> {
     collector: &'a mut RecordCollector,
     made: &'a mut Vec<TapPublication>,
+    limits: Option<MessageLimits>,
 }
 
 impl RuleOutlet for DirectOutlet<'_> {
@@ -338,8 +350,10 @@ impl RuleOutlet for DirectOutlet<'_> {
         self.collector.add(actions, action, output, cause, stamp)
     }
 
-    fn publish(&mut self, made: TapPublication) {
+    fn publish(&mut self, made: TapPublication) -> Result<(), OutputLoss> {
+        check_limits(&made, self.limits)?;
         self.made.push(made);
+        Ok(())
     }
 }
 
@@ -396,7 +410,7 @@ impl<'a, O: RuleOutlet> OutputWriter<'a, O> {
             RuleOutput::Republish(templates) => {
                 let mut made = republish(templates, output, self.stamp.mark).map_err(OutputLoss::Failed)?;
                 loops::mark(&mut made, self.stamp.bridges);
-                self.outlet.publish(made);
+                self.outlet.publish(made)?;
             }
             RuleOutput::OutOfService(id) => return Err(OutputLoss::out_of_service(id)),
             RuleOutput::Console => {

@@ -202,8 +202,10 @@ impl RuleOutlet for RenderedOutputs {
         }
     }
 
-    fn publish(&mut self, made: TapPublication) {
+    /// The shard's runner checks the limits.
+    fn publish(&mut self, made: TapPublication) -> Result<(), OutputLoss> {
         self.items.push(RenderedOutput::Republish(made));
+        Ok(())
     }
 }
 

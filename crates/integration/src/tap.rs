@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use broker::Now;
 use broker::tap::{
     OffloadedResult, Receipt, Tap, TapClient, TapEvent, TapEventMask, TapMessage, TapPublication, TapResult,
 };
+use broker::{MessageLimits, Now};
 use mqtt::QoS;
 
 use crate::environment::{LiveEnvironment, SharedStore};
@@ -41,6 +41,10 @@ impl RuleTap {
 }
 
 impl Tap for RuleTap {
+    fn set_message_limits(&mut self, limits: MessageLimits) {
+        self.runner.message_limits = Some(limits);
+    }
+
     fn begin_tick(&mut self, now: Now) -> TapEventMask {
         self.context.unix_ms = now.unix_ms;
         self.runner.environment.unix_ms = now.unix_ms;

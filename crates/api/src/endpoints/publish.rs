@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use broker::{Now, ServerMessage, Shard, ShardId};
+use broker::{MessageLimit, MessageLimits, Now, ServerMessage, Shard, ShardId};
 use mqtt::QoS;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -25,8 +25,6 @@ pub(crate) const BULK_MESSAGES_MAX: usize = 1000;
 const MESSAGES_PER_VISIT: usize = 50;
 /// How long a request waits until its messages are committed.
 const COMMIT_TIMEOUT: Duration = Duration::from_secs(10);
-/// The same limit as for clients.
-const TOPIC_LEVELS_MAX: usize = 128;
 
 /// A message to publish.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -107,7 +105,7 @@ async fn publish(
     let visit = app
         .on_shard(shard, move |shard, now| publish_all(shard, now, &[(0, message)]))
         .await?;
-    let visit = visit.map_err(|topic| HttpProblem::unavailable(cannot_store(&topic)))?;
+    let visit = visit?;
     wait_for_commits(visit.committed).await?;
     let matched = visit.matched.into_iter().any(|(_, matched)| matched);
     Ok(Json(PublishResult { matched }))
@@ -122,7 +120,10 @@ async fn bulk(
             HttpProblem::invalid("messages", "the number of messages is out of range").expected("1 to 1000 messages"),
         );
     }
-    let messages = check_all(new.messages)?;
+    let limits = app
+        .on_shard(ShardId(0), |shard, _| shard.taps().message_limits())
+        .await?;
+    let messages = check_all(new.messages, &limits)?;
     let mut results = vec![PublishResult { matched: false }; messages.len()];
     let mut by_shard: Vec<Vec<(usize, DecodedMessage)>> = (0..app.net().shards()).map(|_| Vec::new()).collect();
     for (index, message) in messages.into_iter().enumerate() {
@@ -136,12 +137,13 @@ async fn bulk(
             let visit = app
                 .on_shard(ShardId(shard as u16), move |shard, now| publish_all(shard, now, &batch))
                 .await?;
-            let visit = visit.map_err(|topic| {
-                let all = results.len();
-                HttpProblem::unavailable(format!(
-                    "{}; {published} of {all} messages were published",
-                    cannot_store(&topic)
-                ))
+            let visit = visit.map_err(|mut problem| {
+                problem.detail = format!(
+                    "{}; {published} of {} messages were published",
+                    problem.detail,
+                    results.len()
+                );
+                problem
             })?;
             published += visit.matched.len();
             commits.extend(visit.committed);
@@ -162,15 +164,22 @@ struct ShardBatch {
     committed: Option<oneshot::Receiver<()>>,
 }
 
-/// Publishes all messages or none. The error is the topic of a message that cannot be stored now.
-fn publish_all(shard: &mut Shard, now: Now, messages: &[(usize, DecodedMessage)]) -> Result<ShardBatch, String> {
+/// Publishes all messages or none.
+fn publish_all(shard: &mut Shard, now: Now, messages: &[(usize, DecodedMessage)]) -> Result<ShardBatch, HttpProblem> {
+    let limits = shard.taps().message_limits();
+    for (_, message) in messages {
+        message.check_limits(&limits)?;
+    }
     let waited_for = || messages.iter().filter(|(_, message)| message.qos != QoS::AtMostOnce);
     let must_be_stored = |message: &DecodedMessage| message.retain || message.qos != QoS::AtMostOnce;
     let is_rejected = |(_, message): &&(usize, DecodedMessage)| {
         must_be_stored(message) && !shard.can_store(now, &message.of_server())
     };
     if let Some((_, message)) = messages.iter().find(is_rejected) {
-        return Err(message.topic.clone());
+        let topic = &message.topic;
+        return Err(HttpProblem::unavailable(format!(
+            "cannot store a message for topic {topic}: the disk or the buffer of an action is full"
+        )));
     }
     let publish =
         |(index, message): &(usize, DecodedMessage)| (*index, shard.publish_from_server(now, message.of_server()));
@@ -206,10 +215,6 @@ async fn wait_for_commits(commits: impl IntoIterator<Item = oneshot::Receiver<()
     Ok(())
 }
 
-fn cannot_store(topic: &str) -> String {
-    format!("cannot store a message for topic {topic}: the disk or the buffer of an action is full")
-}
-
 /// A checked and decoded message.
 struct DecodedMessage {
     topic: String,
@@ -221,6 +226,19 @@ struct DecodedMessage {
 }
 
 impl DecodedMessage {
+    /// Checks the message against the limits of clients.
+    fn check_limits(&self, limits: &MessageLimits) -> Result<(), HttpProblem> {
+        limits.check(&self.of_server().limited()).map_err(|limit| {
+            let field = match limit {
+                MessageLimit::TopicLevels { .. } | MessageLimit::ControlCharacters => "topic",
+                MessageLimit::PacketBytes { .. } => "payload",
+                MessageLimit::Qos { .. } => "qos",
+                MessageLimit::Retain => "retain",
+            };
+            HttpProblem::invalid(field, limit.to_string())
+        })
+    }
+
     /// Always the same shard for a topic, so that the topic's messages stay in order.
     fn shard(&self, app: &App) -> ShardId {
         Shard::home_shard(&self.topic, app.net().shards()).unwrap_or(ShardId(0))
@@ -245,9 +263,6 @@ fn check(new: NewMessage) -> Result<DecodedMessage, HttpProblem> {
     if new.topic == "$SYS" || ["$SYS/", "$share/"].iter().any(|prefix| new.topic.starts_with(prefix)) {
         return Err(refuse("only the server may publish to this topic".into()));
     }
-    if mqtt::levels(&new.topic).count() > TOPIC_LEVELS_MAX {
-        return Err(refuse(format!("the topic has more than {TOPIC_LEVELS_MAX} levels")));
-    }
     Ok(DecodedMessage {
         payload: new.payload_encoding.decode(new.payload)?,
         properties: new.properties.to_wire()?,
@@ -259,11 +274,12 @@ fn check(new: NewMessage) -> Result<DecodedMessage, HttpProblem> {
     })
 }
 
-fn check_all(new: Vec<NewMessage>) -> Result<Vec<DecodedMessage>, HttpProblem> {
+fn check_all(new: Vec<NewMessage>, limits: &MessageLimits) -> Result<Vec<DecodedMessage>, HttpProblem> {
     let mut errors = Vec::new();
     let mut messages = Vec::with_capacity(new.len());
     for (index, new) in new.into_iter().enumerate() {
-        match check(new) {
+        let checked = check(new).and_then(|message| message.check_limits(limits).map(|()| message));
+        match checked {
             Ok(message) => messages.push(message),
             Err(problem) => errors.push(FieldError {
                 field: format!("messages[{index}].{}", problem.field.unwrap_or_default()),
