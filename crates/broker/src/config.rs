@@ -52,6 +52,8 @@ pub struct ShardConfig {
     pub wildcard_subscription: bool,
     pub shared_subscription: bool,
     pub exclusive_subscription: bool,
+    /// A session loses its exclusive subscriptions after it was offline for this time. `None`: it never does.
+    pub exclusive_release_ms: Option<u64>,
     pub subscription_identifiers: bool,
     /// Publishes the will of a client that a ban disconnects.
     pub publish_will_of_banned: bool,
@@ -172,6 +174,7 @@ impl Default for ShardConfig {
             wildcard_subscription: true,
             shared_subscription: true,
             exclusive_subscription: true,
+            exclusive_release_ms: None,
             subscription_identifiers: true,
             publish_will_of_banned: false,
             keep_alive_percent: 150,

@@ -2,11 +2,18 @@
 //!
 //! The lock is taken when an exclusive subscription is added or removed, never per message. It avoids that a SUBACK
 //! waits for another shard.
+//!
+//! A session that stays offline loses its exclusive subscriptions after `exclusive_release_ms`, so that another client
+//! can take over the topic (`lifecycle.rs`). Its queued messages stay. After a restart the time runs from the last
+//! disconnect.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
 use crate::slots::SessionRef;
+
+/// Beginning of the filter of an exclusive subscription.
+pub(crate) const EXCLUSIVE: &str = "$exclusive/";
 
 #[derive(Default)]
 pub struct Exclusives {

@@ -7,6 +7,7 @@ use crate::connack::RejectedConnect;
 use crate::connection::ConnectionPhase;
 use crate::deliver::SessionLink;
 use crate::effect::{ConnectionEvent, DisconnectReason, DropReason, Effect, Now};
+use crate::exclusive::EXCLUSIVE;
 use crate::message::{MessageOrigin, Publication, RecordLocation};
 use crate::node_state::hash;
 use crate::provenance::Provenance;
@@ -266,6 +267,7 @@ impl Shard {
         self.core.evict_later(slot);
         self.will_after_disconnect(now, slot);
         self.announce_member_state(now, slot, false);
+        exclusives_after_disconnect(self, now, slot);
         self.expiry_after_disconnect(now, slot);
     }
 
@@ -396,13 +398,19 @@ impl Shard {
             } if self.is_offline(session, connect_number) => {
                 self.expiry_after_disconnect(now, session);
             }
+            ShardTimer::ExclusiveRelease {
+                session,
+                connect_number,
+            } if self.is_offline(session, connect_number) => {
+                exclusives_after_disconnect(self, now, session);
+            }
             ShardTimer::Will {
                 session,
                 connect_number,
             } if self.is_offline(session, connect_number) => {
                 self.will_after_disconnect(now, session);
             }
-            ShardTimer::SessionExpiry { .. } | ShardTimer::Will { .. } => {}
+            ShardTimer::SessionExpiry { .. } | ShardTimer::ExclusiveRelease { .. } | ShardTimer::Will { .. } => {}
             ShardTimer::Delayed { index } => self.delayed_due(now, index),
             ShardTimer::Retry {
                 session,
@@ -605,6 +613,34 @@ impl Shard {
                 self.core.continue_later(conn, slot);
             }
         }
+    }
+}
+
+/// Removes the exclusive subscriptions of a session that has been offline for long enough, or starts a timer.
+pub(crate) fn exclusives_after_disconnect(shard: &mut Shard, now: Now, slot: SessionSlot) {
+    let Some(release_ms) = shard.core.config.exclusive_release_ms else {
+        return;
+    };
+    let session = shard.core.sessions.at(slot);
+    let filters = session.subscriptions.iter().map(|(filter, _)| filter);
+    let exclusive: Vec<String> = filters
+        .filter(|filter| filter.starts_with(EXCLUSIVE))
+        .map(str::to_owned)
+        .collect();
+    if exclusive.is_empty() {
+        return;
+    }
+    let at_ms = session.left_at_ms.saturating_add(release_ms);
+    if at_ms > now.monotonic_ms {
+        let timer = ShardTimer::ExclusiveRelease {
+            session: slot,
+            connect_number: session.connect_number,
+        };
+        shard.core.wake(now, at_ms, timer);
+        return;
+    }
+    for filter in exclusive {
+        shard.unsubscribe_filter(slot, &filter);
     }
 }
 

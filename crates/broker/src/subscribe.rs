@@ -7,14 +7,13 @@ use mqtt::{
 
 use crate::access::SubscribeAccess;
 use crate::effect::Now;
+use crate::exclusive::EXCLUSIVE;
 use crate::fault::{Fault, is_planted};
 use crate::router::{InterestedSession, Subscriber};
 use crate::session::{PendingSubAck, Subscription, SubscriptionKind};
 use crate::shard::Shard;
 use crate::slots::{ConnSlot, SessionEpoch, SessionRef, SessionSlot, SubscribeTicket};
 use crate::tap::{TapEvent, TapEventMask};
-
-pub(crate) const EXCLUSIVE: &str = "$exclusive/";
 
 /// Total length of the filters of a session, because they are one record of the journal and one step of a checkpoint.
 pub(crate) const FILTER_BYTES_MAX: usize = 16 << 20;

@@ -21,6 +21,11 @@ pub enum ShardTimer {
         session: SessionSlot,
         connect_number: ConnectNumber,
     },
+    /// The exclusive subscriptions of a disconnected session are released.
+    ExclusiveRelease {
+        session: SessionSlot,
+        connect_number: ConnectNumber,
+    },
     /// The Will Delay Interval has passed [MQTT-3.1.3-9].
     Will {
         session: SessionSlot,

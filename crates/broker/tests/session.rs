@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used)]
 
+use std::sync::Arc;
+
 use crate::world::{PublishFields, World, connect_packet};
 use mqtt::ProtocolVersion::{V3_1_1, V5};
 use mqtt::QoS::{AtLeastOnce, AtMostOnce, ExactlyOnce};
@@ -576,6 +578,45 @@ fn delayed_and_exclusive_topics() {
         w.subscribe(second, "$exclusive/t", AtMostOnce);
         assert_eq!(w.take(second), ["SUBACK 7 [00]"]);
     });
+}
+
+#[test]
+fn offline_session_loses_its_exclusive_subscription() {
+    for shards in [1, 3] {
+        let config = ShardConfig {
+            exclusive_release_ms: Some(60_000),
+            ..ShardConfig::default()
+        };
+        let mut w = World::with(shards, config, Arc::new(OpenAccess));
+        let endless = [Property::SessionExpiryInterval(u32::MAX)];
+        let holder = w.connect(V5, "holder", true, &endless);
+        w.subscribe(holder, "$exclusive/t", AtLeastOnce);
+        w.subscribe(holder, "plain", AtLeastOnce);
+        w.take(holder);
+        w.cut(holder);
+        let other = w.connect(V5, "other", true, &[]);
+        w.pass(40_000);
+        // A return restarts the time.
+        let holder = w.connect(V5, "holder", false, &endless);
+        w.publish(other, "t", "held", AtMostOnce);
+        assert_eq!(w.payloads(holder), ["held"]);
+        w.cut(holder);
+        w.pass(59_000);
+        w.take(other);
+        w.subscribe(other, "$exclusive/t", AtMostOnce);
+        assert_eq!(w.take(other), ["SUBACK 7 [97]"]);
+        w.pass(2_000);
+        w.take(other);
+        w.subscribe(other, "$exclusive/t", AtMostOnce);
+        assert_eq!(w.take(other), ["SUBACK 7 [00]"]);
+        w.publish(other, "t", "taken over", AtLeastOnce);
+        assert_eq!(w.payloads(other), ["taken over"]);
+        let holder = w.connect(V5, "holder", false, &endless);
+        w.subscribe(holder, "$exclusive/t", AtMostOnce);
+        assert_eq!(w.take(holder), ["SUBACK 7 [97]"]);
+        w.publish(other, "plain", "still subscribed", AtMostOnce);
+        assert_eq!(w.payloads(holder), ["still subscribed"]);
+    }
 }
 
 #[test]

@@ -24,6 +24,7 @@ use crate::durable::record::{
     SessionRecord, SubscriptionRecord, Targets, WillRecord,
 };
 use crate::effect::{Effect, Now};
+use crate::exclusive::EXCLUSIVE;
 use crate::fault::{Fault, is_planted};
 use crate::message::{Message, Publication, RecordLocation};
 use crate::receipt_actions::PendingAck;
@@ -31,7 +32,6 @@ use crate::session::{RetainedReplay, Session, SessionWill, Subscription, Subscri
 use crate::sessions::Sessions;
 use crate::shard::Shard;
 use crate::slots::{ConnSlot, GroupIndex, SessionSlot};
-use crate::subscribe::EXCLUSIVE;
 use crate::tap::Receipt;
 
 /// Fields of a message record beyond the message and its recipients.

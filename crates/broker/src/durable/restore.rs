@@ -26,6 +26,7 @@ use crate::durable::recovery::{
 };
 use crate::effect::{DropReason, Now, ShardId};
 use crate::fault::{Fault, is_planted};
+use crate::lifecycle::exclusives_after_disconnect;
 use crate::message::{Publication, RecordLocation};
 use crate::node_state::hash;
 use crate::outgoing::{DeliveryTag, GroupRef};
@@ -496,6 +497,7 @@ impl Shard {
             let epoch = self.core.sessions.at(slot).epoch;
             self.will_after_disconnect(now, slot);
             if self.core.sessions.live(slot, epoch).is_some() {
+                exclusives_after_disconnect(self, now, slot);
                 self.expiry_after_disconnect(now, slot);
             }
         }

@@ -173,6 +173,10 @@ pub fn shard_config(config: &Config, workers: u16) -> ShardConfig {
         wildcard_subscription: mqtt.wildcard_subscription,
         shared_subscription: mqtt.shared_subscription,
         exclusive_subscription: mqtt.exclusive_subscription,
+        exclusive_release_ms: mqtt
+            .exclusive_subscription_release
+            .0
+            .map(|time| time.as_millis() as u64),
         subscription_identifiers: mqtt.subscription_identifiers,
         publish_will_of_banned: config.access.publish_will_of_banned,
         keep_alive_percent: (mqtt.keep_alive_multiplier * 100.0) as u64,

@@ -11,8 +11,8 @@ use crate::durable::entry::{SEQ_MAX, StoredEntry};
 use crate::durable::record::{
     AcknowledgedEntry, NotARecord, RecordPosition, Seq, SessionEntry, SessionKey, SessionRecord, SubscriptionRecord,
 };
+use crate::exclusive::EXCLUSIVE;
 use crate::session::FilterMap;
-use crate::subscribe::EXCLUSIVE;
 
 #[derive(Default)]
 pub(super) struct RecoveringSessions {

@@ -66,6 +66,9 @@ section! {
         /// Allows exclusive subscriptions, `$exclusive/<topic>`: only one client can subscribe, and the server
         /// rejects the others.
         live exclusive_subscription: bool = "true";
+        /// A session loses its exclusive subscriptions when it has been offline for this time, so that another client
+        /// can subscribe. It must subscribe again when it returns. `off`: it holds them until it ends or unsubscribes.
+        live exclusive_subscription_release: Switch<Duration> = "1m" ["1s", "30d"];
         /// Allows MQTT 5 clients to set subscription identifiers.
         live subscription_identifiers: bool = "true";
         /// The server closes a connection if it receives nothing for this number of Keep Alive intervals. The
