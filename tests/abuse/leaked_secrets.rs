@@ -172,9 +172,10 @@ fn secrets_are_not_readable_anywhere() {
 
     let web = connector(&json!({"url": "https://example.org", "headers": {"x-api-key": STORED}}));
     api.ok("POST", "/api/v1/connectors", &web);
-    let headers = json!({"authorization": format!("Bearer {STORED}"), "x-trace": "shown"});
+    let headers = json!({"authorization": format!("Bearer {STORED}"), "x-trace": "${clientid}", "x-hook": STORED});
+    let path = format!("/a?code={STORED}&t=${{payload.t}}&token={STORED}");
     let action =
-        json!({"type": "http", "name": "web", "connector": "web", "parameters": {"path": "/a", "headers": headers}});
+        json!({"type": "http", "name": "web", "connector": "web", "parameters": {"path": path, "headers": headers}});
     api.ok("POST", "/api/v1/actions", &action);
     let rule = |sql: &str| json!({"id": "r", "sql": sql, "actions": ["http:web"]});
     api.ok("POST", "/api/v1/rules", &rule("SELECT * FROM \"t/#\""));
@@ -213,12 +214,13 @@ fn secrets_are_not_readable_anywhere() {
         .to_string();
     assert!(!audit.contains(MARKER), "{audit}");
 
-    // The action keeps the hidden header when it is written back as it was read.
+    // The action keeps the hidden values when it is written back as it was read.
     let mut shown = api.get("/api/v1/actions/http:web");
     assert_eq!(
         shown["parameters"]["headers"],
-        json!({"authorization": "***", "x-trace": "shown"})
+        json!({"authorization": "***", "x-trace": "${clientid}", "x-hook": "***"})
     );
+    assert_eq!(shown["parameters"]["path"], "/a?code=***&t=${payload.t}&token=***");
     shown["description"] = json!("changed");
     let shown: serde_json::Map<String, Json> = shown.as_object().expect("an object").clone();
     let fields = ["type", "name", "connector", "parameters", "description"];
@@ -231,6 +233,10 @@ fn secrets_are_not_readable_anywhere() {
     let definitions = server.dir().join("data/integration/definitions.json");
     let definitions = fs::read_to_string(definitions).expect("the definitions");
     assert!(definitions.contains(&format!("Bearer {STORED}")), "{definitions}");
+    assert!(
+        definitions.contains(&format!("/a?code={STORED}&t=${{payload.t}}&token={STORED}")),
+        "{definitions}"
+    );
 
     assert!(
         !server.log().contains(MARKER) && !server.log().contains(STORED),

@@ -6,6 +6,7 @@
 mod ask;
 mod client;
 mod config;
+mod query;
 mod request;
 mod sink;
 mod status;
@@ -14,5 +15,6 @@ mod url;
 pub use ask::{HttpAnswer, HttpQuestion};
 pub use client::HttpConnector;
 pub use config::{HttpActionConfig, HttpBatch, HttpConnectorConfig, HttpMethod, HttpSignConfig};
+pub use query::restore_query_values;
 pub use sink::HttpSink;
 pub use url::UrlPart;

@@ -12,6 +12,7 @@ use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
+use connectors::http::restore_query_values;
 use connectors::mqtt::PublishUserProperties;
 use connectors::{DeliveryConfig, REDACTED};
 
@@ -324,10 +325,22 @@ pub fn restore_secrets(field: &str, new: &mut Value, old: Option<&Value>) -> Vec
                 *new = old.clone();
                 Vec::new()
             }
-            None => vec![format!(
-                "{field}: {REDACTED:?} stands for a stored secret, but none is stored; enter the secret itself"
-            )],
+            None => vec![none_stored(field)],
         },
+        // The path of an HTTP action, with its query.
+        Value::String(new) if new.starts_with(['/', '?']) => {
+            match restore_query_values(new, old.and_then(Value::as_str)) {
+                Some(restored) => {
+                    *new = restored;
+                    Vec::new()
+                }
+                None => vec![none_stored(field)],
+            }
+        }
         _ => Vec::new(),
     }
+}
+
+fn none_stored(field: &str) -> String {
+    format!("{field}: {REDACTED:?} stands for a stored secret, but none is stored; enter the secret itself")
 }

@@ -262,8 +262,13 @@ pub fn redact(value: &mut Value) {
     }
 }
 
-/// Removes user information and query from a URL, and shortens a long text.
+/// Removes user information and query from a URL, the query from the path of a URL, and shortens a long text.
 fn clean(text: &mut String) {
+    if text.starts_with(['/', '?'])
+        && let Some((path, _)) = text.split_once('?')
+    {
+        *text = format!("{path}?{HIDDEN}");
+    }
     if let Some((scheme, rest)) = text.split_once("://") {
         let end_from = |from: usize| rest[from..].find(['/', '?', '#']).map_or(rest.len(), |at| from + at);
         let end = match rest[..end_from(0)].split_once(':') {
@@ -376,6 +381,9 @@ mod tests {
             ("https://host?a@b", "https://host?***"),
             ("redis://u:p/w@host/0", "redis://***@host/0"),
             ("redis://u:p?w#x@host", "redis://***@host"),
+            ("/a/b?token=x", "/a/b?***"),
+            ("?token=x", "?***"),
+            ("/a/b", "/a/b"),
             ("plain", "plain"),
         ] {
             let mut text = text.to_owned();

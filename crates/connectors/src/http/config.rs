@@ -6,6 +6,7 @@ use hyper::header::{HeaderName, HeaderValue};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, Serializer};
 
+use super::query::{hide_query_values, is_shown};
 use super::status::Statuses;
 use super::url::{BaseUrl, PathTemplate};
 use crate::config::{at_least, out_of_range};
@@ -55,10 +56,12 @@ pub struct HttpActionConfig {
     /// Template of the path, for example `/devices/${clientid}?t=${payload.t}`. It begins with `/` or `?` and is
     /// appended to the connector's URL. Values are percent-encoded, including `/`, so that a value cannot add a
     /// segment, parameter or host. A message is rejected if a value in the path is missing or empty, or yields the
-    /// segment `.` or `..`.
+    /// segment `.` or `..`. Values in the query that are not placeholders are never shown.
+    #[serde(serialize_with = "without_query_values")]
     pub path: String,
-    /// Templates of headers. A header is omitted if its template yields null. The values of headers with credentials,
-    /// such as `authorization`, are never shown.
+    /// Templates of headers. A header is omitted if its template yields null. Values that are not placeholders are
+    /// never shown, except those of headers without secrets, such as `accept`. Those of headers with credentials, such
+    /// as `authorization`, are never shown at all.
     #[serde(serialize_with = "without_credentials")]
     pub headers: BTreeMap<String, String>,
     /// Template of the body. In a batch, each message yields a part of the body.
@@ -135,18 +138,33 @@ fn sign_header() -> String {
     "x-signature-256".to_owned()
 }
 
-/// Serializes headers without the values of those that usually contain credentials.
+/// Serializes headers without the values that can be secrets.
 fn without_credentials<S: Serializer>(headers: &BTreeMap<String, String>, serializer: S) -> Result<S::Ok, S::Error> {
-    const PARTS: [&str; 7] = ["auth", "cookie", "credential", "key", "password", "secret", "token"];
-    let is_secret = |name: &str| {
+    /// Parts of names of headers that usually contain credentials.
+    const SECRET: [&str; 7] = ["auth", "cookie", "credential", "key", "password", "secret", "token"];
+    const PUBLIC: [&str; 8] = [
+        "accept",
+        "accept-encoding",
+        "accept-language",
+        "cache-control",
+        "content-encoding",
+        "content-language",
+        "prefer",
+        "user-agent",
+    ];
+    let is_hidden = |name: &str, value: &str| {
         let name = name.to_ascii_lowercase();
-        PARTS.iter().any(|part| name.contains(part))
+        SECRET.iter().any(|part| name.contains(part)) || !(PUBLIC.contains(&&*name) || is_shown(value))
     };
-    let shown = headers.iter().map(|(name, value)| match is_secret(name) {
+    let shown = headers.iter().map(|(name, value)| match is_hidden(name, value) {
         true => (name, REDACTED),
         false => (name, value.as_str()),
     });
     serializer.collect_map(shown)
+}
+
+fn without_query_values<S: Serializer>(path: &str, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&hide_query_values(path))
 }
 
 /// Rejects headers that the HTTP client sets itself: message framing and connection management [RFC 9110, 7.6.1; RFC
