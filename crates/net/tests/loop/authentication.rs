@@ -123,6 +123,29 @@ fn full_authentication_queue_answers_server_busy() {
     assert_eq!(read_packet(&mut second).unwrap().body, [0, 0]);
 }
 
+#[test]
+fn flood_of_logins_runs_one_authentication_per_thread() {
+    const CLIENTS: u64 = 40;
+    let (running, questions, cue) = server(10);
+    let clients: Vec<_> = (0..CLIENTS)
+        .map(|n| {
+            let mut client = running.tcp();
+            client.write_all(&connect_as(&format!("flood-{n}"), "ann")).unwrap();
+            client
+        })
+        .collect();
+    eventually("all logins are queued or rejected", || {
+        let counters = running.handle.counters();
+        counters.auth_submitted + counters.auth_queue_full >= CLIENTS
+    });
+    questions.recv().unwrap();
+    assert!(questions.try_recv().is_err(), "a second login is being authenticated");
+    for _ in 0..CLIENTS {
+        cue.send(ALLOW).unwrap();
+    }
+    drop(clients);
+}
+
 /// Clients that guess passwords wait behind clients that do not.
 #[test]
 fn addresses_with_failed_logins_have_low_priority() {
