@@ -2,7 +2,7 @@
 
 use crate::acl::RULES_MAX;
 use crate::bans::{EXACT_BANS_MAX, PATTERN_BANS_MAX};
-use crate::login_limiter::{ADDRESSES_MAX, KNOWN_LOGINS_MAX};
+use crate::login_limiter::{ADDRESSES_MAX, KNOWN_LOGINS_MAX, KNOWN_LOGINS_PER_NAME_MAX};
 use crate::users::{USER_NAME_BYTES_MAX, USERS_MAX};
 
 pub const FIXED_LIMITS: &[(&str, u64, &str, &str)] = &[
@@ -35,12 +35,18 @@ pub const FIXED_LIMITS: &[(&str, u64, &str, &str)] = &[
         "Addresses with failed logins that the server remembers",
         ADDRESSES_MAX as u64,
         "",
-        "The address whose failures are forgotten first is dropped.",
+        "The eighth of the addresses whose failures and lock-outs end first is dropped.",
     ),
     (
         "Successful logins that do not wait while their address is locked out",
         KNOWN_LOGINS_MAX as u64,
         "",
         "The oldest half is forgotten.",
+    ),
+    (
+        "The same of one user or device token",
+        KNOWN_LOGINS_PER_NAME_MAX as u64,
+        "",
+        "At least the older half of its logins is forgotten. Those of others are not affected.",
     ),
 ];

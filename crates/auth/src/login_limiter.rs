@@ -7,13 +7,15 @@
 //!   failed recently must wait. An address without a failure is never refused: a guesser cannot lock out a user.
 //! - **Known logins** need not wait: credentials that were right before, from the same address. Clients behind NAT can
 //!   therefore reconnect although another client behind it guesses. That guesser could still test guesses of the
-//!   neighbours' passwords, so an address may test only some known logins per user.
+//!   neighbours' passwords and tokens, so a locked-out address may test only some guesses per user, and some tokens.
+//!   Beyond that, known logins of the user, or known tokens, wait until the lock-out ends. A user has a limited share
+//!   of the known logins.
 //! - **Repeats**: a client with a wrong password that reconnects for ever guesses nothing. Its failures count once.
 //!
 //! All tables are bounded. Credentials are stored as 64-bit SipHash tags under random keys of this process. A false
 //! match only skips the wait, or a count: the caller always checks the credentials.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fmt;
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::mem;
@@ -24,7 +26,12 @@ use std::time::{Duration, Instant};
 pub(crate) const ADDRESSES_MAX: usize = 4096;
 pub(crate) const USERS_MAX: usize = 4096;
 pub(crate) const KNOWN_LOGINS_MAX: usize = 131_072;
+/// Limit of one name, so that a user with many addresses does not displace the logins of others.
+pub(crate) const KNOWN_LOGINS_PER_NAME_MAX: usize = 16_384;
 pub(crate) const WRONG_LOGINS_MAX: usize = 16_384;
+
+/// A full table loses this part of its entries at once, so that a new entry costs a constant number of steps.
+const EVICTED_SHARE: usize = 8;
 
 /// An address or user has one failure less after this time without a failure.
 const FORGET_AFTER: Duration = Duration::from_secs(6);
@@ -33,6 +40,8 @@ const USER_FAILURES_FACTOR: u32 = 10;
 /// Number of guesses that a locked-out address may compare with the known logins of a user. One more is allowed for
 /// every `FORGET_AFTER`.
 const KNOWN_TESTS_MAX: u32 = 30;
+/// The same for tokens and other secrets without a user name, for all known ones of the address together.
+const KNOWN_TOKEN_TESTS_MAX: u32 = 300;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LoginLimits {
@@ -118,10 +127,14 @@ pub struct LoginLimiter {
 #[derive(Default)]
 struct LimiterState {
     addresses: HashMap<IpAddr, FailedAddress>,
+    /// Entries that evictions have looked at, since the start.
+    addresses_scanned: u64,
     /// Failures per user, from all addresses.
     users: FailureCounts,
     /// Guesses of a locked-out address that were compared with known logins, per address and user.
     known_tests: FailureCounts,
+    /// These guesses. Testing one again reveals nothing.
+    tested: RecentTags,
     known: RecentTags,
     wrong: RecentTags,
     stats: LoginLimiterStats,
@@ -194,7 +207,7 @@ impl LoginLimiter {
         }
         let address = client_network(attempt.address);
         let mut state = self.lock();
-        let is_repeat = attempt.kind.may_repeat() && !state.wrong.insert(self.login_tag(attempt), WRONG_LOGINS_MAX);
+        let is_repeat = attempt.kind.may_repeat() && !state.wrong.insert(self.login_tag(attempt), 0, WRONG_LIMITS);
         if is_repeat {
             state.stats.repeated_failures += 1;
             return;
@@ -215,7 +228,7 @@ impl LoginLimiter {
     pub fn record_success(&self, attempt: &LoginAttempt<'_>) {
         if self.limits.failures_max > 0 {
             let tag = self.login_tag(attempt);
-            self.lock().known.insert(tag, KNOWN_LOGINS_MAX);
+            self.lock().known.insert(tag, self.name_tag(attempt), KNOWN_LIMITS);
         }
     }
 
@@ -233,15 +246,18 @@ impl LoginLimiter {
 
     /// Returns whether these credentials were right before, from the same address.
     fn is_known(&self, state: &mut LimiterState, attempt: &LoginAttempt<'_>, address: IpAddr, now: Instant) -> bool {
-        let tests = attempt
-            .user_name
-            .map(|name| self.hasher.hash_one((address, attempt.kind, name)));
-        if tests.is_some_and(|tests| state.known_tests.is_full(tests, now, KNOWN_TESTS_MAX)) {
+        let tests = self.hasher.hash_one((address, attempt.kind, attempt.user_name));
+        let tests_max = match attempt.user_name {
+            Some(_) => KNOWN_TESTS_MAX,
+            None => KNOWN_TOKEN_TESTS_MAX,
+        };
+        if state.known_tests.is_full(tests, now, tests_max) {
             return false;
         }
-        let is_known = state.known.contains(self.login_tag(attempt), KNOWN_LOGINS_MAX);
-        if let Some(tests) = tests.filter(|_| !is_known) {
-            state.known_tests.add(tests, now, KNOWN_TESTS_MAX);
+        let tag = self.login_tag(attempt);
+        let is_known = state.known.contains(tag, KNOWN_LIMITS);
+        if !is_known && state.tested.insert(tag, 0, WRONG_LIMITS) {
+            state.known_tests.add(tests, now, tests_max);
         }
         is_known
     }
@@ -262,6 +278,12 @@ impl LoginLimiter {
         Some(self.hasher.hash_one((attempt.kind, name)))
     }
 
+    /// Returns the tag of the user, or of a secret that alone identifies a client.
+    fn name_tag(&self, attempt: &LoginAttempt<'_>) -> u64 {
+        let secret = || self.hasher.hash_one((attempt.kind, attempt.secret));
+        self.user_tag(attempt).unwrap_or_else(secret)
+    }
+
     // Each update leaves the tables consistent, so a panic in another thread cannot break them.
     fn lock(&self) -> MutexGuard<'_, LimiterState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -271,7 +293,10 @@ impl LoginLimiter {
 impl LimiterState {
     fn add_address_failure(&mut self, address: IpAddr, now: Instant, limits: LoginLimits) -> Option<LockOut> {
         if !self.addresses.contains_key(&address) && self.addresses.len() >= ADDRESSES_MAX {
-            evict_address(&mut self.addresses, now, limits.lockout_max);
+            self.addresses_scanned += make_space(&mut self.addresses, ADDRESSES_MAX, |failed| {
+                let has_effect = failed.forgotten_at > now || !failed.is_quiet(now, limits.lockout_max);
+                has_effect.then(|| failed.last_effect())
+            });
         }
         let failed = self.addresses.entry(address).or_insert(FailedAddress {
             forgotten_at: now,
@@ -314,77 +339,132 @@ impl FailedAddress {
     }
 }
 
-/// Removes addresses without effect, or else the one whose failures and lock-out end first. An attack from many
-/// addresses therefore cannot free a worse one.
-fn evict_address(addresses: &mut HashMap<IpAddr, FailedAddress>, now: Instant, lockout_max: Duration) {
-    addresses.retain(|_, failed| failed.forgotten_at > now || !failed.is_quiet(now, lockout_max));
-    if addresses.len() < ADDRESSES_MAX {
-        return;
+/// Makes space in a full table: removes the entries without effect, and then those whose effect ends first, until an
+/// eighth of the table is free. An attack from many addresses therefore cannot free a worse one. `end_of` returns
+/// `None` for an entry without effect. Returns the number of entries that it has looked at.
+fn make_space<K: Copy + Eq + Hash, V>(
+    table: &mut HashMap<K, V>,
+    max: usize,
+    end_of: impl Fn(&V) -> Option<Instant>,
+) -> u64 {
+    let scanned = table.len() as u64;
+    table.retain(|_, entry| end_of(entry).is_some());
+    let surplus = table.len().saturating_sub(max - max / EVICTED_SHARE);
+    if surplus == 0 {
+        return scanned;
     }
-    let first = addresses.iter().min_by_key(|(_, failed)| failed.last_effect());
-    if let Some(address) = first.map(|(address, _)| *address) {
-        addresses.remove(&address);
+    let mut ends: Vec<_> = table.iter().map(|(key, entry)| (end_of(entry), *key)).collect();
+    ends.select_nth_unstable_by_key(surplus - 1, |(end, _)| *end);
+    for (_, key) in &ends[..surplus] {
+        table.remove(key);
     }
+    scanned
 }
 
 /// Counts that lose one failure per `FORGET_AFTER`, by tag: when all failures of the tag will be forgotten.
 #[derive(Default)]
-struct FailureCounts(HashMap<u64, Instant>);
+struct FailureCounts {
+    forgotten_at: HashMap<u64, Instant>,
+    /// Entries that evictions have looked at, since the start.
+    scanned: u64,
+}
 
 impl FailureCounts {
     fn add(&mut self, tag: u64, now: Instant, failures_max: u32) {
-        if !self.0.contains_key(&tag) && self.0.len() >= USERS_MAX {
-            self.0.retain(|_, forgotten_at| *forgotten_at > now);
-            let first = self.0.iter().min_by_key(|(_, forgotten_at)| **forgotten_at);
-            if let Some(first) = first.map(|(tag, _)| *tag).filter(|_| self.0.len() >= USERS_MAX) {
-                self.0.remove(&first);
-            }
+        if !self.forgotten_at.contains_key(&tag) && self.forgotten_at.len() >= USERS_MAX {
+            self.scanned += make_space(&mut self.forgotten_at, USERS_MAX, |forgotten_at| {
+                (*forgotten_at > now).then_some(*forgotten_at)
+            });
         }
-        let forgotten_at = self.0.entry(tag).or_insert(now);
+        let forgotten_at = self.forgotten_at.entry(tag).or_insert(now);
         *forgotten_at = ((*forgotten_at).max(now) + FORGET_AFTER).min(now + FORGET_AFTER * failures_max);
     }
 
     /// Returns whether another failure would exceed the limit.
     fn is_full(&self, tag: u64, now: Instant, failures_max: u32) -> bool {
         let latest = now + FORGET_AFTER * failures_max.saturating_sub(1);
-        self.0.get(&tag).is_some_and(|forgotten_at| *forgotten_at > latest)
+        self.forgotten_at
+            .get(&tag)
+            .is_some_and(|forgotten_at| *forgotten_at > latest)
     }
 }
 
-/// The tags that were used last. If the young generation is full, it replaces the old one.
+/// Limits of [`RecentTags`].
+#[derive(Clone, Copy)]
+struct TagLimits {
+    all_max: usize,
+    per_name_max: usize,
+}
+
+const KNOWN_LIMITS: TagLimits = TagLimits {
+    all_max: KNOWN_LOGINS_MAX,
+    per_name_max: KNOWN_LOGINS_PER_NAME_MAX,
+};
+/// Wrong logins have no name.
+const WRONG_LIMITS: TagLimits = TagLimits {
+    all_max: WRONG_LOGINS_MAX,
+    per_name_max: usize::MAX,
+};
+
+/// The tags that were used last, each with the tag of its name. If the young generation is full, it replaces the old
+/// one. If it has too many tags of a name, these replace the old ones of the name, or are removed if the old generation
+/// has no space for them. Other names lose nothing.
 #[derive(Default)]
 struct RecentTags {
-    young: HashSet<u64>,
-    old: HashSet<u64>,
+    young: HashMap<u64, u64>,
+    old: HashMap<u64, u64>,
+    /// Number of young tags by name.
+    young_of_name: HashMap<u64, usize>,
 }
 
 impl RecentTags {
     /// Adds a tag. Returns `false` if it was listed.
-    fn insert(&mut self, tag: u64, tags_max: usize) -> bool {
-        if self.contains(tag, tags_max) {
+    fn insert(&mut self, tag: u64, name: u64, limits: TagLimits) -> bool {
+        if self.contains(tag, limits) {
             return false;
         }
-        self.insert_young(tag, tags_max);
+        self.insert_young(tag, name, limits);
         true
     }
 
     /// Returns whether the tag is listed. It counts as used.
-    fn contains(&mut self, tag: u64, tags_max: usize) -> bool {
-        if self.young.contains(&tag) {
+    fn contains(&mut self, tag: u64, limits: TagLimits) -> bool {
+        if self.young.contains_key(&tag) {
             return true;
         }
-        let is_old = self.old.remove(&tag);
-        if is_old {
-            self.insert_young(tag, tags_max);
+        let name = self.old.remove(&tag);
+        if let Some(name) = name {
+            self.insert_young(tag, name, limits);
         }
-        is_old
+        name.is_some()
     }
 
-    fn insert_young(&mut self, tag: u64, tags_max: usize) {
-        if self.young.len() >= tags_max / 2 {
+    fn insert_young(&mut self, tag: u64, name: u64, limits: TagLimits) {
+        if self.young.len() >= limits.all_max / 2 {
             self.old = mem::take(&mut self.young);
+            self.young_of_name.clear();
         }
-        self.young.insert(tag);
+        if self
+            .young_of_name
+            .get(&name)
+            .is_some_and(|count| *count >= limits.per_name_max / 2)
+        {
+            self.age_name(name, limits);
+        }
+        self.young.insert(tag, name);
+        *self.young_of_name.entry(name).or_default() += 1;
+    }
+
+    /// Moves the young tags of a name to the old generation, in place of its old ones.
+    fn age_name(&mut self, name: u64, limits: TagLimits) {
+        self.old.retain(|_, of| *of != name);
+        let aged = self.young.extract_if(|_, of| *of == name);
+        let count = self.young_of_name.remove(&name).unwrap_or(0);
+        if self.old.len() + count <= limits.all_max / 2 {
+            self.old.extend(aged);
+        } else {
+            aged.for_each(drop);
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Tests of the login limiter.
 
-#![allow(clippy::unwrap_used)]
+// One test prints its measurement.
+#![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 use std::sync::{Arc, Mutex};
 
@@ -153,6 +154,78 @@ fn known_logins_of_a_user_cannot_be_guessed() {
 }
 
 #[test]
+fn known_tokens_of_an_address_cannot_be_guessed() {
+    let (limiter, now) = (LoginLimiter::default(), Instant::now());
+    let token = |secret| LoginAttempt {
+        kind: LoginKind::DeviceToken,
+        address: "10.0.0.1".parse().unwrap(),
+        user_name: None,
+        secret,
+    };
+    limiter.record_success(&token(b"right"));
+    let guesses: Vec<String> = (0..10 + KNOWN_TOKEN_TESTS_MAX).map(|n| format!("guess-{n}")).collect();
+    let (failed, tested) = guesses.split_at(10);
+    failed
+        .iter()
+        .for_each(|guess| limiter.record_failure(&token(guess.as_bytes()), now));
+    // A device with a wrong token that repeats it does not keep its neighbours out.
+    for _ in 0..2 * KNOWN_TOKEN_TESTS_MAX {
+        limiter.admit(&token(tested[0].as_bytes()), now).unwrap_err();
+    }
+    assert_eq!(limiter.admit(&token(b"right"), now), Ok(()));
+    for guess in tested {
+        limiter.admit(&token(guess.as_bytes()), now).unwrap_err();
+    }
+    assert!(limiter.admit(&token(b"right"), now).is_err());
+    // After the lock-out, the guesses that it rejected are failures.
+    let later = now + LIMITS.lockout;
+    limiter.record_failure(&token(tested[0].as_bytes()), later);
+    assert_eq!(limiter.stats(later).failures, 11);
+}
+
+#[test]
+fn user_with_many_addresses_does_not_displace_known_logins() {
+    let (mut owner, now) = (Attacker::new("192.0.2.1"), Instant::now());
+    owner.limiter.record_success(&owner.attempt("right"));
+    let other = Attacker::on(&owner.limiter, "192.0.2.2");
+    for n in 0..2 * KNOWN_LOGINS_MAX as u32 {
+        let attempt = LoginAttempt {
+            address: IpAddr::V4((0x0a00_0000 + n).into()),
+            user_name: Some("bob"),
+            ..other.attempt("right")
+        };
+        owner.limiter.record_success(&attempt);
+    }
+    {
+        let state = owner.limiter.lock();
+        let known = state.known.young.len() + state.known.old.len();
+        assert!(known <= KNOWN_LOGINS_PER_NAME_MAX + 1, "{known}");
+    }
+    owner.be_locked_out(now);
+    assert_eq!(owner.admit("right", now), Ok(()));
+}
+
+#[test]
+fn names_share_a_full_table_of_known_logins() {
+    let limits = TagLimits {
+        all_max: 64,
+        per_name_max: 16,
+    };
+    let mut known = RecentTags::default();
+    for tag in 0..10_000 {
+        known.insert(tag, tag % 5, limits);
+        assert!(known.young.len() <= 32 && known.old.len() <= 32);
+        for name in 0..5 {
+            let of_name = |tags: &HashMap<u64, u64>| tags.values().filter(|of| **of == name).count();
+            let young = of_name(&known.young);
+            assert_eq!(young, known.young_of_name.get(&name).copied().unwrap_or(0));
+            assert!(young <= 8 && of_name(&known.old) <= 8);
+        }
+    }
+    assert!(known.contains(9_999, limits));
+}
+
+#[test]
 fn repeated_wrong_password_counts_once() {
     let (attacker, now) = (Attacker::new("10.0.0.1"), Instant::now());
     for _ in 0..1000 {
@@ -199,11 +272,36 @@ fn tables_are_bounded_and_keep_the_worst_addresses() {
     }
     {
         let state = worst.limiter.lock();
-        assert!(state.addresses.len() <= ADDRESSES_MAX && state.users.0.len() <= USERS_MAX);
+        assert!(state.addresses.len() <= ADDRESSES_MAX && state.users.forgotten_at.len() <= USERS_MAX);
         assert!(state.wrong.young.len() + state.wrong.old.len() <= WRONG_LOGINS_MAX);
         assert!(state.known.young.len() + state.known.old.len() <= KNOWN_LOGINS_MAX);
     }
     assert!(worst.guess(now).is_err());
+}
+
+/// The figures are in the output. A full table is scanned once per eighth of its entries.
+#[test]
+fn failures_from_a_million_addresses_cost_a_constant_each() {
+    const ADDRESSES: u32 = 1_000_000;
+    let (attacker, now) = (Attacker::new("192.0.2.1"), Instant::now());
+    let start = Instant::now();
+    for n in 0..ADDRESSES {
+        let name = n.to_string();
+        let attempt = LoginAttempt {
+            address: IpAddr::V4((0x0a00_0000 + n).into()),
+            user_name: Some(&name),
+            ..attacker.attempt("guess")
+        };
+        attacker.limiter.record_failure(&attempt, now);
+    }
+    println!("{:?} per failure", start.elapsed() / ADDRESSES);
+    let state = attacker.limiter.lock();
+    let scanned = state.addresses_scanned + state.users.scanned;
+    assert!(
+        scanned <= 2 * u64::from(ADDRESSES) * (EVICTED_SHARE as u64 + 1),
+        "{scanned} entries scanned"
+    );
+    assert!(state.addresses.len() > ADDRESSES_MAX / 2 && state.addresses.len() <= ADDRESSES_MAX);
 }
 
 #[test]
