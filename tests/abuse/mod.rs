@@ -29,6 +29,7 @@ mod guesses;
 mod leaked_secrets;
 mod logins;
 mod malformed_packets;
+mod message_limits;
 mod message_semantics;
 mod operator_view;
 mod read_paths;
@@ -41,6 +42,7 @@ mod system_topics;
 mod targets_from_values;
 mod tenant_scripts;
 mod tenant_targets;
+mod unread_answers;
 mod weak_secrets;
 mod websocket;
 

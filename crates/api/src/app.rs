@@ -10,6 +10,7 @@ use axum::body::Bytes;
 use tokio::sync::Semaphore;
 use web::PasswordHashing;
 use web::admins::Admins;
+use web::answer_memory::AnswerMemory;
 use web::api_keys::ApiKeys;
 use web::audit::{self, Audit};
 use web::guard::{Guard, MetricsAccess};
@@ -54,6 +55,7 @@ struct AppState {
     changes: tokio::sync::Mutex<()>,
     readiness: Readiness,
     counters: Arc<ApiCounters>,
+    answers: Arc<AnswerMemory>,
     alarms: Alarms,
     history: History,
     /// Replaced as a whole at a reload.
@@ -130,6 +132,7 @@ impl App {
                 is_on_loopback: config.bind.ip().to_canonical().is_loopback(),
             },
         };
+        let answers = AnswerMemory::new(config.limits.unsent_answer_bytes_max);
         Ok(App {
             inner: Arc::new(AppState {
                 config,
@@ -143,6 +146,7 @@ impl App {
                 changes: tokio::sync::Mutex::default(),
                 readiness: Readiness::default(),
                 counters: Arc::default(),
+                answers,
                 alarms: Alarms::default(),
                 history: History::default(),
                 configuration: Mutex::default(),
@@ -221,6 +225,11 @@ impl App {
 
     pub fn counters(&self) -> &Arc<ApiCounters> {
         &self.inner.counters
+    }
+
+    /// Answers of all listeners that clients have not received yet.
+    pub fn answers(&self) -> &Arc<AnswerMemory> {
+        &self.inner.answers
     }
 
     pub fn alarms(&self) -> &Alarms {

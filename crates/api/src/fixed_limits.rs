@@ -2,7 +2,7 @@
 //! happens beyond.
 
 use web::limits::ApiLimits;
-use web::{api_keys, audit, logins, paging, server};
+use web::{answer_memory, api_keys, audit, logins, paging, server};
 
 use crate::endpoints::{console_users, publish};
 use crate::{alarms, app, device_platform, log_ring, sys_publisher, trace};
@@ -54,6 +54,18 @@ pub fn fixed_limits() -> Vec<(&'static str, u64, &'static str, &'static str)> {
             limits.write_stall_timeout.as_secs(),
             "s",
             CLOSED,
+        ),
+        (
+            "Time until the end of an answer while other answers do not fit into `api.max_unsent_answers`",
+            answer_memory::UNREAD_MAX.as_secs(),
+            "s",
+            "The server closes the connection of the oldest answer.",
+        ),
+        (
+            "Size of an answer that does not count in `api.max_unsent_answers`",
+            answer_memory::SMALL_BYTES as u64,
+            "bytes",
+            "A larger answer counts until the client has received it. A streamed answer counts with 1 MiB.",
         ),
         (
             "Lifetime of an HTTP connection",

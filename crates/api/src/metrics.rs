@@ -16,6 +16,7 @@ use web::unix_ms;
 
 #[cfg(feature = "platform")]
 mod devices;
+mod http;
 mod integration;
 
 use crate::app::App;
@@ -533,57 +534,6 @@ pub const FAMILIES: &[Family] = &[
         "How often a message to another shard had to wait.",
         |s, out| out.one(s.net.mail_held),
     ),
-    gauge("tidewire_api_connections", "Current HTTP connections.", |s, out| {
-        out.put_counter(&s.app.counters().open_connections)
-    }),
-    counter(
-        "tidewire_api_connections_accepted",
-        "HTTP connections accepted.",
-        |s, out| out.put_counter(&s.app.counters().connections),
-    ),
-    counter(
-        "tidewire_api_connections_refused",
-        "HTTP connections rejected because of a connection limit.",
-        |s, out| {
-            out.put_counter(&s.app.counters().connections_refused);
-        },
-    ),
-    counter(
-        "tidewire_api_connections_evicted",
-        "HTTP connections without a request that were closed to admit others.",
-        |s, out| {
-            out.put_counter(&s.app.counters().connections_evicted);
-        },
-    ),
-    counter(
-        "tidewire_api_requests",
-        "HTTP requests answered, by status class.",
-        |s, out| {
-            for (class, answers) in s.app.counters().answers.iter().enumerate().skip(2) {
-                out.put(&[("status", &format!("{class}xx"))], answers.load(Ordering::Relaxed));
-            }
-        },
-    ),
-    counter(
-        "tidewire_api_requests_refused",
-        "HTTP requests rejected because of the limit of concurrent requests.",
-        |s, out| {
-            out.put_counter(&s.app.counters().requests_refused);
-        },
-    ),
-    counter("tidewire_api_logins", "Logins, by outcome.", |s, out| {
-        let counters = s.app.counters();
-        for (outcome, count) in [
-            ("success", &counters.logins),
-            ("failure", &counters.logins_failed),
-            ("limited", &counters.logins_limited),
-        ] {
-            out.put(&[("outcome", outcome)], count.load(Ordering::Relaxed));
-        }
-    }),
-    gauge("tidewire_api_tokens", "Active logins.", |s, out| {
-        out.one(s.app.logins().count())
-    }),
     gauge("tidewire_process_resident_bytes", "Resident memory.", |s, out| {
         out.put_if_known(s.process.resident_bytes)
     })
@@ -738,7 +688,8 @@ pub fn families() -> impl Iterator<Item = &'static Family> {
     let of_devices = devices::FAMILIES;
     #[cfg(not(feature = "platform"))]
     let of_devices: &[Family] = &[];
-    FAMILIES.iter().chain(integration::FAMILIES).chain(of_devices)
+    let own = FAMILIES.iter().chain(http::FAMILIES);
+    own.chain(integration::FAMILIES).chain(of_devices)
 }
 
 /// Returns the text in the format OpenMetrics 1.0.

@@ -82,7 +82,7 @@ pub fn start_on(
         may_wait: device_platform::may_wait,
         is_file: console::is_file,
     };
-    let http = HttpServer::new(options, app.counters().clone());
+    let http = HttpServer::new(options, app.counters().clone(), app.answers().clone());
     if let Some(listener) = of_platform {
         let router = routes::platform_router(&app);
         runtime.spawn(http.clone().listen(listener, router, tls.subscribe(), stopped.clone()));

@@ -37,6 +37,7 @@ mod export;
 mod failure;
 mod fixed_limits;
 mod grants;
+mod history_answer;
 mod info;
 mod lists;
 mod login_sessions;

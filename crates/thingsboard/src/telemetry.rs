@@ -22,10 +22,11 @@ use timeseries::{
 use super::authorities::Authorities;
 use super::call::{ApiCall, Verb};
 use super::failure::{ThingsboardError, ThingsboardErrorCode};
+use super::history_answer::{self, HistoryAnswer};
 use super::lists::{comma_separated, empty_is_none};
 use super::operation::{FromParameter, HandlerResult, NoQuery, RawBody, delete_async, get, post_async};
 use super::platform_access::PendingResult;
-use super::values;
+use super::values::{self, point_json};
 use crate::services::Endpoint;
 
 const TAG: &str = "Telemetry";
@@ -34,6 +35,8 @@ pub const POINTS_MAX: usize = 50_000;
 /// Limit of all keys in one answer.
 pub(crate) const ANSWER_POINTS_MAX: usize = 1_000_000;
 const POINTS_DEFAULT: usize = 100;
+/// An answer with more memory for its points is streamed.
+const STREAMED_BYTES_MIN: usize = 256 << 10;
 
 pub fn endpoints() -> Vec<Endpoint> {
     [reading(), writing(), deleting()]
@@ -331,6 +334,12 @@ fn timeseries(call: &ApiCall, of: EntityPath, query: TimeseriesQuery, (): ()) ->
             .map_err(store_error)?,
     };
     let is_latest = query.start_ts.is_none() && query.end_ts.is_none();
+    let bytes: usize = all.iter().map(|points| history_answer::memory_of(points)).sum();
+    if !is_latest && bytes > STREAMED_BYTES_MIN {
+        let keys = keys.iter().map(|key| Box::from(*key)).zip(all);
+        let keys = keys.filter(|(_, points)| !points.is_empty()).collect();
+        return Ok(HistoryAnswer::new(keys, is_strict).into_response(bytes));
+    }
     let nothing = json!([{"ts": call.now_ms, "value": null}]);
     let answer = keys
         .iter()
@@ -339,7 +348,7 @@ fn timeseries(call: &ApiCall, of: EntityPath, query: TimeseriesQuery, (): ()) ->
             false => Some((key, KeyPoints::Points { points, is_strict })),
             true => is_latest.then_some((key, KeyPoints::Missing(&nothing))),
         });
-    // Serialized directly: a JSON tree of a million points would need several times as much memory.
+    // Serialized directly: a JSON tree would need several times as much memory.
     let mut body = Vec::new();
     let written = serde_json::Serializer::new(&mut body).collect_map(answer);
     written.map_err(|error| ThingsboardError::new(ThingsboardErrorCode::General, error.to_string()))?;
@@ -366,15 +375,6 @@ impl Serialize for KeyPoints<'_> {
 fn latest(call: &ApiCall, entity: EntityId, keys: &[&str]) -> Result<Vec<Vec<TimedValue>>, ThingsboardError> {
     let latest = store(call).latest(entity.id.into(), keys)?;
     Ok(latest.into_iter().map(|value| value.into_iter().collect()).collect())
-}
-
-pub fn point_json(point: &TimedValue, is_strict: bool) -> Value {
-    let value = if is_strict {
-        values::typed(&point.value)
-    } else {
-        values::text(&point.value).into()
-    };
-    json!({"ts": point.ts_ms, "value": value})
 }
 
 /// `None`: the query is for the latest values.

@@ -1,7 +1,7 @@
 //! Values of telemetry and attributes as JSON: with their types, or as strings like ThingsBoard.
 
-use serde_json::Value as Json;
-use timeseries::PointValue;
+use serde_json::{Value as Json, json};
+use timeseries::{PointValue, TimedValue};
 
 pub fn typed(value: &PointValue) -> Json {
     match value {
@@ -20,6 +20,16 @@ pub fn text(value: &PointValue) -> String {
         PointValue::Double(value) => double_text(*value),
         PointValue::String(text) | PointValue::Json(text) => text.to_string(),
     }
+}
+
+/// Returns a point of a history.
+pub fn point_json(point: &TimedValue, is_strict: bool) -> Json {
+    let value = if is_strict {
+        typed(&point.value)
+    } else {
+        text(&point.value).into()
+    };
+    json!({"ts": point.ts_ms, "value": value})
 }
 
 /// Formats a number like Java: `1.0`, `22.5`, `1.0E7`, `1.0E-4`.

@@ -3,12 +3,14 @@
 //!
 //! It knows no endpoint. Begin with `endpoint.rs`: an endpoint is a route, its description and the access that it
 //! requires. `server.rs` handles connections, and `guard.rs` checks each request before its handler runs. All resources
-//! that a client can occupy are limited: connections, requests, time for headers, bodies and writes, logins.
+//! that a client can occupy are limited: connections, requests, memory for answers,
+//! time for headers, bodies and writes, logins.
 
 // A request creates at most one `Problem`. Boxing it everywhere would cost readability and save little.
 #![allow(clippy::result_large_err)]
 
 pub mod admins;
+pub mod answer_memory;
 pub mod api_keys;
 pub mod audit;
 pub mod audit_body;

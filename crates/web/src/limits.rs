@@ -22,6 +22,8 @@ pub struct ApiLimits {
     pub request_timeout: Duration,
     /// How long a client may accept no bytes of an answer.
     pub write_stall_timeout: Duration,
+    /// Memory of all answers that clients have not received yet.
+    pub unsent_answer_bytes_max: usize,
     /// Maximum lifetime of a connection.
     pub connection_lifetime: Duration,
 }
@@ -36,6 +38,7 @@ impl Default for ApiLimits {
             body_timeout: Duration::from_secs(10),
             request_timeout: Duration::from_secs(20),
             write_stall_timeout: Duration::from_secs(10),
+            unsent_answer_bytes_max: 256 << 20,
             connection_lifetime: Duration::from_secs(60 * 60),
         }
     }

@@ -1,7 +1,8 @@
 //! Handles connections and requests before they reach the router.
 //!
 //! Uses hyper directly, because `axum::serve` has no time limits. Here the header has one, as do the body
-//! (`body.rs`), the answer, and writes to a client that does not read (`stall.rs`).
+//! (`body.rs`), the answer, and writes to a client that does not read (`stall.rs`). `answer_memory.rs` limits the
+//! memory of answers that clients have not received yet.
 
 use std::convert::Infallible;
 use std::io;
@@ -28,6 +29,7 @@ use tokio_rustls::TlsAcceptor;
 use tower_service::Service;
 use trust::own::trusted_peer;
 
+use crate::answer_memory::{self, AnswerMemory, ClientAnswers};
 use crate::connection_slots::{ConnectionSlot, ConnectionSlots, is_health_check};
 use crate::guard::PeerAddress;
 use crate::limits::{ApiCounters, ApiLimits};
@@ -52,6 +54,7 @@ pub struct HttpServer {
     counters: Arc<ApiCounters>,
     /// Limits the concurrent requests.
     requests: Semaphore,
+    answers: Arc<AnswerMemory>,
 }
 
 pub struct HttpOptions {
@@ -65,9 +68,10 @@ pub struct HttpOptions {
 }
 
 impl HttpServer {
-    pub fn new(options: HttpOptions, counters: Arc<ApiCounters>) -> Arc<HttpServer> {
+    pub fn new(options: HttpOptions, counters: Arc<ApiCounters>, answers: Arc<AnswerMemory>) -> Arc<HttpServer> {
         Arc::new(HttpServer {
             requests: Semaphore::new(options.limits.requests_max),
+            answers,
             options,
             counters,
         })
@@ -142,9 +146,16 @@ async fn accept(
         connections.spawn(async move {
             let counters = &context.server.counters;
             counters.open_connections.fetch_add(1, Ordering::Relaxed);
+            let answers = context.server.answers.of_client(peer);
+            let client = Client {
+                address: peer,
+                slot: &slot,
+                answers: &answers,
+            };
             tokio::select! {
-                () = connection(stream, Client { address: peer, slot: &slot }, &context, tls, stopped) => {}
+                () = connection(stream, client, &context, tls, stopped) => {}
                 () = slot.evicted() => ApiCounters::add(&counters.connections_evicted),
+                () = answers.evicted() => ApiCounters::add(&counters.connections_evicted),
             }
             counters.open_connections.fetch_sub(1, Ordering::Relaxed);
         });
@@ -191,6 +202,7 @@ fn reject_connection(stream: &TcpStream) {
 struct Client<'a> {
     address: IpAddr,
     slot: &'a ConnectionSlot,
+    answers: &'a ClientAnswers,
 }
 
 async fn connection(
@@ -244,7 +256,9 @@ async fn respond(context: &ListenerContext, client: Client<'_>, mut request: Req
     let server = &*context.server;
     ApiCounters::add(&server.counters.requests);
     request.extensions_mut().insert(PeerAddress(client.address));
+    request.extensions_mut().insert(client.answers.clone());
     let is_file = (server.options.is_file)(request.uri().path());
+    let is_charged = !answer_memory::is_exempt(request.uri().path());
     let in_progress = client.slot.begin_request();
     let is_served = in_progress.is_some() && (!client.slot.is_reserved() || is_health_check(request.uri().path()));
     let response = match admit(context, &request) {
@@ -255,7 +269,11 @@ async fn respond(context: &ListenerContext, client: Client<'_>, mut request: Req
         }
         Ok(()) => answer(server, context.router.clone(), request).await,
     };
-    let mut response = with_problem_body(response).await;
+    let response = with_problem_body(response).await;
+    let mut response = match is_charged {
+        true => client.answers.charge_response(response),
+        false => response,
+    };
     protect(response.headers_mut(), is_file);
     let class = usize::from(response.status().as_u16() / 100).min(5);
     ApiCounters::add(&server.counters.answers[class]);

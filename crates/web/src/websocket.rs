@@ -19,6 +19,7 @@ use net::websocket::handshake::accept_key;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::time::{Interval, MissedTickBehavior, interval, timeout};
 
+use crate::answer_memory::ClientAnswers;
 use crate::guard::LoginRecheck;
 use crate::problem::HttpProblem;
 use crate::sub_protocols::sub_protocols;
@@ -39,18 +40,22 @@ const CLOSE_WITHIN: Duration = Duration::from_secs(1);
 pub struct PendingUpgrade {
     on_upgrade: OnUpgrade,
     login_check: Arc<LoginRecheck>,
+    answers: ClientAnswers,
 }
 
 /// Returns the answer to a request that the guard has admitted, and the source of its [`ServerWebSocket`].
 pub fn upgrade_guarded(request: &mut Request) -> Result<(Response, PendingUpgrade), HttpProblem> {
     let pass = request.extensions_mut().remove::<Arc<LoginRecheck>>();
+    let answers = request.extensions_mut().remove::<ClientAnswers>();
     let (response, on_upgrade) = upgrade(request)?;
     let pass = pass.ok_or_else(|| HttpProblem::unauthorized("a WebSocket needs a login"))?;
+    let answers = answers.ok_or_else(|| HttpProblem::internal("the connection has no memory for answers"))?;
     Ok((
         response,
         PendingUpgrade {
             on_upgrade,
             login_check: pass,
+            answers,
         },
     ))
 }
@@ -68,6 +73,7 @@ pub fn upgrade_to_mqtt(request: &mut Request) -> Result<(Response, OnUpgrade, Ar
         PendingUpgrade {
             on_upgrade,
             login_check: pass,
+            ..
         },
     ) = upgrade_guarded(request)?;
     let headers = response.headers_mut();
@@ -128,6 +134,7 @@ pub struct ServerWebSocket {
     ping: Interval,
     check: Interval,
     login_check: Arc<LoginRecheck>,
+    answers: ClientAnswers,
     /// Pings since the last frame from the client.
     unanswered: u32,
 }
@@ -156,6 +163,7 @@ impl ServerWebSocket {
             ping: every(PING_INTERVAL),
             check: every(CHECK_INTERVAL),
             login_check: upgrading.login_check,
+            answers: upgrading.answers,
             unanswered: 0,
         })
     }
@@ -181,7 +189,9 @@ impl ServerWebSocket {
     }
 
     pub async fn send(&mut self, text: &str) -> io::Result<()> {
-        self.frame(Opcode::Text, text.as_bytes()).await
+        let answers = self.answers.clone();
+        let write = self.frame(Opcode::Text, text.as_bytes());
+        answers.charge_message(text.len(), write).await
     }
 
     /// Sends a close frame.

@@ -22,8 +22,9 @@ use crate::app::{App, Endpoint};
 use crate::backup_admin::{BackupAdmin, BackupAdminError, BackupState, RestoreProgress};
 use crate::tar;
 
-/// Pieces of an archive that are buffered for a peer, each of up to 64 KiB.
-const PIECES_MAX: usize = 16;
+/// Pieces of an archive that are buffered for a peer, each of up to 64 KiB. With those that are being written, they
+/// need less than `web::answer_memory::STREAM_BYTES`.
+const PIECES_MAX: usize = 12;
 
 /// Finished backups and the backup in progress.
 #[derive(Serialize, JsonSchema)]

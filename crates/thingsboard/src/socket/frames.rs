@@ -7,6 +7,8 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
 
 use net::websocket::frame::{Opcode, frame_header};
+use serde_json::Value;
+use web::answer_memory::ClientAnswers;
 
 /// Limit of one message, as in ThingsBoard since 4.0. A longer message closes the connection.
 pub const MESSAGE_BYTES_MAX: usize = 64 * 1024;
@@ -152,11 +154,24 @@ impl<R: tokio::io::AsyncRead + Unpin> FrameReader<R> {
     }
 }
 
-pub struct FrameWriter(pub WriteHalf<SocketStream>);
+pub struct FrameWriter {
+    stream: WriteHalf<SocketStream>,
+    answers: ClientAnswers,
+}
 
 impl FrameWriter {
-    pub async fn text(&mut self, text: &str) -> io::Result<()> {
-        self.frame(Opcode::Text, text.as_bytes()).await
+    /// Fails with `QuotaExceeded` if the messages do not fit into the memory for answers.
+    pub async fn messages(&mut self, messages: impl IntoIterator<Item = Value>) -> io::Result<()> {
+        let texts: Vec<String> = messages.into_iter().map(|message| message.to_string()).collect();
+        let bytes = texts.iter().map(String::len).sum();
+        let answers = self.answers.clone();
+        let write = async {
+            for text in texts {
+                self.frame(Opcode::Text, text.as_bytes()).await?;
+            }
+            Ok(())
+        };
+        answers.charge_message(bytes, write).await
     }
 
     pub async fn ping(&mut self) -> io::Result<()> {
@@ -169,21 +184,27 @@ impl FrameWriter {
 
     pub async fn close(&mut self, code: u16) -> io::Result<()> {
         self.frame(Opcode::Close, &code.to_be_bytes()).await?;
-        self.0.shutdown().await
+        self.stream.shutdown().await
     }
 
     /// The stall guard disconnects a client that does not read.
     async fn frame(&mut self, opcode: Opcode, payload: &[u8]) -> io::Result<()> {
         let (header, size) = frame_header(opcode, payload.len());
-        self.0.write_all(&header[..size]).await?;
-        self.0.write_all(payload).await?;
-        self.0.flush().await
+        self.stream.write_all(&header[..size]).await?;
+        self.stream.write_all(payload).await?;
+        self.stream.flush().await
     }
 }
 
-pub fn split(upgraded: Upgraded) -> (FrameReader<ReadHalf<SocketStream>>, FrameWriter) {
+pub fn split(upgraded: Upgraded, answers: ClientAnswers) -> (FrameReader<ReadHalf<SocketStream>>, FrameWriter) {
     let (reader, writer) = tokio::io::split(TokioIo::new(upgraded));
-    (FrameReader::new(reader), FrameWriter(writer))
+    (
+        FrameReader::new(reader),
+        FrameWriter {
+            stream: writer,
+            answers,
+        },
+    )
 }
 
 #[cfg(test)]

@@ -31,6 +31,7 @@ use super::failure::{ThingsboardError, ThingsboardErrorCode};
 use super::operation::query_of;
 use crate::services::{Endpoint, Services};
 use session::SocketSession;
+use web::answer_memory::ClientAnswers;
 use web::guard::{PeerAddress, RequiredAccess};
 use web::websocket::upgrade;
 
@@ -68,6 +69,7 @@ struct SocketTokenQuery {
 async fn open(
     State(services): State<Arc<Services>>,
     Extension(peer): Extension<PeerAddress>,
+    Extension(answers): Extension<ClientAnswers>,
     mut request: Request,
 ) -> Result<Response, ThingsboardError> {
     let query: SocketTokenQuery = query_of(request.uri())?;
@@ -85,14 +87,14 @@ async fn open(
     };
     let (response, on_upgrade) = upgrade(&mut request)?;
     let session = SocketSession::new(services, &world, login, seat);
-    tokio::spawn(serve(session, on_upgrade));
+    tokio::spawn(serve(session, on_upgrade, answers));
     Ok(response)
 }
 
-async fn serve(session: SocketSession, on_upgrade: OnUpgrade) {
+async fn serve(session: SocketSession, on_upgrade: OnUpgrade, answers: ClientAnswers) {
     // The upgrade fails if the client has disconnected.
     if let Ok(upgraded) = on_upgrade.await {
-        let (reader, writer) = frames::split(upgraded);
+        let (reader, writer) = frames::split(upgraded, answers);
         session.run(reader, writer).await;
     }
 }

@@ -113,6 +113,8 @@ impl SocketSession {
             match step {
                 Ok(None) => {}
                 Ok(Some(code)) => break code,
+                // The messages do not fit into the memory for answers.
+                Err(error) if error.kind() == io::ErrorKind::QuotaExceeded => break TRY_AGAIN_LATER,
                 Err(_) => return,
             }
         };
@@ -138,7 +140,7 @@ impl SocketSession {
     async fn on_message(&mut self, text: &str, writer: &mut FrameWriter) -> io::Result<CloseStatus> {
         let Ok(mut message) = CommandsMessage::read(text) else {
             let frame = failure(0, false, &ThingsboardError::bad_request("Failed to parse the message"));
-            writer.text(&frame.to_string()).await?;
+            writer.messages([frame]).await?;
             return Ok(None);
         };
         if let Some(auth) = message.auth_cmd.take() {
@@ -164,7 +166,7 @@ impl SocketSession {
                 Err((id, problem)) => Some(failure(id, false, &ThingsboardError::bad_request(problem))),
             };
             if let Some(frame) = frame {
-                writer.text(&frame.to_string()).await?;
+                writer.messages([frame]).await?;
             }
         }
         Ok(None)
@@ -317,9 +319,7 @@ impl SocketSession {
         let frames: Vec<SocketUpdate> = shown
             .filter_map(|(id, subscription)| subscription.frame_of_update(*id, update))
             .collect();
-        for frame in frames {
-            writer.text(&frame.to_string()).await?;
-        }
+        writer.messages(frames).await?;
         if let Update::Alarm { alarm, .. } = update {
             let changed = &mut self.changed_alarms;
             if changed.len() <= ALARMS_MAX {
@@ -357,9 +357,7 @@ impl SocketSession {
             return Err(io::ErrorKind::Other.into());
         };
         self.subscriptions = subscriptions;
-        for frame in frames {
-            writer.text(&frame.to_string()).await?;
-        }
+        writer.messages(frames).await?;
         Ok(())
     }
 
@@ -381,9 +379,7 @@ impl SocketSession {
             return Err(io::ErrorKind::Other.into());
         };
         self.subscriptions = subscriptions;
-        for frame in frames {
-            writer.text(&frame.to_string()).await?;
-        }
+        writer.messages(frames).await?;
         Ok(None)
     }
 
@@ -454,9 +450,7 @@ impl SocketSession {
         };
         self.subscriptions = subscriptions;
         self.watch();
-        for frame in frames {
-            writer.text(&frame.to_string()).await?;
-        }
+        writer.messages(frames).await?;
         Ok(())
     }
 }

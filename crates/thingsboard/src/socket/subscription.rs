@@ -15,8 +15,8 @@ use super::super::failure::ThingsboardError;
 use super::super::query::{
     EntityDataQuery, EntityKey, KeyType, QueryAnswerBudget, alarms_page, count, count_of_alarms, find, values_json,
 };
-use super::super::telemetry::{HistoryQueryRange, point_json, store_error};
-use super::super::values;
+use super::super::telemetry::{HistoryQueryRange, store_error};
+use super::super::values::{self, point_json};
 use super::commands::{
     AggregateCommand, AggregateKey, AlarmStatusCommand, EntityDataCommand, LatestCommand, LegacyCommand, SeriesCommand,
     WindowFields,

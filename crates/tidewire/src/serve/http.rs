@@ -25,6 +25,7 @@ use crate::config::files::{self, chain};
 #[cfg(feature = "bench")]
 use crate::config::options::listeners::{ListenerKind, ProxyProtocol};
 use crate::device_platform::DevicePlatform;
+use crate::process_limits;
 use crate::secret::Secret;
 
 /// Maximum time for requests to end when the server stops.
@@ -54,6 +55,14 @@ pub struct ApiParts<'a> {
     pub connections_max: usize,
 }
 
+/// Returns the default of `api.max_unsent_answers`. `memory`: the memory that the process may use.
+fn unsent_answer_bytes(memory: Option<u64>) -> usize {
+    /// Share of the memory of the process.
+    const ANSWER_SHARE: u64 = 16;
+    const MOST: u64 = 256 << 20;
+    memory.map_or(MOST, |bytes| (bytes / ANSWER_SHARE).min(MOST)) as usize
+}
+
 pub fn start(
     config: &Config,
     node: String,
@@ -74,6 +83,10 @@ pub fn start(
     api_config.limits.max_connections_per_address = match config.api.max_connections_per_address {
         0 => (parts.connections_max / 2).max(1),
         most => most as usize,
+    };
+    api_config.limits.unsent_answer_bytes_max = match config.api.max_unsent_answers.0 {
+        Some(size) => usize::try_from(size.0).unwrap_or(usize::MAX),
+        None => unsent_answer_bytes(process_limits::memory_bytes()),
     };
     api_config.token_lifetime = config.api.token_lifetime;
     api_config.login_limiter = parts.access.login_limiter().clone();

@@ -191,6 +191,10 @@ section! {
         /// 128 if the limit of open files is at least 4096. Raise it if a reverse proxy forwards the requests of
         /// many clients.
         restart max_connections_per_address: u32 = "0" ["0", "256"] in "connections";
+        /// Maximum memory of answers and WebSocket messages that clients have not received yet, without those of up to
+        /// 16 KiB. A further answer is 503 with `Retry-After`. The clients of one address have at most half of it.
+        /// Empty: a sixteenth of the memory that the process may use, at most 256 MiB.
+        restart max_unsent_answers: Unset<ByteSize> = "" ["1MiB", "1024GiB"];
     }
 }
 
