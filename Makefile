@@ -14,10 +14,13 @@ SCALE ?= 20
 # Durability of the simulated nodes: fsync, os or none.
 DURABILITY ?= fsync
 
-.PHONY: help run test soak lint bench fuzz simulate docs generate setup
+# Program to package instead of building one, for `make dist`: make dist BINARY=target/release/tidewire
+BINARY ?=
+
+.PHONY: help run test soak lint bench fuzz simulate docs generate dist dist-test setup
 
 help: ## List the targets
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## /make \1\t/' | expand -t 16
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /make \1\t/' | expand -t 16
 
 # The profile `fast` compiles in minutes after a clone and in seconds after a change. It has no export as Parquet, because
 # the libraries for it take long to compile.
@@ -56,6 +59,14 @@ generate: setup ## Write the pages and files that are generated from the code
 	done
 	@dev/cargo run --quiet -p tidewire -- config example > tidewire.example.toml.new
 	@mv tidewire.example.toml.new tidewire.example.toml
+
+dist: setup ## Build the files of a release in target/dist: archives, packages, container image, chart
+	@dev/setup.sh dist
+	@dev/dist $(if $(BINARY),--binary $(BINARY))
+
+dist-test: ## Test the files in target/dist; needs root
+	@dev/setup.sh dist-test
+	@dev/dist-test
 
 setup: ## Install missing programs for a build
 	@dev/setup.sh build

