@@ -6,9 +6,9 @@ use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use broker::ConnSlot;
+use broker::{CloseCause, ConnSlot};
 use mio::net::{TcpListener, TcpStream};
-use mio::{Interest, Token};
+use mio::{Interest, Registry, Token};
 use socket2::SockRef;
 use trust::own::trusted_peer;
 
@@ -30,6 +30,25 @@ pub(crate) struct Acceptor {
     /// The socket may have connections: no accept has returned `WouldBlock` since its last event.
     pub(crate) is_ready: bool,
     pub(crate) paused_until_ms: u64,
+}
+
+/// Registers a listening socket with the poll of a worker. All workers poll it; on Linux a new connection wakes only one
+/// that sleeps.
+#[cfg(target_os = "linux")]
+pub(crate) fn register_listener(registry: &Registry, socket: &mut TcpListener, token: Token) -> io::Result<()> {
+    use rustix::event::epoll::{self, EventData, EventFlags};
+    let flags = EventFlags::IN | EventFlags::ET | EventFlags::EXCLUSIVE;
+    Ok(epoll::add(
+        registry,
+        &*socket,
+        EventData::new_u64(token.0 as u64),
+        flags,
+    )?)
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn register_listener(registry: &Registry, socket: &mut TcpListener, token: Token) -> io::Result<()> {
+    registry.register(socket, token, Interest::READABLE)
 }
 
 impl Acceptor {
@@ -138,15 +157,16 @@ impl NetWorker {
             certificate: None,
             reserved_bytes: 0,
         };
-        let conn = self
-            .slots
-            .insert(SocketConnection::new(socket, index as u16, handshake));
-        if self.register(conn.slot).is_err() {
-            return self.refuse(conn.slot, EarlyCloseReason::PeerClosed);
-        }
+        let mut connection = SocketConnection::new(socket, index as u16, handshake);
+        // Most clients have sent their CONNECT already. It is read before the socket is registered, so that a
+        // connection that moves to another worker is registered only there.
+        connection.is_readable = true;
+        let conn = self.slots.insert(connection);
         self.handshake_deadlines[index].push(self.now.monotonic_ms, conn);
+        self.list_for_read(conn.slot);
     }
 
+    /// Registers a connection with the poll. Data that has arrived before causes an event too.
     pub(crate) fn register(&mut self, slot: ConnSlot) -> io::Result<()> {
         let Some(connection) = self.slots.get_mut(slot) else {
             return Ok(());
@@ -154,7 +174,19 @@ impl NetWorker {
         let interests = Interest::READABLE | Interest::WRITABLE;
         self.poll
             .registry()
-            .register(&mut connection.socket, Token(slot.index()), interests)
+            .register(&mut connection.socket, Token(slot.index()), interests)?;
+        connection.is_registered = true;
+        Ok(())
+    }
+
+    /// Registers a new connection after its first read, unless it is about to move to another worker.
+    pub(crate) fn register_after_read(&mut self, slot: ConnSlot) {
+        let Some(connection) = self.slots.get_mut(slot).filter(|connection| !connection.is_registered) else {
+            return;
+        };
+        if !connection.is_moving() && self.register(slot).is_err() {
+            self.fail(slot, CloseCause::Network);
+        }
     }
 }
 

@@ -14,6 +14,8 @@ use crate::websocket::WebSocketState;
 pub(crate) struct SocketConnection {
     pub(crate) socket: TcpStream,
     pub(crate) listener: u16,
+    /// The worker's poll watches the socket.
+    pub(crate) is_registered: bool,
     /// The socket may have data: no read has returned `WouldBlock` since its last event.
     pub(crate) is_readable: bool,
     /// The peer sends nothing more after the data that has arrived.
@@ -98,6 +100,7 @@ impl SocketConnection {
         SocketConnection {
             socket,
             listener,
+            is_registered: false,
             is_readable: false,
             is_read_closed: false,
             has_ended: false,
@@ -117,6 +120,7 @@ impl SocketConnection {
 
     /// Resets the socket state of the previous worker. The next worker registers the socket again.
     pub(crate) fn reset_readiness(&mut self) {
+        self.is_registered = false;
         self.is_readable = false;
         self.is_write_blocked = false;
         self.is_held = false;
@@ -130,6 +134,14 @@ impl SocketConnection {
             self.stage,
             ConnectionStage::Open | ConnectionStage::Closing { is_open: true, .. }
         )
+    }
+
+    /// Returns whether the CONNECT belongs to another worker.
+    pub(crate) fn is_moving(&self) -> bool {
+        match &self.stage {
+            ConnectionStage::Handshake(handshake) => matches!(handshake.step, HandshakeStep::Moving(_)),
+            _ => false,
+        }
     }
 
     pub(crate) fn is_closing(&self) -> bool {

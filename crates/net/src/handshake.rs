@@ -328,7 +328,7 @@ impl NetWorker {
         let Some(mut connection) = self.slots.remove(slot) else {
             return;
         };
-        if self.poll.registry().deregister(&mut connection.socket).is_err() {
+        if connection.is_registered && self.poll.registry().deregister(&mut connection.socket).is_err() {
             // The socket is unusable.
             self.count_out(&connection);
             return;

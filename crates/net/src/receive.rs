@@ -114,6 +114,7 @@ impl NetWorker {
             ReadEnd::Suspended => {}
         }
         self.close_if_broken(slot);
+        self.register_after_read(slot);
         self.move_if_due(slot);
     }
 

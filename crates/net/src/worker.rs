@@ -16,11 +16,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use broker::{CloseCause, ConnSlot, Effect, FinishedCheckpoint, Mail, Now, Shard, ShardId};
-use mio::{Events, Interest, Poll, Token, Waker};
+use mio::{Events, Poll, Token, Waker};
 
 use ::journal::{LogHealth, Lsn};
 
-use crate::accept::Acceptor;
+use crate::accept::{self, Acceptor};
 use crate::auth_pool::AuthQueue;
 use crate::counters::{EarlyCloseReason, NetCounters};
 use crate::deadlines::Deadlines;
@@ -73,8 +73,7 @@ impl WorkerResources {
         let mut acceptors = Vec::new();
         for (index, socket) in sockets.iter().enumerate() {
             let mut socket = mio::net::TcpListener::from_std(socket.try_clone()?);
-            poll.registry()
-                .register(&mut socket, Token(FIRST_LISTENER + index), Interest::READABLE)?;
+            accept::register_listener(poll.registry(), &mut socket, Token(FIRST_LISTENER + index))?;
             acceptors.push(Acceptor {
                 socket,
                 is_ready: true,
