@@ -1,5 +1,5 @@
-//! Messages that the server itself publishes have the limits of messages of clients, whoever has made them: rules,
-//! sources of bridges, fallback actions and the API.
+//! Messages that the server itself publishes have the limits of messages of clients: messages of rules, of sources, of
+//! fallback actions and of the API.
 
 use serde_json::{Value as Json, json};
 

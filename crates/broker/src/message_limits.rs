@@ -1,5 +1,5 @@
-//! Limits of messages that the server itself publishes: for rules, sources, fallback actions and the API. They are those
-//! of a PUBLISH from a client.
+//! Limits of messages that the server itself publishes: for rules, sources, fallback actions and the API. They are
+//! those of a PUBLISH from a client.
 
 use std::fmt;
 
