@@ -194,7 +194,7 @@ fn endless_sessions_of_one_user_use_bounded_memory() {
         let connect = Connect::new(V5, format!("{n:0>60000}")).user("alice", "secret");
         let endless = connect
             .property(prop::u32(prop::SESSION_EXPIRY_INTERVAL, u32::MAX))
-            .will(Will::new("will", &will));
+            .will(Will::new("will", &will).property(prop::u32(prop::WILL_DELAY_INTERVAL, 100_000)));
         let connack = server.connect().handshake(&endless);
         assert!([0, QUOTA_EXCEEDED].contains(&connack.code), "{:#04x}", connack.code);
         connack.code == 0
