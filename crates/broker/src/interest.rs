@@ -16,8 +16,8 @@
 //! return this store or a later one. Without such a chain the message may be ordered before the subscription, and
 //! missing it is correct. A bit is cleared after the filter has left the shard's tree, by the thread that would also
 //! set it again, so a clear never hides a filter. Both operations are read-modify-write, so other bits of the word stay
-//! intact. No two locations need a common order: a filter needs two bits, both set before the SUBACK, and a reader sees
-//! only one of them set only while the filter is being added or removed.
+//! intact. No two locations need a common order: a filter needs three bits, all set before the SUBACK, and a reader sees
+//! only some of them set only while the filter is being added or removed.
 
 #[cfg(test)]
 mod tests;
@@ -45,6 +45,8 @@ pub struct Interest {
     slots: Box<[AtomicU64]>,
     /// The shards that have filters of each prefix length, and [`LITERAL`] ones.
     depths: [AtomicU64; DEPTH_MAX + 2],
+    /// The shards that have any filters. In the table of durable filters there are often none.
+    shards: AtomicU64,
     slot_width: u32,
     hashing: FixedState,
 }
@@ -56,6 +58,7 @@ pub struct InterestCounts {
     slots: Box<[u8]>,
     many: HashMap<u32, u32, FixedState>,
     depths: [u32; DEPTH_MAX + 2],
+    filters: usize,
 }
 
 /// Slot of a filter.
@@ -74,6 +77,7 @@ impl Interest {
         Self {
             slots: (0..words).map(|_| AtomicU64::new(0)).collect(),
             depths: [const { AtomicU64::new(0) }; DEPTH_MAX + 2],
+            shards: AtomicU64::new(0),
             slot_width,
             hashing: FixedState::with_seed(seed),
         }
@@ -81,6 +85,9 @@ impl Interest {
 
     /// Returns the shards that may have a matching filter; bit n is shard n.
     pub fn mask(&self, topic: &str) -> u64 {
+        if self.shards.load(Ordering::Acquire) == 0 {
+            return 0;
+        }
         let mut hash = 0;
         let mut mask = self.shards_at(0, hash);
         for (depth, level) in (1..).zip(topic.as_bytes().split(|&byte| byte == b'/')) {
@@ -147,6 +154,7 @@ impl InterestCounts {
             slots: vec![0; SLOTS].into(),
             many: HashMap::default(),
             depths: [0; DEPTH_MAX + 2],
+            filters: 0,
         }
     }
 
@@ -160,6 +168,10 @@ impl InterestCounts {
         if self.depths[depth] == 1 {
             set_bit(&interest.depths[depth], self.shard as u32, true);
         }
+        self.filters += 1;
+        if self.filters == 1 {
+            set_bit(&interest.shards, self.shard as u32, true);
+        }
     }
 
     /// Removes a filter that has left the shard's tree. Panics if it was never added.
@@ -172,6 +184,10 @@ impl InterestCounts {
         self.depths[depth] -= 1;
         if self.depths[depth] == 0 {
             set_bit(&interest.depths[depth], self.shard as u32, false);
+        }
+        self.filters -= 1;
+        if self.filters == 0 {
+            set_bit(&interest.shards, self.shard as u32, false);
         }
     }
 

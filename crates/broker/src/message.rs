@@ -126,7 +126,7 @@ impl<'a> Publication<'a> {
 
     /// Returns the memory that the message uses when it is stored, approximately. Used for limits.
     pub fn stored_bytes(&self) -> usize {
-        self.topic.len() + self.properties.len() + self.payload.len() + self.trailer_bytes() + size_of::<Message>()
+        self.topic.len() + self.properties.len() + self.payload.len() + self.trailer_bytes() + MESSAGE_HEADER_BYTES
     }
 
     /// Returns the size of the provenance in a stored message.
@@ -139,17 +139,20 @@ impl<'a> Publication<'a> {
 
     pub fn to_message(self) -> Arc<Message> {
         let length = self.topic.len() + self.properties.len() + self.payload.len() + self.trailer_bytes();
-        let mut bytes = Vec::with_capacity(length);
-        bytes.extend_from_slice(self.topic.as_bytes());
-        bytes.extend_from_slice(self.properties);
-        bytes.extend_from_slice(self.payload);
         let provenance = self.provenance.as_bytes();
-        if !provenance.is_empty() {
-            bytes.extend_from_slice(provenance);
-            bytes.extend_from_slice(&(provenance.len() as u32).to_ne_bytes());
-        }
+        let provenance_length = (provenance.len() as u32).to_ne_bytes();
+        let parts = [
+            self.topic.as_bytes(),
+            self.properties,
+            self.payload,
+            provenance,
+            match provenance.is_empty() {
+                true => &[],
+                false => &provenance_length,
+            },
+        ];
         Arc::new(Message {
-            bytes: bytes.into_boxed_slice(),
+            bytes: MessageBytes::new(length, parts),
             topic_bytes: self.topic.len() as u32,
             properties_bytes: self.properties.len() as u32,
             expires_at_ms: self.expires_at_ms.unwrap_or(u64::MAX),
@@ -167,10 +170,51 @@ impl<'a> Publication<'a> {
 /// Size of the length that follows the provenance.
 const PROVENANCE_LENGTH_BYTES: usize = size_of::<u32>();
 
-/// A stored message: topic, properties, payload and provenance in one allocation, shared by all its recipients.
+/// Memory of a stored message besides its bytes, approximately.
+const MESSAGE_HEADER_BYTES: usize = 56;
+
+/// Messages up to this size are stored in the allocation of the `Arc`. This includes most messages of sensors.
+const INLINE_BYTES_MAX: usize = 94;
+
+/// Topic, properties, payload and provenance of a message.
+#[derive(Debug)]
+enum MessageBytes {
+    Inline { length: u8, bytes: [u8; INLINE_BYTES_MAX] },
+    Separate(Box<[u8]>),
+}
+
+impl MessageBytes {
+    /// `length` is the length of all parts together.
+    fn new<const N: usize>(length: usize, parts: [&[u8]; N]) -> MessageBytes {
+        if length > INLINE_BYTES_MAX {
+            let mut bytes = Vec::with_capacity(length);
+            parts.into_iter().for_each(|part| bytes.extend_from_slice(part));
+            return MessageBytes::Separate(bytes.into_boxed_slice());
+        }
+        let mut bytes = [0; INLINE_BYTES_MAX];
+        let mut end = 0;
+        for part in parts {
+            bytes[end..end + part.len()].copy_from_slice(part);
+            end += part.len();
+        }
+        MessageBytes::Inline {
+            length: end as u8,
+            bytes,
+        }
+    }
+
+    fn as_slice(&self) -> &[u8] {
+        match self {
+            MessageBytes::Inline { length, bytes } => &bytes[..usize::from(*length)],
+            MessageBytes::Separate(bytes) => bytes,
+        }
+    }
+}
+
+/// A stored message, shared by all its recipients.
 #[derive(Debug)]
 pub struct Message {
-    bytes: Box<[u8]>,
+    bytes: MessageBytes,
     topic_bytes: u32,
     properties_bytes: u32,
     expires_at_ms: u64,
@@ -187,7 +231,7 @@ pub struct Message {
 
 impl Message {
     pub fn publication(&self) -> Publication<'_> {
-        let (topic, rest) = self.bytes.split_at(self.topic_bytes as usize);
+        let (topic, rest) = self.bytes.as_slice().split_at(self.topic_bytes as usize);
         let (properties, rest) = rest.split_at(self.properties_bytes as usize);
         let (payload, provenance) = self.split_provenance(rest);
         Publication {
@@ -227,7 +271,7 @@ impl Message {
     }
 
     pub fn stored_bytes(&self) -> usize {
-        self.bytes.len() + size_of::<Message>()
+        self.bytes.as_slice().len() + MESSAGE_HEADER_BYTES
     }
 
     pub fn is_expired(&self, now: Now) -> bool {
