@@ -3,11 +3,10 @@
 //!
 //! As in EMQX, a string inside a path is parsed as JSON, because devices put JSON into JSON.
 
-use crate::budget::StepBudget;
-use crate::error::FunctionError;
-use crate::json::{self, JsonLimits};
-use crate::text::Text;
-use crate::value::{Map, Value};
+use rule_values::{
+    FunctionError, Map, StepBudget, Text, Value,
+    json::{self, JsonLimits},
+};
 
 /// A path step whose index or key is known.
 #[derive(Clone, Debug)]

@@ -2,10 +2,7 @@
 
 use std::cmp::Ordering;
 
-use crate::budget::StepBudget;
-use crate::error::FunctionError;
-use crate::number;
-use crate::value::Value;
+use rule_values::{FunctionError, StepBudget, Value, number};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ComparisonOperator {
@@ -27,8 +24,8 @@ pub(crate) fn compare(
     budget: &mut StepBudget,
 ) -> Result<bool, FunctionError> {
     match operator {
-        ComparisonOperator::MatchesFilter => charge_reading(left, right, budget)?,
-        _ => charge(left, right, budget)?,
+        ComparisonOperator::MatchesFilter => budget.read_both(left, right)?,
+        _ => budget.compare(left, right)?,
     }
     let order = match (left, right) {
         (Value::Undefined, Value::Undefined) => Ordering::Equal,
@@ -52,29 +49,8 @@ pub(crate) fn compare(
 
 /// Returns whether type and value are equal: 1 and 1.0 are different.
 pub(crate) fn is_same(left: &Value, right: &Value, budget: &mut StepBudget) -> Result<bool, FunctionError> {
-    charge(left, right, budget)?;
+    budget.compare(left, right)?;
     Ok(left == right)
-}
-
-/// Charges for reading both values up to the first difference or the end of the shorter one.
-pub(crate) fn charge(left: &Value, right: &Value, budget: &mut StepBudget) -> Result<(), FunctionError> {
-    match (left, right) {
-        (Value::Text(left), Value::Text(right)) => budget.charge_steps(left.len().min(right.len()) as u64 / 64),
-        (Value::Array(_), Value::Array(_)) | (Value::Map(_), Value::Map(_)) => {
-            budget.charge_value(left)?;
-            budget.charge_value(right)
-        }
-        // The text is parsed as a number.
-        (Value::Text(_), Value::Int(_) | Value::Float(_)) | (Value::Int(_) | Value::Float(_), Value::Text(_)) => {
-            charge_reading(left, right, budget)
-        }
-        _ => Ok(()),
-    }
-}
-
-fn charge_reading(left: &Value, right: &Value, budget: &mut StepBudget) -> Result<(), FunctionError> {
-    let length = |value: &Value| value.as_bytes().map_or(0, <[u8]>::len);
-    budget.read(length(left) + length(right))
 }
 
 fn word(value: &Value) -> &'static [u8] {

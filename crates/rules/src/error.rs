@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use rule_values::FunctionError;
+
 /// Position in the text of the rule. Lines and columns begin with 1; columns count characters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TextPosition {
@@ -71,50 +73,17 @@ impl fmt::Display for EvalError {
     }
 }
 
-impl std::error::Error for EvalError {}
-
-/// The error of a function or operator. The caller adds the position.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct FunctionError {
-    pub message: Cow<'static, str>,
-    pub is_limit: bool,
-}
-
-impl FunctionError {
-    /// A limit of the rule was exceeded.
-    pub fn limit(message: impl Into<Cow<'static, str>>) -> FunctionError {
-        FunctionError {
-            message: message.into(),
-            is_limit: true,
-        }
-    }
-
-    pub fn at(self, position: TextPosition) -> EvalError {
+impl EvalError {
+    pub(crate) fn at(position: TextPosition, error: FunctionError) -> EvalError {
         EvalError {
             position,
-            message: truncated(self.message),
-            is_limit: self.is_limit,
+            message: truncated(error.message),
+            is_limit: error.is_limit,
         }
     }
 }
 
-impl From<&'static str> for FunctionError {
-    fn from(message: &'static str) -> FunctionError {
-        FunctionError {
-            message: Cow::Borrowed(message),
-            is_limit: false,
-        }
-    }
-}
-
-impl From<String> for FunctionError {
-    fn from(message: String) -> FunctionError {
-        FunctionError {
-            message: Cow::Owned(message),
-            is_limit: false,
-        }
-    }
-}
+impl std::error::Error for EvalError {}
 
 /// Limits the length of an error message, which can quote a text of the message.
 fn truncated(message: Cow<'static, str>) -> Cow<'static, str> {
@@ -123,15 +92,4 @@ fn truncated(message: Cow<'static, str>) -> Cow<'static, str> {
         0..=BYTES_MAX => message,
         _ => Cow::Owned(format!("{}…", &message[..message.floor_char_boundary(BYTES_MAX)])),
     }
-}
-
-/// Returns the most similar name in `names`, if it differs in only a few letters.
-pub(crate) fn nearest<'a>(word: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    let word = word.to_ascii_lowercase();
-    let allowed = (word.len() / 3).clamp(1, 3);
-    names
-        .map(|name| (strsim::osa_distance(&word, name), name))
-        .filter(|(distance, _)| *distance <= allowed)
-        .min()
-        .map(|(_, name)| name)
 }

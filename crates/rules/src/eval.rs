@@ -10,18 +10,18 @@
 
 use std::sync::Arc;
 
+use rule_values::{
+    FunctionError, Map, PatternCache, RegexPattern, StepBudget, Text, Value,
+    json::{self, JsonError, Tape, TapeNode},
+};
+
 use crate::access::{self, ResolvedStep};
-use crate::budget::StepBudget;
 use crate::compare::{self, compare};
-use crate::error::{EvalError, FunctionError, TextPosition};
+use crate::error::{EvalError, TextPosition};
 use crate::event::{Column, Environment, RuleEvent};
 use crate::expr::{Expr, ExprKind, OutputField, OutputPath, PathStep, Variable};
-use crate::functions::{FunctionCall, ProgramCache, arithmetic};
-use crate::json::{self, JsonError, Tape, TapeNode};
-use crate::pattern::{PatternCache, RegexPattern};
+use crate::functions::{FunctionCall, arithmetic};
 use crate::rule::{Foreach, Rule, RuleBody};
-use crate::text::Text;
-use crate::value::{Map, Value};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EvalOutcome {
@@ -42,7 +42,8 @@ struct Cache {
     tape: Tape,
     payload: PayloadState,
     patterns: PatternCache,
-    programs: ProgramCache,
+    #[cfg(feature = "jq")]
+    programs: crate::functions::ProgramCache,
 }
 
 /// Parse state of the payload of the current message.
@@ -98,7 +99,11 @@ impl MessageEvaluation<'_> {
     /// Appends the outputs. After an error, nothing is appended.
     pub fn run(&mut self, rule: &Rule, out: &mut Vec<Map>) -> Result<EvalOutcome, EvalError> {
         let start = out.len();
-        let budget = StepBudget::new(&rule.limits, self.environment.time_limit());
+        let budget = StepBudget::new(
+            rule.limits.steps_max,
+            rule.limits.result_bytes_max,
+            self.environment.time_limit(),
+        );
         let mut run = RuleEvaluation {
             rule,
             event: self.event,
@@ -160,7 +165,8 @@ impl RuleEvaluation<'_> {
             self.selected = std::mem::take(&mut self.scope);
         }
         let output = std::mem::take(&mut self.selected);
-        let place = |fault: FunctionError| fault.at(fields.last().map(OutputField::position).unwrap_or_default());
+        let place =
+            |fault: FunctionError| EvalError::at(fields.last().map(OutputField::position).unwrap_or_default(), fault);
         self.budget.charge_output(&output).map_err(place)?;
         out.push(output);
         Ok(EvalOutcome::Passed(1))
@@ -182,7 +188,8 @@ impl RuleEvaluation<'_> {
         let mut columns = Map::new();
         let is_all = |field: &OutputField| matches!(field, OutputField::All(_));
         if foreach.each.as_ref().is_none_or(|each| each.iter().any(is_all)) {
-            self.add_columns(&mut columns).map_err(|fault| fault.at(position))?;
+            self.add_columns(&mut columns)
+                .map_err(|fault| EvalError::at(position, fault))?;
         }
         self.columns = Some(columns.clone());
         let start = out.len();
@@ -193,7 +200,7 @@ impl RuleEvaluation<'_> {
             }
             if out.len() - start >= rule.limits.outputs_max {
                 let fault = FunctionError::limit(format!("FOREACH has more than {} outputs", rule.limits.outputs_max));
-                return Err(fault.at(position));
+                return Err(EvalError::at(position, fault));
             }
             let output = match &foreach.each {
                 Some(each) => {
@@ -202,7 +209,9 @@ impl RuleEvaluation<'_> {
                 }
                 None => self.with_scope(&columns, position)?,
             };
-            self.budget.charge_output(&output).map_err(|fault| fault.at(position))?;
+            self.budget
+                .charge_output(&output)
+                .map_err(|fault| EvalError::at(position, fault))?;
             out.push(output);
         }
         Ok(if out.len() > start {
@@ -218,7 +227,9 @@ impl RuleEvaluation<'_> {
         let is_payload = matches!(&array.kind, ExprKind::Variable(variable)
             if variable.path.is_empty() && variable.name.as_bytes() == b"payload");
         match value {
-            Value::Text(text) if is_payload => self.decode_payload(&text).map_err(|fault| fault.at(array.position)),
+            Value::Text(text) if is_payload => self
+                .decode_payload(&text)
+                .map_err(|fault| EvalError::at(array.position, fault)),
             other => Ok(other),
         }
     }
@@ -230,7 +241,7 @@ impl RuleEvaluation<'_> {
             output.insert(name.clone(), value.clone());
         }
         let size = 64 * output.len();
-        self.budget.make(size).map_err(|fault| fault.at(position))?;
+        self.budget.make(size).map_err(|fault| EvalError::at(position, fault))?;
         Ok(output)
     }
 
@@ -260,7 +271,7 @@ impl RuleEvaluation<'_> {
             Value::Undefined | Value::Null => Ok(false),
             other => {
                 let message = format!("the condition is {}, not true or false", other.type_name());
-                Err(FunctionError::from(message).at(condition.position))
+                Err(EvalError::at(condition.position, FunctionError::from(message)))
             }
         }
     }
@@ -270,7 +281,8 @@ impl RuleEvaluation<'_> {
             match field {
                 OutputField::All(position) => {
                     let mut selected = std::mem::take(&mut self.selected);
-                    self.add_columns(&mut selected).map_err(|fault| fault.at(*position))?;
+                    self.add_columns(&mut selected)
+                        .map_err(|fault| EvalError::at(*position, fault))?;
                     self.selected = selected;
                 }
                 OutputField::Value { value, target } => {
@@ -287,7 +299,7 @@ impl RuleEvaluation<'_> {
             self.selected.insert(target.name.clone(), value);
             return Ok(());
         }
-        let place = |fault: FunctionError| fault.at(target.position);
+        let place = |fault: FunctionError| EvalError::at(target.position, fault);
         let path = self.places(&target.path).map_err(place)?;
         self.budget.charge_steps(path.len() as u64).map_err(place)?;
         if target.name.as_bytes() == b"payload"
@@ -302,7 +314,7 @@ impl RuleEvaluation<'_> {
     }
 
     pub fn eval(&mut self, expr: &Expr) -> Result<Value, EvalError> {
-        let place = |fault: FunctionError| fault.at(expr.position);
+        let place = |fault: FunctionError| EvalError::at(expr.position, fault);
         self.budget.charge_steps(1).map_err(place)?;
         match &expr.kind {
             ExprKind::Const(value) => Ok(value.clone()),
@@ -395,7 +407,7 @@ impl RuleEvaluation<'_> {
                 Some(subject) => {
                     let value = self.eval(condition)?;
                     let is_same = compare::is_same(&value, subject, &mut self.budget);
-                    is_same.map_err(|fault| fault.at(condition.position))?
+                    is_same.map_err(|fault| EvalError::at(condition.position, fault))?
                 }
                 None => self.is_true(condition)?,
             };
@@ -430,7 +442,7 @@ impl RuleEvaluation<'_> {
                 .collect::<Result<_, _>>()?;
             &many
         };
-        let place = |fault: FunctionError| fault.at(expr.position);
+        let place = |fault: FunctionError| EvalError::at(expr.position, fault);
         // Nearly every function reads its arguments. Functions charge for other work themselves.
         for value in values {
             if let Value::Text(text) = value {
@@ -644,12 +656,14 @@ impl RuleEvaluation<'_> {
     }
 
     /// For jq programs, which use the same cache as the functions of rules.
+    #[cfg(feature = "jq")]
     pub fn patterns(&mut self) -> &mut PatternCache {
         &mut self.cache.patterns
     }
 
     /// Returns the cache of jq programs.
-    pub fn programs(&mut self) -> &mut ProgramCache {
+    #[cfg(feature = "jq")]
+    pub fn programs(&mut self) -> &mut crate::functions::ProgramCache {
         &mut self.cache.programs
     }
 }

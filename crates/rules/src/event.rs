@@ -3,9 +3,9 @@
 //! The names of events and columns are those of EMQX, old (`$events/client_connected`) and new
 //! (`$events/client/connected`).
 
-use crate::budget::TimeLimit;
+use rule_values::{TimeLimit, Value};
+
 use crate::kinds::Kinds;
-use crate::value::Value;
 
 macro_rules! columns {
     ($($variant:ident $name:literal $kinds:expr, $about:literal;)*) => {

@@ -1,11 +1,11 @@
 //! A compiled expression: the parser creates it, `resolve` completes it, and `eval` evaluates it.
 
+use rule_values::{Text, Value};
+
 use crate::compare::ComparisonOperator;
 use crate::error::TextPosition;
 use crate::event::Column;
 use crate::functions::{CompiledArgument, Function};
-use crate::text::Text;
-use crate::value::Value;
 
 #[derive(Debug)]
 pub(crate) struct Expr {

@@ -1,7 +1,8 @@
 //! Limits of rules without an option, for the page `docs/reference/limits.md`: what, how much, unit, and what happens
 //! beyond.
 
-use crate::budget::VALUE_NESTING_MAX;
+use rule_values::VALUE_NESTING_MAX;
+
 use crate::limits::RuleLimits;
 use crate::parse::STEPS_MAX;
 use crate::template::TEMPLATE_BYTES_MAX;
@@ -73,15 +74,17 @@ pub fn fixed_limits() -> Vec<(&'static str, u64, &'static str, &'static str)> {
             "bytes",
             "A constant expression is refused. Otherwise the rule fails for the message.",
         ),
+        #[cfg(feature = "jq")]
         (
             "Nesting of a jq program, in levels",
-            crate::jq::PROGRAM_NESTING_MAX,
+            jq::PROGRAM_NESTING_MAX,
             "",
             "A constant program is refused. Otherwise the rule fails for the message.",
         ),
+        #[cfg(feature = "jq")]
         (
             "Nesting of function calls in a jq program, in levels",
-            crate::jq::CALL_NESTING_MAX,
+            jq::CALL_NESTING_MAX,
             "",
             FAILS,
         ),

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::BitOr;
 
-use crate::value::Value;
+use rule_values::Value;
 
 /// The types that a value can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,9 +12,7 @@
 //! crate.
 
 mod access;
-mod budget;
 mod compare;
-mod compiled_cache;
 mod error;
 mod eval;
 mod event;
@@ -22,35 +20,27 @@ mod expr;
 mod fixed_limits;
 mod functions;
 mod index;
-mod jq;
-mod json;
 mod kinds;
 mod lex;
 mod limits;
-mod number;
 mod parse;
-mod pattern;
 mod resolve;
 mod rule;
 mod sample;
 mod template;
-mod text;
-mod value;
 
-pub use budget::TimeLimit;
 pub use error::{EvalError, RuleError, TextPosition};
 pub use eval::{EvalOutcome, Evaluator, MessageEvaluation, UsedResources};
 pub use event::{Column, Environment, EventKind, RuleEvent, ValueStore};
 pub use fixed_limits::fixed_limits;
 pub use functions::{Function, FunctionGroup, functions, unsupported_functions};
 pub use index::RuleIndex;
-pub use json::{
-    JsonError, JsonForm, JsonLimits, decode as decode_json, encode as encode_json, encode_into as encode_json_into,
-};
 pub use kinds::Kinds;
 pub use limits::{RuleLimits, UnknownColumns};
 pub use rule::{FromEntry, Rule};
+pub use rule_values::json::{
+    JsonError, JsonForm, JsonLimits, decode as decode_json, encode as encode_json, encode_into as encode_json_into,
+};
+pub use rule_values::{Map, Text, TimeLimit, Value};
 pub use sample::SampleEvent;
 pub use template::{MissingText, SingleValue, Template, TemplateOverflow};
-pub use text::Text;
-pub use value::{Map, Value};

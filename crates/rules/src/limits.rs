@@ -1,6 +1,6 @@
 //! Limits of a rule.
 
-use crate::json::JsonLimits;
+use rule_values::json::JsonLimits;
 
 /// The meaning of a name that is not a column of the rule's events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

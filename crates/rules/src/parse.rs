@@ -4,14 +4,14 @@
 //! `a['key']`, and `mod` between operands. Precedence, lowest first: OR, AND, NOT, comparison and IN, `+ -`, `* / div
 //! mod`, sign.
 
+use rule_values::{Text, Value, nearest};
+
 use crate::compare::ComparisonOperator;
-use crate::error::{RuleError, TextPosition, nearest};
+use crate::error::{RuleError, TextPosition};
 use crate::expr::{Arithmetic, Expr, ExprKind, OutputField, OutputPath, PathStep, Variable};
 use crate::functions;
 use crate::lex::{PositionedToken, SqlToken, tokens};
 use crate::limits::RuleLimits;
-use crate::text::Text;
-use crate::value::Value;
 
 #[derive(Debug)]
 pub(crate) struct SqlStatement {
@@ -316,7 +316,7 @@ impl SqlParser {
                 Ok(int) => self.constant(Value::Int(int)),
                 Err(_) => self.expected("an integer of at most 128 bits"),
             },
-            SqlToken::Float(digits) => match crate::number::parse_float(digits.as_bytes()) {
+            SqlToken::Float(digits) => match rule_values::number::parse_float(digits.as_bytes()) {
                 Some(float) => self.constant(Value::Float(float)),
                 None => self.expected("a number in the range of a 64-bit float"),
             },

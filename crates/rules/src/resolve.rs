@@ -6,19 +6,16 @@
 
 use std::collections::HashSet;
 
+use rule_values::{RegexPattern, Text, Value, nearest, number};
+
 use crate::compare::ComparisonOperator;
-use crate::error::{RuleError, TextPosition, nearest};
+use crate::error::{RuleError, TextPosition};
 use crate::event::{Column, EventKind};
 use crate::expr::{Arithmetic, Expr, ExprKind, OutputField, OutputPath, PathStep, Variable};
 use crate::functions::{CompiledArgument, Function};
-use crate::jq::Program;
 use crate::kinds::Kinds;
 use crate::limits::{RuleLimits, UnknownColumns};
-use crate::number;
-use crate::pattern::RegexPattern;
 use crate::rule::{Foreach, RuleBody, columns_of};
-use crate::text::Text;
-use crate::value::Value;
 
 pub(crate) struct NameResolver<'a> {
     columns: HashSet<Column>,
@@ -294,10 +291,11 @@ impl NameResolver<'_> {
             let pattern = RegexPattern::compile(text, self.limits.regex_bytes_max)?;
             return Ok(Some(CompiledArgument::Pattern(Box::new(pattern))));
         }
-        match function.takes_program {
-            true => Ok(Some(CompiledArgument::Program(Program::compile(text)?))),
-            false => Ok(None),
+        #[cfg(feature = "jq")]
+        if function.takes_program {
+            return Ok(Some(CompiledArgument::Program(jq::Program::compile(text)?)));
         }
+        Ok(None)
     }
 
     fn variable(&mut self, variable: &mut Variable, position: TextPosition) -> Result<Kinds, RuleError> {

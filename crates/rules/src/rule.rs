@@ -2,13 +2,14 @@
 
 use std::fmt;
 
-use crate::error::{RuleError, TextPosition, nearest};
+use rule_values::{Text, nearest};
+
+use crate::error::{RuleError, TextPosition};
 use crate::event::{Column, EventKind};
 use crate::expr::{Expr, OutputField, OutputPath};
 use crate::limits::RuleLimits;
 use crate::parse::{SqlStatement, StatementKind, statement};
 use crate::resolve::NameResolver;
-use crate::text::Text;
 
 /// An entry in FROM.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -1,8 +1,11 @@
 //! A sample event for trying out a rule, and for tests.
 
+use rule_values::{
+    Map, Value,
+    json::{self, JsonForm},
+};
+
 use crate::event::{Column, EventKind, RuleEvent};
-use crate::json::{self, JsonForm};
-use crate::value::{Map, Value};
 
 #[derive(Clone, Debug)]
 pub struct SampleEvent {

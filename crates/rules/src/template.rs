@@ -9,12 +9,14 @@ use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::fmt;
 
+use rule_values::{
+    Map, Text, Value,
+    json::{self, JsonForm, JsonLimits},
+};
+
 use crate::access::{self, ResolvedStep};
 use crate::error::{RuleError, TextPosition};
 use crate::functions::to_text;
-use crate::json::{self, JsonForm, JsonLimits};
-use crate::text::Text;
-use crate::value::{Map, Value};
 
 /// The text for a missing value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -12,5 +12,7 @@ mod errors;
 mod evaluation;
 mod functions;
 mod limits;
+#[cfg(not(feature = "jq"))]
+mod no_jq;
 mod properties;
 mod support;

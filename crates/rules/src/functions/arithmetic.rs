@@ -1,12 +1,10 @@
 //! Arithmetic operators and mathematical functions. Integers remain integers. No result is infinite or NaN.
 
+use rule_values::{FunctionError, StepBudget, Value};
+
 use super::convert::to_text;
 use super::{FunctionCall, FunctionGroup, function_table};
-use crate::budget::StepBudget;
-use crate::compare;
-use crate::error::FunctionError;
 use crate::expr::Arithmetic;
-use crate::value::Value;
 
 function_table! { FunctionGroup::Arithmetic;
     "abs" (x: NUMBER) -> NUMBER, abs, "The absolute value.", "abs(-12) = 12";
@@ -20,7 +18,7 @@ function_table! { FunctionGroup::Arithmetic;
     "cos" (x: NUMBER) -> FLOAT, |c| float(c, f64::cos), "The cosine of an angle in radians.", "cos(0) = 1.0";
     "cosh" (x: NUMBER) -> FLOAT, |c| float(c, f64::cosh), "The hyperbolic cosine.", "cosh(0) = 1.0";
     "div" (x: INT, y: INT) -> INT, |c| binary(c, Arithmetic::IntegerDivide), "The result of integer division; also an operator: `7 div 2`.", "div(-7, 2) = -3";
-    "eq" (x: ANY, y: ANY) -> BOOL, |c| { compare::charge(c.value(0), c.value(1), &mut c.run.budget)?; Ok(c.value(0).loosely_equal(c.value(1)).into()) }, "Whether both values are equal; integers and floats are compared by value.", "eq(1, 1.0) = true";
+    "eq" (x: ANY, y: ANY) -> BOOL, |c| { c.run.budget.compare(c.value(0), c.value(1))?; Ok(c.value(0).loosely_equal(c.value(1)).into()) }, "Whether both values are equal; integers and floats are compared by value.", "eq(1, 1.0) = true";
     "exp" (x: NUMBER) -> FLOAT, |c| float(c, f64::exp), "e to the power of x.", "exp(0) = 1.0";
     "floor" (x: NUMBER) -> INT, |c| whole(c, f64::floor), "The number rounded down to an integer.", "floor(3.6) = 3";
     "fmod" (x: NUMBER, y: NUMBER) -> FLOAT, |c| { let y = c.float(1)?; float(c, |x| x % y) }, "The remainder of x divided by y.", "fmod(6.5, 2.5) = 1.5";

@@ -1,9 +1,9 @@
 //! Functions of arrays. Positions begin with 1.
 
+use rule_values::{FunctionError, Value};
+
 use super::{FunctionCall, FunctionGroup, function_table};
 use crate::compare;
-use crate::error::FunctionError;
-use crate::value::Value;
 
 function_table! { FunctionGroup::Array;
     "contains" (item: ANY, array: ARRAY) -> BOOL, contains, "Whether the array contains the item; 1 and 1.0 are different.", "contains(2, [1, 2, 3]) = true";

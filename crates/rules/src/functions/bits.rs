@@ -1,9 +1,9 @@
 //! Functions for the bits of integers and of byte strings.
 
+use rule_values::{FunctionError, Value};
+
 use super::arithmetic::finite;
 use super::{FunctionCall, FunctionGroup, function_table};
-use crate::error::FunctionError;
-use crate::value::Value;
 
 function_table! { FunctionGroup::Bits;
     "bitand" (x: INT, y: INT) -> INT, |c| Ok(Value::Int(c.int(0)? & c.int(1)?)), "Bitwise AND.", "bitand(10, 8) = 8";

@@ -6,12 +6,10 @@ use base64ct::{Base64, Base64Unpadded, Base64Url, Base64UrlUnpadded, Encoding};
 use flate2::read::{DeflateDecoder, GzDecoder, ZlibDecoder};
 use flate2::write::{DeflateEncoder, GzEncoder, ZlibEncoder};
 use flate2::{Compression, GzBuilder};
+use rule_values::{FunctionError, Value, json::JsonForm};
 use sha2::{Digest, Sha224, Sha256, Sha384, Sha512};
 
 use super::{FunctionCall, FunctionGroup, function_table};
-use crate::error::FunctionError;
-use crate::json::JsonForm;
-use crate::value::Value;
 
 function_table! { FunctionGroup::Codec;
     "base64_decode" (text: TEXT; option: TEXT, other_option: TEXT) -> TEXT, base64_decode, "Bytes decoded from base64; options `'urlsafe'` and `'no_padding'`.", "base64_decode('aGVsbG8=') = 'hello'";

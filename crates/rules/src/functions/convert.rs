@@ -1,11 +1,13 @@
 //! Type checks and type conversions.
 
+use rule_values::{
+    FunctionError, Value,
+    json::{self, JsonForm},
+    number,
+};
+
 use super::arithmetic::{finite, to_int};
 use super::{Function, FunctionCall, FunctionGroup, function_table};
-use crate::error::FunctionError;
-use crate::json::{self, JsonForm};
-use crate::number;
-use crate::value::Value;
 
 mod tests_of_types {
     use super::*;

@@ -4,12 +4,14 @@
 //! character by its code, `i` nothing, `n` new line, `~` a tilde. `F` is the width (negative: left-aligned). `*` takes
 //! a number from the arguments.
 
+use rule_values::{
+    FunctionError, Value,
+    json::{self, JsonForm},
+    number,
+};
+
 use super::convert::to_text;
 use super::{FunctionCall, FunctionGroup, function_table};
-use crate::error::FunctionError;
-use crate::json::{self, JsonForm};
-use crate::number;
-use crate::value::Value;
 
 function_table! { FunctionGroup::String;
     "sprintf" (format: TEXT) variadic -> TEXT, |c| { let arguments = &c.arguments[1..]; sprintf(c, arguments) }, "Formatted text in the syntax of `io:format` of Erlang: `~s ~p ~w ~b ~f ~e ~g ~c ~n ~~`, with width, precision and padding.", "sprintf('hello, ~s! ~.2f', 'steve', 1.5) = 'hello, steve! 1.50'";

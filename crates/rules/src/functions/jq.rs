@@ -1,11 +1,9 @@
 //! `jq(program, json)`. A constant program is compiled with the rule.
 
+use rule_values::{CompiledCache, FunctionError, Value, json::JsonForm};
+
 use super::{CompiledArgument, FunctionCall, FunctionGroup, function_table};
-use crate::compiled_cache::CompiledCache;
-use crate::error::FunctionError;
-use crate::jq::{Program, ProgramLimits};
-use crate::json::JsonForm;
-use crate::value::Value;
+use jq::{Program, ProgramLimits};
 
 function_table! { FunctionGroup::Map;
     "jq" (program: TEXT, json: ANY; timeout: INT) program -> ARRAY, run, "All outputs of a jq program for a value, or for a string that is parsed as JSON. The timeout counts as 20,000 steps per millisecond, within the step limit of the message.", "jq('.a + 1, .b', '{\"a\": 1, \"b\": \"x\"}') = [2, 'x']";

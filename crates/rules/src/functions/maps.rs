@@ -1,11 +1,9 @@
 //! Functions of maps. The JSON text of a map is accepted wherever a map is expected.
 
+use rule_values::{FunctionError, Map, Text, Value, number};
+
 use super::{FunctionCall, FunctionGroup, function_table};
 use crate::access::{self, ResolvedStep};
-use crate::error::FunctionError;
-use crate::number;
-use crate::text::Text;
-use crate::value::{Map, Value};
 
 function_table! { FunctionGroup::Map;
     "map_get" (key: TEXT, map: ANY; default: ANY) -> ANY, map_get, "The value of a key, or of a path of keys separated by points; the default (or undefined) if it does not exist.", "map_get('msg', json_decode('{\"msg\": \"hello\"}')) = 'hello'";

@@ -1,12 +1,12 @@
 //! Functions of the message, and of values that can be missing.
 
+use rule_values::{FunctionError, Value};
+
 use super::maps::dotted;
 use super::{FunctionCall, FunctionGroup, function_table};
 use crate::access;
 use crate::compare;
-use crate::error::FunctionError;
 use crate::event::Column;
-use crate::value::Value;
 
 function_table! { FunctionGroup::Message;
     "clientid" () -> ANY, |c| column(c, Column::ClientId), "The column `clientid`.", "clientid() = 'c_example'";

@@ -11,6 +11,7 @@ mod codec;
 mod convert;
 pub(crate) mod dates;
 mod format;
+#[cfg(feature = "jq")]
 mod jq;
 mod maps;
 mod message;
@@ -21,15 +22,16 @@ mod strings;
 
 use std::fmt;
 
-use crate::error::FunctionError;
+use rule_values::{
+    FunctionError, Map, RegexPattern, Value,
+    json::{self, JsonForm},
+};
+
 use crate::eval::RuleEvaluation;
-use crate::jq::Program;
-use crate::json::{self, JsonForm};
 use crate::kinds::Kinds;
-use crate::pattern::RegexPattern;
-use crate::value::{Map, Value};
 
 pub(crate) use convert::to_text;
+#[cfg(feature = "jq")]
 pub(crate) use jq::ProgramCache;
 
 /// A function: its arguments, result, description and example.
@@ -49,6 +51,7 @@ pub struct Function {
     /// The second argument is a pattern, which is compiled with the rule if it is constant.
     pub(crate) takes_regex: bool,
     /// The first argument is a jq program, which is compiled with the rule if it is constant.
+    #[cfg_attr(not(feature = "jq"), expect(dead_code, reason = "no function takes a program"))]
     pub(crate) takes_program: bool,
     /// The order of calls matters.
     pub(crate) has_state: bool,
@@ -165,6 +168,7 @@ const TABLES: &[&[Function]] = &[
     strings::TABLE,
     regexes::TABLE,
     format::TABLE,
+    #[cfg(feature = "jq")]
     jq::TABLE,
     maps::TABLE,
     arrays::TABLE,
@@ -208,6 +212,8 @@ const ABSENT: &[(&str, &str)] = &[
     ("avro_encode", "there is no schema registry"),
     ("avro_decode", "there is no schema registry"),
     ("ai_completion", "rules cannot call other services"),
+    #[cfg(not(feature = "jq"))]
+    ("jq", "this server was built without the feature `jq`"),
 ];
 
 /// Returns names and reasons.
@@ -226,7 +232,8 @@ pub(crate) fn unsupported_reason(name: &str) -> Option<&'static str> {
 #[derive(Debug)]
 pub(crate) enum CompiledArgument {
     Pattern(Box<RegexPattern>),
-    Program(Program),
+    #[cfg(feature = "jq")]
+    Program(::jq::Program),
 }
 
 /// A function call. The number of arguments has already been checked.

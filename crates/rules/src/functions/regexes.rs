@@ -3,11 +3,9 @@
 
 use std::ops::Range;
 
+use rule_values::{FunctionError, RegexPattern, StepBudget, Value};
+
 use super::{CompiledArgument, FunctionCall, FunctionGroup, function_table};
-use crate::budget::StepBudget;
-use crate::error::FunctionError;
-use crate::pattern::RegexPattern;
-use crate::value::Value;
 
 function_table! { FunctionGroup::String;
     "regex_extract" (string: TEXTUAL, pattern: TEXT) regex -> ARRAY, extract, "The groups of the first match; empty if there is no match.", "regex_extract('Number: 12345', '(\\d+)') = ['12345']";

@@ -6,12 +6,9 @@
 //! is limited because templates can nest.
 
 use base64ct::{Base64, Encoding};
+use rule_values::{FunctionError, Map, StepBudget, Text, Value};
 
 use super::{FunctionCall, FunctionGroup, function_table};
-use crate::budget::StepBudget;
-use crate::error::FunctionError;
-use crate::text::Text;
-use crate::value::{Map, Value};
 
 function_table! { FunctionGroup::Sparkplug;
     "sparkplug_decode" (bytes: TEXT) -> MAP, decode, "A Sparkplug B payload as a map with the names of `sparkplug_b.proto`; bytes are base64.", "map_get('seq', sparkplug_decode(hexstr2bin('1858'))) = 88";

@@ -1,11 +1,11 @@
 //! Functions with inputs from outside the message: random numbers, environment variables, and values stored between
 //! messages.
 
+use rule_values::{FunctionError, Value};
+
 use super::codec::hex;
 use super::{Function, FunctionCall, FunctionGroup, function_table};
-use crate::error::FunctionError;
 use crate::event::ValueStore;
-use crate::value::Value;
 
 mod random_values {
     use super::*;

@@ -1,12 +1,13 @@
 //! String functions. Functions that work on characters require UTF-8; the others accept any bytes.
 
 use memchr::memmem;
+use rule_values::{
+    FunctionError, Value,
+    json::{self, JsonForm},
+};
 
 use super::convert::to_text;
 use super::{FunctionCall, FunctionGroup, function_table};
-use crate::error::FunctionError;
-use crate::json::{self, JsonForm};
-use crate::value::Value;
 
 function_table! { FunctionGroup::String;
     "ascii" (string: TEXTUAL) -> INT, ascii, "The code of the first character.", "ascii('abc') = 97";
