@@ -144,7 +144,7 @@ impl Hub {
         &self.transports
     }
 
-    pub fn sessions(&self) -> &Arc<DeviceSessions> {
+    pub fn sessions(&self) -> &DeviceSessions {
         &self.sessions
     }
 

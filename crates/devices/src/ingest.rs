@@ -104,7 +104,7 @@ impl Ingest {
         }
     }
 
-    /// Runs until the hub is stopped and the log is processed.
+    /// Runs until the server stops and the log is processed.
     pub fn run(mut self) {
         while !self.has_ended {
             let has_read = self.read_batch();

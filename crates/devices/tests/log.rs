@@ -309,4 +309,9 @@ fn waiting_appends_fail_when_the_log_has_failed() {
         .recv_timeout(Duration::from_secs(20))
         .expect("the caller gets an error");
     assert!(full.is_some_and(|full| !full.reason.contains("stops")));
+    // A refused record is not processed either, so it must not count as lag.
+    let appended = devices.stats().appended_records_total;
+    let entry = IngestEntry::new(EntryKind::Telemetry, device.0, NOW, b"{}");
+    assert!(devices.append(&entry).is_err());
+    assert_eq!(devices.stats().appended_records_total, appended);
 }
