@@ -32,6 +32,12 @@ pub fn fixed_limits() -> Vec<(&'static str, u64, &'static str, &'static str)> {
             "A further request receives 503.",
         ),
         (
+            "Requests of one address that are processed at the same time: the same share as that of its connections (`api.max_connections_per_address`)",
+            limits.requests_per_address_max() as u64,
+            "",
+            "A further request receives 503.",
+        ),
+        (
             "Time to receive the header of a request, or to complete the TLS handshake",
             limits.header_timeout.as_secs(),
             "s",

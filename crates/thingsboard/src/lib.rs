@@ -74,7 +74,7 @@ use services::Endpoint;
 
 /// Whether a request may wait for a long time. Such requests cause no work for the server.
 pub fn may_wait(path: &str) -> bool {
-    rpc::may_wait(path) || telemetry::may_wait(path)
+    rpc::may_wait(path) || telemetry::may_wait(path) || device_api::may_wait(path)
 }
 
 pub fn endpoints() -> Vec<Endpoint> {

@@ -27,6 +27,7 @@ pub mod openapi;
 pub mod paging;
 pub mod problem;
 pub mod query;
+mod request_shares;
 pub mod server;
 pub mod stall;
 pub mod strict;

@@ -44,6 +44,14 @@ impl Default for ApiLimits {
     }
 }
 
+impl ApiLimits {
+    /// Simultaneous requests from one address: the same share as that of its connections.
+    pub fn requests_per_address_max(&self) -> usize {
+        let share = self.requests_max * self.max_connections_per_address / self.connections_max.max(1);
+        share.clamp(1, self.requests_max.max(1))
+    }
+}
+
 /// Limits of the body of a request. The route adds them to each request as an extension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BodyLimits {

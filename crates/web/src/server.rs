@@ -34,6 +34,7 @@ use crate::connection_slots::{ConnectionSlot, ConnectionSlots, is_health_check};
 use crate::guard::PeerAddress;
 use crate::limits::{ApiCounters, ApiLimits};
 use crate::problem::{self, HttpProblem};
+use crate::request_shares::RequestShares;
 use crate::stall::StallGuard;
 
 /// Sufficient for a percent-encoded topic of 20,000 bytes.
@@ -52,6 +53,7 @@ const ACCEPT_FAILURES_INTERVAL: Duration = Duration::from_secs(10);
 pub struct HttpServer {
     options: HttpOptions,
     counters: Arc<ApiCounters>,
+    shares: Arc<RequestShares>,
     /// Limits the concurrent requests.
     requests: Semaphore,
     answers: Arc<AnswerMemory>,
@@ -70,6 +72,7 @@ pub struct HttpOptions {
 impl HttpServer {
     pub fn new(options: HttpOptions, counters: Arc<ApiCounters>, answers: Arc<AnswerMemory>) -> Arc<HttpServer> {
         Arc::new(HttpServer {
+            shares: RequestShares::new(&options.limits),
             requests: Semaphore::new(options.limits.requests_max),
             answers,
             options,
@@ -298,9 +301,17 @@ async fn answer(server: &HttpServer, mut router: Router, request: Request<Body>)
     if (server.options.may_wait)(path) || is_health_check(path) {
         return wait(router, request).await;
     }
-    let Ok(_permit) = server.requests.try_acquire() else {
+    let refuse = |detail: &str| {
         ApiCounters::add(&server.counters.requests_refused);
-        return HttpProblem::unavailable("too many concurrent requests").into_response();
+        HttpProblem::unavailable(detail).into_response()
+    };
+    let address = request.extensions().get::<PeerAddress>().map(|peer| peer.0);
+    let share = address.map(|address| server.shares.begin(address));
+    if matches!(share, Some(None)) {
+        return refuse("too many concurrent requests from this address");
+    }
+    let Ok(_permit) = server.requests.try_acquire() else {
+        return refuse("too many concurrent requests");
     };
     match tokio::time::timeout(server.options.limits.request_timeout, router.call(request)).await {
         Ok(Ok(response)) => response,

@@ -49,6 +49,12 @@ pub fn endpoints() -> Vec<Endpoint> {
     all
 }
 
+/// Devices wait for their next call, their next attributes, or the answer of a rule chain.
+pub(crate) fn may_wait(path: &str) -> bool {
+    let of_device = path.strip_prefix("/api/v1/").and_then(|rest| rest.split_once('/'));
+    of_device.is_some_and(|(_, rest)| ["rpc", "attributes/updates"].contains(&rest))
+}
+
 fn platform_of(services: &DeviceServices) -> Result<Arc<Devices>, HttpProblem> {
     let devices = services.devices.clone();
     devices.ok_or_else(|| HttpProblem::not_found("the device platform is disabled; set platform.enabled = true"))

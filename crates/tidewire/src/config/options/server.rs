@@ -187,9 +187,9 @@ section! {
         /// name of its own that resolves to this machine. Behind a proxy, all requests come from loopback: everyone
         /// can read metrics and statistics, and failed logins count for one address.
         restart allowed_hosts: Vec<String> = "";
-        /// Maximum number of HTTP connections from one address, or from one /64 of IPv6. 0: half of all connections,
-        /// 128 if the limit of open files is at least 4096. Raise it if a reverse proxy forwards the requests of
-        /// many clients.
+        /// Maximum number of HTTP connections from one address, or from one /64 of IPv6. The address may have the same
+        /// share of the concurrent requests. 0: half of all connections, 128 if the limit of open files is at least
+        /// 4096. Raise it if a reverse proxy forwards the requests of many clients.
         restart max_connections_per_address: u32 = "0" ["0", "256"] in "connections";
         /// Maximum memory of answers and WebSocket messages that clients have not received yet, without those of up to
         /// 16 KiB. A further answer is 503 with `Retry-After`. The clients of one address have at most half of it.
