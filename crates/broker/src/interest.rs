@@ -16,8 +16,8 @@
 //! return this store or a later one. Without such a chain the message may be ordered before the subscription, and
 //! missing it is correct. A bit is cleared after the filter has left the shard's tree, by the thread that would also
 //! set it again, so a clear never hides a filter. Both operations are read-modify-write, so other bits of the word stay
-//! intact. No two locations need a common order: a filter needs three bits, all set before the SUBACK, and a reader sees
-//! only some of them set only while the filter is being added or removed.
+//! intact. No two locations need a common order: a filter needs three bits, all set before the SUBACK, and a reader
+//! sees only some of them set only while the filter is being added or removed.
 
 #[cfg(test)]
 mod tests;

@@ -22,8 +22,8 @@ use crate::status::{LogState, LogStatus};
 use crate::tail::{Appended, TailChunk};
 use storage::{Storage, is_full, read_full, write_all};
 
-/// Zeros are written behind the end of the log for commits of at most this size. The disk writes them in addition, which
-/// is cheap only for small commits.
+/// Zeros are written behind the end of the log for commits of at most this size. The disk writes them in addition,
+/// which is cheap only for small commits.
 const SMALL_COMMIT_BYTES: usize = 16 << 10;
 
 /// Zeros for the blocks behind the end of the log.

@@ -1,7 +1,7 @@
 //! Runs every function on large messages. Each must end within the time limit and charge steps for its work.
 //!
-//! The table of worst cases must contain every function in `rules::functions()`. `src/cost.rs` of the crate `jq` has the
-//! same test for the functions of jq.
+//! The table of worst cases must contain every function in `rules::functions()`. `src/cost.rs` of the crate `jq` has
+//! the same test for the functions of jq.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests and their helpers")]
 
