@@ -32,8 +32,8 @@ pub(crate) struct Acceptor {
     pub(crate) paused_until_ms: u64,
 }
 
-/// Registers a listening socket with the poll of a worker. All workers poll it. On Linux, a new connection wakes only
-/// one of the sleeping workers.
+/// Registers a listening socket with the poll of a worker. All workers poll it; on Linux a new connection wakes only
+/// one that sleeps.
 #[cfg(target_os = "linux")]
 pub(crate) fn register_listener(registry: &Registry, socket: &mut TcpListener, token: Token) -> io::Result<()> {
     use rustix::event::epoll::{self, EventData, EventFlags};

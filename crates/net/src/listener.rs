@@ -3,8 +3,8 @@
 //! There is one socket per listener, shared by all workers: each polls its own duplicate of the descriptor. One socket
 //! per worker with SO_REUSEPORT was rejected: the kernel distributes connections unevenly, connections wait in the
 //! backlog of a busy worker, a second server could bind the same port without an error, and nothing is gained, because
-//! a connection moves to its worker after CONNECT anyway. With a shared socket, idle workers accept. The cost is that
-//! on an idle machine a new connection wakes every worker, for some microseconds each.
+//! a connection moves to its worker after CONNECT anyway. With a shared socket, idle workers accept. On Linux a new
+//! connection wakes only one of them.
 
 use std::fmt;
 use std::io;
