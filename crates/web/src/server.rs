@@ -413,6 +413,8 @@ fn protect(headers: &mut HeaderMap, is_file: bool) {
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
     use super::*;
 
     #[test]
@@ -434,5 +436,73 @@ mod tests {
         ] {
             assert_eq!(is_local(host, &allowed), expected, "{host}");
         }
+    }
+
+    const ANSWER_BYTES: usize = 20 << 20;
+
+    /// Serves a large answer at every path, on a port of its own.
+    async fn serve_large_answers(answers: &Arc<AnswerMemory>) -> (SocketAddr, watch::Sender<bool>) {
+        let options = HttpOptions {
+            limits: ApiLimits::default(),
+            allowed_hosts: Vec::new(),
+            may_wait: |_| false,
+            is_file: |_| false,
+        };
+        let http = HttpServer::new(options, Arc::default(), answers.clone());
+        let router = Router::new().fallback(|| async { vec![b'x'; ANSWER_BYTES] });
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (stop, stopped) = watch::channel(false);
+        tokio::spawn(http.listen(listener, router, watch::channel(None).1, stopped));
+        (address, stop)
+    }
+
+    /// Requests the large answer and does not read it.
+    async fn request_unread(address: SocketAddr) -> TcpStream {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        let request = b"GET /large HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+        stream.write_all(request).await.unwrap();
+        stream
+    }
+
+    async fn wait_until(what: &str, is_reached: impl Fn() -> bool) {
+        let limit = Instant::now() + Duration::from_secs(60);
+        while !is_reached() {
+            assert!(Instant::now() < limit, "{what}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    #[tokio::test]
+    async fn unread_answers_are_charged_until_they_are_written_or_closed() {
+        let answers = AnswerMemory::new(2 * ANSWER_BYTES);
+        let (address, _stop) = serve_large_answers(&answers).await;
+        let mut first = request_unread(address).await;
+        wait_until("the first answer is charged", || {
+            answers.charged_bytes() == ANSWER_BYTES
+        })
+        .await;
+        let mut refused = Vec::new();
+        request_unread(address).await.read_to_end(&mut refused).await.unwrap();
+        let refused = String::from_utf8(refused).unwrap().to_lowercase();
+        assert!(
+            refused.starts_with("http/1.1 503 ") && refused.contains("retry-after: 1\r\n"),
+            "{refused}"
+        );
+        let mut read = Vec::new();
+        first.read_to_end(&mut read).await.unwrap();
+        assert!(read.starts_with(b"HTTP/1.1 200 ") && read.len() > ANSWER_BYTES);
+        wait_until("the written answer is released", || answers.charged_bytes() == 0).await;
+        let second = request_unread(address).await;
+        wait_until("the second answer is charged", || {
+            answers.charged_bytes() == ANSWER_BYTES
+        })
+        .await;
+        drop(second);
+        wait_until("the answer of a closed connection is released", || {
+            answers.charged_bytes() == 0
+        })
+        .await;
+        assert_eq!(answers.refused(), 1);
     }
 }
