@@ -27,6 +27,7 @@ const PARTS: &[BuildPart] = &[
         "web console and documentation under /docs",
     ),
     part("gssapi", cfg!(feature = "gssapi"), "Kerberos for Kafka"),
+    part("jq", cfg!(feature = "jq"), "function jq of rules"),
     part(
         "kafka",
         cfg!(feature = "kafka"),
