@@ -7,9 +7,9 @@
 //!   failed recently must wait. An address without a failure is never refused: a guesser cannot lock out a user.
 //! - **Known logins** need not wait: credentials that were right before, from the same address. Clients behind NAT can
 //!   therefore reconnect although another client behind it guesses. That guesser could still test guesses of the
-//!   neighbours' passwords and tokens, so a locked-out address may test only some guesses per user, and some tokens.
-//!   Beyond that, known logins of the user, or known tokens, wait until the lock-out ends. A user has a limited share
-//!   of the known logins.
+//!   neighbours' passwords, so a locked-out address may test only some guesses per user. Beyond that, known logins of
+//!   the user wait until the lock-out ends. Tokens have no such limit: a guesser could lock out all devices behind its
+//!   address, and tokens of the server are long random texts. A user has a limited share of the known logins.
 //! - **Repeats**: a client with a wrong password that reconnects for ever guesses nothing. Its failures count once.
 //!
 //! All tables are bounded. Credentials are stored as 64-bit SipHash tags under random keys of this process. A false
@@ -40,8 +40,6 @@ const USER_FAILURES_FACTOR: u32 = 10;
 /// Number of guesses that a locked-out address may compare with the known logins of a user. One more is allowed for
 /// every `FORGET_AFTER`.
 const KNOWN_TESTS_MAX: u32 = 30;
-/// The same for tokens and other secrets without a user name, for all known ones of the address together.
-const KNOWN_TOKEN_TESTS_MAX: u32 = 300;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LoginLimits {
@@ -246,18 +244,18 @@ impl LoginLimiter {
 
     /// Returns whether these credentials were right before, from the same address.
     fn is_known(&self, state: &mut LimiterState, attempt: &LoginAttempt<'_>, address: IpAddr, now: Instant) -> bool {
-        let tests = self.hasher.hash_one((address, attempt.kind, attempt.user_name));
-        let tests_max = match attempt.user_name {
-            Some(_) => KNOWN_TESTS_MAX,
-            None => KNOWN_TOKEN_TESTS_MAX,
-        };
-        if state.known_tests.is_full(tests, now, tests_max) {
+        let tests = attempt
+            .user_name
+            .map(|name| self.hasher.hash_one((address, attempt.kind, name)));
+        if tests.is_some_and(|tests| state.known_tests.is_full(tests, now, KNOWN_TESTS_MAX)) {
             return false;
         }
         let tag = self.login_tag(attempt);
         let is_known = state.known.contains(tag, KNOWN_LIMITS);
-        if !is_known && state.tested.insert(tag, 0, WRONG_LIMITS) {
-            state.known_tests.add(tests, now, tests_max);
+        if let Some(tests) = tests.filter(|_| !is_known)
+            && state.tested.insert(tag, 0, WRONG_LIMITS)
+        {
+            state.known_tests.add(tests, now, KNOWN_TESTS_MAX);
         }
         is_known
     }
