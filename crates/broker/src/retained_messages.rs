@@ -65,10 +65,11 @@ impl RetainedMessages {
     }
 
     /// Stores the retained message, or clears the topic if the payload is empty [MQTT-3.3.1-6], [MQTT-3.3.1-7].
-    pub fn retain(&mut self, core: &mut ShardCore, now: Now, p: &Publication<'_>) {
+    /// `has_space` is the result with which the message was recorded: another shard can use the space in the meantime.
+    pub fn retain(&mut self, core: &mut ShardCore, now: Now, p: &Publication<'_>, has_space: bool) {
         if p.payload.is_empty() {
             self.remove(p.topic);
-        } else if !self.has_space(&core.config, p) {
+        } else if !has_space {
             core.stats.drop_message(DropReason::RetainedFull);
         } else {
             self.set(core, now, p);
@@ -120,8 +121,9 @@ impl RetainedMessages {
         match self.store.set(p.topic, stored, bytes as u32, p.expires_at_ms) {
             Err(_) => return core.stats.drop_message(DropReason::RetainedFull),
             Ok(None) => {
-                self.owners.add(Holding::Retained, p.owner, bytes);
+                // First the topic: until then, another shard refuses to replace a message of a user at its limit.
                 set_topic(p.owner, p.topic, true);
+                self.owners.add(Holding::Retained, p.owner, bytes);
             }
             Ok(Some(before)) => self.replaced(&before, p, bytes),
         }
@@ -133,15 +135,17 @@ impl RetainedMessages {
     /// The message now counts for its own owner, and the previous one no longer.
     fn replaced(&self, before: &Message, p: &Publication<'_>, bytes: u64) {
         let was = (before.owner(), before.stored_bytes() as u64);
-        self.owners.replace(Holding::Retained, was, (p.owner, bytes));
         let is_same_user = match (before.owner(), p.owner) {
             (Some(before), Some(owner)) => before.is_same_user(owner),
             (None, None) => true,
             _ => false,
         };
         if !is_same_user {
-            set_topic(before.owner(), p.topic, false);
             set_topic(p.owner, p.topic, true);
+        }
+        self.owners.replace(Holding::Retained, was, (p.owner, bytes));
+        if !is_same_user {
+            set_topic(before.owner(), p.topic, false);
         }
     }
 

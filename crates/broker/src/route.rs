@@ -63,7 +63,11 @@ impl Shard {
             self.shared.register_retaining(self.retained_owner(p.topic));
         }
         let others = self.router.other_shards(p.topic);
-        let record_fields = self.record_fields(now, p, others, publisher);
+        // Decided once, so that the journal and the memory agree.
+        let has_space = is_retained
+            && self.retained_owner(p.topic) == self.core.id
+            && self.retained.has_space(&self.core.config, p);
+        let record_fields = self.record_fields(now, p, others, publisher, has_space);
         let mut forms = EncodedForms::default();
         let mut has_recipient = self.route_here(now, p, &mut forms);
         let place = self.core.ledger.record_message(now, p, forms.stored(), record_fields);
@@ -73,7 +77,7 @@ impl Shard {
         if is_retained {
             self.retained_stamp += 1;
             stamp = self.retained_stamp;
-            self.retain(now, p, others, stamp);
+            self.retain(now, p, others, stamp, has_space);
         }
         has_recipient |= others != 0;
         self.forward(p, others, Envelope::Route { stamp });
@@ -100,6 +104,7 @@ impl Shard {
         p: &Publication<'_>,
         others: u64,
         publisher: Option<(SessionKey, u16)>,
+        has_space: bool,
     ) -> RecordFields {
         if !self.core.ledger.is_active() || p.topic.starts_with("$SYS/") {
             return RecordFields::default();
@@ -115,7 +120,7 @@ impl Shard {
             let owner = self.retained_owner(p.topic);
             if owner != self.core.id {
                 record_fields.pending_shards |= 1 << owner.0;
-            } else if self.retained.has_space(&self.core.config, p) {
+            } else if has_space {
                 let expires_at_ms = retained_until(&self.core.config, now, p);
                 let expires_unix_ms = expires_at_ms.map(|at| now.unix_at(at));
                 record_fields.retained = Some(RetainedTerms { expires_unix_ms });
@@ -252,12 +257,12 @@ impl Shard {
 
     // --- retained messages: each topic is owned by one shard ---
 
-    fn retain(&mut self, now: Now, p: &Publication<'_>, others: u64, stamp: u64) {
+    fn retain(&mut self, now: Now, p: &Publication<'_>, others: u64, stamp: u64, has_space: bool) {
         let expires_at_ms = retained_until(&self.core.config, now, p);
         let p = &Publication { expires_at_ms, ..*p };
         let owner = self.retained_owner(p.topic);
         if owner == self.core.id {
-            self.retained.retain(&mut self.core, now, p);
+            self.retained.retain(&mut self.core, now, p, has_space);
         } else {
             let routed_by = others | 1 << self.core.id.0;
             self.mail.publication(owner, Envelope::Retain { routed_by, stamp }, p);
@@ -268,10 +273,11 @@ impl Shard {
     /// interest when the message was routed, and its replay may have asked here before the message arrived. That shard
     /// receives the message as if it had been published after the subscription.
     pub(crate) fn retain_from(&mut self, now: Now, from: ShardId, routed_by: u64, stamp: u64, p: &Publication<'_>) {
-        if self.retained.has_space(&self.core.config, p) {
+        let has_space = self.retained.has_space(&self.core.config, p);
+        if has_space {
             self.core.ledger.record_retained(now, p);
         }
-        self.retained.retain(&mut self.core, now, p);
+        self.retained.retain(&mut self.core, now, p, has_space);
         let late = self.shared.interest.mask(p.topic) & !routed_by;
         let here = 1 << self.core.id.0;
         if late & here != 0 {

@@ -308,10 +308,11 @@ fn route_rest(
         if p.retain && mask >> old_owner & 1 == 1 {
             let owner = &mut shards[owner];
             owner.shared.register_retaining(owner.core.id);
-            if owner.retained.has_space(&owner.core.config, &p) {
+            let has_space = owner.retained.has_space(&owner.core.config, &p);
+            if has_space {
                 owner.core.ledger.record_retained(now, &p);
             }
-            owner.retained.retain(&mut owner.core, now, &p);
+            owner.retained.retain(&mut owner.core, now, &p, has_space);
         }
     });
     for (by, from, up_to) in watermarks(unrouted) {
