@@ -104,11 +104,22 @@ impl MessageLimits {
 }
 
 impl LimitedMessage<'_> {
-    /// Returns the size of the PUBLISH packet in MQTT 5, with the longest header.
+    /// Returns the size of the PUBLISH packet in MQTT 5.
     fn packet_bytes(&self) -> usize {
-        /// First byte, remaining length, length of the topic, packet identifier, length of the properties.
-        const HEADER_BYTES: usize = 1 + 4 + 2 + 2 + 4;
-        HEADER_BYTES + self.topic.len() + self.property_bytes + self.payload_bytes
+        let packet_id_bytes = if self.qos == QoS::AtMostOnce { 0 } else { 2 };
+        let properties = length_bytes(self.property_bytes) + self.property_bytes;
+        let remaining = 2 + self.topic.len() + packet_id_bytes + properties + self.payload_bytes;
+        1 + length_bytes(remaining) + remaining
+    }
+}
+
+/// Returns the size of a length as Variable Byte Integer [MQTT-1.5.5-1].
+fn length_bytes(length: usize) -> usize {
+    match length {
+        0..0x80 => 1,
+        0x80..0x4000 => 2,
+        0x4000..0x20_0000 => 3,
+        _ => 4,
     }
 }
 
@@ -127,7 +138,7 @@ mod tests {
         };
         let plain = LimitedMessage {
             topic: "a/b/c",
-            payload_bytes: 82,
+            payload_bytes: 88,
             property_bytes: 0,
             qos: QoS::AtLeastOnce,
             retain: false,
@@ -146,7 +157,7 @@ mod tests {
             Err(MessageLimit::ControlCharacters)
         );
         let size = MessageLimit::PacketBytes { bytes: 101, max: 100 };
-        assert_eq!(check(|message| message.payload_bytes = 83), Err(size));
+        assert_eq!(check(|message| message.payload_bytes = 89), Err(size));
         assert_eq!(check(|message| message.property_bytes = 1), Err(size));
         let qos = MessageLimit::Qos { max: QoS::AtLeastOnce };
         assert_eq!(check(|message| message.qos = QoS::ExactlyOnce), Err(qos));
