@@ -69,6 +69,19 @@ fn secrets_are_stored_and_never_shown() {
     let kept = std::fs::read_to_string(server.dir().join("data/integration/definitions.json")).expect("a file");
     assert!(kept.contains("hunter2") && kept.contains("changed"));
     assert!(!server.log().contains("hunter2"));
+    // The secret of one target is not sent to another.
+    let mut elsewhere = shown.clone();
+    elsewhere["config"]["url"] = "http://127.0.0.2:1".into();
+    for (method, path) in [("PUT", "/api/v1/connectors/web"), ("POST", "/api/v1/connectors/test")] {
+        let (status, problem) = api.call(method, path, &elsewhere);
+        assert_eq!(
+            (status, &problem["field"]),
+            (422, &json!("config.headers.authorization")),
+            "{path}: {problem:#}"
+        );
+    }
+    elsewhere["config"]["headers"]["authorization"] = "Bearer hunter3".into();
+    api.ok("PUT", "/api/v1/connectors/web", &elsewhere);
     // The placeholder of a secret is invalid if no secret is stored.
     shown["name"] = "copy".into();
     let (status, problem) = api.call("POST", "/api/v1/connectors", &shown);

@@ -303,6 +303,19 @@ pub fn name_problem(field: &str, name: &str) -> Option<String> {
     })
 }
 
+/// Fields of a connector's configuration that name where it connects.
+const TARGET_FIELDS: [&str; 6] = ["bootstrap_hosts", "host", "port", "server", "servers", "url"];
+
+impl ConnectorDefinition {
+    /// Whether two connectors connect to the same system. Only then may one use stored secrets of the other: otherwise a
+    /// user who may not see secrets could send them to a server of their own.
+    pub fn has_target_of(&self, other: &ConnectorDefinition) -> bool {
+        let shown = |definition: &ConnectorDefinition| kinds::shown_config(&definition.kind, &definition.config);
+        let (own, others) = (shown(self), shown(other));
+        self.kind == other.kind && TARGET_FIELDS.iter().all(|field| own.get(field) == others.get(field))
+    }
+}
+
 /// Replaces `***` in `new` by the secrets of `old`. The errors name fields, within `field`, without a stored secret.
 pub fn restore_secrets(field: &str, new: &mut Value, old: Option<&Value>) -> Vec<String> {
     match new {
@@ -342,5 +355,7 @@ pub fn restore_secrets(field: &str, new: &mut Value, old: Option<&Value>) -> Vec
 }
 
 fn none_stored(field: &str) -> String {
-    format!("{field}: {REDACTED:?} stands for a stored secret, but none is stored; enter the secret itself")
+    format!(
+        "{field}: {REDACTED:?} stands for a stored secret, but none is stored for this target; enter the secret itself"
+    )
 }

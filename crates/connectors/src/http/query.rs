@@ -19,7 +19,8 @@ pub fn hide_query_values(path: &str) -> String {
     format!("{start}?{}", shown.collect::<Vec<_>>().join("&"))
 }
 
-/// Replaces `***` in the query of `new` by the values of `old`. `None`: no value is stored for one of them.
+/// Replaces `***` in the query of `new` by the values of `old`. `None`: no value is stored for one of them, or it is not
+/// clear which one.
 pub fn restore_query_values(new: &str, old: Option<&str>) -> Option<String> {
     let Some((start, query)) = split_outside(new, '?') else {
         return Some(new.to_owned());
@@ -30,10 +31,12 @@ pub fn restore_query_values(new: &str, old: Option<&str>) -> Option<String> {
     let mut restored = Vec::new();
     for (index, (name, value)) in parameters(query).enumerate() {
         // A name can occur several times.
-        let earlier = parameters(query).take(index).filter(|(other, _)| *other == name);
-        let mut stored = parameters(stored).filter(|(other, _)| *other == name);
+        let of_name = |(other, _): &QueryParameter<'_>| *other == name;
+        let earlier = parameters(query).take(index).filter(of_name).count();
+        let is_clear = parameters(query).filter(of_name).count() == parameters(stored).filter(of_name).count();
         let value = match value {
-            Some(REDACTED) => Some(stored.nth(earlier.count())?.1?),
+            Some(REDACTED) if is_clear => Some(parameters(stored).filter(of_name).nth(earlier)?.1?),
+            Some(REDACTED) => return None,
             value => value,
         };
         restored.push(value.map_or(name.to_owned(), |value| format!("{name}={value}")));
@@ -113,6 +116,7 @@ mod tests {
             ("/b?token=***", Some("/b?token=x")),
             ("/a?token=***&t=${t}&k=***&k=***", Some("/a?token=x&t=${t}&k=1&k=2")),
             ("/a?k=new&k=***", Some("/a?k=new&k=2")),
+            ("/a?k=***", None),
             ("/a?key=***", None),
             ("/a?k=***&k=***&k=***", None),
         ] {

@@ -32,7 +32,9 @@ impl Engine {
             let state = self.state();
             let stored = &state.stored.definitions.actions;
             check_not_pinned("action", &id, &state.origins.actions)?;
-            let old = stored.get(&id).map(|old| &old.parameters);
+            // Secrets for one target are not sent to another.
+            let old = stored.get(&id).filter(|old| old.connector == definition.connector);
+            let old = old.map(|old| &old.parameters);
             let mut problems: Problems = name_problem("name", &definition.name).into_iter().collect();
             problems.extend(restore_secrets("parameters", &mut definition.parameters, old));
             let schema = kinds::parameters_schema(&definition.kind);

@@ -49,8 +49,12 @@ impl Engine {
             let state = self.state();
             let stored = &state.stored.definitions.connectors;
             check_not_pinned("connector", &name, &state.origins.connectors)?;
-            let old = stored.get(&name).map(|old| &old.config);
-            problems.extend(restore_secrets("config", &mut definition.config, old));
+            let old = stored.get(&name).filter(|old| definition.has_target_of(old));
+            problems.extend(restore_secrets(
+                "config",
+                &mut definition.config,
+                old.map(|old| &old.config),
+            ));
             check_limit("connectors", stored, &name, &mut problems);
             ConnectorUsers::of(&state, &name)
         };
@@ -132,6 +136,7 @@ impl Engine {
         let problems = {
             let state = self.state();
             let old = state.definitions.connectors.get(&definition.name);
+            let old = old.filter(|old| definition.has_target_of(old));
             restore_secrets("config", &mut definition.config, old.map(|old| &old.config))
         };
         check_valid(problems)?;

@@ -68,7 +68,9 @@ impl Engine {
             let state = self.state();
             let stored = &state.stored.definitions.sources;
             check_not_pinned("source", &id, &state.origins.sources)?;
-            let old = stored.get(&id).map(|old| &old.parameters);
+            // Secrets for one target are not sent to another.
+            let old = stored.get(&id).filter(|old| old.connector == definition.connector);
+            let old = old.map(|old| &old.parameters);
             problems.extend(restore_secrets("parameters", &mut definition.parameters, old));
             check_limit("sources", stored, &id, &mut problems);
             problems.extend(state.overlaps(definition));
