@@ -109,9 +109,19 @@ impl ChargedAnswers {
         fits(self.bytes, max) && fits(of_network, max / 2)
     }
 
-    /// Closes the connection of the oldest answer, if it is older than [`UNREAD_MAX`].
-    fn evict(&self, now: Instant) {
-        if let Some(oldest) = self.by_number.values().next()
+    /// Makes space for an answer of `network`, which does not fit: closes the connection of the answer that has made no
+    /// progress for the longest time, if that is longer than [`UNREAD_MAX`]. It is an answer of the same network if that
+    /// has used its part, else one of the network with the largest answers.
+    fn evict(&self, network: IpAddr, bytes: usize, max: usize, now: Instant) {
+        let used = self.by_network.get(&network).copied().unwrap_or(0);
+        let is_over_part = used > 0 && used.saturating_add(bytes) > max / 2;
+        let largest = || self.by_network.iter().max_by_key(|(_, bytes)| **bytes);
+        let evicted = match is_over_part {
+            true => Some(network),
+            false => largest().map(|(network, _)| *network),
+        };
+        let answers = self.by_number.values().filter(|answer| Some(answer.network) == evicted);
+        if let Some(oldest) = answers.min_by_key(|answer| answer.since)
             && now.saturating_duration_since(oldest.since) >= UNREAD_MAX
         {
             oldest.connection.notify_one();
@@ -150,7 +160,7 @@ impl ClientAnswers {
         let mut charged = self.memory.lock();
         if !charged.fits(bytes, self.network, self.memory.max) {
             charged.refused += 1;
-            charged.evict(now);
+            charged.evict(self.network, bytes, self.memory.max, now);
             return Err(AnswerMemoryFull);
         }
         let number = charged.next;
@@ -219,6 +229,15 @@ pub struct AnswerCharge {
     number: ChargeNumber,
 }
 
+impl AnswerCharge {
+    /// hyper has taken the next piece of the answer, because the client has read the former ones.
+    fn progressed(&self, now: Instant) {
+        if let Some(answer) = self.memory.lock().by_number.get_mut(&self.number) {
+            answer.since = now;
+        }
+    }
+}
+
 impl Drop for AnswerCharge {
     fn drop(&mut self) {
         let mut charged = self.memory.lock();
@@ -262,6 +281,9 @@ impl HttpBody for ChargedBody {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         let frame = Pin::new(&mut self.body).poll_frame(context);
+        if frame.is_ready() {
+            self.charge.progressed(Instant::now());
+        }
         let charged = |bytes| {
             Bytes::from_owner(ChargedBytes {
                 bytes,
