@@ -16,6 +16,8 @@ impl StopSignal {
     /// Ends the pauses of all threads, now and later.
     pub fn set(&self) {
         let _ = self.set_at.set(Instant::now());
+        // A thread that holds the lock may be about to wait.
+        let _paused = lock(&self.paused);
         self.resume.notify_all();
     }
 
