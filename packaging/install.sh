@@ -28,6 +28,11 @@ while [ $# -gt 0 ]; do
 	esac
 	shift
 done
+case "$prefix" in
+/home | /home/* | /root | /root/*) fail "--prefix: the service cannot see $prefix; choose a directory outside of /home and /root" ;;
+/*) ;;
+*) fail "--prefix needs an absolute path, not $prefix" ;;
+esac
 cd "$(dirname "$0")"
 [ "$(id -u)" = 0 ] || fail "run it as root"
 unit=/etc/systemd/system/tidewire.service
@@ -68,7 +73,7 @@ fi
 chown root:tidewire /etc/tidewire /etc/tidewire/tidewire.toml
 chmod 750 /etc/tidewire
 mkdir -p /var/lib/tidewire
-[ "$(stat -c %U /var/lib/tidewire)" = tidewire ] || chown -R tidewire:tidewire /var/lib/tidewire
+find /var/lib/tidewire/ ! -user tidewire -exec chown -h tidewire:tidewire {} +
 chmod 700 /var/lib/tidewire
 sed "s|/usr/bin/tidewire|$prefix/bin/tidewire|" lib/systemd/system/tidewire.service >"$unit"
 chmod 644 "$unit"
