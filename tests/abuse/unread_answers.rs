@@ -22,13 +22,17 @@ const ATTACKERS: usize = 40;
 const TRY_AGAIN_LATER: [u8; 2] = 1013_u16.to_be_bytes();
 
 /// Creates a device with a long history, and returns its identifier.
-fn device_with_history(rest: &Rest) -> String {
+fn device_with_history(server: &Server, rest: &Rest) -> String {
     let device = rest.device("historian", &unique("historian"));
     let path = format!("/api/plugins/telemetry/DEVICE/{device}/timeseries/ANY");
     for ts in 1..=POINTS {
         let body = json!({"ts": ts, "values": {"text": "x".repeat(1 << 20)}});
         rest.ok("POST", &path, &body);
     }
+    let keys = format!("/api/plugins/telemetry/DEVICE/{device}/values/timeseries?keys=text&useStrictDataTypes=true");
+    server.wait_until("all points are stored", |_| {
+        rest.ok("GET", &keys, &Json::Null)["text"][0]["ts"] == POINTS
+    });
     device
 }
 
@@ -63,7 +67,7 @@ fn sum(server: &Server, prefix: &str) -> f64 {
 fn unread_answers_have_bounded_memory() {
     let server = Server::start(&Config::new(CONFIG));
     let rest = Rest::login(&server);
-    let device = device_with_history(&rest);
+    let device = device_with_history(&server, &rest);
     let path = history(&device);
     rest.ok("GET", &path, &Json::Null);
     let mut growth = Growth::of(&server);
@@ -109,7 +113,7 @@ fn unread_answers_have_bounded_memory() {
 fn unread_answers_refuse_long_messages_of_websockets() {
     let server = Server::start(&Config::new(format!("{CONFIG}[api]\nmax_unsent_answers = \"20MiB\"\n")));
     let rest = Rest::login(&server);
-    let device = device_with_history(&rest);
+    let device = device_with_history(&server, &rest);
     let path = history(&device);
     let command = json!({"historyCmds": [{"cmdId": 1, "entityType": "DEVICE", "entityId": device, "keys": "text",
         "startTs": 0, "endTs": 1000, "limit": 1000}]});
@@ -121,7 +125,12 @@ fn unread_answers_refuse_long_messages_of_websockets() {
     };
     let frame = ask(&rest);
     assert_eq!(frame.opcode, TEXT, "one long message passes alone");
-    assert!(frame.payload.len() > POINTS << 20);
+    let text = String::from_utf8_lossy(&frame.payload[..frame.payload.len().min(200)]);
+    assert!(
+        frame.payload.len() > POINTS << 20,
+        "{} bytes: {text}",
+        frame.payload.len()
+    );
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
         // The server closes a connection that does not read, so the attacker returns.
