@@ -303,12 +303,12 @@ pub fn name_problem(field: &str, name: &str) -> Option<String> {
     })
 }
 
-/// Fields of a connector's configuration that name where it connects.
+/// Fields of a connector's configuration with the address of the other system.
 const TARGET_FIELDS: [&str; 6] = ["bootstrap_hosts", "host", "port", "server", "servers", "url"];
 
 impl ConnectorDefinition {
-    /// Whether two connectors connect to the same system. Only then may one use stored secrets of the other: otherwise a
-    /// user who may not see secrets could send them to a server of their own.
+    /// Whether two connectors connect to the same system. Only then may one use stored secrets of the other. Otherwise
+    /// users without access to secrets could send them to a server of their own.
     pub fn has_target_of(&self, other: &ConnectorDefinition) -> bool {
         let shown = |definition: &ConnectorDefinition| kinds::shown_config(&definition.kind, &definition.config);
         let (own, others) = (shown(self), shown(other));

@@ -109,9 +109,9 @@ impl ChargedAnswers {
         fits(self.bytes, max) && fits(of_network, max / 2)
     }
 
-    /// Makes space for an answer of `network`, which does not fit: closes the connection of the answer that has made no
-    /// progress for the longest time, if that is longer than [`UNREAD_MAX`]. It is an answer of the same network if that
-    /// has used its part, else one of the network with the largest answers.
+    /// Makes space for an answer of `network`, which does not fit: closes the connection of the answer that has made
+    /// no progress for the longest time, if that is longer than [`UNREAD_MAX`]. It is an answer of the same network if
+    /// that has used its part, else one of the network with the largest answers.
     fn evict(&self, network: IpAddr, bytes: usize, max: usize, now: Instant) {
         let used = self.by_network.get(&network).copied().unwrap_or(0);
         let is_over_part = used > 0 && used.saturating_add(bytes) > max / 2;

@@ -19,8 +19,8 @@ pub fn hide_query_values(path: &str) -> String {
     format!("{start}?{}", shown.collect::<Vec<_>>().join("&"))
 }
 
-/// Replaces `***` in the query of `new` by the values of `old`. `None`: no value is stored for one of them, or it is not
-/// clear which one.
+/// Replaces `***` in the query of `new` by the values of `old`. `None`: no value is stored for one of them, or several
+/// are.
 pub fn restore_query_values(new: &str, old: Option<&str>) -> Option<String> {
     let Some((start, query)) = split_outside(new, '?') else {
         return Some(new.to_owned());
