@@ -72,7 +72,7 @@ fn secrets_are_stored_and_never_shown() {
     // The secret of one target is not sent to another.
     let mut elsewhere = shown.clone();
     elsewhere["config"]["url"] = "http://127.0.0.2:1".into();
-    for (method, path) in [("PUT", "/api/v1/connectors/web"), ("POST", "/api/v1/connectors/test")] {
+    for (method, path) in [("PUT", "/api/v1/connectors/web"), ("POST", "/api/v1/connector-test")] {
         let (status, problem) = api.call(method, path, &elsewhere);
         assert_eq!(
             (status, &problem["field"]),
