@@ -115,13 +115,13 @@ impl ChargedAnswers {
     fn evict(&self, network: IpAddr, bytes: usize, max: usize, now: Instant) {
         let used = self.by_network.get(&network).copied().unwrap_or(0);
         let is_over_part = used > 0 && used.saturating_add(bytes) > max / 2;
-        let largest = || self.by_network.iter().max_by_key(|(_, bytes)| **bytes);
-        let evicted = match is_over_part {
-            true => Some(network),
-            false => largest().map(|(network, _)| *network),
+        let most = self.by_network.values().copied().max();
+        let is_candidate = |answer: &&ChargedAnswer| match is_over_part {
+            true => answer.network == network,
+            false => self.by_network.get(&answer.network).copied() == most,
         };
-        let answers = self.by_number.values().filter(|answer| Some(answer.network) == evicted);
-        if let Some(oldest) = answers.min_by_key(|answer| answer.since)
+        let candidates = self.by_number.values().filter(is_candidate);
+        if let Some(oldest) = candidates.min_by_key(|answer| answer.since)
             && now.saturating_duration_since(oldest.since) >= UNREAD_MAX
         {
             oldest.connection.notify_one();
@@ -352,7 +352,7 @@ mod tests {
     #[tokio::test]
     async fn oldest_unread_answer_is_closed_when_others_do_not_fit() {
         let memory = AnswerMemory::new(100 * KIB);
-        let [slow, other] = [client(&memory, "192.0.2.1"), client(&memory, "192.0.2.2")];
+        let [slow, other, third] = ["192.0.2.1", "192.0.2.2", "192.0.2.3"].map(|address| client(&memory, address));
         let start = Instant::now();
         let _unread = slow.charge_at(50 * KIB, start).unwrap();
         let _newer = other.charge_at(50 * KIB, start + UNREAD_MAX).unwrap();
@@ -362,9 +362,11 @@ mod tests {
                 .poll(&mut Context::from_waker(std::task::Waker::noop()))
                 .is_ready()
         };
-        assert!(other.charge_at(20 * KIB, start + UNREAD_MAX / 2).is_err());
+        assert!(third.charge_at(20 * KIB, start + UNREAD_MAX / 2).is_err());
         assert!(!is_evicted(&slow), "too early");
         assert!(other.charge_at(20 * KIB, start + UNREAD_MAX).is_err());
+        assert!(!is_evicted(&slow), "the address has used its own half");
+        assert!(third.charge_at(20 * KIB, start + UNREAD_MAX).is_err());
         assert!(is_evicted(&slow) && !is_evicted(&other));
     }
 
