@@ -2,12 +2,13 @@
 //! other clients are served.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use serde_json::{Value as Json, json};
+use socket2::{Domain, Socket, Type};
 
 use super::Growth;
 use crate::devices::rest::Rest;
@@ -40,9 +41,14 @@ fn history(device: &str) -> String {
     format!("/api/plugins/telemetry/DEVICE/{device}/values/timeseries?keys=text&startTs=0&endTs=1000&limit=1000")
 }
 
-/// Sends a request and does not read the answer.
+/// Sends a request from the attackers' address and does not read the answer. Metrics are read from another one: an
+/// address has a share of the concurrent requests.
 fn request_unread(address: SocketAddr, path: &str, token: &str) -> TcpStream {
-    let mut stream = TcpStream::connect(address).expect("the API listens");
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+    let source = SocketAddr::from((Ipv4Addr::new(127, 0, 0, 2), 0));
+    socket.bind(&source.into()).expect("127.0.0.2 exists");
+    socket.connect(&address.into()).expect("the API listens");
+    let mut stream = TcpStream::from(socket);
     let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nX-Authorization: Bearer {token}\r\n\r\n");
     stream.write_all(request.as_bytes()).expect("the API accepts a request");
     stream
