@@ -4,10 +4,13 @@ use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use broker::durable::record::{JournalRecord, RecordPosition};
 use journal::inspect::{InspectError, LostRange, LostThing, RepairMode, RepairOptions, RepairReport, repair_log};
 use serde_json::{Value, json};
+use storage::DirectoryError;
 
 use super::summary::{JournalSummary, kind_of};
 use super::{OutputForm, show};
@@ -20,6 +23,10 @@ pub struct RepairRequest {
     pub options: RepairOptions,
     pub accepts_loss: bool,
 }
+
+/// How long the repair waits for a log that another process uses.
+const IN_USE_MAX: Duration = Duration::from_secs(2);
+const IN_USE_PAUSE: Duration = Duration::from_millis(50);
 
 /// A log that can be verified and repaired.
 pub struct Log {
@@ -47,7 +54,7 @@ pub fn repair(data_dir: &Path, request: &RepairRequest, form: OutputForm) -> Res
     let mode = request.options.mode;
     let mut repaired = Vec::new();
     for log in logs(data_dir, request.accepts_loss)? {
-        match repair_log(&log.parent, log.name, request.options) {
+        match repair_when_free(&log, request.options) {
             Ok(report) => repaired.push(RepairedLog { log, report }),
             // Only the lock is left, as after a repair that removed all segments.
             Err(InspectError::NoJournal { .. }) if request.accepts_loss || !log.is_journal => {}
@@ -73,6 +80,20 @@ pub fn repair(data_dir: &Path, request: &RepairRequest, form: OutputForm) -> Res
         let _ = writeln!(text, "contents: {summary}");
     }
     Ok(print(&text))
+}
+
+/// Repairs a log, also if another process uses it for a moment: a server opens a damaged buffer again and again, and
+/// its alarm names this command.
+fn repair_when_free(log: &Log, options: RepairOptions) -> Result<RepairReport, InspectError> {
+    let deadline = Instant::now() + IN_USE_MAX;
+    loop {
+        match repair_log(&log.parent, log.name, options) {
+            Err(InspectError::Directory(DirectoryError::InUse { .. })) if Instant::now() < deadline => {
+                thread::sleep(IN_USE_PAUSE);
+            }
+            result => return result,
+        }
+    }
 }
 
 /// Returns the logs in a data directory, in a directory of the platform, or in one of a buffer. Without any, returns
