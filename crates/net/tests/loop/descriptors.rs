@@ -1,7 +1,7 @@
 //! Without free file descriptors, each connection is accepted with a spare one and closed, without spinning. Accepting
 //! continues when some are free. Runs in a process of its own, because the limit belongs to the process.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -46,10 +46,22 @@ fn accepting_pauses_without_descriptors_and_recovers() {
     assert!(refused > 0, "the clients without a descriptor wait");
     assert!(ticks < 100, "{ticks} ticks within a second: the worker spins");
     sockets.truncate(1);
+    // Until the server has closed these connections, it has no descriptor for a new one.
+    eventually("a client is accepted", || is_accepted(address));
     let mut client = Client::connect(tcp(address), "after");
     client.ping();
     drop(stdin);
     assert!(child.wait().unwrap().success());
+}
+
+/// Whether the server answers a CONNECT of MQTT 3.1.1.
+fn is_accepted(address: SocketAddr) -> bool {
+    const CONNECT: &[u8] = b"\x10\x11\x00\x04MQTT\x04\x02\x00\x3c\x00\x05probe";
+    let Ok(mut socket) = TcpStream::connect(address) else {
+        return false;
+    };
+    let mut connack = [0; 4];
+    socket.write_all(CONNECT).is_ok() && socket.read_exact(&mut connack).is_ok() && connack == [0x20, 2, 0, 0]
 }
 
 fn serve() {
