@@ -257,9 +257,14 @@ impl OutgoingMessages {
     }
 
     fn position(&self, id: PacketId) -> Option<usize> {
+        let oldest = self.inflight.front()?.seq;
+        // Clients acknowledge in the order of delivery [MQTT-4.6.0-2].
+        if packet_id(oldest) == id {
+            return Some(0);
+        }
         let seq = self.seq_of(id);
-        // Numbers without a gap, as long as clients acknowledge in order.
-        let at = usize::try_from(seq.checked_sub(self.inflight.front()?.seq)?).ok()?;
+        // The numbers have no gap, unless a client acknowledged out of order.
+        let at = usize::try_from(seq.checked_sub(oldest)?).ok()?;
         if self.inflight.get(at).is_some_and(|entry| entry.seq == seq) {
             return Some(at);
         }
