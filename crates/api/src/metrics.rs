@@ -388,7 +388,7 @@ pub const FAMILIES: &[Family] = &[
     histogram(
         "tidewire_publish_acknowledgement_seconds",
         "Time from reading a PUBLISH of QoS 1 or 2 to writing its acknowledgement, including the journal's commit. Excludes ticks that wait for rules or devices to store data.",
-        |s, out| out.histogram(&s.publish_ack_us, 1e-6),
+        |s, out| out.histogram(&s.publish_ack_us, 1e6),
     )
     .seconds(),
     histogram(
@@ -396,7 +396,7 @@ pub const FAMILIES: &[Family] = &[
         "Time from the first request of a commit to its end.",
         |s, out| {
             if let Some(journal) = &s.journal {
-                out.histogram(&journal.commit_latency_us, 1e-6);
+                out.histogram(&journal.commit_latency_us, 1e6);
             }
         },
     )
@@ -623,14 +623,15 @@ impl Samples<'_> {
         }
     }
 
-    /// `scale`: the counted unit, in units of the family.
-    fn histogram(&mut self, counts: &journal::HistogramCounts, scale: f64) {
+    /// `per_unit`: number of counted units in a unit of the family. Multiplying by a fraction would print 0.0025 as
+    /// 0.0024999999999999998.
+    fn histogram(&mut self, counts: &journal::HistogramCounts, per_unit: f64) {
         let name = self.family.name;
         for (bound, count) in counts.bounds.iter().zip(counts.cumulative) {
-            let bound = *bound as f64 * scale;
+            let bound = *bound as f64 / per_unit;
             writeln!(self.text, "{name}_bucket{{le=\"{bound}\"}} {count}").expect("writing to a String cannot fail");
         }
-        let (count, sum) = (counts.count, counts.sum as f64 * scale);
+        let (count, sum) = (counts.count, counts.sum as f64 / per_unit);
         writeln!(
             self.text,
             "{name}_bucket{{le=\"+Inf\"}} {count}\n{name}_count {count}\n{name}_sum {sum}"

@@ -18,7 +18,7 @@ use crate::worker::NetWorker;
 
 /// Upper bounds of the buckets, in microseconds.
 pub const PUBLISH_ACK_BOUNDS_US: [u64; 14] = [
-    25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 1_000_000,
+    50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 1_000_000, 5_000_000,
 ];
 
 /// Maximum number of ticks that wait for the journal. Beyond it, further ticks are merged into the last one.

@@ -122,6 +122,10 @@ fn metrics_are_valid_and_have_correct_values() {
         value(acknowledged, &format!("{acknowledged}_bucket{{le=\"+Inf\"}}")),
         3.0
     );
+    // Bounds are printed as they are written in the code, and a p99 of more than a second can be seen.
+    for bound in ["0.00005", "0.0025", "1", "5"] {
+        value(acknowledged, &format!("{acknowledged}_bucket{{le=\"{bound}\"}}"));
+    }
     let sum = value(acknowledged, &format!("{acknowledged}_sum"));
     assert!(sum > 0.0 && sum < 30.0, "{sum}");
     assert_eq!(families["tidewire_build"].kind, "info");
