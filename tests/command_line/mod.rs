@@ -4,6 +4,7 @@ mod bench;
 mod client;
 mod client_and_a_script;
 mod config;
+mod doctor;
 mod import;
 mod journal_command;
 mod mosquitto;

@@ -18,6 +18,7 @@ use crate::config::{self, ConfigDiagnostic, ConfigSources, Listener, LoadedConfi
 #[cfg(feature = "platform")]
 use crate::demo::{self, Demo};
 use crate::device_platform::{self, SCRIPT_WORKER};
+use crate::doctor;
 use crate::features;
 use crate::health;
 use crate::import;
@@ -94,6 +95,7 @@ pub fn command() -> Command {
             #[cfg(feature = "top")]
             top::command(),
             health::command().args(config_args()),
+            doctor::command().args(config_args()),
             #[cfg(feature = "bench")]
             bench::cli::command(),
             passwd::command().args(config_args()),
@@ -232,6 +234,7 @@ fn dispatch(matches: &ArgMatches) -> ExitCode {
         #[cfg(feature = "top")]
         Some(("top", own)) => top::run(own, &sources(matches, own)),
         Some(("health", own)) => health::run(own, &sources(matches, own)),
+        Some(("doctor", own)) => doctor::run(&sources(matches, own)),
         #[cfg(feature = "bench")]
         Some(("bench", own)) => bench::cli::run(own),
         Some(("passwd", own)) => passwd::run(own, |own| load(matches, own).map(|loaded| loaded.config.data_dir)),

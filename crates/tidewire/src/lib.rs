@@ -14,6 +14,7 @@ mod device_platform;
 #[cfg(not(feature = "platform"))]
 #[path = "device_platform/absent.rs"]
 mod device_platform;
+mod doctor;
 mod features;
 mod health;
 mod import;

@@ -23,6 +23,9 @@ struct NamedFile<'a> {
 
 type FileCheck = fn(&Path) -> Result<(), String>;
 
+/// Label of the API. Labels of listeners contain a dot.
+pub const API_LABEL: &str = "api";
+
 /// Options that name files with secrets.
 const SECRET_OPTIONS: [&str; 3] = ["key_file", "users_file", "password_file"];
 
@@ -31,7 +34,7 @@ pub fn check(config: &Config, effective: &[EffectiveOption]) -> Vec<ConfigDiagno
     let mut diagnostics = collect_diagnostics(effective, &named, |named| (named.check)(named.path));
     // The files can be checked together only if all of them exist.
     if diagnostics.is_empty() {
-        for files in all_tls_files(config) {
+        for (_, files) in tls_files_by_label(config) {
             if let Err(error) = net::tls::server_config(&files) {
                 let is_to_blame = |named: &&NamedFile<'_>| error.path() == Some(named.path);
                 let blamed: Vec<NamedFile<'_>> = named.iter().filter(is_to_blame).take(1).copied().collect();
@@ -69,9 +72,14 @@ fn names(value: &EffectiveOption, named: &NamedFile<'_>) -> bool {
         && value.value.as_str() == Some(&named.path.display().to_string())
 }
 
-fn all_tls_files(config: &Config) -> impl Iterator<Item = TlsFiles> {
-    let of_listeners = config.listeners.iter().filter_map(|listener| listener.tls.as_ref());
-    of_listeners.map(tls_files).chain(api_tls_files(&config.api))
+/// Returns the certificate files of the listeners and of the API, by label, for example `tls.default`.
+pub fn tls_files_by_label(config: &Config) -> Vec<(String, TlsFiles)> {
+    let listeners = config.listeners.iter().filter_map(|listener| {
+        let tls = listener.tls.as_ref()?;
+        Some((listener.label(), tls_files(tls)))
+    });
+    let api = api_tls_files(&config.api).map(|files| (API_LABEL.to_owned(), files));
+    listeners.chain(api).collect()
 }
 
 /// Returns the settings from which `net` creates the TLS configuration of a listener.

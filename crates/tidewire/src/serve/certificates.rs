@@ -13,10 +13,7 @@ use net::tls::{TlsError, TlsFiles};
 
 use super::translate;
 use crate::config::Config;
-use crate::config::files::{self, chain};
-
-/// Label of the API. Labels of listeners contain a dot.
-const API: &str = "api";
+use crate::config::files::{self, API_LABEL as API, chain};
 
 pub struct NodeCertificates {
     net: net::ServerHandle,
@@ -39,18 +36,8 @@ pub struct LoadedCertificate {
 
 /// All certificates as they are on disk now.
 pub fn read(config: &Config) -> Result<Vec<LoadedCertificate>, String> {
-    let named = named_files(config).into_iter();
+    let named = files::tls_files_by_label(config).into_iter();
     named.map(|(label, files)| fresh(&label, &files)).collect()
-}
-
-/// By label of the listener, for example `tls.default`.
-fn named_files(config: &Config) -> Vec<(String, TlsFiles)> {
-    let listeners = config.listeners.iter().filter_map(|listener| {
-        let tls = listener.tls.as_ref()?;
-        Some((listener.label(), files::tls_files(tls)))
-    });
-    let api = files::api_tls_files(&config.api).map(|files| (API.to_owned(), files));
-    listeners.chain(api).collect()
 }
 
 fn fresh(label: &str, files: &TlsFiles) -> Result<LoadedCertificate, String> {
