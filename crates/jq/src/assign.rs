@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use rule_values::Value;
 
-use super::machine::{BindingScope, JqFlow, JqMachine, JqOutput, JqStop, OutputReceiver, ValuePath};
-use super::term::{Term, Updating};
+use super::machine::{JqFlow, JqMachine, JqOutput, JqStop, OutputReceiver, ValuePath};
+use super::scope::BindingScope;
+use super::term::{Term, UpdateOperation, Updating};
 use super::{paths, values};
 
 impl JqMachine {
@@ -82,18 +83,16 @@ impl JqMachine {
 
     pub fn update_by<'e>(
         &mut self,
-        how: Updating,
-        left: &'e Term,
-        right: &'e Term,
+        operation: &'e UpdateOperation,
         item: JqOutput,
         scope: BindingScope<'e>,
         out: &mut OutputReceiver<'_>,
     ) -> JqFlow {
-        self.each(right, &item.value, scope, &mut |machine, value| {
+        self.each(&operation.right, &item.value, scope, &mut |machine, value| {
             let mut changed = item.value.clone();
-            for path in machine.paths(left, &item.value, scope)? {
+            for path in machine.paths(&operation.left, &item.value, scope)? {
                 let before = paths::get(machine, &changed, &path)?;
-                let after = match how {
+                let after = match operation.how {
                     Updating::By(operator) => values::operate(machine, operator, before, &value)?,
                     Updating::Alternative if values::is_true(&before) => before,
                     Updating::Alternative => value.clone(),

@@ -2,7 +2,8 @@
 
 use rule_values::Value;
 
-use super::machine::{BindingLink, BindingScope, BoundName, JqFlow, JqMachine, JqOutput, JqStop, OutputReceiver};
+use super::machine::{JqFlow, JqMachine, JqOutput, JqStop, OutputReceiver};
+use super::scope::{BindingLink, BindingScope, BoundName};
 use super::term::{BindingPattern, Fold, PatternEntry, Term};
 use super::values;
 

@@ -8,6 +8,7 @@ mod assign;
 mod builtins;
 #[cfg(test)]
 mod cost;
+mod eval;
 mod folds;
 mod formats;
 mod lex;
@@ -19,6 +20,7 @@ mod patterns;
 mod prelude;
 #[cfg(test)]
 mod random;
+mod scope;
 mod search;
 mod sorting;
 mod term;
@@ -74,7 +76,7 @@ impl Program {
 
     /// Returns all outputs and the rest of the limits.
     pub fn run(&self, input: Value, allowance: ProgramLimits) -> (Result<Vec<Value>, FunctionError>, ProgramLimits) {
-        let mut machine = JqMachine::new(allowance, prelude::defs());
+        let mut machine = JqMachine::new(allowance);
         let mut outputs = Vec::new();
         let flow = machine.run(&self.term, input, &mut |machine, value| {
             let outputs_max = machine.allowance.outputs;

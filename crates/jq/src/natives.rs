@@ -4,7 +4,8 @@ use std::ops::ControlFlow;
 
 use rule_values::Value;
 
-use super::machine::{BindingScope, JqFlow, JqMachine, JqOutput, JqStop, OutputReceiver, ValuePath};
+use super::machine::{JqFlow, JqMachine, JqOutput, JqStop, OutputReceiver, ValuePath};
+use super::scope::BindingScope;
 use super::term::{Native, Special, Term};
 use super::{paths, values};
 

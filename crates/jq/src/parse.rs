@@ -5,7 +5,10 @@ use rule_values::{Value, nearest};
 
 use super::builtins;
 use super::lex::JqToken;
-use super::term::{CallTarget, Def, Native, Operator, Param, Term, TermKind, TextFormat, Updating};
+use super::term::{
+    BinaryOperation, CallTarget, Conditional, Def, FunctionCall, LogicalOperation, Native, Operator, Param, SliceTerm,
+    Term, TermKind, TextFormat, UpdateOperation, Updating,
+};
 
 /// Maximum nesting of parentheses and similar constructs in the text.
 const NESTING_MAX: u16 = 64;
@@ -401,7 +404,8 @@ impl<'a> JqParser<'a> {
         if self.take(":")? {
             let to = self.pipe()?;
             self.expect("]")?;
-            return self.term(at, TermKind::Slice(of, None, Some(Box::new(to))));
+            let (from, to) = (None, Some(Box::new(to)));
+            return self.term(at, TermKind::Slice(SliceTerm { of, from, to }));
         }
         let key = self.pipe()?;
         if !self.take(":")? {
@@ -413,7 +417,8 @@ impl<'a> JqParser<'a> {
             false => Some(Box::new(self.pipe()?)),
         };
         self.expect("]")?;
-        self.term(at, TermKind::Slice(of, Some(Box::new(key)), to))
+        let from = Some(Box::new(key));
+        self.term(at, TermKind::Slice(SliceTerm { of, from, to }))
     }
 
     pub(super) fn primary(&mut self) -> Parsed<Term> {
@@ -636,10 +641,12 @@ impl<'a> JqParser<'a> {
             self.expect("end")?;
             otherwise
         };
-        self.term(
-            at,
-            TermKind::If(Box::new(condition), Box::new(then), otherwise.map(Box::new)),
-        )
+        let choice = Conditional {
+            condition: Box::new(condition),
+            then: Box::new(then),
+            otherwise: otherwise.map(Box::new),
+        };
+        self.term(at, TermKind::If(choice))
     }
 
     pub(super) fn call(&mut self, name: &'a str, at: usize) -> Parsed<Term> {
@@ -657,7 +664,10 @@ impl<'a> JqParser<'a> {
             ("null", 0) => TermKind::Literal(Value::Null),
             ("true", 0) => TermKind::Literal(Value::Bool(true)),
             ("false", 0) => TermKind::Literal(Value::Bool(false)),
-            _ => TermKind::Call(self.target(name, arguments.len(), at)?, arguments),
+            _ => TermKind::Call(FunctionCall {
+                target: self.target(name, arguments.len(), at)?,
+                arguments,
+            }),
         };
         self.term(at, form)
     }
@@ -738,7 +748,7 @@ fn strength(symbol: &str) -> Option<(u8, Side)> {
 }
 
 fn operation(symbol: &str, left: Box<Term>, right: Box<Term>) -> TermKind {
-    let operator = match symbol.trim_end_matches('=') {
+    let arithmetic = match symbol.trim_end_matches('=') {
         "+" => Some(Operator::Add),
         "-" => Some(Operator::Subtract),
         "*" => Some(Operator::Multiply),
@@ -746,20 +756,29 @@ fn operation(symbol: &str, left: Box<Term>, right: Box<Term>) -> TermKind {
         "%" => Some(Operator::Modulo),
         _ => None,
     };
-    match (symbol, operator) {
-        ("//", _) => TermKind::Alternative(left, right),
-        ("=", _) => TermKind::Assign(left, right),
-        ("|=", _) => TermKind::Update(left, right),
-        ("//=", _) => TermKind::UpdateBy(Updating::Alternative, left, right),
-        ("or", _) => TermKind::Either(left, right),
-        ("and", _) => TermKind::Both(left, right),
-        ("!=", _) => TermKind::Binary(Operator::Unequal, left, right),
-        ("<", _) => TermKind::Binary(Operator::Less, left, right),
-        ("<=", _) => TermKind::Binary(Operator::LessOrEqual, left, right),
-        (">", _) => TermKind::Binary(Operator::Greater, left, right),
-        (">=", _) => TermKind::Binary(Operator::GreaterOrEqual, left, right),
-        (symbol, Some(operator)) if symbol.ends_with('=') => TermKind::UpdateBy(Updating::By(operator), left, right),
-        (_, Some(operator)) => TermKind::Binary(operator, left, right),
-        _ => TermKind::Binary(Operator::Equal, left, right),
-    }
+    let operator = match (symbol, arithmetic) {
+        ("//", _) => return TermKind::Alternative(left, right),
+        ("=", _) => return TermKind::Assign(left, right),
+        ("|=", _) => return TermKind::Update(left, right),
+        ("or" | "and", _) => {
+            let deciding = symbol == "or";
+            return TermKind::Logical(LogicalOperation { left, right, deciding });
+        }
+        ("//=", _) => {
+            let how = Updating::Alternative;
+            return TermKind::UpdateBy(UpdateOperation { how, left, right });
+        }
+        (symbol, Some(operator)) if symbol.ends_with('=') => {
+            let how = Updating::By(operator);
+            return TermKind::UpdateBy(UpdateOperation { how, left, right });
+        }
+        (_, Some(operator)) => operator,
+        ("!=", _) => Operator::Unequal,
+        ("<", _) => Operator::Less,
+        ("<=", _) => Operator::LessOrEqual,
+        (">", _) => Operator::Greater,
+        (">=", _) => Operator::GreaterOrEqual,
+        _ => Operator::Equal,
+    };
+    TermKind::Binary(BinaryOperation { operator, left, right })
 }

@@ -24,7 +24,7 @@ pub(super) enum TermKind {
     Format(TextFormat),
     /// The value and the key.
     Index(Box<Term>, Box<Term>),
-    Slice(Box<Term>, Option<Box<Term>>, Option<Box<Term>>),
+    Slice(SliceTerm),
     Iterate(Box<Term>),
     Try(Box<Term>, Option<Box<Term>>),
     Array(Option<Box<Term>>),
@@ -33,19 +33,18 @@ pub(super) enum TermKind {
     Pipe(Box<Term>, Box<Term>),
     Comma(Box<Term>, Box<Term>),
     Bind(Box<Term>, BindingPattern, Box<Term>),
-    Binary(Operator, Box<Term>, Box<Term>),
-    Both(Box<Term>, Box<Term>),
-    Either(Box<Term>, Box<Term>),
+    Binary(BinaryOperation),
+    Logical(LogicalOperation),
     Alternative(Box<Term>, Box<Term>),
     Assign(Box<Term>, Box<Term>),
     Update(Box<Term>, Box<Term>),
-    UpdateBy(Updating, Box<Term>, Box<Term>),
-    If(Box<Term>, Box<Term>, Option<Box<Term>>),
+    UpdateBy(UpdateOperation),
+    If(Conditional),
     Reduce(Box<Fold>),
     Foreach(Box<Fold>, Option<Box<Term>>),
     Def(Box<Def>, Box<Term>),
     Variable(u32),
-    Call(CallTarget, Vec<Term>),
+    Call(FunctionCall),
     Label(u32, Box<Term>),
     Break(u32),
 }
@@ -54,6 +53,47 @@ pub(super) enum TermKind {
 pub(super) enum StringPart {
     Text(String),
     Term(Term),
+}
+
+/// `of[from:to]`. Either bound can be missing.
+#[derive(Debug)]
+pub(super) struct SliceTerm {
+    pub of: Box<Term>,
+    pub from: Option<Box<Term>>,
+    pub to: Option<Box<Term>>,
+}
+
+/// Arithmetic or a comparison.
+#[derive(Debug)]
+pub(super) struct BinaryOperation {
+    pub operator: Operator,
+    pub left: Box<Term>,
+    pub right: Box<Term>,
+}
+
+/// `and` and `or`.
+#[derive(Debug)]
+pub(super) struct LogicalOperation {
+    pub left: Box<Term>,
+    pub right: Box<Term>,
+    /// The value of `left` that decides the result: false for `and`, true for `or`.
+    pub deciding: bool,
+}
+
+/// `left += right` and similar operators.
+#[derive(Debug)]
+pub(super) struct UpdateOperation {
+    pub how: Updating,
+    pub left: Box<Term>,
+    pub right: Box<Term>,
+}
+
+/// `if`. The input is the output if there is no `else`.
+#[derive(Debug)]
+pub(super) struct Conditional {
+    pub condition: Box<Term>,
+    pub then: Box<Term>,
+    pub otherwise: Option<Box<Term>>,
 }
 
 /// The parts of `reduce` and `foreach`.
@@ -91,6 +131,12 @@ pub(super) struct Def {
 pub(super) struct Param {
     pub id: u32,
     pub variable: Option<u32>,
+}
+
+#[derive(Debug)]
+pub(super) struct FunctionCall {
+    pub target: CallTarget,
+    pub arguments: Vec<Term>,
 }
 
 /// The target of a call.
@@ -199,7 +245,7 @@ impl TermKind {
                 });
                 heights.max().unwrap_or(0)
             }
-            TermKind::Slice(term, from, to) => term.height.max(maybe(from)).max(maybe(to)),
+            TermKind::Slice(slice) => slice.of.height.max(maybe(&slice.from)).max(maybe(&slice.to)),
             TermKind::Iterate(term) | TermKind::Negate(term) | TermKind::Label(_, term) => term.height,
             TermKind::Try(term, handler) => term.height.max(maybe(handler)),
             TermKind::Array(term) => maybe(term),
@@ -207,19 +253,18 @@ impl TermKind {
             TermKind::Index(a, b)
             | TermKind::Pipe(a, b)
             | TermKind::Comma(a, b)
-            | TermKind::Binary(_, a, b)
-            | TermKind::Both(a, b)
-            | TermKind::Either(a, b)
             | TermKind::Alternative(a, b)
             | TermKind::Assign(a, b)
-            | TermKind::Update(a, b)
-            | TermKind::UpdateBy(_, a, b) => of(&[a, b]),
+            | TermKind::Update(a, b) => of(&[a, b]),
+            TermKind::Binary(operation) => of(&[&operation.left, &operation.right]),
+            TermKind::Logical(operation) => of(&[&operation.left, &operation.right]),
+            TermKind::UpdateBy(operation) => of(&[&operation.left, &operation.right]),
             TermKind::Bind(source, pattern, body) => of(&[source, body]).max(pattern.height()),
-            TermKind::If(condition, then, otherwise) => of(&[condition, then]).max(maybe(otherwise)),
+            TermKind::If(choice) => of(&[&choice.condition, &choice.then]).max(maybe(&choice.otherwise)),
             TermKind::Reduce(fold) => fold.height(),
             TermKind::Foreach(fold, extract) => fold.height().max(maybe(extract)),
             TermKind::Def(def, body) => of(&[&def.body, body]),
-            TermKind::Call(_, arguments) => arguments.iter().map(|term| term.height).max().unwrap_or(0),
+            TermKind::Call(call) => call.arguments.iter().map(|term| term.height).max().unwrap_or(0),
         }
     }
 }
