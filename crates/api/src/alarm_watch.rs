@@ -2,19 +2,26 @@
 //! in the log, on `$SYS` like EMQX, to rules on `$events/sys/alarm_activated`, and over the API.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
+use auth::LoginLimiter;
+use axum::extract::FromRef;
 use broker::{DropReason, Shard, ShardId, rfc3339};
-use integration::{AlarmEvent, NodeEvents};
+use integration::{AlarmEvent, Engine, NodeEvents};
 use net::certificate;
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use web::unix_ms;
 
-use crate::alarms::{AlarmCondition, NodeAlarm};
+use crate::alarms::{AlarmCondition, Alarms, NodeAlarm};
 use crate::app::App;
+use crate::certificate_admin::CertificateAdmin;
+use crate::config::{NodeInfo, SysConfig};
+use crate::device_platform::DevicePlatform;
 use crate::process::ProcessView;
+use crate::shards::Shards;
 use crate::sys_publisher::topic_level;
 
 const EVERY: Duration = Duration::from_secs(1);
@@ -40,37 +47,17 @@ const SCRIPT_ALARMS_MAX: usize = 100;
 /// Limits how long a busy shard can delay the other reports of an alarm.
 const PUBLISHED_WITHIN: Duration = Duration::from_secs(2);
 
-/// Runs until `stopped` is set.
-pub async fn watch(app: App, mut stopped: watch::Receiver<bool>) {
-    let mut ticks = interval(EVERY);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut watch = AlarmWatcher {
-        events: app
-            .config()
-            .engine
-            .as_ref()
-            .map(|engine| engine.node_events(app.net().clone())),
-        app,
-        held_back: HashMap::new(),
-        failed_at_limit: HashMap::new(),
-        open_files: None,
-        open_files_at: None,
-        damaged: 0,
-        damaged_at: None,
-        certificates: Vec::new(),
-        certificates_at: None,
-    };
-    loop {
-        tokio::select! {
-            _ = ticks.tick() => {}
-            _ = stopped.wait_for(|is_stopped| *is_stopped) => return,
-        }
-        watch.check_all().await;
-    }
-}
-
-struct AlarmWatcher {
-    app: App,
+/// Checks the node and reports its alarms.
+pub struct AlarmWatcher {
+    alarms: Arc<Alarms>,
+    shards: Shards,
+    net: net::ServerHandle,
+    platform: Option<DevicePlatform>,
+    engine: Option<Engine>,
+    login_limiter: Arc<LoginLimiter>,
+    certificate_admin: Option<Arc<dyn CertificateAdmin>>,
+    /// Topic level of the node, if alarms are published on `$SYS`.
+    sys_node: Option<String>,
     events: Option<NodeEvents>,
     /// Previous counter of held-back publishers, by action.
     held_back: HashMap<String, u64>,
@@ -85,7 +72,47 @@ struct AlarmWatcher {
     certificates_at: Option<Instant>,
 }
 
+impl FromRef<App> for AlarmWatcher {
+    fn from_ref(app: &App) -> AlarmWatcher {
+        let (engine, net): (Option<Engine>, net::ServerHandle) = (app.part(), app.part());
+        let (sys, node): (Option<SysConfig>, Arc<NodeInfo>) = (app.part(), app.part());
+        let is_on_sys = sys.is_some_and(|sys| sys.emqx_tree);
+        AlarmWatcher {
+            alarms: app.part(),
+            shards: app.part(),
+            platform: app.part(),
+            login_limiter: app.part(),
+            certificate_admin: app.part(),
+            sys_node: is_on_sys.then(|| topic_level(&node.name)),
+            events: engine.as_ref().map(|engine| engine.node_events(net.clone())),
+            net,
+            engine,
+            held_back: HashMap::new(),
+            failed_at_limit: HashMap::new(),
+            open_files: None,
+            open_files_at: None,
+            damaged: 0,
+            damaged_at: None,
+            certificates: Vec::new(),
+            certificates_at: None,
+        }
+    }
+}
+
 impl AlarmWatcher {
+    /// Runs until `stopped` is set.
+    pub async fn watch(mut self, mut stopped: watch::Receiver<bool>) {
+        let mut ticks = interval(EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                _ = ticks.tick() => {}
+                _ = stopped.wait_for(|is_stopped| *is_stopped) => return,
+            }
+            self.check_all().await;
+        }
+    }
+
     async fn check_all(&mut self) {
         let (mut found, unsure) = self.integration();
         found.extend(self.journal());
@@ -96,7 +123,7 @@ impl AlarmWatcher {
         found.extend(self.locked_addresses());
         found.extend(self.open_files());
         found.extend(self.certificates().await);
-        let changed = self.app.alarms().update(found, &unsure, unix_ms(SystemTime::now()));
+        let changed = self.alarms.update(found, &unsure, unix_ms(SystemTime::now()));
         for alarm in &changed {
             log(alarm);
         }
@@ -108,7 +135,7 @@ impl AlarmWatcher {
     }
 
     fn journal(&self) -> Option<AlarmCondition> {
-        let (name, message, reason) = match self.app.net().journal()?.state {
+        let (name, message, reason) = match self.net.journal()?.state {
             journal::LogState::Ok => return None,
             journal::LogState::Full { reason } => (
                 "journal_full",
@@ -126,7 +153,7 @@ impl AlarmWatcher {
     }
 
     fn ingest_log(&self) -> Option<AlarmCondition> {
-        let (name, message, reason) = match self.app.device_platform()?.log_state() {
+        let (name, message, reason) = match self.platform.as_ref()?.log_state() {
             journal::LogState::Ok => return None,
             journal::LogState::Full { reason } => (
                 "ingest_log_full",
@@ -146,7 +173,7 @@ impl AlarmWatcher {
 
     /// The stores of the device platform behind the ingest log.
     fn platform_stores(&self) -> Option<AlarmCondition> {
-        let failures = self.app.device_platform()?.failed_stores();
+        let failures = self.platform.as_ref()?.failed_stores();
         if failures.is_empty() {
             return None;
         }
@@ -159,7 +186,7 @@ impl AlarmWatcher {
 
     /// Tenants whose scripts use more CPU time than they may.
     fn scripts(&self) -> Vec<AlarmCondition> {
-        let Some(platform) = self.app.device_platform() else {
+        let Some(platform) = &self.platform else {
             return Vec::new();
         };
         let over = platform.tenants_over_script_budget().into_iter();
@@ -177,7 +204,7 @@ impl AlarmWatcher {
     /// Damage of the journal stays an alarm until a restart, because lost messages cannot be recovered.
     async fn journal_damage(&mut self) -> Option<AlarmCondition> {
         if self.damaged_at.is_none_or(|at| at.elapsed() >= DAMAGE_EVERY)
-            && let Ok(stats) = self.app.stats().await
+            && let Ok(stats) = self.shards.stats().await
         {
             self.damaged_at = Some(Instant::now());
             self.damaged = stats.drops[DropReason::Damaged as usize];
@@ -186,7 +213,7 @@ impl AlarmWatcher {
     }
 
     fn integration(&mut self) -> (Vec<AlarmCondition>, HashSet<String>) {
-        let Some(engine) = &self.app.config().engine else {
+        let Some(engine) = &self.engine else {
             return (Vec::new(), HashSet::new());
         };
         let troubles = engine.troubles();
@@ -221,7 +248,7 @@ impl AlarmWatcher {
 
     /// Short lock-outs are no alarm: a person who mistypes a password causes one.
     fn locked_addresses(&self) -> Option<AlarmCondition> {
-        let addresses = self.app.login_limiter().stats(Instant::now()).long_locked_addresses;
+        let addresses = self.login_limiter.stats(Instant::now()).long_locked_addresses;
         let message = format!(
             "Clients guess passwords or tokens: {addresses} addresses are locked out for a minute or more. The log \
              names them"
@@ -234,7 +261,7 @@ impl AlarmWatcher {
             self.open_files_at = Some(Instant::now());
             self.open_files = open_files(&ProcessView::now());
         }
-        let net = self.app.net();
+        let net = &self.net;
         self.open_files
             .clone()
             .or_else(|| clients_at_limit(net.connections(), net.descriptor_limit()?))
@@ -242,7 +269,7 @@ impl AlarmWatcher {
 
     async fn certificates(&mut self) -> Vec<AlarmCondition> {
         let is_due = self.certificates_at.is_none_or(|at| at.elapsed() >= CERTIFICATES_EVERY);
-        if let Some(admin) = self.app.config().certificates.clone().filter(|_| is_due) {
+        if let Some(admin) = self.certificate_admin.clone().filter(|_| is_due) {
             self.certificates_at = Some(Instant::now());
             // `block` has already reported a panic.
             if let Ok(held) = web::block(move || admin.list()).await {
@@ -259,19 +286,17 @@ impl AlarmWatcher {
 
     /// Publishes alarms to `$SYS/brokers/<node>/alarms/…`.
     async fn publish(&self, alarms: &[NodeAlarm]) {
-        let is_enabled = self.app.config().sys.is_some_and(|sys| sys.emqx_tree);
-        if !is_enabled || alarms.is_empty() {
+        let Some(node) = self.sys_node.as_ref().filter(|_| !alarms.is_empty()) else {
             return;
-        }
-        let node = topic_level(&self.app.node().name);
-        let messages: Vec<(String, String)> = alarms.iter().map(|alarm| sys_topic(&node, alarm)).collect();
+        };
+        let messages: Vec<(String, String)> = alarms.iter().map(|alarm| sys_topic(node, alarm)).collect();
         let visit = move |shard: &mut Shard, now| {
             for (topic, payload) in &messages {
                 shard.publish_sys(now, topic, payload, false);
             }
         };
         // A busy shard may not publish it; alarms on `$SYS` are best effort.
-        let _ = timeout(PUBLISHED_WITHIN, self.app.on_shard(ShardId(0), visit)).await;
+        let _ = timeout(PUBLISHED_WITHIN, self.shards.on_shard(ShardId(0), visit)).await;
     }
 }
 

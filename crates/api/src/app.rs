@@ -1,13 +1,16 @@
-//! The state that all endpoints share. One per `start`; cloning increments a reference count.
+//! Assembles the state that the endpoints share. One per `start`; cloning increments a reference count.
+//!
+//! No endpoint sees the whole state. A handler names the parts that it uses, such as `State<Shards>` or
+//! `State<Arc<Alarms>>`. `parts!` lists them. A type that consists of several parts implements `FromRef<App>` next to its
+//! definition, with [`App::part`].
 
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, OnceLock};
 
 use auth::LoginLimiter;
 use axum::body::Bytes;
-use tokio::sync::Semaphore;
+use axum::extract::FromRef;
+use integration::Engine;
 use web::PasswordHashing;
 use web::admins::Admins;
 use web::answer_memory::AnswerMemory;
@@ -19,17 +22,18 @@ use web::logins::Logins;
 
 use crate::access_admin::AccessAdmin;
 use crate::alarms::Alarms;
-use crate::config::{ApiConfig, ConfigValue, NodeInfo};
+use crate::backup_admin::BackupAdmin;
+use crate::bench_admin::BenchAdmin;
+use crate::certificate_admin::CertificateAdmin;
+use crate::concurrency::{ChangeLock, Downloads, Viewers};
+use crate::config::{ApiConfig, Book, HttpPort, NodeInfo, ShownConfiguration, SysConfig, TokenLifetime};
+use crate::config_admin::ConfigAdmin;
 use crate::device_platform::DevicePlatform;
-use crate::disk::DiskView;
+use crate::disk::DataDirectory;
 use crate::history::History;
+use crate::log_ring::LogRing;
+use crate::readiness::Readiness;
 use crate::start_error::ApiStartError;
-
-/// Limit of open WebSockets, which are not counted as requests.
-pub(crate) const VIEWERS_MAX: usize = 32;
-
-/// Limit of concurrent downloads of archives. Each has a thread.
-pub(crate) const DOWNLOADS_MAX: usize = 2;
 
 /// File in the data directory.
 const API_KEYS_FILE: &str = "api-keys.json";
@@ -39,70 +43,81 @@ pub type Endpoint = web::endpoint::Endpoint<App>;
 
 #[derive(Clone)]
 pub struct App {
-    inner: Arc<AppState>,
+    state: Arc<AppState>,
 }
 
 struct AppState {
     config: ApiConfig,
+    port: Arc<HttpPort>,
+    data_directory: DataDirectory,
     net: net::ServerHandle,
     access: Arc<dyn AccessAdmin>,
     guard: Guard,
-    node: NodeInfo,
+    node: Arc<NodeInfo>,
     hashing: Arc<PasswordHashing>,
-    viewers: Arc<Semaphore>,
-    downloads: Arc<Semaphore>,
-    /// Serializes changes of users, rules and certificates.
-    changes: tokio::sync::Mutex<()>,
-    readiness: Readiness,
+    token_lifetime: TokenLifetime,
+    viewers: Viewers,
+    downloads: Downloads,
+    changes: ChangeLock,
+    readiness: Arc<Readiness>,
     counters: Arc<ApiCounters>,
     answers: Arc<AnswerMemory>,
-    alarms: Alarms,
-    history: History,
-    /// Replaced as a whole at a reload.
-    configuration: Mutex<Arc<Vec<ConfigValue>>>,
-    openapi: OnceLock<Bytes>,
+    alarms: Arc<Alarms>,
+    history: Arc<History>,
+    configuration: ShownConfiguration,
+    openapi: Arc<OpenApiDocument>,
 }
 
-/// Whether the node accepts traffic.
-#[derive(Debug, Default)]
-pub struct Readiness {
-    is_started: AtomicBool,
-    is_stopping: AtomicBool,
-    /// Share of the journal that the start has read, in percent.
-    journal_percent: AtomicU8,
+/// The OpenAPI document of the server's own API, made at the first request.
+#[derive(Default)]
+pub struct OpenApiDocument(pub OnceLock<Bytes>);
+
+/// Makes parts of the state available to handlers: the type, and its field in `AppState`.
+macro_rules! parts {
+    ($($part:ty = $($field:ident).+;)+) => {
+        $(
+            impl FromRef<App> for $part {
+                fn from_ref(app: &App) -> $part {
+                    app.state.$($field).+.clone()
+                }
+            }
+        )+
+    };
 }
 
-impl Readiness {
-    pub fn started(&self) {
-        self.is_started.store(true, Ordering::Release);
-    }
-
-    pub fn stopping(&self) {
-        self.is_stopping.store(true, Ordering::Release);
-    }
-
-    pub fn reading_journal(&self, percent: u8) {
-        self.journal_percent.store(percent, Ordering::Release);
-    }
-
-    pub fn is_started(&self) -> bool {
-        self.is_started.load(Ordering::Acquire)
-    }
-
-    /// Returns why the node is not ready. Empty if it is ready.
-    pub fn not_ready_reasons(&self) -> Vec<String> {
-        let mut reasons = Vec::new();
-        if !self.is_started() {
-            reasons.push(match self.journal_percent.load(Ordering::Acquire) {
-                0 => "the server is starting".to_owned(),
-                percent => format!("the server is starting: {percent} % of the journal read"),
-            });
-        }
-        if self.is_stopping.load(Ordering::Acquire) {
-            reasons.push("the server is shutting down".to_owned());
-        }
-        reasons
-    }
+parts! {
+    net::ServerHandle = net;
+    Arc<NodeInfo> = node;
+    Arc<HttpPort> = port;
+    Arc<Readiness> = readiness;
+    Arc<Alarms> = alarms;
+    Arc<History> = history;
+    DataDirectory = data_directory;
+    ShownConfiguration = configuration;
+    Guard = guard;
+    Arc<Admins> = guard.admins;
+    Arc<ApiKeys> = guard.api_keys;
+    Arc<Logins> = guard.logins;
+    Arc<Audit> = guard.audit;
+    Arc<PasswordHashing> = hashing;
+    Arc<LoginLimiter> = config.login_limiter;
+    TokenLifetime = token_lifetime;
+    Arc<ApiCounters> = counters;
+    Arc<AnswerMemory> = answers;
+    Viewers = viewers;
+    Downloads = downloads;
+    ChangeLock = changes;
+    Arc<dyn AccessAdmin> = access;
+    Option<Arc<dyn BackupAdmin>> = config.backups;
+    Option<Arc<dyn BenchAdmin>> = config.benchmarks;
+    Option<Arc<dyn CertificateAdmin>> = config.certificates;
+    Option<Arc<dyn ConfigAdmin>> = config.configuration;
+    Option<Engine> = config.engine;
+    Option<DevicePlatform> = config.device_platform;
+    Option<SysConfig> = config.sys;
+    Arc<LogRing> = config.log;
+    Book = config.book;
+    Arc<OpenApiDocument> = openapi;
 }
 
 impl App {
@@ -132,136 +147,34 @@ impl App {
                 is_on_loopback: config.bind.ip().to_canonical().is_loopback(),
             },
         };
-        let answers = AnswerMemory::new(config.limits.unsent_answer_bytes_max);
         Ok(App {
-            inner: Arc::new(AppState {
+            state: Arc::new(AppState {
+                port: Arc::new(HttpPort::of(&config)),
+                data_directory: DataDirectory::new(data_dir),
+                token_lifetime: TokenLifetime(config.token_lifetime),
+                answers: AnswerMemory::new(config.limits.unsent_answer_bytes_max),
                 config,
                 net,
                 access,
                 guard,
-                node,
+                node: Arc::new(node),
                 hashing: Arc::default(),
-                viewers: Arc::new(Semaphore::new(VIEWERS_MAX)),
-                downloads: Arc::new(Semaphore::new(DOWNLOADS_MAX)),
-                changes: tokio::sync::Mutex::default(),
-                readiness: Readiness::default(),
+                viewers: Viewers::default(),
+                downloads: Downloads::default(),
+                changes: ChangeLock::default(),
+                readiness: Arc::default(),
                 counters: Arc::default(),
-                answers,
-                alarms: Alarms::default(),
-                history: History::default(),
-                configuration: Mutex::default(),
-                openapi: OnceLock::new(),
+                alarms: Arc::default(),
+                history: Arc::default(),
+                configuration: ShownConfiguration::default(),
+                openapi: Arc::default(),
             }),
         })
     }
 
-    pub fn config(&self) -> &ApiConfig {
-        &self.inner.config
-    }
-
-    pub fn net(&self) -> &net::ServerHandle {
-        &self.inner.net
-    }
-
-    pub fn access(&self) -> &Arc<dyn AccessAdmin> {
-        &self.inner.access
-    }
-
-    /// Checks requests before their endpoints run.
-    pub fn guard(&self) -> &Guard {
-        &self.inner.guard
-    }
-
-    pub fn admins(&self) -> &Admins {
-        &self.inner.guard.admins
-    }
-
-    pub fn api_keys(&self) -> &ApiKeys {
-        &self.inner.guard.api_keys
-    }
-
-    pub fn audit(&self) -> &Arc<Audit> {
-        &self.inner.guard.audit
-    }
-
-    pub fn node(&self) -> &NodeInfo {
-        &self.inner.node
-    }
-
-    /// The device platform, if it is enabled.
-    pub fn device_platform(&self) -> Option<&DevicePlatform> {
-        self.config().device_platform.as_ref()
-    }
-
-    pub fn logins(&self) -> &Logins {
-        &self.inner.guard.logins
-    }
-
-    /// Limits wrong passwords, tokens and secrets of provisioning requests and claims.
-    pub fn login_limiter(&self) -> &Arc<LoginLimiter> {
-        &self.inner.config.login_limiter
-    }
-
-    pub fn hashing(&self) -> &Arc<PasswordHashing> {
-        &self.inner.hashing
-    }
-
-    /// Limits the open WebSockets.
-    pub fn viewers(&self) -> &Arc<Semaphore> {
-        &self.inner.viewers
-    }
-
-    pub fn downloads(&self) -> &Arc<Semaphore> {
-        &self.inner.downloads
-    }
-
-    pub fn changes(&self) -> &tokio::sync::Mutex<()> {
-        &self.inner.changes
-    }
-
-    pub fn readiness(&self) -> &Readiness {
-        &self.inner.readiness
-    }
-
-    pub fn counters(&self) -> &Arc<ApiCounters> {
-        &self.inner.counters
-    }
-
-    /// Answers of all listeners that clients have not received yet.
-    pub fn answers(&self) -> &Arc<AnswerMemory> {
-        &self.inner.answers
-    }
-
-    pub fn alarms(&self) -> &Alarms {
-        &self.inner.alarms
-    }
-
-    /// The node's metrics over time.
-    pub fn history(&self) -> &History {
-        &self.inner.history
-    }
-
-    /// The configuration in force, for display.
-    pub fn configuration(&self) -> Arc<Vec<ConfigValue>> {
-        let configuration = self.inner.configuration.lock();
-        configuration.unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    pub fn set_configuration(&self, values: Vec<ConfigValue>) {
-        let configuration = self.inner.configuration.lock();
-        *configuration.unwrap_or_else(PoisonError::into_inner) = Arc::new(values);
-    }
-
-    pub fn openapi(&self) -> &OnceLock<Bytes> {
-        &self.inner.openapi
-    }
-
-    pub fn disk(&self) -> Option<DiskView> {
-        DiskView::of(self.config().data_dir.as_deref()?)
-    }
-
-    pub fn uptime(&self) -> Duration {
-        self.node().started_at.elapsed().unwrap_or_default()
+    /// Returns a part of the state.
+    pub fn part<T: FromRef<App>>(&self) -> T {
+        T::from_ref(self)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use auth::LoginLimiter;
@@ -27,6 +27,10 @@ pub struct SysConfig {
     pub mosquitto_tree: bool,
     pub emqx_tree: bool,
 }
+
+/// Lifetime of a login.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TokenLifetime(pub Duration);
 
 #[derive(Clone)]
 pub struct ApiConfig {
@@ -88,6 +92,39 @@ impl ApiConfig {
     }
 }
 
+/// Settings of the HTTP port that requests depend on.
+pub struct HttpPort {
+    pub is_https: bool,
+    /// Host names besides `localhost` and IP addresses.
+    pub allowed_hosts: Vec<String>,
+    pub limits: ApiLimits,
+}
+
+impl HttpPort {
+    pub fn of(config: &ApiConfig) -> HttpPort {
+        HttpPort {
+            is_https: config.tls.is_some(),
+            allowed_hosts: config.allowed_hosts.clone(),
+            limits: config.limits.clone(),
+        }
+    }
+}
+
+/// The configuration in force, for display. Cloning increments a reference count.
+#[derive(Clone, Default)]
+pub struct ShownConfiguration(Arc<Mutex<Arc<Vec<ConfigValue>>>>);
+
+impl ShownConfiguration {
+    pub fn values(&self) -> Arc<Vec<ConfigValue>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Replaces all values, after the start and after a reload.
+    pub fn set(&self, values: Vec<ConfigValue>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(values);
+    }
+}
+
 /// A value of the configuration, for display.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct ConfigValue {
@@ -124,4 +161,10 @@ pub struct NodeInfo {
     pub started_at: SystemTime,
     /// One sentence about the data that survives a crash.
     pub durability: String,
+}
+
+impl NodeInfo {
+    pub fn uptime(&self) -> Duration {
+        self.started_at.elapsed().unwrap_or_default()
+    }
 }

@@ -1,10 +1,29 @@
 //! Size and free space of the data directory's disk.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use rustix::fs::statvfs;
 use schemars::JsonSchema;
 use serde::Serialize;
+
+/// The data directory, if there is one.
+#[derive(Clone)]
+pub struct DataDirectory(Option<Arc<Path>>);
+
+impl DataDirectory {
+    pub fn new(path: Option<&Path>) -> DataDirectory {
+        DataDirectory(path.map(Arc::from))
+    }
+
+    pub fn path(&self) -> Option<&Path> {
+        self.0.as_deref()
+    }
+
+    pub fn disk(&self) -> Option<DiskView> {
+        DiskView::of(self.path()?)
+    }
+}
 
 /// The disk of the data directory.
 #[derive(Clone, Copy, Debug, Serialize, JsonSchema)]

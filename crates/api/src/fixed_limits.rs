@@ -5,7 +5,7 @@ use web::limits::ApiLimits;
 use web::{answer_memory, api_keys, audit, logins, paging, server};
 
 use crate::endpoints::{console_users, publish};
-use crate::{alarms, app, device_platform, log_ring, sys_publisher, trace};
+use crate::{alarms, concurrency, device_platform, log_ring, sys_publisher, trace};
 
 const REFUSED: &str = "A further one is refused (422).";
 const CLOSED: &str = "The server closes the connection.";
@@ -119,13 +119,13 @@ pub fn fixed_limits() -> Vec<(&'static str, u64, &'static str, &'static str)> {
         ("API keys", api_keys::KEYS_MAX as u64, "", REFUSED),
         (
             "WebSockets of `/api/v1/live`, `/trace` and `/tail`, together",
-            app::VIEWERS_MAX as u64,
+            concurrency::VIEWERS_MAX as u64,
             "",
             "A further WebSocket is refused (503).",
         ),
         (
             "Downloads of backups at the same time",
-            app::DOWNLOADS_MAX as u64,
+            concurrency::DOWNLOADS_MAX as u64,
             "",
             "A further download is refused (503).",
         ),

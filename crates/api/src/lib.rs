@@ -17,6 +17,7 @@ mod app;
 mod backup_admin;
 mod bench_admin;
 mod certificate_admin;
+mod concurrency;
 mod config;
 mod config_admin;
 #[cfg(feature = "platform")]
@@ -39,6 +40,7 @@ mod platform_routes;
 #[path = "platform_routes/absent.rs"]
 mod platform_routes;
 mod process;
+mod readiness;
 mod routes;
 mod sampler;
 mod server;

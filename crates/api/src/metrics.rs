@@ -5,13 +5,19 @@
 //! (rules, actions). Clients and topics are never labels.
 
 use std::fmt::{Display, Write};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use auth::LoginLimiterStats;
+use ::integration::Engine;
+use auth::{LoginLimiter, LoginLimiterStats};
+use axum::extract::FromRef;
 use broker::owners::OwnerLimit;
 use broker::{DisconnectReason, DropReason, ShardStats};
 use net::{EarlyCloseReason, JournalView, ListenerInfo, NetCounters, transport_key};
+use web::answer_memory::AnswerMemory;
+use web::limits::ApiCounters;
+use web::logins::Logins;
 use web::unix_ms;
 
 #[cfg(feature = "platform")]
@@ -19,15 +25,55 @@ mod devices;
 mod http;
 mod integration;
 
+use crate::alarms::Alarms;
 use crate::app::App;
-use crate::disk::DiskView;
+use crate::config::NodeInfo;
+#[cfg(feature = "platform")]
+use crate::device_platform::DevicePlatform;
+use crate::disk::{DataDirectory, DiskView};
 use crate::process::ProcessView;
+use crate::readiness::Readiness;
 
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// The sources of all values, read at the same time.
+/// The parts of the node that are measured.
+pub struct MetricSources {
+    node: Arc<NodeInfo>,
+    readiness: Arc<Readiness>,
+    alarms: Arc<Alarms>,
+    net: net::ServerHandle,
+    counters: Arc<ApiCounters>,
+    answers: Arc<AnswerMemory>,
+    logins: Arc<Logins>,
+    login_limiter: Arc<LoginLimiter>,
+    data_directory: DataDirectory,
+    engine: Option<Engine>,
+    #[cfg(feature = "platform")]
+    platform: Option<DevicePlatform>,
+}
+
+impl FromRef<App> for MetricSources {
+    fn from_ref(app: &App) -> MetricSources {
+        MetricSources {
+            node: app.part(),
+            readiness: app.part(),
+            alarms: app.part(),
+            net: app.part(),
+            counters: app.part(),
+            answers: app.part(),
+            logins: app.part(),
+            login_limiter: app.part(),
+            data_directory: app.part(),
+            engine: app.part(),
+            #[cfg(feature = "platform")]
+            platform: app.part(),
+        }
+    }
+}
+
+/// All values, read at the same time.
 pub struct MetricsSnapshot<'a> {
-    pub app: &'a App,
+    pub sources: &'a MetricSources,
     pub stats: ShardStats,
     pub net: NetCounters,
     pub logins: LoginLimiterStats,
@@ -115,18 +161,18 @@ impl Family {
 
 pub const FAMILIES: &[Family] = &[
     info("tidewire_build", "Version and node.", |s, out| {
-        let node = s.app.node();
+        let node = &s.sources.node;
         out.put(&[("version", &node.version), ("node", &node.name)], 1);
     }),
     gauge("tidewire_uptime_seconds", "Time since the start.", |s, out| {
-        out.one(s.app.uptime().as_secs_f64())
+        out.one(s.sources.node.uptime().as_secs_f64())
     })
     .seconds(),
     gauge(
         "tidewire_start_time_seconds",
         "Start time, since 1970.",
         |s, out| {
-            out.one(unix_ms(s.app.node().started_at) as f64 / 1000.0);
+            out.one(unix_ms(s.sources.node.started_at) as f64 / 1000.0);
         },
     )
     .seconds(),
@@ -134,16 +180,16 @@ pub const FAMILIES: &[Family] = &[
         "tidewire_ready",
         "1 if the server has started and is not shutting down.",
         |s, out| {
-            out.one(u8::from(s.app.readiness().not_ready_reasons().is_empty()));
+            out.one(u8::from(s.sources.readiness.not_ready_reasons().is_empty()));
         },
     ),
     gauge("tidewire_alarms", "Active alarms of the node.", |s, out| {
-        out.one(s.app.alarms().active_count() as u64);
+        out.one(s.sources.alarms.active_count() as u64);
     }),
     gauge(
         "tidewire_broker_shards",
         "Shards, one per data-plane thread.",
-        |s, out| out.one(s.app.net().shards()),
+        |s, out| out.one(s.sources.net.shards()),
     ),
     gauge("tidewire_broker_connections", "Current MQTT connections.", |s, out| {
         out.one(s.stats.connections)
@@ -718,25 +764,21 @@ pub fn expose(snapshot: &MetricsSnapshot<'_>) -> String {
 }
 
 impl<'a> MetricsSnapshot<'a> {
-    pub fn new(app: &'a App, stats: ShardStats) -> MetricsSnapshot<'a> {
+    pub fn new(sources: &'a MetricSources, stats: ShardStats) -> MetricsSnapshot<'a> {
+        let net = &sources.net;
         MetricsSnapshot {
-            app,
+            sources,
             stats,
-            net: app.net().counters(),
-            logins: app.login_limiter().stats(Instant::now()),
-            listeners: app.net().listeners(),
-            journal: app.net().journal(),
-            publish_ack_us: app.net().publish_ack_us(),
+            net: net.counters(),
+            logins: sources.login_limiter.stats(Instant::now()),
+            listeners: net.listeners(),
+            journal: net.journal(),
+            publish_ack_us: net.publish_ack_us(),
             process: ProcessView::now(),
-            disk: app.disk(),
-            integration: app
-                .config()
-                .engine
-                .as_ref()
-                .map(::integration::Engine::measures)
-                .unwrap_or_default(),
+            disk: sources.data_directory.disk(),
+            integration: sources.engine.as_ref().map(Engine::measures).unwrap_or_default(),
             #[cfg(feature = "platform")]
-            devices: app.device_platform().map(|platform| Box::new(platform.stats())),
+            devices: sources.platform.as_ref().map(|platform| Box::new(platform.stats())),
         }
     }
 }

@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
-use thingsboard::Services;
 use thingsboard::device_api::{self, DeviceServices};
+use thingsboard::{ServiceState, Services};
 use web::endpoint::{Operation, Routes};
 
 use crate::app::App;
+use crate::config::{HttpPort, NodeInfo};
+use crate::device_platform::DevicePlatform;
 
 /// Descriptions of the operations of the device API.
 pub fn operations() -> Vec<Operation> {
@@ -16,24 +18,24 @@ pub fn operations() -> Vec<Operation> {
 
 /// Adds the interfaces for devices and for users.
 pub fn add_routes(routes: Routes, app: &App) -> Routes {
-    let platform = app.device_platform();
+    let (platform, port): (Option<DevicePlatform>, Arc<HttpPort>) = (app.part(), app.part());
     let of_devices = DeviceServices {
-        devices: platform.map(|platform| platform.devices().clone()),
-        login_limiter: app.login_limiter().clone(),
-        request_timeout: app.config().limits.request_timeout,
+        devices: platform.as_ref().map(|platform| platform.devices().clone()),
+        login_limiter: app.part(),
+        request_timeout: port.limits.request_timeout,
     };
     let routes = routes.add(device_api::endpoints(), &Arc::new(of_devices));
     let Some(platform) = platform else { return routes };
     let services = Services {
         platform_access: platform.access().clone(),
-        admins: app.guard().admins.clone(),
-        api_keys: app.guard().api_keys.clone(),
-        hashing: app.hashing().clone(),
-        login_limiter: app.login_limiter().clone(),
-        counters: app.counters().clone(),
-        requests_max: app.config().limits.requests_max,
-        is_https: app.config().tls.is_some(),
-        version: app.node().version.clone(),
+        admins: app.part(),
+        api_keys: app.part(),
+        hashing: app.part(),
+        login_limiter: app.part(),
+        counters: app.part(),
+        requests_max: port.limits.requests_max,
+        is_https: port.is_https,
+        version: app.part::<Arc<NodeInfo>>().version.as_str().into(),
     };
-    routes.add(thingsboard::endpoints(), &Arc::new(services))
+    routes.add(thingsboard::endpoints(), &ServiceState::new(services))
 }

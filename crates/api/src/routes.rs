@@ -1,9 +1,12 @@
 //! The list of all endpoints. The router and the OpenAPI document are generated from it.
 
+use std::sync::Arc;
+
 use axum::Router;
 use web::endpoint::{Operation, Routes};
 
 use crate::app::{App, Endpoint};
+use crate::config::HttpPort;
 use crate::endpoints;
 use crate::platform_routes;
 
@@ -64,5 +67,6 @@ pub fn platform_router(app: &App) -> Router {
 }
 
 fn routes(app: &App) -> Routes {
-    Routes::new(app.guard().clone(), app.config().limits.body_timeout)
+    let port: Arc<HttpPort> = app.part();
+    Routes::new(app.part(), port.limits.body_timeout)
 }

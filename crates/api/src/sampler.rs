@@ -1,12 +1,13 @@
 //! Reads the node's statistics once a second and converts totals into rates, for `history.rs`.
 //!
 //! All viewers share one reading. It asks each shard for its current statistics; if a shard does not answer, the
-//! history
-//! has a gap.
+//! history has
+//! a gap.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
+use axum::extract::FromRef;
 use broker::{DropReason, ShardStats};
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
@@ -14,9 +15,11 @@ use tracing::warn;
 use web::unix_ms;
 
 use crate::app::App;
-use crate::history::{CompletePoint, Sample};
+use crate::disk::DataDirectory;
+use crate::history::{CompletePoint, History, Sample};
 use crate::history_store::HistoryStore;
 use crate::process::ProcessView;
+use crate::shards::Shards;
 
 const EVERY: Duration = Duration::from_secs(1);
 
@@ -52,60 +55,81 @@ pub fn names() -> impl Iterator<Item = String> {
     SERIES.into_iter().map(str::to_owned).chain(drops)
 }
 
-/// Runs until `stopped` is set.
-pub async fn sample(app: App, mut stopped: watch::Receiver<bool>) {
-    let mut ticks = interval(EVERY);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let store = open_store(&app).await;
-    let mut flushed = Instant::now();
-    let mut last: Option<SampledTotals> = None;
-    loop {
-        tokio::select! {
-            _ = ticks.tick() => {}
-            _ = stopped.wait_for(|is_stopped| *is_stopped) => break,
-        }
-        let Ok(stats) = app.stats().await else { continue };
-        let reading = SampledTotals::now(&app, stats);
-        if let Some(last) = &last {
-            let ended = app.history().push(Sample {
-                at_unix_ms: unix_ms(SystemTime::now()),
-                values: reading.since(last),
-            });
-            let is_flush_due = flushed.elapsed() >= FLUSH_EVERY;
-            if is_flush_due {
-                flushed = Instant::now();
-            }
-            store_points(store.as_ref(), ended, is_flush_due).await;
-        }
-        last = Some(reading);
-    }
-    store_points(store.as_ref(), Vec::new(), true).await;
+/// Reads the statistics and adds them to the history.
+pub struct Sampler {
+    shards: Shards,
+    net: net::ServerHandle,
+    history: Arc<History>,
+    data_directory: DataDirectory,
 }
 
-/// Restores the history of the previous process. If that fails, the history starts empty.
-async fn open_store(app: &App) -> Option<Arc<HistoryStore>> {
-    let data_dir = app.config().data_dir.clone()?;
-    let own = app.clone();
-    let opened = web::block(move || {
-        let store = HistoryStore::open(&data_dir).map_err(|error| error.to_string())?;
-        let now = unix_ms(SystemTime::now());
-        let load = |tier| {
-            store.load(tier, now).unwrap_or_else(|error| {
-                warn!(%error, "reading a part of the chart history failed");
-                Vec::new()
-            })
+impl FromRef<App> for Sampler {
+    fn from_ref(app: &App) -> Sampler {
+        Sampler {
+            shards: app.part(),
+            net: app.part(),
+            history: app.part(),
+            data_directory: app.part(),
+        }
+    }
+}
+
+impl Sampler {
+    /// Runs until `stopped` is set.
+    pub async fn sample(self, mut stopped: watch::Receiver<bool>) {
+        let mut ticks = interval(EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let store = self.open_store().await;
+        let mut flushed = Instant::now();
+        let mut last: Option<SampledTotals> = None;
+        loop {
+            tokio::select! {
+                _ = ticks.tick() => {}
+                _ = stopped.wait_for(|is_stopped| *is_stopped) => break,
+            }
+            let Ok(stats) = self.shards.stats().await else { continue };
+            let reading = SampledTotals::now(&self.net, stats);
+            if let Some(last) = &last {
+                let ended = self.history.push(Sample {
+                    at_unix_ms: unix_ms(SystemTime::now()),
+                    values: reading.since(last),
+                });
+                let is_flush_due = flushed.elapsed() >= FLUSH_EVERY;
+                if is_flush_due {
+                    flushed = Instant::now();
+                }
+                store_points(store.as_ref(), ended, is_flush_due).await;
+            }
+            last = Some(reading);
+        }
+        store_points(store.as_ref(), Vec::new(), true).await;
+    }
+
+    /// Restores the history of the previous process. If that fails, the history starts empty.
+    async fn open_store(&self) -> Option<Arc<HistoryStore>> {
+        let data_dir = self.data_directory.path()?.to_owned();
+        let history = self.history.clone();
+        let opened = web::block(move || {
+            let store = HistoryStore::open(&data_dir).map_err(|error| error.to_string())?;
+            let now = unix_ms(SystemTime::now());
+            let load = |tier| {
+                store.load(tier, now).unwrap_or_else(|error| {
+                    warn!(%error, "reading a part of the chart history failed");
+                    Vec::new()
+                })
+            };
+            let ended = history.restore(load);
+            store.write(&ended).map_err(|error| error.to_string())?;
+            Ok(store)
+        });
+        let reason: String = match opened.await {
+            Ok(Ok(store)) => return Some(Arc::new(store)),
+            Ok(Err(reason)) => reason,
+            Err(_) => return None,
         };
-        let ended = own.history().restore(load);
-        store.write(&ended).map_err(|error| error.to_string())?;
-        Ok(store)
-    });
-    let reason: String = match opened.await {
-        Ok(Ok(store)) => return Some(Arc::new(store)),
-        Ok(Err(reason)) => reason,
-        Err(_) => return None,
-    };
-    warn!(error = reason, "opening the chart history failed; it is only in memory");
-    None
+        warn!(error = reason, "opening the chart history failed; it is only in memory");
+        None
+    }
 }
 
 async fn store_points(store: Option<&Arc<HistoryStore>>, ended: Vec<CompletePoint>, is_flush_due: bool) {
@@ -134,13 +158,13 @@ struct SampledTotals {
 }
 
 impl SampledTotals {
-    fn now(app: &App, stats: ShardStats) -> SampledTotals {
+    fn now(net: &net::ServerHandle, stats: ShardStats) -> SampledTotals {
         SampledTotals {
             at: Instant::now(),
             stats,
             process: ProcessView::without_files(),
-            journal: app.net().journal(),
-            publish_ack_us: app.net().publish_ack_us(),
+            journal: net.journal(),
+            publish_ack_us: net.publish_ack_us(),
         }
     }
 

@@ -12,15 +12,16 @@ use web::admins::Admins;
 use web::server::{HttpOptions, HttpServer};
 
 use crate::access_admin::AccessAdmin;
-use crate::alarm_watch;
+use crate::alarm_watch::AlarmWatcher;
 use crate::app::App;
-use crate::config::{ApiConfig, ConfigValue, NodeInfo};
+use crate::config::{ApiConfig, ConfigValue, HttpPort, NodeInfo, ShownConfiguration, SysConfig};
 use crate::device_platform::{self, DevicePlatform};
 use crate::endpoints::console;
+use crate::readiness::Readiness;
 use crate::routes;
-use crate::sampler;
+use crate::sampler::Sampler;
 use crate::start_error::ApiStartError;
-use crate::sys_publisher::{ClientEvents, publish_events, publish_statistics};
+use crate::sys_publisher::{ClientEvents, SysPublisher, publish_events, publish_statistics};
 
 const THREADS: usize = 2;
 /// Threads for password hashes and disk writes.
@@ -71,23 +72,25 @@ pub fn start_on(
         let listener = tokio::net::TcpListener::from_std(listener).map_err(ApiStartError::Resources)?;
         (listener, platform_listener(&app)?)
     };
-    if let Some(sys) = app.config().sys {
-        runtime.spawn(publish_statistics(app.clone(), sys, stopped.clone()));
+    if let Some(sys) = app.part::<Option<SysConfig>>() {
+        let publisher = SysPublisher::new(app.part(), app.part(), app.part(), sys);
+        runtime.spawn(publish_statistics(publisher, stopped.clone()));
     }
-    runtime.spawn(sampler::sample(app.clone(), stopped.clone()));
-    runtime.spawn(alarm_watch::watch(app.clone(), stopped.clone()));
+    runtime.spawn(app.part::<Sampler>().sample(stopped.clone()));
+    runtime.spawn(app.part::<AlarmWatcher>().watch(stopped.clone()));
+    let port: Arc<HttpPort> = app.part();
     let options = HttpOptions {
-        limits: app.config().limits.clone(),
-        allowed_hosts: app.config().allowed_hosts.clone(),
+        limits: port.limits.clone(),
+        allowed_hosts: port.allowed_hosts.clone(),
         may_wait: device_platform::may_wait,
         is_file: console::is_file,
     };
-    let http = HttpServer::new(options, app.counters().clone(), app.answers().clone());
+    let http = HttpServer::new(options, app.part(), app.part());
     if let Some(listener) = of_platform {
         let router = routes::platform_router(&app);
         runtime.spawn(http.clone().listen(listener, router, tls.subscribe(), stopped.clone()));
     }
-    app.net().set_handed_over_address(address);
+    app.part::<net::ServerHandle>().set_handed_over_address(address);
     runtime.spawn(http.listen(listener, routes::router(&app), tls.subscribe(), stopped));
     Ok(ApiHandle {
         app,
@@ -100,7 +103,8 @@ pub fn start_on(
 
 /// Returns the listener that serves only the device platform's interface, if there is one.
 fn platform_listener(app: &App) -> Result<Option<tokio::net::TcpListener>, ApiStartError> {
-    let Some(listener) = app.device_platform().and_then(DevicePlatform::listener) else {
+    let platform: Option<DevicePlatform> = app.part();
+    let Some(listener) = platform.as_ref().and_then(DevicePlatform::listener) else {
         return Ok(None);
     };
     let listener = listener.try_clone().map_err(ApiStartError::Resources)?;
@@ -133,29 +137,29 @@ impl ApiHandle {
 
     /// Sets the configuration that the console shows.
     pub fn set_configuration(&self, values: Vec<ConfigValue>) {
-        self.app.set_configuration(values);
+        self.app.part::<ShownConfiguration>().set(values);
     }
 
     /// Sets the progress that `/readyz` reports while the journal is read.
     pub fn reading_journal(&self, percent: u8) {
-        self.app.readiness().reading_journal(percent);
+        self.app.part::<Arc<Readiness>>().reading_journal(percent);
     }
 
     /// Makes `/readyz` report that the node is ready.
     pub fn ready(&self) {
-        self.app.readiness().started();
+        self.app.part::<Arc<Readiness>>().started();
     }
 
     /// Makes `/readyz` report that the node is not ready, so that load balancers stop sending traffic. Requests are
     /// still served.
     pub fn stopping(&self) {
-        self.app.readiness().stopping();
+        self.app.part::<Arc<Readiness>>().stopping();
     }
 
     /// Publishes the events of the queue until the handle is stopped.
     pub fn publish_client_events(&self, events: ClientEvents) {
         if let Some(runtime) = &self.runtime {
-            runtime.spawn(publish_events(self.app.clone(), events, self.stop.subscribe()));
+            runtime.spawn(publish_events(self.app.part(), events, self.stop.subscribe()));
         }
     }
 

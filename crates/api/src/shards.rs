@@ -1,11 +1,12 @@
 //! Runs closures on shards from an async endpoint: on one shard, on the shard of a client, or on all.
 //!
 //! A shard answers between two batches of packets, so within milliseconds. If a shard does not answer, the request
-//! fails
-//! with 503 instead of hanging.
+//! fails with
+//! 503 instead of hanging.
 
 use std::time::Duration;
 
+use axum::extract::FromRef;
 use broker::{Now, Shard, ShardId, ShardStats};
 use net::{CallError, Reply};
 use web::problem::HttpProblem;
@@ -14,13 +15,30 @@ use crate::app::App;
 
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
-impl App {
+/// The shards of the server.
+#[derive(Clone)]
+pub struct Shards {
+    net: net::ServerHandle,
+}
+
+impl FromRef<App> for Shards {
+    fn from_ref(app: &App) -> Shards {
+        Shards { net: app.part() }
+    }
+}
+
+impl Shards {
+    /// Returns the number of shards.
+    pub fn count(&self) -> u16 {
+        self.net.shards()
+    }
+
     pub async fn on_shard<R: Send + 'static>(
         &self,
         shard: ShardId,
         f: impl FnOnce(&mut Shard, Now) -> R + Send + 'static,
     ) -> Result<R, HttpProblem> {
-        answer(self.net().call_async(shard, f).map_err(problem)?).await
+        answer(self.net.call_async(shard, f).map_err(problem)?).await
     }
 
     /// Runs `f` on the shard of the client's session. An empty client ID belongs to no session.
@@ -29,7 +47,7 @@ impl App {
         client_id: &str,
         f: impl FnOnce(&mut Shard, Now) -> R + Send + 'static,
     ) -> Result<R, HttpProblem> {
-        let home = Shard::home_shard(client_id, self.net().shards()).unwrap_or(ShardId(0));
+        let home = Shard::home_shard(client_id, self.net.shards()).unwrap_or(ShardId(0));
         self.on_shard(home, f).await
     }
 
@@ -38,7 +56,7 @@ impl App {
         &self,
         f: impl Fn(&mut Shard, Now) -> R + Send + Sync + 'static,
     ) -> Result<Vec<R>, HttpProblem> {
-        let replies = self.net().call_all_async(f).map_err(problem)?;
+        let replies = self.net.call_all_async(f).map_err(problem)?;
         let mut answers = Vec::with_capacity(replies.len());
         for reply in replies {
             answers.push(answer(reply).await?);

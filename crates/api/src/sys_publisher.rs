@@ -15,9 +15,9 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use web::unix_ms;
 
-use crate::app::App;
-use crate::config::SysConfig;
+use crate::config::{NodeInfo, SysConfig};
 use crate::process::ProcessView;
+use crate::shards::Shards;
 
 /// Limit of queued events.
 pub(crate) const EVENTS_MAX: usize = 4096;
@@ -75,10 +75,9 @@ pub fn topic_level(name: &str) -> String {
 }
 
 /// Runs until `stopped` is set.
-pub async fn publish_statistics(app: App, config: SysConfig, mut stopped: watch::Receiver<bool>) {
-    let mut ticks = interval(config.interval);
+pub async fn publish_statistics(mut publisher: SysPublisher, mut stopped: watch::Receiver<bool>) {
+    let mut ticks = interval(publisher.config.interval);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut publisher = SysPublisher::new(app, config);
     loop {
         tokio::select! {
             _ = ticks.tick() => {}
@@ -89,7 +88,7 @@ pub async fn publish_statistics(app: App, config: SysConfig, mut stopped: watch:
 }
 
 /// Runs until `stopped` is set or all senders are dropped.
-pub async fn publish_events(app: App, mut events: ClientEvents, mut stopped: watch::Receiver<bool>) {
+pub async fn publish_events(shards: Shards, mut events: ClientEvents, mut stopped: watch::Receiver<bool>) {
     loop {
         let mut batch = Vec::new();
         tokio::select! {
@@ -102,12 +101,15 @@ pub async fn publish_events(app: App, mut events: ClientEvents, mut stopped: wat
             }
         };
         // One shard publishes all events, so that they stay in order. A busy shard may not publish them.
-        let _ = app.on_shard(ShardId(0), visit).await;
+        let _ = shards.on_shard(ShardId(0), visit).await;
     }
 }
 
-struct SysPublisher {
-    app: App,
+/// Publishes the statistics below `$SYS`.
+pub struct SysPublisher {
+    shards: Shards,
+    net: net::ServerHandle,
+    node: Arc<NodeInfo>,
     config: SysConfig,
     loads: LoadAverages,
     last: Instant,
@@ -116,9 +118,11 @@ struct SysPublisher {
 }
 
 impl SysPublisher {
-    fn new(app: App, config: SysConfig) -> SysPublisher {
+    pub fn new(shards: Shards, net: net::ServerHandle, node: Arc<NodeInfo>, config: SysConfig) -> SysPublisher {
         SysPublisher {
-            app,
+            shards,
+            net,
+            node,
             config,
             loads: LoadAverages::default(),
             last: Instant::now(),
@@ -128,7 +132,7 @@ impl SysPublisher {
 
     async fn publish(&mut self) {
         // If a shard does not answer, the next interval tries again.
-        let Ok(stats) = self.app.stats().await else { return };
+        let Ok(stats) = self.shards.stats().await else { return };
         let info = self.info();
         let now = Instant::now();
         self.loads.update(&stats, &info, (now - self.last).as_secs_f64());
@@ -154,19 +158,18 @@ impl SysPublisher {
                 shard.publish_sys(now, topic, payload, true);
             }
         };
-        if self.app.on_shard(ShardId(0), visit).await.is_ok() {
+        if self.shards.on_shard(ShardId(0), visit).await.is_ok() {
             self.published.extend(topics);
         }
     }
 
     fn info(&self) -> SysInfo {
-        let node = self.app.node();
         SysInfo {
-            node: topic_level(&node.name),
-            version: node.version.clone(),
-            uptime_ms: self.app.uptime().as_millis() as u64,
+            node: topic_level(&self.node.name),
+            version: self.node.version.clone(),
+            uptime_ms: self.node.uptime().as_millis() as u64,
             unix_ms: unix_ms(SystemTime::now()),
-            sockets_total: self.app.net().counters().accepted,
+            sockets_total: self.net.counters().accepted,
             resident_bytes: ProcessView::without_files().resident_bytes,
         }
     }

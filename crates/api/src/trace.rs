@@ -14,8 +14,8 @@ use tokio::sync::mpsc;
 use web::problem::HttpProblem;
 use web::unix_ms;
 
-use crate::app::App;
 use crate::packet_fields::{PacketViewOptions, fields};
+use crate::shards::Shards;
 
 /// Limit of entries per second and viewer.
 pub const PER_SECOND_MAX: u32 = 5000;
@@ -53,7 +53,7 @@ struct ChannelTraceSink {
     limits: TraceLimits,
 }
 
-impl App {
+impl Shards {
     /// Starts a trace on all shards.
     pub async fn trace(&self, filter: TraceFilter, limits: TraceLimits) -> Result<TraceReader, HttpProblem> {
         let (sender, entries) = mpsc::channel(QUEUE);

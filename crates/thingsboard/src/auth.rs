@@ -4,15 +4,17 @@ use std::net::Ipv6Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use auth::{LoginKind, PASSWORD_CHARACTERS_MIN, Password, WeakPassword};
+use auth::{LoginKind, LoginLimiter, PASSWORD_CHARACTERS_MIN, Password, WeakPassword};
 use axum::Json;
-use axum::extract::{Request, State};
+use axum::extract::{FromRef, Request, State};
 use axum::http::Method;
 use platform::ids::{CustomerId, TenantId};
 use platform::model::{Authority, User};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use web::PasswordHashing;
+use web::admins::Admins;
 use web::body;
 use web::guard::{PeerAddress, RequiredAccess};
 use web::guarded_login::GuardedLogin;
@@ -25,9 +27,9 @@ use super::authorities::Authorities;
 use super::call::{ApiCall, now_ms};
 use super::failure::{ThingsboardError, ThingsboardErrorCode};
 use super::operation::{FromBody, HandlerResult, JsonBody, NoQuery, get, post, query_of};
-use super::platform_access::TokenPair;
+use super::platform_access::{PlatformAccess, TokenPair};
 use super::principal::Principal;
-use crate::services::{Endpoint, Services};
+use crate::services::{Endpoint, ServiceState};
 
 const TAG: &str = "Login";
 const BODY_MAX: usize = 16 * 1024;
@@ -164,14 +166,106 @@ impl From<TokenPair> for Tokens {
     }
 }
 
-async fn login(State(services): State<Arc<Services>>, request: Request) -> Result<Json<Tokens>, ThingsboardError> {
+/// Checks passwords of users and issues tokens. Limits and counts failed logins.
+struct UserLogins {
+    platform_access: Arc<PlatformAccess>,
+    admins: Arc<Admins>,
+    hashing: Arc<PasswordHashing>,
+    limiter: Arc<LoginLimiter>,
+    counters: Arc<ApiCounters>,
+}
+
+impl FromRef<ServiceState> for UserLogins {
+    fn from_ref(state: &ServiceState) -> UserLogins {
+        UserLogins {
+            platform_access: state.part(),
+            admins: state.part(),
+            hashing: state.part(),
+            limiter: state.part(),
+            counters: state.part(),
+        }
+    }
+}
+
+impl UserLogins {
+    /// Takes as long for an unknown user as for a known one. Limits the attempts of an address.
+    async fn verify(
+        &self,
+        peer: Option<PeerAddress>,
+        name: String,
+        password: Password,
+    ) -> Result<Option<Principal>, ThingsboardError> {
+        let access = self.platform_access.clone();
+        let login = GuardedLogin {
+            limiter: self.limiter.clone(),
+            kind: LoginKind::PlatformUser,
+            // A request without an address shares the limit of the unspecified address.
+            address: peer.map_or(Ipv6Addr::UNSPECIFIED.into(), |peer| peer.0),
+            user_name: name,
+            password,
+        };
+        let limited = |wait: Duration| {
+            ApiCounters::add(&self.counters.logins_limited);
+            let message = "Too many failed logins from this address; try again later";
+            ThingsboardError::new(ThingsboardErrorCode::TooManyRequests, message).retry_after(wait.as_secs() + 1)
+        };
+        login.admit().map_err(limited)?;
+        let checked = self.hashing.run({
+            let admins = self.admins.clone();
+            move || login.check(|name, password| access.login(&admins, name, password))
+        });
+        let principal = checked.await?.map_err(limited)??;
+        if principal.is_none() {
+            ApiCounters::add(&self.counters.logins_failed);
+        }
+        Ok(principal)
+    }
+
+    /// Returns the tokens of a new session.
+    async fn tokens(&self, mut principal: Principal) -> Result<Json<Tokens>, ThingsboardError> {
+        let access = self.platform_access.clone();
+        let issued = web::block({
+            let admins = self.admins.clone();
+            move || {
+                if principal.session.is_empty() {
+                    principal.session = access.platform().entities().new_id(now_ms()).to_string();
+                }
+                access.issue(&admins, &principal, now_ms())
+            }
+        });
+        Ok(Json(issued.await??.into()))
+    }
+
+    /// Also changes the stamp of tokens, which makes existing tokens invalid.
+    async fn set_password(
+        &self,
+        mut principal: Principal,
+        password: Password,
+    ) -> Result<Json<Tokens>, ThingsboardError> {
+        let (access, id) = (self.platform_access.clone(), principal.id);
+        let keys = self.hashing.run(move || {
+            let entities = access.platform().entities();
+            entities.set_password(id, &password, now_ms())?;
+            entities.api_keys_of(id)
+        });
+        let keys = keys.await??;
+        principal.login_at = None;
+        let Json(tokens) = self.tokens(principal).await?;
+        Ok(Json(Tokens {
+            api_keys: Some(keys.iter().map(without_hash).collect()),
+            ..tokens
+        }))
+    }
+}
+
+async fn login(State(logins): State<UserLogins>, request: Request) -> Result<Json<Tokens>, ThingsboardError> {
     let peer = request.extensions().get::<PeerAddress>().copied();
     let LoginBody { username, password } = read(request).await?;
-    let principal = verify(&services, peer, username, password.to_password()).await?;
+    let principal = logins.verify(peer, username, password.to_password()).await?;
     let principal = principal
         .ok_or_else(|| ThingsboardError::new(ThingsboardErrorCode::Authentication, "Invalid username or password"))?;
-    ApiCounters::add(&services.counters.logins);
-    tokens(&services, principal).await
+    ApiCounters::add(&logins.counters.logins);
+    logins.tokens(principal).await
 }
 
 async fn read<T: serde::de::DeserializeOwned + Send + 'static>(request: Request) -> Result<T, ThingsboardError> {
@@ -180,61 +274,13 @@ async fn read<T: serde::de::DeserializeOwned + Send + 'static>(request: Request)
     Ok(JsonBody::<T>::from_body(&bytes)?.0)
 }
 
-/// Takes as long for an unknown user as for a known one. Limits the attempts of an address.
-async fn verify(
-    services: &Arc<Services>,
-    peer: Option<PeerAddress>,
-    name: String,
-    password: Password,
-) -> Result<Option<Principal>, ThingsboardError> {
-    let world = services.platform_access.clone();
-    let login = GuardedLogin {
-        limiter: services.login_limiter.clone(),
-        kind: LoginKind::PlatformUser,
-        // A request without an address shares the limit of the unspecified address.
-        address: peer.map_or(Ipv6Addr::UNSPECIFIED.into(), |peer| peer.0),
-        user_name: name,
-        password,
-    };
-    let limited = |wait: Duration| {
-        ApiCounters::add(&services.counters.logins_limited);
-        let message = "Too many failed logins from this address; try again later";
-        ThingsboardError::new(ThingsboardErrorCode::TooManyRequests, message).retry_after(wait.as_secs() + 1)
-    };
-    login.admit().map_err(limited)?;
-    let checked = services.hashing.run({
-        let services = services.clone();
-        move || login.check(|name, password| world.login(&services.admins, name, password))
-    });
-    let principal = checked.await?.map_err(limited)??;
-    if principal.is_none() {
-        ApiCounters::add(&services.counters.logins_failed);
-    }
-    Ok(principal)
-}
-
-/// Returns the tokens of a new session.
-async fn tokens(services: &Arc<Services>, mut principal: Principal) -> Result<Json<Tokens>, ThingsboardError> {
-    let world = services.platform_access.clone();
-    let issued = web::block({
-        let services = services.clone();
-        move || {
-            if principal.session.is_empty() {
-                principal.session = world.platform().entities().new_id(now_ms()).to_string();
-            }
-            world.issue(&services.admins, &principal, now_ms())
-        }
-    });
-    Ok(Json(issued.await??.into()))
-}
-
-async fn refresh(State(services): State<Arc<Services>>, request: Request) -> Result<Json<Tokens>, ThingsboardError> {
+async fn refresh(
+    State(access): State<Arc<PlatformAccess>>,
+    State(admins): State<Arc<Admins>>,
+    request: Request,
+) -> Result<Json<Tokens>, ThingsboardError> {
     let body: RefreshBody = read(request).await?;
-    let world = services.platform_access.clone();
-    let issued = web::block({
-        let services = services.clone();
-        move || world.refresh(&services.admins, &body.refresh_token.0, now_ms())
-    });
+    let issued = web::block(move || access.refresh(&admins, &body.refresh_token.0, now_ms()));
     Ok(Json(issued.await??.into()))
 }
 
@@ -262,7 +308,7 @@ fn logout(call: &ApiCall, (): (), _: NoQuery, (): ()) -> Result<(), ThingsboardE
 }
 
 async fn change_password(
-    State(services): State<Arc<Services>>,
+    State(logins): State<UserLogins>,
     mut request: Request,
 ) -> Result<Json<Tokens>, ThingsboardError> {
     let peer = request.extensions().get::<PeerAddress>().copied();
@@ -276,13 +322,8 @@ async fn change_password(
         return Err(ThingsboardError::bad_request(message));
     }
     check_password(&body.new_password)?;
-    let known = verify(
-        &services,
-        peer,
-        principal.name.clone(),
-        body.current_password.to_password(),
-    )
-    .await?;
+    let current_password = body.current_password.to_password();
+    let known = logins.verify(peer, principal.name.clone(), current_password).await?;
     if known.is_none() {
         return Err(ThingsboardError::bad_request("Current password doesn't match!"));
     }
@@ -291,28 +332,7 @@ async fn change_password(
             "New password should be different from existing!",
         ));
     }
-    set_password(&services, principal, body.new_password.to_password()).await
-}
-
-/// Also changes the stamp of tokens, which makes existing tokens invalid.
-async fn set_password(
-    services: &Arc<Services>,
-    mut principal: Principal,
-    password: Password,
-) -> Result<Json<Tokens>, ThingsboardError> {
-    let (world, id) = (services.platform_access.clone(), principal.id);
-    let keys = services.hashing.run(move || {
-        let entities = world.platform().entities();
-        entities.set_password(id, &password, now_ms())?;
-        entities.api_keys_of(id)
-    });
-    let keys = keys.await??;
-    principal.login_at = None;
-    let Json(tokens) = tokens(services, principal).await?;
-    Ok(Json(Tokens {
-        api_keys: Some(keys.iter().map(without_hash).collect()),
-        ..tokens
-    }))
+    logins.set_password(principal, body.new_password.to_password()).await
 }
 
 fn check_password(password: &SecretInput) -> Result<(), ThingsboardError> {
@@ -325,18 +345,18 @@ fn check_password(password: &SecretInput) -> Result<(), ThingsboardError> {
     })
 }
 
-async fn activate(State(services): State<Arc<Services>>, request: Request) -> Result<Json<Tokens>, ThingsboardError> {
+async fn activate(State(logins): State<UserLogins>, request: Request) -> Result<Json<Tokens>, ThingsboardError> {
     query_of::<ActivationQuery>(request.uri())?;
     let body: ActivateBody = read(request).await?;
     check_password(&body.password)?;
-    let (world, password) = (services.platform_access.clone(), body.password.to_password());
-    let max_age_ms = world.options().activation_link_max_age_ms();
-    let activated = services.hashing.run(move || {
-        let entities = world.platform().entities();
+    let (access, password) = (logins.platform_access.clone(), body.password.to_password());
+    let max_age_ms = access.options().activation_link_max_age_ms();
+    let activated = logins.hashing.run(move || {
+        let entities = access.platform().entities();
         entities.activate_user(&body.activate_token, &password, max_age_ms, now_ms())
     });
     let user = activated.await??;
-    tokens(&services, Principal::of(&user)).await
+    logins.tokens(Principal::of(&user)).await
 }
 
 async fn policy() -> Json<Value> {

@@ -8,6 +8,8 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
+use auth::LoginLimiter;
+use axum::extract::FromRef;
 use axum::http::HeaderMap;
 use platform::Platform;
 use platform::entities::Entities;
@@ -15,6 +17,7 @@ use platform::ids::{AlarmId, EntityId, EntityType, TenantId, Uuid};
 use platform::model::{Alarm, Authority, Dashboard, Entity};
 use platform::repository::{EntityRecord, Selection};
 use serde_json::Value;
+use web::admins::Admins;
 use web::unix_ms;
 
 use super::dashboard_contents::{ShownAlarms, names, shown_attributes};
@@ -22,7 +25,7 @@ use super::failure::{ThingsboardError, ThingsboardErrorCode};
 use super::platform_access::PlatformAccess;
 use super::principal::Principal;
 use super::quotas::QuotaPermit;
-use crate::services::Services;
+use crate::services::{IsHttps, ServerVersion, ServiceState};
 
 /// An operation on an entity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,9 +59,48 @@ pub struct AuditAction {
     pub data: Value,
 }
 
+/// The parts of the node that operations use. Makes calls.
+#[derive(Clone)]
+pub struct CallServices {
+    pub platform_access: Arc<PlatformAccess>,
+    pub admins: Arc<Admins>,
+    /// Limits wrong secrets of claims.
+    pub login_limiter: Arc<LoginLimiter>,
+    /// Version of the server.
+    pub version: Arc<str>,
+    is_https: bool,
+}
+
+impl FromRef<ServiceState> for CallServices {
+    fn from_ref(state: &ServiceState) -> CallServices {
+        let (ServerVersion(version), IsHttps(is_https)) = (state.part(), state.part());
+        CallServices {
+            platform_access: state.part(),
+            admins: state.part(),
+            login_limiter: state.part(),
+            version,
+            is_https,
+        }
+    }
+}
+
+impl CallServices {
+    pub fn call(&self, principal: Principal, headers: &HeaderMap) -> ApiCall {
+        ApiCall {
+            services: self.clone(),
+            platform_access: self.platform_access.clone(),
+            principal,
+            address: None,
+            now_ms: now_ms(),
+            audit_actions: Mutex::default(),
+            base_url: base_url(headers, self.is_https),
+        }
+    }
+}
+
 /// A request: its user and time, and the services that it can use.
 pub struct ApiCall {
-    pub services: Arc<Services>,
+    pub services: CallServices,
     pub platform_access: Arc<PlatformAccess>,
     pub principal: Principal,
     /// Address of the client. `None` for commands on a WebSocket.
@@ -71,18 +113,6 @@ pub struct ApiCall {
 }
 
 impl ApiCall {
-    pub fn new(services: &Arc<Services>, principal: Principal, headers: &HeaderMap) -> ApiCall {
-        ApiCall {
-            services: services.clone(),
-            platform_access: services.platform_access.clone(),
-            principal,
-            address: None,
-            now_ms: now_ms(),
-            audit_actions: Mutex::default(),
-            base_url: base_url(headers, services.is_https),
-        }
-    }
-
     /// Waits for one of the threads that may work for the tenant. Held during the work.
     pub async fn wait_for_thread(&self) -> QuotaPermit {
         self.platform_access

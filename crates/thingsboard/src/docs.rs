@@ -11,7 +11,8 @@ use web::guard::RequiredAccess;
 use web::openapi::{About, document};
 
 use super::failure::ErrorBody;
-use crate::services::{Endpoint, Services};
+use super::platform_access::PlatformAccess;
+use crate::services::{Endpoint, ServerVersion};
 
 const ABOUT: About = About {
     title: "tidewire device platform",
@@ -43,8 +44,11 @@ pub fn platform_document(version: &str) -> serde_json::Value {
     document(&ABOUT, operations, version)
 }
 
-async fn docs(State(services): State<Arc<Services>>) -> Response {
-    let make = || Bytes::from(platform_document(&services.version).to_string());
-    let document = services.platform_access.docs().get_or_init(make).clone();
+async fn docs(
+    State(ServerVersion(version)): State<ServerVersion>,
+    State(access): State<Arc<PlatformAccess>>,
+) -> Response {
+    let make = || Bytes::from(platform_document(&version).to_string());
+    let document = access.docs().get_or_init(make).clone();
     ([(header::CONTENT_TYPE, "application/json")], document).into_response()
 }

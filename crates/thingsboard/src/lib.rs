@@ -68,7 +68,7 @@ mod values;
 pub use docs::platform_document;
 pub use fixed_limits::FIXED_LIMITS;
 pub use platform_access::{AccessOptions, PlatformAccess};
-pub use services::Services;
+pub use services::{ServiceState, Services};
 
 use services::Endpoint;
 

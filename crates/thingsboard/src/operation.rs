@@ -21,11 +21,11 @@ use web::strict::Strict;
 
 use super::admission::for_users;
 use super::authorities::Authorities;
-use super::call::ApiCall;
+use super::call::{ApiCall, CallServices};
 use super::failure::ThingsboardError;
 use super::platform_access::PendingResult;
 use super::principal::Principal;
-use crate::services::{Endpoint, Services};
+use crate::services::Endpoint;
 
 /// Result of a handler.
 pub type HandlerResult<T> = Result<axum::Json<T>, ThingsboardError>;
@@ -175,7 +175,7 @@ fn async_endpoint(
     reads_body: bool,
 ) -> Endpoint {
     let of_work = method.clone();
-    let run = move |State(services): State<Arc<Services>>, request: Request| {
+    let run = move |State(services): State<CallServices>, request: Request| {
         let (begin, operation) = (Arc::clone(&begin), (of_work.clone(), path));
         async move {
             let answer = answer_async(services, request, begin, operation, reads_body).await;
@@ -193,7 +193,7 @@ fn endpoint(
     job: ErasedHandler,
     reads_body: bool,
 ) -> Endpoint {
-    let run = move |State(services): State<Arc<Services>>, request: Request| {
+    let run = move |State(services): State<CallServices>, request: Request| {
         let job = Arc::clone(&job);
         async move {
             let answer = answer(services, request, job, reads_body).await;
@@ -235,7 +235,7 @@ fn describe(name: &str) -> &'static str {
 }
 
 async fn answer(
-    services: Arc<Services>,
+    services: CallServices,
     request: Request,
     job: ErasedHandler,
     reads_body: bool,
@@ -251,7 +251,7 @@ async fn answer(
 
 /// Completes the operation and its audit log entry even if the client disconnects.
 async fn answer_async(
-    services: Arc<Services>,
+    services: CallServices,
     request: Request,
     begin: ErasedAsyncHandler,
     operation: (Method, &'static str),
@@ -288,7 +288,7 @@ async fn begin_and_wait(
 }
 
 async fn receive(
-    services: &Arc<Services>,
+    services: &CallServices,
     request: Request,
     reads_body: bool,
 ) -> Result<(ApiCall, RequestParts), ThingsboardError> {
@@ -305,7 +305,7 @@ async fn receive(
         .extensions
         .remove::<Principal>()
         .ok_or_else(ThingsboardError::unauthorized)?;
-    let mut call = ApiCall::new(services, principal, &parts.headers);
+    let mut call = services.call(principal, &parts.headers);
     call.address = parts.extensions.get::<PeerAddress>().map(|peer| peer.0);
     let received = RequestParts {
         path,

@@ -20,7 +20,7 @@ use web::limits::BodyLimits;
 
 use super::admission::for_users;
 use super::authorities::Authorities;
-use super::call::{ApiCall, Verb, missing};
+use super::call::{ApiCall, CallServices, Verb, missing};
 use super::export::{permit, streamed};
 use super::failure::ThingsboardError;
 use super::lists::list_query;
@@ -29,7 +29,7 @@ use super::operation::{
     self, FromParameter, FromPath, HandlerResult, NoQuery, delete, get, path_parameters, post, query_of,
 };
 use super::platform_access::full;
-use crate::services::{Endpoint, Services};
+use crate::services::Endpoint;
 
 /// Limit of an upload: a package, and the multipart data around it.
 const UPLOAD_BYTES_MAX: usize = platform::entities::OTA_BYTES_MAX + (64 << 10);
@@ -220,13 +220,13 @@ fn save(
 }
 
 /// Writes the bytes to disk while they are received.
-async fn upload(State(services): State<Arc<Services>>, request: Request) -> Response {
+async fn upload(State(services): State<CallServices>, request: Request) -> Response {
     uploaded(services, request)
         .await
         .unwrap_or_else(ThingsboardError::into_response)
 }
 
-async fn uploaded(services: Arc<Services>, request: Request) -> Result<Response, ThingsboardError> {
+async fn uploaded(services: CallServices, request: Request) -> Result<Response, ThingsboardError> {
     let (mut parts, body) = request.into_parts();
     let Path(path) = Path::<Vec<String>>::from_request_parts(&mut parts, &())
         .await
@@ -235,7 +235,7 @@ async fn uploaded(services: Arc<Services>, request: Request) -> Result<Response,
     let query: UploadQuery = query_of(&parts.uri)?;
     let boundary = boundary(&parts.headers)?;
     let principal = parts.extensions.remove().ok_or_else(ThingsboardError::unauthorized)?;
-    let call = ApiCall::new(&services, principal, &parts.headers);
+    let call = services.call(principal, &parts.headers);
     let (sender, receiver) = mpsc::channel(PIECES_MAX);
     let written = web::block(move || {
         let saved = write(&call, id, query, receiver);

@@ -1,8 +1,6 @@
 //! RPC calls to devices: one-way, two-way and persistent. The two paths differ in the status for a device that does not
 //! answer.
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::extract::{FromRequestParts, Path, Request, State};
 use axum::http::{Method, StatusCode};
@@ -21,13 +19,13 @@ use web::limits::BodyLimits;
 
 use super::admission::for_users;
 use super::authorities::Authorities;
-use super::call::{ApiCall, Verb, missing};
+use super::call::{ApiCall, CallServices, Verb, missing};
 use super::failure::{ThingsboardError, ThingsboardErrorCode};
 use super::lists::list_query;
 use super::operation::{self, FromBody, FromParameter, HandlerResult, JsonBody, NoQuery};
 use super::operation_log::log_operation;
 use super::principal::Principal;
-use crate::services::{Endpoint, Services};
+use crate::services::Endpoint;
 
 const TAG: &str = "RPC";
 /// ThingsBoard's limit of a device message.
@@ -39,7 +37,7 @@ const TIMEOUT_MS_MAX: i64 = 300_000;
 
 pub fn endpoints() -> Vec<Endpoint> {
     let call = |path, id, name: &'static str, description| {
-        let handler = move |state: State<Arc<Services>>, request: Request| async move {
+        let handler = move |state: State<CallServices>, request: Request| async move {
             let kind = RpcOptions {
                 is_one_way: path_is_one_way(path),
                 is_old: path_is_old(path),
@@ -223,7 +221,7 @@ impl CallBody {
 }
 
 async fn call_device(
-    State(services): State<Arc<Services>>,
+    State(services): State<CallServices>,
     request: Request,
     kind: RpcOptions,
 ) -> Result<Response, ThingsboardError> {
@@ -238,7 +236,7 @@ async fn call_device(
         .ok_or_else(ThingsboardError::unauthorized)?;
     let bytes = body::read(request_body, BodyLimits::of(&parts.extensions)).await?;
     let JsonBody(wanted) = JsonBody::<CallBody>::from_body(&bytes)?;
-    let call = ApiCall::new(&services, principal, &parts.headers);
+    let call = services.call(principal, &parts.headers);
     let (rpc, answer_by_ms) = wanted.call(kind.is_one_way, call.now_ms);
     let turn = call.wait_for_thread().await;
     let begun = web::block(move || {

@@ -52,6 +52,6 @@ fn usage(call: &ApiCall, (): (), _: NoQuery, (): ()) -> HandlerResult<Value> {
 
 fn system(call: &ApiCall, (): (), _: NoQuery, (): ()) -> HandlerResult<Value> {
     Ok(Json(
-        json!({"version": call.services.version, "artifact": "tidewire", "type": "CE"}),
+        json!({"version": &*call.services.version, "artifact": "tidewire", "type": "CE"}),
     ))
 }

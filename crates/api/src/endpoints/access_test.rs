@@ -1,6 +1,7 @@
 //! Tests a publish or subscribe against the access rules, with the code that decides for real clients.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use auth::{
     AccessAction, AccessRule, Acl, AclOptions, Identity, PartialSubscriptionPolicy, Permission, SubscriptionGrant,
@@ -17,8 +18,8 @@ use web::guard::RequiredAccess;
 use web::problem::HttpProblem;
 
 use super::acl::{AclAction, AclRule};
-use crate::access_admin::AclRules;
-use crate::app::{App, Endpoint};
+use crate::access_admin::{AccessAdmin, AclRules};
+use crate::app::Endpoint;
 
 const BODY_MAX: usize = 8 * 1024 * 1024;
 
@@ -76,11 +77,10 @@ pub fn endpoints() -> Vec<Endpoint> {
 }
 
 async fn test(
-    State(app): State<App>,
+    State(access): State<Arc<dyn AccessAdmin>>,
     body::Json(question): body::Json<AccessTest>,
 ) -> Result<Json<AccessTestResult>, HttpProblem> {
     let question = Question::check(question)?;
-    let access = app.access().clone();
     let answer = move || {
         let in_force = access.acl();
         let is_superuser = access

@@ -1,5 +1,7 @@
 //! The access rules of MQTT clients. They are read and replaced as one list, because their order matters.
 
+use std::sync::Arc;
+
 use auth::{AccessAction, AccessRule, Acl, PartialSubscriptionPolicy, Permission};
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -10,8 +12,9 @@ use web::if_match::{EntityTag, IfMatch, Tagged};
 use web::problem::HttpProblem;
 
 use super::users::change_access;
-use crate::access_admin::{AclRules, ChangeError};
-use crate::app::{App, Endpoint};
+use crate::access_admin::{AccessAdmin, AclRules, ChangeError};
+use crate::app::Endpoint;
+use crate::concurrency::ChangeLock;
 
 const BODY_MAX: usize = 8 * 1024 * 1024;
 
@@ -110,19 +113,19 @@ pub fn endpoints() -> Vec<Endpoint> {
     ]
 }
 
-async fn get(State(app): State<App>) -> Result<Tagged<AclView>, HttpProblem> {
-    let access = app.access().clone();
+async fn get(State(access): State<Arc<dyn AccessAdmin>>) -> Result<Tagged<AclView>, HttpProblem> {
     let view = view(web::block(move || access.acl()).await?);
     Ok(Tagged(EntityTag::of(&view.rules), view))
 }
 
 async fn put(
-    State(app): State<App>,
+    State(access): State<Arc<dyn AccessAdmin>>,
+    State(lock): State<ChangeLock>,
     expected: IfMatch,
     body::Json(new): body::Json<NewAcl>,
 ) -> Result<Tagged<AclView>, HttpProblem> {
     let rules: Vec<AccessRule> = new.rules.into_iter().map(AccessRule::from).collect();
-    let access = app.access().clone();
+    let shown = access.clone();
     let change = move || {
         let present = access.acl();
         if let Some(source) = present.pinned_by {
@@ -135,8 +138,8 @@ async fn put(
         Acl::compile(&rules, present.options).map_err(ChangeError::Rules)?;
         access.set_acl(rules)
     };
-    change_access(&app, change).await?;
-    get(State(app)).await
+    change_access(&lock, change).await?;
+    get(State(shown)).await
 }
 
 fn view(acl: AclRules) -> AclView {

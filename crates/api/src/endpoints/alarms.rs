@@ -1,13 +1,15 @@
 //! The node's alarms, active and ended.
 
+use std::sync::Arc;
+
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::alarms::NodeAlarm;
-use crate::app::{App, Endpoint};
+use crate::alarms::{Alarms, NodeAlarm};
+use crate::app::Endpoint;
 
 /// Alarms of one node.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -39,14 +41,14 @@ pub fn endpoints() -> Vec<Endpoint> {
     ]
 }
 
-async fn list(State(app): State<App>) -> Json<NodeAlarms> {
+async fn list(State(alarms): State<Arc<Alarms>>) -> Json<NodeAlarms> {
     Json(NodeAlarms {
-        active: app.alarms().active(),
-        ended: app.alarms().ended(),
+        active: alarms.active(),
+        ended: alarms.ended(),
     })
 }
 
-async fn forget(State(app): State<App>) -> StatusCode {
-    app.alarms().forget_ended();
+async fn forget(State(alarms): State<Arc<Alarms>>) -> StatusCode {
+    alarms.forget_ended();
     StatusCode::NO_CONTENT
 }

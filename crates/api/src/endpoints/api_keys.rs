@@ -1,5 +1,6 @@
 //! API keys: credentials of programs that use this API.
 
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use axum::extract::{Path, State};
@@ -9,7 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tracing::error;
 use web::admins::Role;
-use web::api_keys::{ApiKeyError, KEY_PREFIX, NewApiKey, StoredApiKey};
+use web::api_keys::{ApiKeyError, ApiKeys, KEY_PREFIX, NewApiKey, StoredApiKey};
 use web::body;
 use web::guard::{AuthenticatedUser, RequiredAccess};
 use web::paging::{self, Page};
@@ -17,8 +18,8 @@ use web::problem::HttpProblem;
 use web::query::Params;
 use web::unix_ms;
 
-use crate::app::{App, Endpoint};
-use crate::device_platform::DashboardLookup;
+use crate::app::Endpoint;
+use crate::device_platform::{DashboardLookup, DevicePlatform};
 
 const BODY_MAX: usize = 16 * 1024;
 
@@ -137,12 +138,12 @@ pub fn endpoints() -> Vec<Endpoint> {
 }
 
 async fn list(
-    State(app): State<App>,
+    State(keys): State<Arc<ApiKeys>>,
     Params(query): Params<ApiKeysQuery>,
 ) -> Result<Json<Page<ApiKeyView>>, HttpProblem> {
     let limit = paging::limit(query.limit)?;
     let after = |key: &StoredApiKey| query.cursor.as_ref().is_none_or(|cursor| key.name > *cursor);
-    let keys = app.api_keys().list().into_iter();
+    let keys = keys.list().into_iter();
     let mut items: Vec<ApiKeyView> = keys.filter(after).take(limit + 1).map(view).collect();
     let is_more = items.len() > limit;
     items.truncate(limit);
@@ -151,13 +152,14 @@ async fn list(
 }
 
 async fn add(
-    State(app): State<App>,
+    State(keys): State<Arc<ApiKeys>>,
+    State(platform): State<Option<DevicePlatform>>,
     Extension(login): Extension<AuthenticatedUser>,
     body::Json(new): body::Json<NewKey>,
 ) -> Result<(StatusCode, Json<MadeKey>), HttpProblem> {
     check_expiry(new.expires_at_unix_ms)?;
     let dashboard = match new.dashboard {
-        Some(id) => Some(known_dashboard(&app, id).await?),
+        Some(id) => Some(known_dashboard(platform, id).await?),
         None => None,
     };
     let new = NewApiKey {
@@ -167,11 +169,11 @@ async fn add(
         description: new.description,
         is_enabled: new.enabled,
         created_at_unix_ms: unix_ms(SystemTime::now()),
-        issuer: issuer(&app, &login),
+        issuer: issuer(&keys, &login),
         by: login.user.to_string(),
         expires_at_unix_ms: new.expires_at_unix_ms,
     };
-    let made = change_keys(&app, |app| app.api_keys().add(new)).await?;
+    let made = change_keys(keys, |keys| keys.add(new)).await?;
     let (key, secret) = made;
     Ok((
         StatusCode::CREATED,
@@ -183,16 +185,15 @@ async fn add(
 }
 
 /// Returns the user, or the issuer of the key with which the request was sent.
-fn issuer(app: &App, login: &AuthenticatedUser) -> String {
+fn issuer(keys: &ApiKeys, login: &AuthenticatedUser) -> String {
     let by_key = login.user.strip_prefix(KEY_PREFIX);
     by_key
-        .and_then(|name| app.api_keys().issuer_of(name))
+        .and_then(|name| keys.issuer_of(name))
         .unwrap_or_else(|| login.user.to_string())
 }
 
-async fn known_dashboard(app: &App, id: String) -> Result<String, HttpProblem> {
+async fn known_dashboard(platform: Option<DevicePlatform>, id: String) -> Result<String, HttpProblem> {
     let wrong = |detail: &str| HttpProblem::invalid("dashboard", detail);
-    let platform = app.device_platform().cloned();
     let platform = platform.ok_or_else(|| wrong("the device platform is off").expected("platform.enabled = true"))?;
     match web::block(move || platform.find_dashboard(&id)).await?? {
         DashboardLookup::Found(id) => Ok(id),
@@ -202,7 +203,7 @@ async fn known_dashboard(app: &App, id: String) -> Result<String, HttpProblem> {
 }
 
 async fn change(
-    State(app): State<App>,
+    State(keys): State<Arc<ApiKeys>>,
     Path(name): Path<String>,
     body::Json(change): body::Json<KeyChange>,
 ) -> Result<Json<ApiKeyView>, HttpProblem> {
@@ -216,12 +217,12 @@ async fn change(
         }
         key.expires_at_unix_ms = expires_at_unix_ms.unwrap_or(key.expires_at_unix_ms);
     };
-    let key = change_keys(&app, move |app| app.api_keys().change_key(&name, alter)).await?;
+    let key = change_keys(keys, move |keys| keys.change_key(&name, alter)).await?;
     Ok(Json(view(key)))
 }
 
-async fn remove(State(app): State<App>, Path(name): Path<String>) -> Result<StatusCode, HttpProblem> {
-    change_keys(&app, move |app| app.api_keys().remove(&name)).await?;
+async fn remove(State(keys): State<Arc<ApiKeys>>, Path(name): Path<String>) -> Result<StatusCode, HttpProblem> {
+    change_keys(keys, move |keys| keys.remove(&name)).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -237,11 +238,10 @@ fn check_expiry(at_unix_ms: Option<u64>) -> Result<(), HttpProblem> {
 
 /// Runs on a blocking thread: the change is written to disk.
 async fn change_keys<R: Send + 'static>(
-    app: &App,
-    change: impl FnOnce(&App) -> Result<R, ApiKeyError> + Send + 'static,
+    keys: Arc<ApiKeys>,
+    change: impl FnOnce(&ApiKeys) -> Result<R, ApiKeyError> + Send + 'static,
 ) -> Result<R, HttpProblem> {
-    let own = app.clone();
-    web::block(move || change(&own)).await?.map_err(problem)
+    web::block(move || change(&keys)).await?.map_err(problem)
 }
 
 fn problem(error: ApiKeyError) -> HttpProblem {

@@ -18,8 +18,9 @@ use web::guard::RequiredAccess;
 use web::problem::HttpProblem;
 use web::unix_ms;
 
-use crate::app::{App, Endpoint};
+use crate::app::Endpoint;
 use crate::backup_admin::{BackupAdmin, BackupAdminError, BackupState, RestoreProgress};
+use crate::concurrency::Downloads;
 use crate::tar;
 
 /// Pieces of an archive that are buffered for a peer, each of up to 64 KiB. With those that are being written, they
@@ -184,19 +185,25 @@ pub fn endpoints() -> Vec<Endpoint> {
     ]
 }
 
-async fn list(State(app): State<App>) -> Result<Json<BackupsView>, HttpProblem> {
-    Ok(Json(view(with(&app, |admin| admin.state()).await?)))
+async fn list(State(admin): State<Option<Arc<dyn BackupAdmin>>>) -> Result<Json<BackupsView>, HttpProblem> {
+    Ok(Json(view(with(admin, |admin| admin.state()).await?)))
 }
 
-async fn start(State(app): State<App>) -> Result<(StatusCode, Json<StartedBackup>), HttpProblem> {
-    let name = with(&app, |admin| admin.start()).await?;
+async fn start(
+    State(admin): State<Option<Arc<dyn BackupAdmin>>>,
+) -> Result<(StatusCode, Json<StartedBackup>), HttpProblem> {
+    let name = with(admin, |admin| admin.start()).await?;
     info!(name, "backup started");
     Ok((StatusCode::ACCEPTED, Json(StartedBackup { name })))
 }
 
-async fn download(State(app): State<App>, Path(name): Path<String>) -> Result<Response, HttpProblem> {
+async fn download(
+    State(downloads): State<Downloads>,
+    State(admin): State<Option<Arc<dyn BackupAdmin>>>,
+    Path(name): Path<String>,
+) -> Result<Response, HttpProblem> {
     let asked = name.clone();
-    let (path, bytes) = with(&app, move |admin| {
+    let (path, bytes) = with(admin, move |admin| {
         let path = admin.path(&asked)?;
         let bytes = tar::length(&path).map_err(|error| BackupAdminError::Files {
             reason: format!("cannot read {}: {error}", path.display()),
@@ -204,8 +211,8 @@ async fn download(State(app): State<App>, Path(name): Path<String>) -> Result<Re
         Ok((path, bytes))
     })
     .await?;
-    let turn = app.downloads().clone().try_acquire_owned();
-    let turn = turn.map_err(|_| HttpProblem::unavailable("too many backups are being downloaded"))?;
+    let turn = downloads.admit();
+    let turn = turn.ok_or_else(|| HttpProblem::unavailable("too many backups are being downloaded"))?;
     let (sender, pieces) = mpsc::channel(PIECES_MAX);
     let work = move || {
         let _turn = turn;
@@ -256,28 +263,33 @@ impl axum::body::HttpBody for Archive {
     }
 }
 
-async fn remove(State(app): State<App>, Path(name): Path<String>) -> Result<StatusCode, HttpProblem> {
-    with(&app, move |admin| admin.remove(&name)).await?;
+async fn remove(
+    State(admin): State<Option<Arc<dyn BackupAdmin>>>,
+    Path(name): Path<String>,
+) -> Result<StatusCode, HttpProblem> {
+    with(admin, move |admin| admin.remove(&name)).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 async fn restore(
-    State(app): State<App>,
+    State(admin): State<Option<Arc<dyn BackupAdmin>>>,
     Path(name): Path<String>,
 ) -> Result<(StatusCode, Json<StartedBackup>), HttpProblem> {
     let asked = name.clone();
-    with(&app, move |admin| admin.restore(&asked)).await?;
+    with(admin, move |admin| admin.restore(&asked)).await?;
     info!(name, "preparing to restore a backup");
     Ok((StatusCode::ACCEPTED, Json(StartedBackup { name })))
 }
 
-async fn cancel_restore(State(app): State<App>) -> Result<StatusCode, HttpProblem> {
-    with(&app, |admin| admin.cancel_restore()).await?;
+async fn cancel_restore(State(admin): State<Option<Arc<dyn BackupAdmin>>>) -> Result<StatusCode, HttpProblem> {
+    with(admin, |admin| admin.cancel_restore()).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
-async fn restore_now(State(app): State<App>) -> Result<(StatusCode, Json<StartedBackup>), HttpProblem> {
-    let name = with(&app, |admin| {
+async fn restore_now(
+    State(admin): State<Option<Arc<dyn BackupAdmin>>>,
+) -> Result<(StatusCode, Json<StartedBackup>), HttpProblem> {
+    let name = with(admin, |admin| {
         let prepared = match admin.state()?.restoring {
             Some(RestoreProgress::Prepared { name, .. }) => name,
             _ => return Err(BackupAdminError::NotPrepared),
@@ -288,16 +300,18 @@ async fn restore_now(State(app): State<App>) -> Result<(StatusCode, Json<Started
     Ok((StatusCode::ACCEPTED, Json(StartedBackup { name })))
 }
 
-async fn remove_replaced_data(State(app): State<App>, Path(name): Path<String>) -> Result<StatusCode, HttpProblem> {
-    with(&app, move |admin| admin.remove_replaced_data(&name)).await?;
+async fn remove_replaced_data(
+    State(admin): State<Option<Arc<dyn BackupAdmin>>>,
+    Path(name): Path<String>,
+) -> Result<StatusCode, HttpProblem> {
+    with(admin, move |admin| admin.remove_replaced_data(&name)).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 async fn with<R: Send + 'static>(
-    app: &App,
+    admin: Option<Arc<dyn BackupAdmin>>,
     work: impl FnOnce(&dyn BackupAdmin) -> Result<R, BackupAdminError> + Send + 'static,
 ) -> Result<R, HttpProblem> {
-    let admin: Option<Arc<dyn BackupAdmin>> = app.config().backups.clone();
     let admin = admin.ok_or_else(|| {
         problem(&BackupAdminError::Files {
             reason: "this server runs without a data directory".into(),

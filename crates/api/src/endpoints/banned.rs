@@ -19,7 +19,9 @@ use web::problem::HttpProblem;
 use web::query::Params;
 use web::unix_ms;
 
-use crate::app::{App, Endpoint};
+use crate::access_admin::AccessAdmin;
+use crate::app::Endpoint;
+use crate::shards::Shards;
 
 const BODY_MAX: usize = 16 * 1024;
 
@@ -131,13 +133,16 @@ pub fn endpoints() -> Vec<Endpoint> {
     ]
 }
 
-async fn list(State(app): State<App>, Params(query): Params<BannedQuery>) -> Result<Json<Page<Banned>>, HttpProblem> {
+async fn list(
+    State(access): State<Arc<dyn AccessAdmin>>,
+    Params(query): Params<BannedQuery>,
+) -> Result<Json<Page<Banned>>, HttpProblem> {
     let limit = paging::limit(query.limit)?;
     let kind = query.kind.map(BanKind::from);
     let part = query.who.as_deref().unwrap_or("").to_ascii_lowercase();
     let place = |ban: &Ban| format!("{} {}", ban.kind.name(), ban.who);
     let after = CursorPosition::parse(query.cursor.as_deref())?.within;
-    let mut bans = app.access().bans().list(unix_ms(SystemTime::now()));
+    let mut bans = access.bans().list(unix_ms(SystemTime::now()));
     bans.sort_by_cached_key(place);
     bans.retain(|ban| {
         kind.is_none_or(|kind| kind == ban.kind)
@@ -156,7 +161,8 @@ async fn list(State(app): State<App>, Params(query): Params<BannedQuery>) -> Res
 }
 
 async fn ban(
-    State(app): State<App>,
+    State(access): State<Arc<dyn AccessAdmin>>,
+    State(shards): State<Shards>,
     Extension(login): Extension<AuthenticatedUser>,
     body::Json(new): body::Json<NewBan>,
 ) -> Result<(StatusCode, Json<Banned>), HttpProblem> {
@@ -172,18 +178,18 @@ async fn ban(
         at_unix_ms: now,
         until_unix_ms: new.until_unix_ms,
     };
-    let access = app.access().clone();
-    let ban = web::block(move || access.bans().add(ban, now))
-        .await?
-        .map_err(problem)?;
-    disconnect(&app, now).await?;
+    let admin = access.clone();
+    let ban = web::block(move || admin.bans().add(ban, now)).await?.map_err(problem)?;
+    disconnect(access, &shards, now).await?;
     Ok((StatusCode::CREATED, Json(view(ban))))
 }
 
-async fn lift(State(app): State<App>, Path((kind, who)): Path<(String, String)>) -> Result<StatusCode, HttpProblem> {
+async fn lift(
+    State(access): State<Arc<dyn AccessAdmin>>,
+    Path((kind, who)): Path<(String, String)>,
+) -> Result<StatusCode, HttpProblem> {
     let unknown = || HttpProblem::not_found("no such ban");
     let kind = BanKind::parse(&kind).ok_or_else(unknown)?;
-    let access = app.access().clone();
     let lifted = web::block(move || access.bans().remove(kind, &who)).await?;
     match lifted.map_err(problem)? {
         true => Ok(StatusCode::NO_CONTENT),
@@ -192,8 +198,7 @@ async fn lift(State(app): State<App>, Path((kind, who)): Path<(String, String)>)
 }
 
 /// Disconnects all banned clients.
-async fn disconnect(app: &App, now: u64) -> Result<(), HttpProblem> {
-    let access = Arc::clone(app.access());
+async fn disconnect(access: Arc<dyn AccessAdmin>, shards: &Shards, now: u64) -> Result<(), HttpProblem> {
     let is_banned = move |who: &ClientIdentity| {
         let suspect = BanCandidate {
             client_id: &who.client_id,
@@ -202,12 +207,12 @@ async fn disconnect(app: &App, now: u64) -> Result<(), HttpProblem> {
         };
         access.bans().find(&suspect, now).is_some()
     };
-    for shard in (0..app.net().shards()).map(ShardId) {
+    for shard in (0..shards.count()).map(ShardId) {
         let mut from = Some(SessionSlot::FIRST);
         while let Some(slot) = from {
             let is_banned = is_banned.clone();
             let visit = move |shard: &mut Shard, now| shard.kick_banned(now, slot, is_banned);
-            from = app.on_shard(shard, visit).await?;
+            from = shards.on_shard(shard, visit).await?;
         }
     }
     Ok(())

@@ -16,7 +16,7 @@ use web::guard::RequiredAccess;
 use web::problem::HttpProblem;
 use web::unix_ms;
 
-use crate::app::{App, Endpoint};
+use crate::app::Endpoint;
 use crate::bench_admin::{
     BenchAdmin, BenchError, BenchOrder, BenchResult, BenchScenario, BenchSecond, BenchState, FinishedBench,
 };
@@ -131,12 +131,12 @@ pub fn endpoints() -> Vec<Endpoint> {
     ]
 }
 
-async fn list(State(app): State<App>) -> Result<Json<BenchmarksView>, HttpProblem> {
-    Ok(Json(view(with(&app, |admin| Ok(admin.state())).await?)))
+async fn list(State(admin): State<Option<Arc<dyn BenchAdmin>>>) -> Result<Json<BenchmarksView>, HttpProblem> {
+    Ok(Json(view(with(admin, |admin| Ok(admin.state())).await?)))
 }
 
 async fn start(
-    State(app): State<App>,
+    State(admin): State<Option<Arc<dyn BenchAdmin>>>,
     body::Json(order): body::Json<BenchOrder>,
 ) -> Result<(StatusCode, Json<StartedBenchmark>), HttpProblem> {
     if !order.confirmed {
@@ -151,22 +151,28 @@ async fn start(
         }
     }
     let scenario = order.scenario.clone();
-    let name = with(&app, move |admin| admin.start(order)).await?;
+    let name = with(admin, move |admin| admin.start(order)).await?;
     info!(name, scenario, "benchmark started");
     Ok((StatusCode::ACCEPTED, Json(StartedBenchmark { name })))
 }
 
-async fn stop(State(app): State<App>) -> Result<StatusCode, HttpProblem> {
-    with(&app, |admin| admin.stop()).await?;
+async fn stop(State(admin): State<Option<Arc<dyn BenchAdmin>>>) -> Result<StatusCode, HttpProblem> {
+    with(admin, |admin| admin.stop()).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
-async fn result(State(app): State<App>, Path(name): Path<String>) -> Result<Json<BenchResult>, HttpProblem> {
-    Ok(Json(with(&app, move |admin| admin.result(&name)).await?))
+async fn result(
+    State(admin): State<Option<Arc<dyn BenchAdmin>>>,
+    Path(name): Path<String>,
+) -> Result<Json<BenchResult>, HttpProblem> {
+    Ok(Json(with(admin, move |admin| admin.result(&name)).await?))
 }
 
-async fn report(State(app): State<App>, Path(name): Path<String>) -> Result<Response, HttpProblem> {
-    let page = with(&app, move |admin| {
+async fn report(
+    State(admin): State<Option<Arc<dyn BenchAdmin>>>,
+    Path(name): Path<String>,
+) -> Result<Response, HttpProblem> {
+    let page = with(admin, move |admin| {
         let path = admin.page(&name)?;
         fs::read_to_string(&path).map_err(|error| BenchError::Failed {
             reason: format!("cannot read {}: {error}", path.display()),
@@ -181,16 +187,18 @@ async fn report(State(app): State<App>, Path(name): Path<String>) -> Result<Resp
     Ok((headers, page).into_response())
 }
 
-async fn remove(State(app): State<App>, Path(name): Path<String>) -> Result<StatusCode, HttpProblem> {
-    with(&app, move |admin| admin.remove(&name)).await?;
+async fn remove(
+    State(admin): State<Option<Arc<dyn BenchAdmin>>>,
+    Path(name): Path<String>,
+) -> Result<StatusCode, HttpProblem> {
+    with(admin, move |admin| admin.remove(&name)).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 async fn with<R: Send + 'static>(
-    app: &App,
+    admin: Option<Arc<dyn BenchAdmin>>,
     work: impl FnOnce(&dyn BenchAdmin) -> Result<R, BenchError> + Send + 'static,
 ) -> Result<R, HttpProblem> {
-    let admin: Option<Arc<dyn BenchAdmin>> = app.config().benchmarks.clone();
     let admin = admin.ok_or_else(|| {
         problem(&BenchError::Off {
             reason: "this server runs without the load tool".into(),

@@ -9,7 +9,8 @@ use axum::response::{IntoResponse, Redirect, Response};
 use web::guard::RequiredAccess;
 use web::problem::HttpProblem;
 
-use crate::app::{App, Endpoint};
+use crate::app::Endpoint;
+use crate::config::Book;
 use crate::endpoints::console::takes_gzip;
 
 const FIRST_PAGE: &str = "/docs/introduction.html";
@@ -37,8 +38,8 @@ async fn first_page() -> Redirect {
     Redirect::temporary(FIRST_PAGE)
 }
 
-async fn file(State(app): State<App>, Path(path): Path<String>, headers: HeaderMap) -> Response {
-    let Some((content_type, gzip)) = (app.config().book)(&path) else {
+async fn file(State(book): State<Book>, Path(path): Path<String>, headers: HeaderMap) -> Response {
+    let Some((content_type, gzip)) = book(&path) else {
         return HttpProblem::not_found("the book has no such page; /docs is its first page").into_response();
     };
     if !takes_gzip(&headers) {

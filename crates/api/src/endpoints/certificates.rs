@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::{FromRef, Path, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use base64ct::{Base64, Encoding};
@@ -19,6 +19,7 @@ use web::problem::HttpProblem;
 use super::login::PasswordInput;
 use crate::app::{App, Endpoint};
 use crate::certificate_admin::{CertificateAdmin, CertificateError, CertificateField, DiskState, ServerCertificate};
+use crate::concurrency::ChangeLock;
 
 const BODY_MAX: usize = 256 * 1024;
 const PEM: &str = "application/x-pem-file";
@@ -142,8 +143,25 @@ pub fn endpoints() -> Vec<Endpoint> {
     ]
 }
 
-async fn list(State(app): State<App>) -> Result<Json<CertificatesView>, HttpProblem> {
-    let Some(admin) = app.config().certificates.clone() else {
+/// The certificates of the listeners.
+#[derive(Clone)]
+struct Certificates {
+    /// `None`: no listener has one.
+    admin: Option<Arc<dyn CertificateAdmin>>,
+    changes: ChangeLock,
+}
+
+impl FromRef<App> for Certificates {
+    fn from_ref(app: &App) -> Certificates {
+        Certificates {
+            admin: app.part(),
+            changes: app.part(),
+        }
+    }
+}
+
+async fn list(State(certificates): State<Certificates>) -> Result<Json<CertificatesView>, HttpProblem> {
+    let Some(admin) = certificates.admin else {
         return Ok(Json(CertificatesView { items: Vec::new() }));
     };
     let held = web::block(move || admin.list()).await?;
@@ -151,9 +169,11 @@ async fn list(State(app): State<App>) -> Result<Json<CertificatesView>, HttpProb
     Ok(Json(CertificatesView { items }))
 }
 
-async fn authority(State(app): State<App>, Path(listener): Path<String>) -> Result<Response, HttpProblem> {
-    let admin = app.config().certificates.clone();
-    let admin = admin.ok_or_else(|| problem(&CertificateError::Unknown))?;
+async fn authority(
+    State(certificates): State<Certificates>,
+    Path(listener): Path<String>,
+) -> Result<Response, HttpProblem> {
+    let admin = certificates.admin.ok_or_else(|| problem(&CertificateError::Unknown))?;
     let held = web::block(move || admin.list()).await?;
     let one = held.iter().find(|one| one.listener == listener);
     let one = one.ok_or_else(|| problem(&CertificateError::Unknown))?;
@@ -186,33 +206,35 @@ fn pem(der: &[u8]) -> String {
 }
 
 async fn replace(
-    State(app): State<App>,
+    State(certificates): State<Certificates>,
     Path(listener): Path<String>,
     body::Json(new): body::Json<NewCertificate>,
 ) -> Result<Json<CertificatesView>, HttpProblem> {
     let replaced = listener.clone();
-    change(&app, move |admin| {
+    change(&certificates, move |admin| {
         new.key
             .read(|key| admin.replace(&replaced, new.certificate.as_bytes(), key.as_bytes()))
     })
     .await?;
     info!(listener, "certificate replaced");
-    list(State(app)).await
+    list(State(certificates)).await
 }
 
-async fn reload(State(app): State<App>) -> Result<Json<CertificatesView>, HttpProblem> {
-    change(&app, |admin| admin.reload()).await?;
+async fn reload(State(certificates): State<Certificates>) -> Result<Json<CertificatesView>, HttpProblem> {
+    change(&certificates, |admin| admin.reload()).await?;
     info!("certificates reloaded");
-    list(State(app)).await
+    list(State(certificates)).await
 }
 
 async fn change(
-    app: &App,
+    certificates: &Certificates,
     change: impl FnOnce(&dyn CertificateAdmin) -> Result<(), CertificateError> + Send + 'static,
 ) -> Result<(), HttpProblem> {
-    let admin: Option<Arc<dyn CertificateAdmin>> = app.config().certificates.clone();
-    let admin = admin.ok_or_else(|| problem(&CertificateError::Unknown))?;
-    let _one_at_a_time = app.changes().lock().await;
+    let admin = certificates
+        .admin
+        .clone()
+        .ok_or_else(|| problem(&CertificateError::Unknown))?;
+    let _one_at_a_time = certificates.changes.lock().await;
     web::block(move || change(&*admin))
         .await?
         .map_err(|error| problem(&error))

@@ -15,9 +15,10 @@ use web::query::Params;
 
 use super::clients_in_order::{self, SortBy, SortOrder};
 use super::stats::TransportView;
-use crate::app::{App, Endpoint};
+use crate::app::Endpoint;
 use crate::message_body::{MessageProperties, PayloadEncoding, UserProperty};
 use crate::packet_fields;
+use crate::shards::Shards;
 
 /// A session and its connection, if it has one.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -213,7 +214,8 @@ pub fn endpoints() -> Vec<Endpoint> {
 }
 
 async fn clients(
-    State(app): State<App>,
+    State(shards): State<Shards>,
+    State(net): State<net::ServerHandle>,
     Params(query): Params<ClientsQuery>,
 ) -> Result<Json<Page<ApiClient>>, HttpProblem> {
     let limit = paging::limit(query.limit)?;
@@ -225,7 +227,15 @@ async fn clients(
     };
     if let Some(sort) = query.sort {
         let order = sort.with(query.order);
-        return clients_in_order::page(&app, &filter, order, query.cursor.as_deref(), limit).await;
+        return clients_in_order::page(
+            &shards,
+            &ListenerNames::of(&net),
+            &filter,
+            order,
+            query.cursor.as_deref(),
+            limit,
+        )
+        .await;
     }
     if query.order.is_some() {
         return Err(HttpProblem::bad_request("`order` needs `sort`")
@@ -233,10 +243,10 @@ async fn clients(
             .expected("`sort` in the same request"));
     }
     let mut place = CursorPosition::parse(query.cursor.as_deref())?;
-    let listeners = ListenerNames::of(&app);
+    let listeners = ListenerNames::of(&net);
     let mut items = Vec::new();
     for _ in 0..paging::VISITS_MAX {
-        if place.shard >= app.net().shards() {
+        if place.shard >= shards.count() {
             return Ok(Json(Page { items, cursor: None }));
         }
         if items.len() == limit {
@@ -244,7 +254,7 @@ async fn clients(
         }
         let (from, wanted, filter) = (SessionSlot(place.to_number()?), limit - items.len(), filter.clone());
         let look = move |shard: &mut broker::Shard, now: Now| (shard.inspect().clients(&filter, from, wanted), now);
-        let ((found, next), now) = app.on_shard(ShardId(place.shard), look).await?;
+        let ((found, next), now) = shards.on_shard(ShardId(place.shard), look).await?;
         items.extend(found.into_iter().map(|client| view(client, &listeners, now)));
         place = match next {
             Some(slot) => CursorPosition::number(place.shard, slot.0),
@@ -260,15 +270,19 @@ async fn clients(
     }))
 }
 
-async fn client(State(app): State<App>, Path(client_id): Path<String>) -> Result<Json<ApiClientDetails>, HttpProblem> {
+async fn client(
+    State(shards): State<Shards>,
+    State(net): State<net::ServerHandle>,
+    Path(client_id): Path<String>,
+) -> Result<Json<ApiClientDetails>, HttpProblem> {
     let wanted = client_id.clone();
-    let found = app.on_session_shard(&client_id, move |shard, now| {
+    let found = shards.on_session_shard(&client_id, move |shard, now| {
         (shard.inspect().client_details(&wanted, WILL_BYTES_MAX), now)
     });
     let (found, now) = found.await?;
     let found = found.ok_or_else(|| unknown(&client_id))?;
     Ok(Json(ApiClientDetails {
-        client: view(found.client, &ListenerNames::of(&app), now),
+        client: view(found.client, &ListenerNames::of(&net), now),
         will: found.will.map(will),
         maximum_packet_size: found.maximum_packet_size,
         user_properties: MessageProperties::from_wire(&found.user_properties, None).user_properties,
@@ -293,12 +307,12 @@ fn will(will: WillView) -> WillMessage {
 }
 
 async fn kick(
-    State(app): State<App>,
+    State(shards): State<Shards>,
     Path(client_id): Path<String>,
     Params(query): Params<KickQuery>,
 ) -> Result<StatusCode, HttpProblem> {
     let wanted = client_id.clone();
-    match app
+    match shards
         .on_session_shard(&client_id, move |shard, now| {
             shard.kick(now, &wanted, query.end_session)
         })
@@ -310,11 +324,12 @@ async fn kick(
 }
 
 async fn refused(
-    State(app): State<App>,
+    State(shards): State<Shards>,
+    State(net): State<net::ServerHandle>,
     Params(query): Params<RefusedQuery>,
 ) -> Result<Json<Vec<RefusedClient>>, HttpProblem> {
     let limit = paging::limit(query.limit)?;
-    let of_shards = app
+    let of_shards = shards
         .on_all_shards(move |shard, _| {
             shard
                 .refusals()
@@ -323,9 +338,9 @@ async fn refused(
                 .collect::<Vec<RejectedConnection>>()
         })
         .await?;
-    let listeners = ListenerNames::of(&app);
+    let listeners = ListenerNames::of(&net);
     let rejected = of_shards.into_iter().flatten().map(|one| refused_view(one, &listeners));
-    let early = app.net().early_closes(limit).into_iter().map(early_close_view);
+    let early = net.early_closes(limit).into_iter().map(early_close_view);
     let mut all: Vec<RefusedClient> = rejected.chain(early).collect();
     all.sort_by_key(|refusal| std::cmp::Reverse(refusal.at_unix_ms));
     all.truncate(limit);
@@ -340,10 +355,9 @@ pub fn unknown(client_id: &str) -> HttpProblem {
 pub struct ListenerNames(Vec<String>);
 
 impl ListenerNames {
-    pub fn of(app: &App) -> ListenerNames {
+    pub fn of(net: &net::ServerHandle) -> ListenerNames {
         ListenerNames(
-            app.net()
-                .listeners()
+            net.listeners()
                 .iter()
                 .map(|listener| listener.name.to_string())
                 .collect(),

@@ -12,7 +12,7 @@ use web::paging::{self, Page};
 use web::problem::HttpProblem;
 
 use super::clients::{ApiClient, ListenerNames, view};
-use crate::app::App;
+use crate::shards::Shards;
 
 /// Sort key of clients.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
@@ -54,7 +54,8 @@ impl SortBy {
 }
 
 pub async fn page(
-    app: &App,
+    shards: &Shards,
+    listeners: &ListenerNames,
     filter: &ClientFilter,
     order: ClientOrder,
     cursor: Option<&str>,
@@ -65,7 +66,7 @@ pub async fn page(
     let mut from = Some(SessionSlot::FIRST);
     for _ in 0..paging::VISITS_MAX {
         let Some(slot) = from else {
-            return Ok(page_of(app, order, first, limit));
+            return Ok(page_of(listeners, order, first, limit));
         };
         let (filter, after) = (filter.clone(), after.clone());
         // One more than the page needs, to find out whether another page follows.
@@ -76,7 +77,7 @@ pub async fn page(
             (found, next, now)
         };
         from = None;
-        for (found, next, now) in app.on_all_shards(look).await? {
+        for (found, next, now) in shards.on_all_shards(look).await? {
             first.extend(found.into_iter().map(|view| (order.place(&view), view, now)));
             from = from.max(next);
         }
@@ -84,7 +85,7 @@ pub async fn page(
         first.truncate(limit + 1);
     }
     match from {
-        None => Ok(page_of(app, order, first, limit)),
+        None => Ok(page_of(listeners, order, first, limit)),
         Some(_) => Err(HttpProblem::bad_request("too many sessions to sort")
             .at("sort")
             .expected("no `sort`: the unordered list has pages of all sessions")),
@@ -92,7 +93,7 @@ pub async fn page(
 }
 
 fn page_of(
-    app: &App,
+    listeners: &ListenerNames,
     order: ClientOrder,
     mut first: Vec<(ClientPlace, ClientView, Now)>,
     limit: usize,
@@ -100,8 +101,7 @@ fn page_of(
     let has_more = first.len() > limit;
     first.truncate(limit);
     let cursor = first.last().filter(|_| has_more).map(|last| to_text(order, &last.0));
-    let listeners = ListenerNames::of(app);
-    let items = first.into_iter().map(|(_, client, now)| view(client, &listeners, now));
+    let items = first.into_iter().map(|(_, client, now)| view(client, listeners, now));
     Json(Page {
         items: items.collect(),
         cursor,

@@ -12,8 +12,9 @@ use web::body;
 use web::guard::AuthenticatedUser;
 use web::problem::{FieldError, HttpProblem};
 
-use crate::app::{App, Endpoint};
-use crate::config::ConfigValue;
+use crate::app::Endpoint;
+use crate::concurrency::ChangeLock;
+use crate::config::{ConfigValue, ShownConfiguration};
 use crate::config_admin::{ConfigAdmin, ConfigChangeError, ConfigChanges, ConfigDifference};
 
 const BODY_MAX: usize = 64 * 1024;
@@ -79,30 +80,31 @@ pub fn endpoints() -> Vec<Endpoint> {
     ]
 }
 
-async fn configuration(State(app): State<App>) -> Json<Vec<ConfigValue>> {
-    Json(app.configuration().as_ref().clone())
+async fn configuration(State(shown): State<ShownConfiguration>) -> Json<Vec<ConfigValue>> {
+    Json(shown.values().as_ref().clone())
 }
 
 async fn check(
-    State(app): State<App>,
+    State(admin): State<Option<Arc<dyn ConfigAdmin>>>,
     body::Json(request): body::Json<ConfigurationChange>,
 ) -> Result<Json<ConfigurationPlan>, HttpProblem> {
-    let (admin, changes) = requested_changes(&app, request)?;
+    let (admin, changes) = requested_changes(admin, request)?;
     let planned = web::block(move || admin.plan(&changes)).await?;
     let items = planned.map_err(problem)?;
     Ok(Json(ConfigurationPlan { items }))
 }
 
 async fn change(
-    State(app): State<App>,
+    State(admin): State<Option<Arc<dyn ConfigAdmin>>>,
+    State(shown): State<ShownConfiguration>,
+    State(lock): State<ChangeLock>,
     Extension(login): Extension<AuthenticatedUser>,
     body::Json(request): body::Json<ConfigurationChange>,
 ) -> Result<Json<ConfigurationPlan>, HttpProblem> {
-    let (admin, changes) = requested_changes(&app, request)?;
-    let _one_at_a_time = app.changes().lock().await;
-    let shown = app.clone();
+    let (admin, changes) = requested_changes(admin, request)?;
+    let _one_at_a_time = lock.lock().await;
     // The thread continues if the request is cancelled, so it publishes the new configuration itself.
-    let apply = move || admin.apply(&changes, &|values| shown.set_configuration(values));
+    let apply = move || admin.apply(&changes, &|values| shown.set(values));
     let items = web::block(apply).await?.map_err(problem)?;
     for item in &items {
         info!(user = %login.user, key = item.key, "configuration changed");
@@ -111,28 +113,29 @@ async fn change(
 }
 
 async fn restart(
-    State(app): State<App>,
+    State(admin): State<Option<Arc<dyn ConfigAdmin>>>,
+    State(lock): State<ChangeLock>,
     Extension(login): Extension<AuthenticatedUser>,
 ) -> Result<StatusCode, HttpProblem> {
-    let admin = admin(&app)?;
-    let _one_at_a_time = app.changes().lock().await;
+    let admin = changeable(admin)?;
+    let _one_at_a_time = lock.lock().await;
     web::block(move || admin.restart()).await?.map_err(problem)?;
     info!(user = %login.user, "restarting the server");
     Ok(StatusCode::NO_CONTENT)
 }
 
 fn requested_changes(
-    app: &App,
+    admin: Option<Arc<dyn ConfigAdmin>>,
     request: ConfigurationChange,
 ) -> Result<(Arc<dyn ConfigAdmin>, ConfigChanges), HttpProblem> {
     if request.changes.is_empty() || request.changes.len() > CHANGES_MAX {
         let expected = format!("1 to {CHANGES_MAX} keys");
         return Err(HttpProblem::invalid("changes", "wrong number of changes").expected(expected));
     }
-    Ok((admin(app)?, request.changes))
+    Ok((changeable(admin)?, request.changes))
 }
 
-fn admin(app: &App) -> Result<Arc<dyn ConfigAdmin>, HttpProblem> {
+fn changeable(admin: Option<Arc<dyn ConfigAdmin>>) -> Result<Arc<dyn ConfigAdmin>, HttpProblem> {
     let read_only = || {
         HttpProblem::conflict(
             "not-here",
@@ -140,7 +143,7 @@ fn admin(app: &App) -> Result<Arc<dyn ConfigAdmin>, HttpProblem> {
             "this server does not support configuration changes at run time",
         )
     };
-    app.config().configuration.clone().ok_or_else(read_only)
+    admin.ok_or_else(read_only)
 }
 
 fn problem(error: ConfigChangeError) -> HttpProblem {

@@ -14,8 +14,8 @@ use serde::Serialize;
 use web::body;
 use web::problem::HttpProblem;
 
-use super::integration::{BODY_MAX, add, command, delete, list, one, put};
-use crate::app::{App, Endpoint};
+use super::integration::{BODY_MAX, RuleEngine, add, command, delete, list, one, put};
+use crate::app::Endpoint;
 
 /// JSON Schemas of a connector type, its actions and its sources. Forms are generated from them.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -112,15 +112,15 @@ async fn types() -> Json<BTreeMap<String, ConnectorType>> {
     Json(CONNECTOR_KINDS.iter().chain(LOCAL_KINDS).map(kind).collect())
 }
 
-async fn test(State(app): State<App>, Path(name): Path<String>) -> Result<Json<ConnectorTest>, HttpProblem> {
-    let tested = app.engine_read(move |engine| engine.test_connector(&name));
+async fn test(State(engine): State<RuleEngine>, Path(name): Path<String>) -> Result<Json<ConnectorTest>, HttpProblem> {
+    let tested = engine.read(move |engine| engine.test_connector(&name));
     tested.await.map(Json)
 }
 
 async fn test_definition(
-    State(app): State<App>,
+    State(engine): State<RuleEngine>,
     body::Json(new): body::Json<ConnectorDefinition>,
 ) -> Result<Json<ConnectorTest>, HttpProblem> {
-    let tested = app.engine_read(move |engine| engine.try_connector(new));
+    let tested = engine.read(move |engine| engine.try_connector(new));
     tested.await.map(Json)
 }

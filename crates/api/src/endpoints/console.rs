@@ -2,8 +2,8 @@
 //! embeds them, and the server sends them unchanged. All other data of the console comes from the API.
 //!
 //! The content security policy forbids inline scripts and other origins. Besides this port, which also accepts MQTT,
-//! the
-//! page may connect to the WebSocket listeners of this node, so that users can test a listener.
+//! the page
+//! may connect to the WebSocket listeners of this node, so that users can test a listener.
 
 use std::fmt::Write;
 
@@ -14,7 +14,7 @@ use broker::Transport;
 use web::guard::RequiredAccess;
 use web::problem::HttpProblem;
 
-use crate::app::{App, Endpoint};
+use crate::app::Endpoint;
 
 /// A file of the console.
 struct ConsoleFile {
@@ -60,9 +60,9 @@ fn find(path: &str) -> Option<&'static ConsoleFile> {
     FILES.iter().find(|file| file.path == path)
 }
 
-async fn page(State(app): State<App>, headers: HeaderMap) -> Response {
+async fn page(State(net): State<net::ServerHandle>, headers: HeaderMap) -> Response {
     let mut response = answer("/", &headers);
-    let policy = policy(&app, &headers).try_into().expect("a policy is ASCII text");
+    let policy = policy(&net, &headers).try_into().expect("a policy is ASCII text");
     response.headers_mut().insert(header::CONTENT_SECURITY_POLICY, policy);
     response
 }
@@ -111,7 +111,7 @@ pub fn takes_gzip(headers: &HeaderMap) -> bool {
 }
 
 /// The content security policy of the page. Listener addresses use the host name of the request.
-fn policy(app: &App, headers: &HeaderMap) -> String {
+fn policy(net: &net::ServerHandle, headers: &HeaderMap) -> String {
     let mut policy =
         String::from("default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'");
     if let Some(host) = headers
@@ -120,7 +120,7 @@ fn policy(app: &App, headers: &HeaderMap) -> String {
         .and_then(host_name)
     {
         // `self` covers the API's own port.
-        let listeners = app.net().listeners().into_iter().filter(|one| !one.is_handed_over);
+        let listeners = net.listeners().into_iter().filter(|one| !one.is_handed_over);
         for listener in listeners {
             let scheme = match listener.transport {
                 Transport::WebSocket => "ws",

@@ -1,20 +1,27 @@
 //! Users of the console and of this API, and their roles. The server generates their passwords, shows each once, and
 //! requires the user to change it.
 
-use axum::extract::{Path, State};
+use std::sync::Arc;
+
+use axum::extract::{FromRef, Path, State};
 use axum::http::StatusCode;
 use axum::{Extension, Json};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tracing::{error, info};
+use web::PasswordHashing;
 use web::admins::{AdminSummary, Admins, AdminsError, OneTimePassword, Role};
+use web::api_keys::ApiKeys;
 use web::body;
 use web::guard::{AuthenticatedUser, RequiredAccess};
+use web::logins::Logins;
 use web::paging::{self, Page};
 use web::problem::HttpProblem;
 use web::query::Params;
 
 use crate::app::{App, Endpoint};
+use crate::concurrency::ChangeLock;
+use crate::device_platform::DevicePlatform;
 
 const BODY_MAX: usize = 16 * 1024;
 pub(crate) const USERS_MAX: usize = 1000;
@@ -124,14 +131,58 @@ pub fn endpoints() -> Vec<Endpoint> {
     ]
 }
 
+/// The users of the console, and what a change of them needs.
+pub struct ConsoleUsers {
+    pub admins: Arc<Admins>,
+    hashing: Arc<PasswordHashing>,
+    lock: ChangeLock,
+}
+
+impl FromRef<App> for ConsoleUsers {
+    fn from_ref(app: &App) -> ConsoleUsers {
+        ConsoleUsers {
+            admins: app.part(),
+            hashing: app.part(),
+            lock: app.part(),
+        }
+    }
+}
+
+impl ConsoleUsers {
+    /// Runs on a blocking thread, with a permit for hashing: most changes hash a password.
+    pub async fn change<R: Send + 'static>(
+        &self,
+        alter: impl FnOnce(&Admins) -> Result<R, AdminsError> + Send + 'static,
+    ) -> Result<Result<R, AdminsError>, HttpProblem> {
+        let _one_at_a_time = self.lock.lock().await;
+        let admins = self.admins.clone();
+        self.hashing.run(move || alter(&admins)).await
+    }
+}
+
+/// The API keys that console users issued.
+struct IssuedKeys {
+    keys: Arc<ApiKeys>,
+    platform: Option<DevicePlatform>,
+}
+
+impl FromRef<App> for IssuedKeys {
+    fn from_ref(app: &App) -> IssuedKeys {
+        IssuedKeys {
+            keys: app.part(),
+            platform: app.part(),
+        }
+    }
+}
+
 async fn list(
-    State(app): State<App>,
+    State(admins): State<Arc<Admins>>,
     Extension(login): Extension<AuthenticatedUser>,
     Params(query): Params<ConsoleUsersQuery>,
 ) -> Result<Json<Page<ConsoleUser>>, HttpProblem> {
     let limit = paging::limit(query.limit)?;
     let after = |user: &AdminSummary| query.cursor.as_ref().is_none_or(|cursor| user.name > *cursor);
-    let users = app.admins().list().into_iter().filter(after);
+    let users = admins.list().into_iter().filter(after);
     let mut items: Vec<ConsoleUser> = users.take(limit + 1).map(|user| view(user, &login)).collect();
     let is_more = items.len() > limit;
     items.truncate(limit);
@@ -140,7 +191,8 @@ async fn list(
 }
 
 async fn add(
-    State(app): State<App>,
+    State(users): State<ConsoleUsers>,
+    State(issued): State<IssuedKeys>,
     body::Json(new): body::Json<NewConsoleUser>,
 ) -> Result<(StatusCode, Json<GeneratedPassword>), HttpProblem> {
     if new.name.len() > NAME_BYTES_MAX {
@@ -149,7 +201,7 @@ async fn add(
             format!("the name is longer than {NAME_BYTES_MAX} bytes"),
         ));
     }
-    if app.admins().list().len() >= USERS_MAX {
+    if users.admins.list().len() >= USERS_MAX {
         return Err(HttpProblem::invalid(
             "name",
             format!("the limit of {USERS_MAX} users is reached"),
@@ -157,70 +209,78 @@ async fn add(
     }
     let name = new.name.clone();
     // The keys of an existing user stay: the name is rejected below.
-    if app.admins().role(&name).is_none() {
-        remove_keys(&app, &name).await?;
+    if users.admins.role(&name).is_none() {
+        remove_keys(issued, &name).await?;
     }
-    let password = change_admins(&app, move |admins| admins.add(&name, new.role)).await?;
+    let password = users
+        .change(move |admins| admins.add(&name, new.role))
+        .await?
+        .map_err(problem)?;
     info!(user = %new.name, "console user added");
     Ok(made(new.name, &password))
 }
 
 async fn change(
-    State(app): State<App>,
+    State(users): State<ConsoleUsers>,
     Extension(login): Extension<AuthenticatedUser>,
     Path(name): Path<String>,
     body::Json(change): body::Json<ConsoleUserChange>,
 ) -> Result<Json<ConsoleUser>, HttpProblem> {
     let user = name.clone();
-    change_admins(&app, move |admins| admins.set_role(&user, change.role)).await?;
-    let changed = app.admins().list().into_iter().find(|user| user.name == name);
+    users
+        .change(move |admins| admins.set_role(&user, change.role))
+        .await?
+        .map_err(problem)?;
+    let changed = users.admins.list().into_iter().find(|user| user.name == name);
     let changed = changed.ok_or_else(|| problem(AdminsError::User(auth::UserError::Unknown)))?;
     Ok(Json(view(changed, &login)))
 }
 
 async fn reset(
-    State(app): State<App>,
+    State(users): State<ConsoleUsers>,
+    State(logins): State<Arc<Logins>>,
     Path(name): Path<String>,
 ) -> Result<(StatusCode, Json<GeneratedPassword>), HttpProblem> {
     let user = name.clone();
-    let password = change_admins(&app, move |admins| admins.reset_password(&user)).await?;
-    app.logins().revoke_user(&name);
+    let password = users
+        .change(move |admins| admins.reset_password(&user))
+        .await?
+        .map_err(problem)?;
+    logins.revoke_user(&name);
     info!(user = %name, "password of a console user reset");
     Ok(made(name, &password))
 }
 
-async fn remove(State(app): State<App>, Path(name): Path<String>) -> Result<StatusCode, HttpProblem> {
+async fn remove(
+    State(users): State<ConsoleUsers>,
+    State(issued): State<IssuedKeys>,
+    State(logins): State<Arc<Logins>>,
+    Path(name): Path<String>,
+) -> Result<StatusCode, HttpProblem> {
     let user = name.clone();
-    change_admins(&app, move |admins| admins.remove(&user)).await?;
-    app.logins().revoke_user(&name);
+    users
+        .change(move |admins| admins.remove(&user))
+        .await?
+        .map_err(problem)?;
+    logins.revoke_user(&name);
     info!(user = %name, "console user deleted");
-    remove_keys(&app, &name).await?;
+    remove_keys(issued, &name).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 /// Deletes the API keys that the user issued, also those of the platform. Otherwise they would be valid for another
 /// user with the same name.
-async fn remove_keys(app: &App, issuer: &str) -> Result<(), HttpProblem> {
-    let (own, issuer) = (app.clone(), issuer.to_owned());
+async fn remove_keys(issued: IssuedKeys, issuer: &str) -> Result<(), HttpProblem> {
+    let issuer = issuer.to_owned();
     let removed = web::block(move || {
-        own.api_keys().remove_of(&issuer).map_err(|error| error.to_string())?;
-        let platform = own.device_platform();
+        issued.keys.remove_of(&issuer).map_err(|error| error.to_string())?;
+        let platform = issued.platform;
         platform.map_or(Ok(()), |platform| platform.delete_api_keys_of(&issuer))
     });
     removed.await?.map_err(|error| {
         error!(%error, "deleting the API keys of a console user failed");
         HttpProblem::internal("cannot delete the API keys of the user")
     })
-}
-
-/// Runs on a blocking thread, with a permit for hashing: most changes hash a password.
-async fn change_admins<R: Send + 'static>(
-    app: &App,
-    alter: impl FnOnce(&Admins) -> Result<R, AdminsError> + Send + 'static,
-) -> Result<R, HttpProblem> {
-    let _one_at_a_time = app.changes().lock().await;
-    let own = app.clone();
-    app.hashing().run(move || alter(own.admins())).await?.map_err(problem)
 }
 
 fn problem(error: AdminsError) -> HttpProblem {

@@ -1,17 +1,21 @@
 //! Liveness and readiness for load balancers and supervisors. Needs no login and returns no statistics.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use broker::ShardId;
+use integration::Engine;
 use schemars::JsonSchema;
 use serde::Serialize;
 use tokio::time::Instant;
 use web::guard::RequiredAccess;
 
-use crate::app::{App, Endpoint};
+use crate::app::Endpoint;
+use crate::device_platform::DevicePlatform;
+use crate::readiness::Readiness;
 
 /// How long all shards together may take to answer.
 const SHARDS_TIMEOUT: Duration = Duration::from_secs(2);
@@ -64,17 +68,24 @@ async fn livez() -> &'static str {
     "ok\n"
 }
 
-async fn readyz(State(app): State<App>) -> Response {
-    let mut reasons = app.readiness().not_ready_reasons();
-    reasons.extend(failed_journal(&app));
-    reasons.extend(failed_ingest_log(&app));
-    reasons.extend(failed_platform_stores(&app));
-    if let Some(engine) = &app.config().engine {
+async fn readyz(
+    State(readiness): State<Arc<Readiness>>,
+    State(net): State<net::ServerHandle>,
+    State(platform): State<Option<DevicePlatform>>,
+    State(engine): State<Option<Engine>>,
+) -> Response {
+    let mut reasons = readiness.not_ready_reasons();
+    reasons.extend(failed_journal(&net));
+    if let Some(platform) = &platform {
+        reasons.extend(failed_ingest_log(platform));
+        reasons.extend(failed_platform_stores(platform));
+    }
+    if let Some(engine) = &engine {
         reasons.extend(engine.readiness_problems());
     }
     // The shards do not run before the start is complete.
-    if app.readiness().is_started() {
-        reasons.extend(unresponsive_shards(&app).await);
+    if readiness.is_started() {
+        reasons.extend(unresponsive_shards(&net).await);
     }
     let (code, status) = match reasons.is_empty() {
         true => (StatusCode::OK, HealthStatus::Ready),
@@ -84,16 +95,16 @@ async fn readyz(State(app): State<App>) -> Response {
 }
 
 /// A node with a failed journal is not ready, because it cannot store what its clients publish.
-fn failed_journal(app: &App) -> Option<String> {
-    match app.net().journal()?.state {
+fn failed_journal(net: &net::ServerHandle) -> Option<String> {
+    match net.journal()?.state {
         journal::LogState::Failed { reason } => Some(format!("the journal has failed: {reason}")),
         journal::LogState::Ok | journal::LogState::Full { .. } => None,
     }
 }
 
 /// Without its ingest log, a node acknowledges no message of a device.
-fn failed_ingest_log(app: &App) -> Option<String> {
-    match app.device_platform()?.log_state() {
+fn failed_ingest_log(platform: &DevicePlatform) -> Option<String> {
+    match platform.log_state() {
         journal::LogState::Failed { reason } => {
             Some(format!("the ingest log of the device platform has failed: {reason}"))
         }
@@ -102,15 +113,14 @@ fn failed_ingest_log(app: &App) -> Option<String> {
 }
 
 /// While a store fails, messages of devices collect in the ingest log and changes of entities are refused.
-fn failed_platform_stores(app: &App) -> Vec<String> {
-    let failures = app.device_platform().map(|platform| platform.failed_stores());
+fn failed_platform_stores(platform: &DevicePlatform) -> Vec<String> {
     let reason = |failure| format!("a store of the device platform fails: {failure}");
-    failures.into_iter().flatten().map(reason).collect()
+    platform.failed_stores().into_iter().map(reason).collect()
 }
 
-async fn unresponsive_shards(app: &App) -> Vec<String> {
-    let replies: Vec<_> = (0..app.net().shards())
-        .map(|shard| app.net().call_async(ShardId(shard), |_, _| ()))
+async fn unresponsive_shards(net: &net::ServerHandle) -> Vec<String> {
+    let replies: Vec<_> = (0..net.shards())
+        .map(|shard| net.call_async(ShardId(shard), |_, _| ()))
         .collect();
     let deadline = Instant::now() + SHARDS_TIMEOUT;
     let mut reasons = Vec::new();

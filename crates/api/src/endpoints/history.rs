@@ -16,8 +16,9 @@ use web::query::Params;
 use web::unix_ms;
 use web::websocket::{PendingUpgrade, ServerWebSocket, WaitResult, upgrade_guarded};
 
-use crate::app::{App, Endpoint};
-use crate::history::{HistoryWindow, Sample, WINDOW_S_MAX};
+use crate::app::Endpoint;
+use crate::concurrency::Viewers;
+use crate::history::{History, HistoryWindow, Sample, WINDOW_S_MAX};
 use crate::sampler;
 
 const WINDOW_S: u64 = 600;
@@ -78,7 +79,7 @@ pub fn endpoints() -> Vec<Endpoint> {
 }
 
 async fn history(
-    State(app): State<App>,
+    State(history): State<Arc<History>>,
     Params(query): Params<HistoryQuery>,
 ) -> Result<Json<HistoryView>, HttpProblem> {
     let window_s = query.window_s.unwrap_or(WINDOW_S);
@@ -86,7 +87,7 @@ async fn history(
         let problem = HttpProblem::bad_request("the window is out of range").at("window_s");
         return Err(problem.expected(format!("1 to {WINDOW_S_MAX}")));
     }
-    let window = app.history().window(window_s * 1000, unix_ms(SystemTime::now()));
+    let window = history.window(window_s * 1000, unix_ms(SystemTime::now()));
     Ok(Json(view(&window)))
 }
 
@@ -110,11 +111,15 @@ fn finite(value: f32) -> Option<f32> {
     Some(value).filter(|value| value.is_finite())
 }
 
-async fn live(State(app): State<App>, mut request: Request) -> Result<Response, HttpProblem> {
-    let Ok(permit) = Arc::clone(app.viewers()).try_acquire_owned() else {
+async fn live(
+    State(history): State<Arc<History>>,
+    State(viewers): State<Viewers>,
+    mut request: Request,
+) -> Result<Response, HttpProblem> {
+    let Some(permit) = viewers.admit() else {
         return Err(HttpProblem::unavailable("too many WebSockets are open"));
     };
-    let samples = app.history().subscribe();
+    let samples = history.subscribe();
     let (response, upgrading) = upgrade_guarded(&mut request)?;
     tokio::spawn(serve(permit, upgrading, samples));
     Ok(response)

@@ -2,7 +2,7 @@
 //! the engine, and its errors as problems.
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::{FromRef, Path, State};
 use axum::http::StatusCode;
 use integration::{
     ActionDefinition, ActionView, ConnectorDefinition, ConnectorView, Engine, EngineError, RuleDefinition, RuleView,
@@ -16,35 +16,53 @@ use web::if_match::{EntityTag, IfMatch, Tagged, changed};
 use web::problem::{FieldError, HttpProblem};
 
 use crate::app::{App, Endpoint};
+use crate::concurrency::ChangeLock;
 
 const TAG: &str = "Integration";
 
 /// Limit of a definition, which may contain SQL, templates and certificates.
 pub const BODY_MAX: usize = 1024 * 1024;
 
-impl App {
+/// The rule engine, if it is enabled.
+#[derive(Clone)]
+pub struct RuleEngine {
+    engine: Option<Engine>,
+    changes: ChangeLock,
+}
+
+impl FromRef<App> for RuleEngine {
+    fn from_ref(app: &App) -> RuleEngine {
+        RuleEngine {
+            engine: app.part(),
+            changes: app.part(),
+        }
+    }
+}
+
+impl RuleEngine {
     /// Runs `work` on the engine, serialized with other changes. `work` may block on a disk, or until a client has
     /// stopped.
-    pub async fn engine<R: Send + 'static>(
+    pub async fn change<R: Send + 'static>(
         &self,
         work: impl FnOnce(&Engine) -> Result<R, EngineError> + Send + 'static,
     ) -> Result<R, HttpProblem> {
-        let Some(engine) = self.config().engine.clone() else {
-            return Err(HttpProblem::unavailable("the rule engine is not enabled on this node"));
-        };
-        let _turn = self.changes().lock().await;
+        let engine = self.engine()?;
+        let _turn = self.changes.lock().await;
         web::block(move || work(&engine)).await?.map_err(problem)
     }
 
     /// Runs `work` on the engine, concurrently with changes. For work that changes nothing.
-    pub async fn engine_read<R: Send + 'static>(
+    pub async fn read<R: Send + 'static>(
         &self,
         work: impl FnOnce(&Engine) -> Result<R, EngineError> + Send + 'static,
     ) -> Result<R, HttpProblem> {
-        let Some(engine) = self.config().engine.clone() else {
-            return Err(HttpProblem::unavailable("the rule engine is not enabled on this node"));
-        };
+        let engine = self.engine()?;
         web::block(move || work(&engine)).await?.map_err(problem)
+    }
+
+    fn engine(&self) -> Result<Engine, HttpProblem> {
+        let engine = self.engine.clone();
+        engine.ok_or_else(|| HttpProblem::unavailable("the rule engine is not enabled on this node"))
     }
 }
 
@@ -100,8 +118,9 @@ pub fn list<V: Serialize + JsonSchema + Send + 'static>(
     id: &'static str,
     work: fn(&Engine) -> Vec<V>,
 ) -> Endpoint {
-    let handler =
-        move |State(app): State<App>| async move { app.engine_read(move |engine| Ok(work(engine))).await.map(Json) };
+    let handler = move |State(engine): State<RuleEngine>| async move {
+        engine.read(move |engine| Ok(work(engine))).await.map(Json)
+    };
     Endpoint::get(path, id, handler)
         .tag(TAG)
         .returns::<Vec<V>>("Sorted by ID.")
@@ -109,10 +128,8 @@ pub fn list<V: Serialize + JsonSchema + Send + 'static>(
 
 /// `GET …/{id}`
 pub fn one<D: DefinitionResource>(path: &'static str, id: &'static str) -> Endpoint {
-    let handler = |State(app): State<App>, Path(key): Path<String>| async move {
-        app.engine_read(move |engine| D::find(engine, &key))
-            .await
-            .map(tagged::<D>)
+    let handler = |State(engine): State<RuleEngine>, Path(key): Path<String>| async move {
+        engine.read(move |engine| D::find(engine, &key)).await.map(tagged::<D>)
     };
     Endpoint::get(path, id, handler)
         .tag(TAG)
@@ -122,8 +139,8 @@ pub fn one<D: DefinitionResource>(path: &'static str, id: &'static str) -> Endpo
 
 /// `POST …`
 pub fn add<D: DefinitionResource>(path: &'static str, id: &'static str) -> Endpoint {
-    let handler = |State(app): State<App>, body::Json(new): body::Json<D>| async move {
-        let added = app.engine(move |engine| {
+    let handler = |State(engine): State<RuleEngine>, body::Json(new): body::Json<D>| async move {
+        let added = engine.change(move |engine| {
             let key = new.key();
             is_new(D::WHAT, &key, D::find(engine, &key).is_ok())?;
             new.put(engine)
@@ -141,13 +158,13 @@ pub fn add<D: DefinitionResource>(path: &'static str, id: &'static str) -> Endpo
 
 /// `PUT …/{id}`
 pub fn put<D: DefinitionResource>(path: &'static str, id: &'static str) -> Endpoint {
-    let handler = |State(app): State<App>,
+    let handler = |State(engine): State<RuleEngine>,
                    Path(key): Path<String>,
                    expected: IfMatch,
                    body::Json(new): body::Json<D>| async move {
         is_same(D::FIELD, &key, &new.key())?;
         // Changes are serialized, so no other change happens between the check and this change.
-        let put = app.engine(move |engine| {
+        let put = engine.change(move |engine| {
             let present = D::find(engine, &key).ok().map(|view| D::of(&view));
             match expected.matches(present.as_ref()) {
                 true => new.put(engine).map(Ok),
@@ -168,8 +185,8 @@ pub fn put<D: DefinitionResource>(path: &'static str, id: &'static str) -> Endpo
 
 /// `DELETE …/{id}`
 pub fn delete(path: &'static str, id: &'static str, work: fn(&Engine, &str) -> Result<(), EngineError>) -> Endpoint {
-    let handler = move |State(app): State<App>, Path(key): Path<String>| async move {
-        app.engine(move |engine| work(engine, &key)).await?;
+    let handler = move |State(engine): State<RuleEngine>, Path(key): Path<String>| async move {
+        engine.change(move |engine| work(engine, &key)).await?;
         Ok::<_, HttpProblem>(StatusCode::NO_CONTENT)
     };
     Endpoint::delete(path, id, handler)
@@ -184,8 +201,8 @@ pub fn command<V: Serialize + JsonSchema + Send + 'static>(
     id: &'static str,
     work: fn(&Engine, &str) -> Result<V, EngineError>,
 ) -> Endpoint {
-    let handler = move |State(app): State<App>, Path(key): Path<String>| async move {
-        app.engine(move |engine| work(engine, &key)).await.map(Json)
+    let handler = move |State(engine): State<RuleEngine>, Path(key): Path<String>| async move {
+        engine.change(move |engine| work(engine, &key)).await.map(Json)
     };
     Endpoint::post(path, id, handler)
         .tag(TAG)

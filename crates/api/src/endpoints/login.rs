@@ -1,25 +1,31 @@
 //! Login, logout and password changes.
 
+use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use auth::{LoginKind, PASSWORD_CHARACTERS_MIN, Password};
-use axum::extract::State;
+use auth::{LoginKind, LoginLimiter, PASSWORD_CHARACTERS_MIN, Password};
+use axum::extract::{FromRef, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::{Extension, Json};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tracing::{error, info};
-use web::admins::{AdminsError, Role};
-use web::audit::AuditEntry;
+use web::PasswordHashing;
+use web::admins::{Admins, AdminsError, Role};
+use web::api_keys::ApiKeys;
+use web::audit::{Audit, AuditEntry};
 use web::body;
 use web::guard::{AuthenticatedUser, PeerAddress, RequiredAccess, bearer};
 use web::guarded_login::GuardedLogin;
 use web::limits::ApiCounters;
+use web::logins::Logins;
 use web::problem::HttpProblem;
 use web::unix_ms;
 use zeroize::Zeroize;
 
+use super::console_users::ConsoleUsers;
 use crate::app::{App, Endpoint};
+use crate::config::TokenLifetime;
 
 const BODY_MAX: usize = 4 * 1024;
 
@@ -123,17 +129,38 @@ pub fn endpoints() -> Vec<Endpoint> {
     ]
 }
 
+/// Checks passwords of console users, and limits and counts failed logins.
+struct PasswordCheck {
+    admins: Arc<Admins>,
+    hashing: Arc<PasswordHashing>,
+    limiter: Arc<LoginLimiter>,
+    counters: Arc<ApiCounters>,
+}
+
+impl FromRef<App> for PasswordCheck {
+    fn from_ref(app: &App) -> PasswordCheck {
+        PasswordCheck {
+            admins: app.part(),
+            hashing: app.part(),
+            limiter: app.part(),
+            counters: app.part(),
+        }
+    }
+}
+
 async fn login(
-    State(app): State<App>,
+    State(passwords): State<PasswordCheck>,
+    State(logins): State<Arc<Logins>>,
+    State(audit): State<Arc<Audit>>,
+    State(TokenLifetime(lifetime)): State<TokenLifetime>,
     Extension(peer): Extension<PeerAddress>,
     body::Json(request): body::Json<LoginRequest>,
 ) -> Result<Json<LoginAnswer>, HttpProblem> {
-    let role = verify(&app, peer, &request.user, &request.password).await?;
+    let role = passwords.verify(peer, &request.user, &request.password).await?;
     let role = role.ok_or_else(|| HttpProblem::unauthorized("wrong user name or password"))?;
-    let lifetime = app.config().token_lifetime;
-    let token = app.logins().issue(&request.user, Instant::now(), lifetime);
+    let token = logins.issue(&request.user, Instant::now(), lifetime);
     let token = token.ok_or_else(|| HttpProblem::internal("the operating system returned no random bytes"))?;
-    ApiCounters::add(&app.counters().logins);
+    ApiCounters::add(&passwords.counters.logins);
     info!(user = %request.user, address = %peer.0, "API login succeeded");
     let entry = AuditEntry {
         number: 0,
@@ -146,60 +173,64 @@ async fn login(
         body: None,
         status: StatusCode::OK.as_u16(),
     };
-    let own = app.clone();
-    web::block(move || own.audit().write(entry)).await?;
+    web::block(move || audit.write(entry)).await?;
     Ok(Json(LoginAnswer {
         token: token.to_string(),
         expires_at_unix_ms: unix_ms(SystemTime::now() + lifetime),
-        must_change_password: app.admins().has_one_time_password(&request.user),
-        has_first_password: app.admins().has_first_password(&request.user),
+        must_change_password: passwords.admins.has_one_time_password(&request.user),
+        has_first_password: passwords.admins.has_first_password(&request.user),
         user: request.user,
         role,
     }))
 }
 
-/// Takes as long for an unknown user as for a known one. Counts and logs failures.
-async fn verify(
-    app: &App,
-    peer: PeerAddress,
-    user: &str,
-    password: &PasswordInput,
-) -> Result<Option<Role>, HttpProblem> {
-    let login = GuardedLogin {
-        limiter: app.login_limiter().clone(),
-        kind: LoginKind::ConsoleUser,
-        address: peer.0,
-        user_name: user.to_owned(),
-        password: password.to_password(),
-    };
-    let limited = |wait| {
-        ApiCounters::add(&app.counters().logins_limited);
-        HttpProblem::too_many_failures("too many failed logins from this address", wait)
-    };
-    login.admit().map_err(limited)?;
-    let role = app.hashing().run({
-        let app = app.clone();
-        move || login.check(|name, password| Ok::<_, HttpProblem>(app.admins().verify(name, password)))
-    });
-    let role = role.await?.map_err(limited)??;
-    if role.is_none() {
-        ApiCounters::add(&app.counters().logins_failed);
-        // The name may be a password typed into the wrong field. It is logged only if it is a user's name.
-        let is_known = app.admins().role(user).is_some();
-        info!(user = if is_known { user } else { "unknown" }, address = %peer.0, "API login failed");
+impl PasswordCheck {
+    /// Takes as long for an unknown user as for a known one. Counts and logs failures.
+    async fn verify(
+        &self,
+        peer: PeerAddress,
+        user: &str,
+        password: &PasswordInput,
+    ) -> Result<Option<Role>, HttpProblem> {
+        let login = GuardedLogin {
+            limiter: self.limiter.clone(),
+            kind: LoginKind::ConsoleUser,
+            address: peer.0,
+            user_name: user.to_owned(),
+            password: password.to_password(),
+        };
+        let limited = |wait| {
+            ApiCounters::add(&self.counters.logins_limited);
+            HttpProblem::too_many_failures("too many failed logins from this address", wait)
+        };
+        login.admit().map_err(limited)?;
+        let role = self.hashing.run({
+            let admins = self.admins.clone();
+            move || login.check(|name, password| Ok::<_, HttpProblem>(admins.verify(name, password)))
+        });
+        let role = role.await?.map_err(limited)??;
+        if role.is_none() {
+            ApiCounters::add(&self.counters.logins_failed);
+            // The name may be a password typed into the wrong field. It is logged only if it is a user's name.
+            let is_known = self.admins.role(user).is_some();
+            info!(user = if is_known { user } else { "unknown" }, address = %peer.0, "API login failed");
+        }
+        Ok(role)
     }
-    Ok(role)
 }
 
-async fn logout(State(app): State<App>, headers: HeaderMap) -> StatusCode {
+async fn logout(State(logins): State<Arc<Logins>>, headers: HeaderMap) -> StatusCode {
     if let Some(token) = bearer(&headers) {
-        app.logins().revoke(token);
+        logins.revoke(token);
     }
     StatusCode::NO_CONTENT
 }
 
 async fn change_password(
-    State(app): State<App>,
+    State(passwords): State<PasswordCheck>,
+    State(users): State<ConsoleUsers>,
+    State(logins): State<Arc<Logins>>,
+    State(keys): State<Arc<ApiKeys>>,
     Extension(peer): Extension<PeerAddress>,
     Extension(login): Extension<AuthenticatedUser>,
     body::Json(change): body::Json<PasswordChange>,
@@ -211,17 +242,16 @@ async fn change_password(
             "must differ from the current password",
         ));
     }
-    if verify(&app, peer, &login.user, &change.current_password)
+    if passwords
+        .verify(peer, &login.user, &change.current_password)
         .await?
         .is_none()
     {
         return Err(HttpProblem::invalid("current_password", "wrong password"));
     }
-    let _one_at_a_time = app.changes().lock().await;
-    let (changer, user, password) = (app.clone(), login.user.clone(), change.new_password.to_password());
-    let changed = app
-        .hashing()
-        .run(move || changer.admins().set_password(&user, &password))
+    let (user, password) = (login.user.clone(), change.new_password.to_password());
+    let changed = users
+        .change(move |admins| admins.set_password(&user, &password))
         .await?;
     changed.map_err(|problem| {
         error!(error = %problem, "writing a new admin password failed");
@@ -230,9 +260,9 @@ async fn change_password(
             _ => HttpProblem::internal("cannot write the new password to disk"),
         }
     })?;
-    app.logins().revoke_user(&login.user);
+    logins.revoke_user(&login.user);
     info!(user = %login.user, address = %peer.0, "password of an API user changed");
     Ok(Json(PasswordChanged {
-        api_keys: app.api_keys().names_of(&login.user),
+        api_keys: keys.names_of(&login.user),
     }))
 }

@@ -1,17 +1,19 @@
 //! The audit log, and the last lines of the server log.
 
+use std::sync::Arc;
+
 use axum::Json;
 use axum::extract::State;
 use schemars::JsonSchema;
 use serde::Deserialize;
-use web::audit::{AuditEntry, AuditFilter};
+use web::audit::{Audit, AuditEntry, AuditFilter};
 use web::guard::RequiredAccess;
 use web::paging::{self, Page};
 use web::problem::HttpProblem;
 use web::query::Params;
 
-use crate::app::{App, Endpoint};
-use crate::log_ring::{LogLine, LogLineLevel};
+use crate::app::Endpoint;
+use crate::log_ring::{LogLine, LogLineLevel, LogRing};
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -68,7 +70,7 @@ pub fn endpoints() -> Vec<Endpoint> {
 }
 
 async fn audit(
-    State(app): State<App>,
+    State(audit): State<Arc<Audit>>,
     Params(query): Params<AuditQuery>,
 ) -> Result<Json<Page<AuditEntry>>, HttpProblem> {
     let limit = paging::limit(query.limit)?;
@@ -80,13 +82,15 @@ async fn audit(
         from_unix_ms: query.from_unix_ms,
         until_unix_ms: query.until_unix_ms,
     };
-    let own = app.clone();
-    let (items, is_more) = web::block(move || own.audit().read(&filter, before, limit)).await?;
+    let (items, is_more) = web::block(move || audit.read(&filter, before, limit)).await?;
     let cursor = items.last().filter(|_| is_more).map(|entry| entry.number.to_string());
     Ok(Json(Page { items, cursor }))
 }
 
-async fn logs(State(app): State<App>, Params(query): Params<LogsQuery>) -> Result<Json<Page<LogLine>>, HttpProblem> {
+async fn logs(
+    State(log): State<Arc<LogRing>>,
+    Params(query): Params<LogsQuery>,
+) -> Result<Json<Page<LogLine>>, HttpProblem> {
     let limit = paging::limit(query.limit)?;
     let before = before(query.cursor.as_deref())?;
     let level = query.level.unwrap_or(LogLineLevel::Trace);
@@ -97,7 +101,7 @@ async fn logs(State(app): State<App>, Params(query): Params<LogsQuery>) -> Resul
                 || line.text.to_lowercase().contains(&text)
                 || line.target.to_lowercase().contains(&text))
     };
-    let (items, is_more) = app.config().log.read(wanted, before, limit);
+    let (items, is_more) = log.read(wanted, before, limit);
     let cursor = items.last().filter(|_| is_more).map(|line| line.number.to_string());
     Ok(Json(Page { items, cursor }))
 }

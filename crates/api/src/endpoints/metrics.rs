@@ -6,8 +6,9 @@ use axum::response::{IntoResponse, Response};
 use web::guard::RequiredAccess;
 use web::problem::HttpProblem;
 
-use crate::app::{App, Endpoint};
-use crate::metrics::{CONTENT_TYPE, MetricsSnapshot, expose};
+use crate::app::Endpoint;
+use crate::metrics::{CONTENT_TYPE, MetricSources, MetricsSnapshot, expose};
+use crate::shards::Shards;
 
 pub fn endpoints() -> Vec<Endpoint> {
     vec![
@@ -22,10 +23,9 @@ pub fn endpoints() -> Vec<Endpoint> {
     ]
 }
 
-async fn metrics(State(app): State<App>) -> Result<Response, HttpProblem> {
-    let stats = app.stats().await?;
-    let reader = app.clone();
+async fn metrics(State(shards): State<Shards>, State(sources): State<MetricSources>) -> Result<Response, HttpProblem> {
+    let stats = shards.stats().await?;
     // Reading /proc may block.
-    let text = web::block(move || expose(&MetricsSnapshot::new(&reader, stats))).await?;
+    let text = web::block(move || expose(&MetricsSnapshot::new(&sources, stats))).await?;
     Ok(([(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response())
 }

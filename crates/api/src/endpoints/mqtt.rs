@@ -24,7 +24,8 @@ use web::problem::HttpProblem;
 use web::stall::StallGuard;
 use web::websocket::{CHECK_INTERVAL, upgrade_to_mqtt};
 
-use crate::app::{App, Endpoint};
+use crate::app::Endpoint;
+use crate::config::HttpPort;
 
 pub fn endpoints() -> Vec<Endpoint> {
     vec![
@@ -44,14 +45,18 @@ pub fn endpoints() -> Vec<Endpoint> {
     ]
 }
 
-async fn mqtt(State(app): State<App>, mut request: Request) -> Result<Response, HttpProblem> {
-    check_origin(request.headers(), &app.config().allowed_hosts)?;
+async fn mqtt(
+    State(net): State<net::ServerHandle>,
+    State(port): State<Arc<HttpPort>>,
+    mut request: Request,
+) -> Result<Response, HttpProblem> {
+    check_origin(request.headers(), &port.allowed_hosts)?;
     let is_admin = request
         .extensions()
         .get::<AuthenticatedUser>()
         .is_some_and(|login| login.role == Role::Admin);
     let (response, on_upgrade, pass) = upgrade_to_mqtt(&mut request)?;
-    let place = match app.net().reserve_connection() {
+    let place = match net.reserve_connection() {
         None => return Err(HttpProblem::unavailable("this node does not accept MQTT on this port")),
         Some(Err(refusal)) => {
             let detail = format!("no further connections: {}", refusal.name());
@@ -59,7 +64,7 @@ async fn mqtt(State(app): State<App>, mut request: Request) -> Result<Response, 
         }
         Some(Ok(place)) => place,
     };
-    tokio::spawn(serve(app, on_upgrade, place, pass, is_admin));
+    tokio::spawn(serve(net, on_upgrade, place, pass, is_admin));
     Ok(response)
 }
 
@@ -92,16 +97,22 @@ fn host_name(authority: &str) -> &str {
 }
 
 /// Runs until the connection ends, or ends it when the login is no longer valid.
-async fn serve(app: App, on_upgrade: OnUpgrade, place: ConnectionReservation, pass: Arc<LoginRecheck>, is_admin: bool) {
+async fn serve(
+    net: net::ServerHandle,
+    on_upgrade: OnUpgrade,
+    place: ConnectionReservation,
+    pass: Arc<LoginRecheck>,
+    is_admin: bool,
+) {
     // The client has disconnected before the upgrade.
     let Ok(upgraded) = on_upgrade.await else { return };
     let Some(upgraded) = into_socket(upgraded, is_admin) else {
         return;
     };
-    let Ok(tenure) = app.net().hand_over(place, upgraded) else {
+    let Ok(tenure) = net.hand_over(place, upgraded) else {
         return;
     };
-    drop(app);
+    drop(net);
     while tenure.is_open() {
         tokio::time::sleep(CHECK_INTERVAL).await;
         if !pass.is_valid() {

@@ -1,5 +1,7 @@
 //! The OpenAPI document, generated once.
 
+use std::sync::Arc;
+
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::header;
@@ -9,7 +11,8 @@ use web::guard::RequiredAccess;
 use web::openapi::{About, document};
 use web::problem::{CONTENT_TYPE, HttpProblem};
 
-use crate::app::{App, Endpoint};
+use crate::app::{Endpoint, OpenApiDocument};
+use crate::config::NodeInfo;
 use crate::routes;
 
 /// The server's own API.
@@ -39,8 +42,8 @@ pub fn own_document(version: &str) -> Value {
     document(&OWN, routes::operations(), version)
 }
 
-async fn openapi(State(app): State<App>) -> Response {
-    let make = || Bytes::from(own_document(&app.node().version).to_string());
-    let document = app.openapi().get_or_init(make).clone();
-    ([(header::CONTENT_TYPE, "application/json")], document).into_response()
+async fn openapi(State(node): State<Arc<NodeInfo>>, State(document): State<Arc<OpenApiDocument>>) -> Response {
+    let make = || Bytes::from(own_document(&node.version).to_string());
+    let text = document.0.get_or_init(make).clone();
+    ([(header::CONTENT_TYPE, "application/json")], text).into_response()
 }

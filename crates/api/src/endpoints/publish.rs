@@ -15,8 +15,9 @@ use tokio::time::{Instant, timeout_at};
 use web::body;
 use web::problem::{FieldError, HttpProblem};
 
-use crate::app::{App, Endpoint};
+use crate::app::Endpoint;
 use crate::message_body::{MessageProperties, PayloadEncoding};
+use crate::shards::Shards;
 
 const BODY_MAX: usize = 2 * 1024 * 1024;
 const BULK_BODY_MAX: usize = 8 * 1024 * 1024;
@@ -97,12 +98,12 @@ pub fn endpoints() -> Vec<Endpoint> {
 }
 
 async fn publish(
-    State(app): State<App>,
+    State(shards): State<Shards>,
     body::Json(new): body::Json<NewMessage>,
 ) -> Result<Json<PublishResult>, HttpProblem> {
     let message = check(new)?;
-    let shard = message.shard(&app);
-    let visit = app
+    let shard = message.shard(&shards);
+    let visit = shards
         .on_shard(shard, move |shard, now| publish_all(shard, now, &[(0, message)]))
         .await?;
     let visit = visit?;
@@ -112,7 +113,7 @@ async fn publish(
 }
 
 async fn bulk(
-    State(app): State<App>,
+    State(shards): State<Shards>,
     body::Json(new): body::Json<NewMessages>,
 ) -> Result<Json<PublishResults>, HttpProblem> {
     if new.messages.is_empty() || new.messages.len() > BULK_MESSAGES_MAX {
@@ -120,21 +121,21 @@ async fn bulk(
             HttpProblem::invalid("messages", "the number of messages is out of range").expected("1 to 1000 messages"),
         );
     }
-    let limits = app
+    let limits = shards
         .on_shard(ShardId(0), |shard, _| shard.taps().message_limits())
         .await?;
     let messages = check_all(new.messages, &limits)?;
     let mut results = vec![PublishResult { matched: false }; messages.len()];
-    let mut by_shard: Vec<Vec<(usize, DecodedMessage)>> = (0..app.net().shards()).map(|_| Vec::new()).collect();
+    let mut by_shard: Vec<Vec<(usize, DecodedMessage)>> = (0..shards.count()).map(|_| Vec::new()).collect();
     for (index, message) in messages.into_iter().enumerate() {
-        by_shard[usize::from(message.shard(&app).0)].push((index, message));
+        by_shard[usize::from(message.shard(&shards).0)].push((index, message));
     }
     let (mut published, mut commits) = (0, Vec::new());
     for (shard, mut messages) in by_shard.into_iter().enumerate() {
         while !messages.is_empty() {
             let rest = messages.split_off(messages.len().min(MESSAGES_PER_VISIT));
             let batch = std::mem::replace(&mut messages, rest);
-            let visit = app
+            let visit = shards
                 .on_shard(ShardId(shard as u16), move |shard, now| publish_all(shard, now, &batch))
                 .await?;
             let visit = visit.map_err(|mut problem| {
@@ -240,8 +241,8 @@ impl DecodedMessage {
     }
 
     /// Always the same shard for a topic, so that the topic's messages stay in order.
-    fn shard(&self, app: &App) -> ShardId {
-        Shard::home_shard(&self.topic, app.net().shards()).unwrap_or(ShardId(0))
+    fn shard(&self, shards: &Shards) -> ShardId {
+        Shard::home_shard(&self.topic, shards.count()).unwrap_or(ShardId(0))
     }
 
     fn of_server(&self) -> ServerMessage<'_> {

@@ -11,8 +11,9 @@ use web::paging::{self, CursorPosition, Page};
 use web::problem::HttpProblem;
 use web::query::Params;
 
-use crate::app::{App, Endpoint};
+use crate::app::Endpoint;
 use crate::message_body::{MessageProperties, PayloadEncoding};
+use crate::shards::Shards;
 
 /// Bytes of each payload in a list.
 const PREVIEW_BYTES: usize = 256;
@@ -91,7 +92,7 @@ pub fn endpoints() -> Vec<Endpoint> {
 }
 
 async fn list(
-    State(app): State<App>,
+    State(shards): State<Shards>,
     Params(query): Params<RetainedQuery>,
 ) -> Result<Json<Page<RetainedMessage>>, HttpProblem> {
     let limit = paging::limit(query.limit)?;
@@ -100,7 +101,7 @@ async fn list(
     let mut place = CursorPosition::parse(query.cursor.as_deref())?;
     let mut items: Vec<RetainedMessage> = Vec::new();
     for _ in 0..paging::VISITS_MAX {
-        if place.shard >= app.net().shards() {
+        if place.shard >= shards.count() {
             return Ok(Json(Page { items, cursor: None }));
         }
         if items.len() >= limit {
@@ -110,7 +111,7 @@ async fn list(
         let (wanted, filter) = (limit - items.len(), filter.clone());
         let scan =
             move |shard: &mut broker::Shard, now| shard.inspect().retained(now, &filter, cursor, wanted, PREVIEW_BYTES);
-        let (found, next) = app.on_shard(ShardId(place.shard), scan).await?;
+        let (found, next) = shards.on_shard(ShardId(place.shard), scan).await?;
         items.extend(found.into_iter().map(view));
         place = match next {
             Some(cursor) => CursorPosition {
@@ -135,12 +136,12 @@ fn check(filter: &str) -> Result<(), HttpProblem> {
 }
 
 async fn delete_all(
-    State(app): State<App>,
+    State(shards): State<Shards>,
     Params(query): Params<RetainedToDelete>,
 ) -> Result<Json<DeletedRetained>, HttpProblem> {
     check(&query.filter)?;
     let mut deleted = 0;
-    for shard in 0..app.net().shards() {
+    for shard in 0..shards.count() {
         let mut cursor = None;
         loop {
             let filter = query.filter.clone();
@@ -149,7 +150,7 @@ async fn delete_all(
                 let gone = found.iter().filter(|one| shard.delete_retained(&one.topic)).count();
                 (gone, next)
             };
-            let (gone, next) = app.on_shard(ShardId(shard), delete).await?;
+            let (gone, next) = shards.on_shard(ShardId(shard), delete).await?;
             deleted += gone;
             if next.is_none() {
                 break;
@@ -160,18 +161,18 @@ async fn delete_all(
     Ok(Json(DeletedRetained { deleted }))
 }
 
-async fn one(State(app): State<App>, Path(topic): Path<String>) -> Result<Json<RetainedMessage>, HttpProblem> {
+async fn one(State(shards): State<Shards>, Path(topic): Path<String>) -> Result<Json<RetainedMessage>, HttpProblem> {
     let wanted = topic.clone();
-    let found = app
+    let found = shards
         .on_all_shards(move |shard, now| shard.inspect().retained_message(now, &wanted))
         .await?;
     let found = found.into_iter().flatten().next().ok_or_else(|| none(&topic))?;
     Ok(Json(view(found)))
 }
 
-async fn delete(State(app): State<App>, Path(topic): Path<String>) -> Result<StatusCode, HttpProblem> {
+async fn delete(State(shards): State<Shards>, Path(topic): Path<String>) -> Result<StatusCode, HttpProblem> {
     let wanted = topic.clone();
-    let deleted = app
+    let deleted = shards
         .on_all_shards(move |shard, _| shard.delete_retained(&wanted))
         .await?;
     match deleted.contains(&true) {

@@ -9,8 +9,8 @@ use serde::Deserialize;
 use web::body;
 use web::problem::HttpProblem;
 
-use super::integration::{BODY_MAX, add, command, delete, list, one, put};
-use crate::app::{App, Endpoint};
+use super::integration::{BODY_MAX, RuleEngine, add, command, delete, list, one, put};
+use crate::app::Endpoint;
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -99,16 +99,19 @@ fn versions() -> Vec<Endpoint> {
     ]
 }
 
-async fn history(State(app): State<App>, Path(id): Path<String>) -> Result<Json<Vec<Version>>, HttpProblem> {
-    app.engine_read(move |engine| engine.history(&id)).await.map(Json)
+async fn history(State(engine): State<RuleEngine>, Path(id): Path<String>) -> Result<Json<Vec<Version>>, HttpProblem> {
+    engine.read(move |engine| engine.history(&id)).await.map(Json)
 }
 
 async fn roll_back(
-    State(app): State<App>,
+    State(engine): State<RuleEngine>,
     Path(id): Path<String>,
     body::Json(RollbackRequest { version }): body::Json<RollbackRequest>,
 ) -> Result<Json<RuleView>, HttpProblem> {
-    app.engine(move |engine| engine.roll_back(&id, version)).await.map(Json)
+    engine
+        .change(move |engine| engine.roll_back(&id, version))
+        .await
+        .map(Json)
 }
 
 async fn test(body::Json(run): body::Json<DryRun>) -> Result<Json<DryRunResult>, HttpProblem> {

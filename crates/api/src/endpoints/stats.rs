@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use axum::Json;
-use axum::extract::State;
+use axum::extract::{FromRef, State};
 use broker::{DisconnectReason, DropReason, ShardStats};
 use net::{EarlyCloseReason, ListenerInfo};
 use schemars::JsonSchema;
@@ -14,10 +15,14 @@ use web::guard::RequiredAccess;
 use web::problem::HttpProblem;
 use web::unix_ms;
 
+use crate::alarms::Alarms;
 use crate::app::{App, Endpoint};
-use crate::disk::DiskView;
+use crate::config::NodeInfo;
+use crate::disk::{DataDirectory, DiskView};
+use crate::history::History;
 use crate::process::ProcessView;
 use crate::sampler::SERIES;
+use crate::shards::Shards;
 
 /// Statistics of the node. Totals count from its start.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -195,17 +200,40 @@ pub fn endpoints() -> Vec<Endpoint> {
     ]
 }
 
-async fn stats(State(app): State<App>) -> Result<Json<StatsView>, HttpProblem> {
-    let stats = app.stats().await?;
-    Ok(Json(view(&app, &stats)))
+/// The parts of the node that the statistics describe.
+struct StatsSources {
+    shards: Shards,
+    net: net::ServerHandle,
+    node: Arc<NodeInfo>,
+    history: Arc<History>,
+    alarms: Arc<Alarms>,
+    data_directory: DataDirectory,
 }
 
-async fn listeners(State(app): State<App>) -> Json<Vec<ListenerView>> {
-    Json(app.net().listeners().iter().map(listener).collect())
+impl FromRef<App> for StatsSources {
+    fn from_ref(app: &App) -> StatsSources {
+        StatsSources {
+            shards: app.part(),
+            net: app.part(),
+            node: app.part(),
+            history: app.part(),
+            alarms: app.part(),
+            data_directory: app.part(),
+        }
+    }
 }
 
-fn ack_wait(app: &App) -> Option<AckLatency> {
-    let sample = app.history().subscribe().borrow().clone()?;
+async fn stats(State(sources): State<StatsSources>) -> Result<Json<StatsView>, HttpProblem> {
+    let stats = sources.shards.stats().await?;
+    Ok(Json(view(&sources, &stats)))
+}
+
+async fn listeners(State(net): State<net::ServerHandle>) -> Json<Vec<ListenerView>> {
+    Json(net.listeners().iter().map(listener).collect())
+}
+
+fn ack_wait(history: &History) -> Option<AckLatency> {
+    let sample = history.subscribe().borrow().clone()?;
     let value = |name: &str| {
         let index = SERIES.iter().position(|series| *series == name)?;
         sample.values.get(index).copied().filter(|value| value.is_finite())
@@ -216,16 +244,16 @@ fn ack_wait(app: &App) -> Option<AckLatency> {
     })
 }
 
-fn view(app: &App, stats: &ShardStats) -> StatsView {
-    let node = app.node();
+fn view(sources: &StatsSources, stats: &ShardStats) -> StatsView {
+    let (node, net) = (&sources.node, &sources.net);
     StatsView {
         at_unix_ms: unix_ms(SystemTime::now()),
         node: NodeView {
             name: node.name.clone(),
             version: node.version.clone(),
             started_at_unix_ms: unix_ms(node.started_at),
-            uptime_s: app.uptime().as_secs(),
-            shards: app.net().shards(),
+            uptime_s: node.uptime().as_secs(),
+            shards: net.shards(),
             durability: node.durability.clone(),
         },
         connections: Connections {
@@ -234,7 +262,7 @@ fn view(app: &App, stats: &ShardStats) -> StatsView {
             total: stats.connections_total,
             refused: stats.refused_connections,
             takeovers: stats.takeovers,
-            sockets: app.net().connections() as u64,
+            sockets: net.connections() as u64,
         },
         sessions: CurrentAndMaximum {
             current: stats.sessions,
@@ -257,7 +285,7 @@ fn view(app: &App, stats: &ShardStats) -> StatsView {
         inflight_messages: stats.inflight_messages,
         output_backlog_bytes: stats.output_backlog_bytes,
         messages: messages(stats),
-        publish_ack: ack_wait(app),
+        publish_ack: ack_wait(&sources.history),
         bytes_received: stats.bytes_received,
         bytes_sent: stats.bytes_sent,
         drops: DropReason::ALL
@@ -269,12 +297,12 @@ fn view(app: &App, stats: &ShardStats) -> StatsView {
             .map(|reason| (reason.name(), stats.disconnects[reason as usize]))
             .collect(),
         process: ProcessView::now(),
-        journal: app.net().journal().map(|journal| JournalStats {
+        journal: net.journal().map(|journal| JournalStats {
             file_bytes: journal.stats.file_bytes,
             backlog_bytes: journal.backlog_bytes as u64,
         }),
-        disk: app.disk(),
-        alarms: app.alarms().active().into_iter().map(|alarm| alarm.name).collect(),
+        disk: sources.data_directory.disk(),
+        alarms: sources.alarms.active().into_iter().map(|alarm| alarm.name).collect(),
     }
 }
 

@@ -15,7 +15,8 @@ use web::problem::HttpProblem;
 use web::query::Params;
 
 use super::clients::unknown;
-use crate::app::{App, Endpoint};
+use crate::app::Endpoint;
+use crate::shards::Shards;
 
 /// A subscription of a session.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -194,11 +195,11 @@ pub fn endpoints() -> Vec<Endpoint> {
 }
 
 async fn of_client(
-    State(app): State<App>,
+    State(shards): State<Shards>,
     Path(client_id): Path<String>,
 ) -> Result<Json<Vec<ApiSubscription>>, HttpProblem> {
     let wanted = client_id.clone();
-    let found = app
+    let found = shards
         .on_session_shard(&client_id, move |shard, _| shard.inspect().subscriptions_of(&wanted))
         .await?;
     let found = found.ok_or_else(|| unknown(&client_id))?;
@@ -206,7 +207,7 @@ async fn of_client(
 }
 
 async fn subscribe(
-    State(app): State<App>,
+    State(shards): State<Shards>,
     Path(client_id): Path<String>,
     body::Json(new): body::Json<NewSubscription>,
 ) -> Result<(StatusCode, Json<GrantedSubscription>), HttpProblem> {
@@ -215,7 +216,7 @@ async fn subscribe(
     let options = options(&new)?;
     let wanted = client_id.clone();
     let subscribe = move |shard: &mut broker::Shard, now| shard.subscribe_client(now, &wanted, &new.filter, options);
-    let reason = app
+    let reason = shards
         .on_session_shard(&client_id, subscribe)
         .await?
         .ok_or_else(|| unknown(&client_id))?;
@@ -242,13 +243,13 @@ fn options(new: &NewSubscription) -> Result<SubscriptionOptions, HttpProblem> {
 }
 
 async fn unsubscribe(
-    State(app): State<App>,
+    State(shards): State<Shards>,
     Path(client_id): Path<String>,
     Params(query): Params<FilterQuery>,
 ) -> Result<StatusCode, HttpProblem> {
     let wanted = client_id.clone();
     let unsubscribe = move |shard: &mut broker::Shard, _| shard.unsubscribe_client(&wanted, &query.filter);
-    match app.on_session_shard(&client_id, unsubscribe).await? {
+    match shards.on_session_shard(&client_id, unsubscribe).await? {
         Some(true) => Ok(StatusCode::NO_CONTENT),
         Some(false) => Err(HttpProblem::not_found(
             "the client has no subscription with this filter",
@@ -258,14 +259,14 @@ async fn unsubscribe(
 }
 
 async fn all(
-    State(app): State<App>,
+    State(shards): State<Shards>,
     Params(query): Params<SubscriptionsQuery>,
 ) -> Result<Json<Page<ApiSubscription>>, HttpProblem> {
     let limit = paging::limit(query.limit)?;
     let mut place = CursorPosition::parse(query.cursor.as_deref())?;
     let mut items: Vec<ApiSubscription> = Vec::new();
     for _ in 0..paging::VISITS_MAX {
-        if place.shard >= app.net().shards() {
+        if place.shard >= shards.count() {
             return Ok(Json(Page { items, cursor: None }));
         }
         if items.len() >= limit {
@@ -277,7 +278,7 @@ async fn all(
             query.filter.clone(),
         );
         let look = move |shard: &mut broker::Shard, _| shard.inspect().subscriptions(filter.as_deref(), from, wanted);
-        let (found, next) = app.on_shard(ShardId(place.shard), look).await?;
+        let (found, next) = shards.on_shard(ShardId(place.shard), look).await?;
         items.extend(found.into_iter().map(view));
         place = match next {
             Some(slot) => CursorPosition::number(place.shard, slot.0),
@@ -294,11 +295,11 @@ async fn all(
 }
 
 async fn groups(
-    State(app): State<App>,
+    State(shards): State<Shards>,
     Params(query): Params<GroupsQuery>,
 ) -> Result<Json<Vec<SharedGroup>>, HttpProblem> {
     let limit = paging::limit(query.limit)?;
-    let of_shards = app
+    let of_shards = shards
         .on_all_shards(move |shard, _| shard.inspect().shared_groups(limit))
         .await?;
     let view = |group: broker::SharedGroupView| SharedGroup {
@@ -312,12 +313,12 @@ async fn groups(
 }
 
 async fn members(
-    State(app): State<App>,
+    State(shards): State<Shards>,
     Params(query): Params<MembersQuery>,
 ) -> Result<Json<SharedMembers>, HttpProblem> {
     let limit = paging::limit(query.limit)?;
-    let home = Shard::group_home_shard(&query.share_name, &query.filter, app.net().shards());
-    let found = app.on_shard(home, move |shard, _| {
+    let home = Shard::group_home_shard(&query.share_name, &query.filter, shards.count());
+    let found = shards.on_shard(home, move |shard, _| {
         shard
             .inspect()
             .shared_members(&query.share_name, &query.filter, MEMBERS_LOOKED_AT)
@@ -331,7 +332,7 @@ async fn members(
     }
     let mut items = Vec::new();
     for (shard, members) in of_shards {
-        let clients = app
+        let clients = shards
             .on_shard(shard, move |shard, _| shard.inspect().clients_of(&members))
             .await?;
         items.extend(clients.into_iter().map(|(member, client)| SharedMember {

@@ -1,7 +1,5 @@
 //! Live samples of a rule over a WebSocket.
 
-use std::sync::Arc;
-
 use axum::extract::{Path, Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
@@ -13,7 +11,9 @@ use web::problem::HttpProblem;
 use web::query::Params;
 use web::websocket::{PendingUpgrade, ServerWebSocket, WaitResult, upgrade_guarded};
 
-use crate::app::{App, Endpoint};
+use super::integration::RuleEngine;
+use crate::app::Endpoint;
+use crate::concurrency::Viewers;
 
 const PER_SECOND: u32 = 50;
 
@@ -59,7 +59,8 @@ pub fn endpoints() -> Vec<Endpoint> {
 }
 
 async fn tail(
-    State(app): State<App>,
+    State(engine): State<RuleEngine>,
+    State(viewers): State<Viewers>,
     Path(id): Path<String>,
     Params(query): Params<TailQuery>,
     mut request: Request,
@@ -69,11 +70,11 @@ async fn tail(
         let expected = format!("1 to {TAIL_PER_SECOND_MAX}");
         return Err(HttpProblem::invalid("per_second", format!("is {per_second}")).expected(expected));
     }
-    let Ok(permit) = Arc::clone(app.viewers()).try_acquire_owned() else {
+    let Some(permit) = viewers.admit() else {
         return Err(HttpProblem::unavailable("too many WebSockets watch rules"));
     };
     let rule = id.clone();
-    let listener = app.engine_read(move |engine| engine.tail(&rule, per_second)).await?;
+    let listener = engine.read(move |engine| engine.tail(&rule, per_second)).await?;
     let (response, upgrading) = upgrade_guarded(&mut request)?;
     let viewer = Viewer { id, per_second, permit };
     tokio::spawn(viewer.serve(upgrading, listener));

@@ -1,7 +1,6 @@
 //! Live trace of clients over a WebSocket.
 
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::{Request, State};
@@ -17,7 +16,9 @@ use web::problem::HttpProblem;
 use web::query::Params;
 use web::websocket::{PendingUpgrade, ServerWebSocket, WaitResult, upgrade_guarded};
 
-use crate::app::{App, Endpoint};
+use crate::app::Endpoint;
+use crate::concurrency::Viewers;
+use crate::shards::Shards;
 use crate::trace::{PAYLOAD_BYTES_MAX, PER_SECOND_MAX, TraceLimits, TraceReader};
 
 const PER_SECOND: u32 = 200;
@@ -65,17 +66,18 @@ pub fn endpoints() -> Vec<Endpoint> {
 }
 
 async fn trace(
-    State(app): State<App>,
+    State(shards): State<Shards>,
+    State(viewers): State<Viewers>,
     Params(query): Params<TraceQuery>,
     mut request: Request,
 ) -> Result<Response, HttpProblem> {
     let limits = limits(&query)?;
     let filter = filter(query)?;
-    let Ok(permit) = Arc::clone(app.viewers()).try_acquire_owned() else {
+    let Some(permit) = viewers.admit() else {
         return Err(HttpProblem::unavailable("too many WebSockets are open"));
     };
     let (response, upgrading) = upgrade_guarded(&mut request)?;
-    let viewing = app.trace(filter, limits).await?;
+    let viewing = shards.trace(filter, limits).await?;
     tokio::spawn(serve(upgrading, viewing, limits, permit));
     Ok(response)
 }

@@ -1,13 +1,16 @@
 //! MQTT users, with which devices and applications connect. The API accepts password hashes and never returns them.
 
+use std::sync::Arc;
+
 use auth::{PasswordHash, UserError, UserSummary};
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::{FromRef, Path, State};
 use axum::http::StatusCode;
 use broker::{SessionSlot, Shard};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tracing::error;
+use web::PasswordHashing;
 use web::body;
 use web::if_match;
 use web::paging::{self, Page};
@@ -15,8 +18,10 @@ use web::problem::{FieldError, HttpProblem};
 use web::query::Params;
 
 use super::login::PasswordInput;
-use crate::access_admin::ChangeError;
+use crate::access_admin::{AccessAdmin, ChangeError};
 use crate::app::{App, Endpoint};
+use crate::concurrency::ChangeLock;
+use crate::shards::Shards;
 
 const BODY_MAX: usize = 256 * 1024;
 
@@ -104,9 +109,11 @@ pub fn endpoints() -> Vec<Endpoint> {
     ]
 }
 
-async fn list(State(app): State<App>, Params(query): Params<UsersQuery>) -> Result<Json<Page<MqttUser>>, HttpProblem> {
+async fn list(
+    State(access): State<Arc<dyn AccessAdmin>>,
+    Params(query): Params<UsersQuery>,
+) -> Result<Json<Page<MqttUser>>, HttpProblem> {
     let limit = paging::limit(query.limit)?;
-    let access = app.access().clone();
     let users = web::block(move || access.users()).await?;
     let after = |user: &UserSummary| query.cursor.as_ref().is_none_or(|cursor| user.name > *cursor);
     let mut items: Vec<MqttUser> = users.into_iter().filter(after).take(limit + 1).map(view).collect();
@@ -116,42 +123,78 @@ async fn list(State(app): State<App>, Params(query): Params<UsersQuery>) -> Resu
     Ok(Json(Page { items, cursor }))
 }
 
+/// The MQTT users, and what a change of a user needs.
+struct UserChanges {
+    access: Arc<dyn AccessAdmin>,
+    hashing: Arc<PasswordHashing>,
+    lock: ChangeLock,
+}
+
+impl FromRef<App> for UserChanges {
+    fn from_ref(app: &App) -> UserChanges {
+        UserChanges {
+            access: app.part(),
+            hashing: app.part(),
+            lock: app.part(),
+        }
+    }
+}
+
+impl UserChanges {
+    async fn apply(
+        &self,
+        change: impl FnOnce(&dyn AccessAdmin) -> Result<(), ChangeError> + Send + 'static,
+    ) -> Result<(), HttpProblem> {
+        let access = self.access.clone();
+        change_access(&self.lock, move || change(&*access)).await
+    }
+}
+
 async fn add(
-    State(app): State<App>,
+    State(users): State<UserChanges>,
     body::Json(new): body::Json<NewUser>,
 ) -> Result<(StatusCode, Json<MqttUser>), HttpProblem> {
-    let hash = hash(&app, new.password, new.password_hash).await?;
+    let hash = hash(&users.hashing, new.password, new.password_hash).await?;
     let hash = hash.ok_or_else(|| {
         HttpProblem::invalid("password", "a password is missing").expected("password or password_hash")
     })?;
-    let (access, name) = (app.access().clone(), new.name.clone());
-    change_access(&app, move || access.add_user(&name, hash, new.is_superuser)).await?;
-    Ok((StatusCode::CREATED, Json(find(&app, &new.name).await?)))
+    let name = new.name.clone();
+    users
+        .apply(move |access| access.add_user(&name, hash, new.is_superuser))
+        .await?;
+    Ok((StatusCode::CREATED, Json(find(users.access, &new.name).await?)))
 }
 
 async fn change(
-    State(app): State<App>,
+    State(users): State<UserChanges>,
+    State(shards): State<Shards>,
     Path(name): Path<String>,
     body::Json(change): body::Json<UserChange>,
 ) -> Result<Json<MqttUser>, HttpProblem> {
-    let hash = hash(&app, change.password, change.password_hash).await?;
-    let (access, user) = (app.access().clone(), name.clone());
-    change_access(&app, move || access.change_user(&user, hash, change.is_superuser)).await?;
+    let hash = hash(&users.hashing, change.password, change.password_hash).await?;
+    let user = name.clone();
+    users
+        .apply(move |access| access.change_user(&user, hash, change.is_superuser))
+        .await?;
     if change.disconnect {
-        disconnect(&app, &name).await?;
+        disconnect(&shards, &name).await?;
     }
-    Ok(Json(find(&app, &name).await?))
+    Ok(Json(find(users.access, &name).await?))
 }
 
-async fn remove(State(app): State<App>, Path(name): Path<String>) -> Result<StatusCode, HttpProblem> {
-    let (access, user) = (app.access().clone(), name.clone());
-    change_access(&app, move || access.remove_user(&user)).await?;
-    disconnect(&app, &name).await?;
+async fn remove(
+    State(users): State<UserChanges>,
+    State(shards): State<Shards>,
+    Path(name): Path<String>,
+) -> Result<StatusCode, HttpProblem> {
+    let user = name.clone();
+    users.apply(move |access| access.remove_user(&user)).await?;
+    disconnect(&shards, &name).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 async fn hash(
-    app: &App,
+    hashing: &PasswordHashing,
     password: Option<PasswordInput>,
     hash: Option<String>,
 ) -> Result<Option<PasswordHash>, HttpProblem> {
@@ -164,7 +207,7 @@ async fn hash(
         (Some(password), None) => {
             password.check_strength("password")?;
             let password = password.to_password();
-            let hash = app.hashing().run(move || PasswordHash::create(&password)).await?;
+            let hash = hashing.run(move || PasswordHash::create(&password)).await?;
             hash.map(Some)
                 .map_err(|error| HttpProblem::invalid("password", error.to_string()))
         }
@@ -177,10 +220,10 @@ async fn hash(
 
 /// Serializes changes, and runs each on a blocking thread.
 pub async fn change_access(
-    app: &App,
+    lock: &ChangeLock,
     change: impl FnOnce() -> Result<(), ChangeError> + Send + 'static,
 ) -> Result<(), HttpProblem> {
-    let _one_at_a_time = app.changes().lock().await;
+    let _one_at_a_time = lock.lock().await;
     web::block(change).await?.map_err(refused)
 }
 
@@ -215,8 +258,7 @@ fn rule_error(error: &auth::AclError) -> FieldError {
     }
 }
 
-async fn find(app: &App, name: &str) -> Result<MqttUser, HttpProblem> {
-    let access = app.access().clone();
+async fn find(access: Arc<dyn AccessAdmin>, name: &str) -> Result<MqttUser, HttpProblem> {
     let users = web::block(move || access.users()).await?;
     users
         .into_iter()
@@ -235,13 +277,13 @@ fn view(user: UserSummary) -> MqttUser {
 }
 
 /// Disconnects all clients of a user; their sessions stay.
-async fn disconnect(app: &App, name: &str) -> Result<(), HttpProblem> {
-    for shard in 0..app.net().shards() {
+async fn disconnect(shards: &Shards, name: &str) -> Result<(), HttpProblem> {
+    for shard in 0..shards.count() {
         let mut from = Some(SessionSlot::FIRST);
         while let Some(slot) = from {
             let wanted = name.to_owned();
             let visit = move |shard: &mut Shard, now| shard.kick_users(now, slot, |user| user == wanted);
-            from = app.on_shard(broker::ShardId(shard), visit).await?;
+            from = shards.on_shard(broker::ShardId(shard), visit).await?;
         }
     }
     Ok(())

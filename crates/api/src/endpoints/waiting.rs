@@ -1,7 +1,7 @@
 //! In-flight and queued messages of a client.
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::{FromRef, Path, State};
 use broker::waiting::{WaitingMessage, WaitingPart, WaitingRange, WaitingView};
 use broker::{Now, Shard};
 use journal::{LogReader, Lsn};
@@ -15,6 +15,7 @@ use super::clients::unknown;
 use crate::app::{App, Endpoint};
 use crate::message_body::PayloadEncoding;
 use crate::packet_fields::payload_text;
+use crate::shards::Shards;
 
 const PAYLOAD_BYTES: usize = 256;
 const PAYLOAD_BYTES_MAX: usize = 4096;
@@ -101,59 +102,77 @@ pub fn endpoints() -> Vec<Endpoint> {
 }
 
 async fn inflight(
-    State(app): State<App>,
+    State(pending): State<PendingMessages>,
     Path(client_id): Path<String>,
     Params(query): Params<WaitingQuery>,
 ) -> Result<Json<PendingMessagePage>, HttpProblem> {
     let look: WaitingLookup = |shard, now, client_id, range| shard.inspect().inflight_of(now, client_id, range);
-    part(&app, client_id, &query, look).await
+    pending.part(client_id, &query, look).await
 }
 
 async fn queue(
-    State(app): State<App>,
+    State(pending): State<PendingMessages>,
     Path(client_id): Path<String>,
     Params(query): Params<WaitingQuery>,
 ) -> Result<Json<PendingMessagePage>, HttpProblem> {
     let look: WaitingLookup = |shard, now, client_id, range| shard.inspect().queue_of(now, client_id, range);
-    part(&app, client_id, &query, look).await
+    pending.part(client_id, &query, look).await
 }
 
 type WaitingLookup = fn(&Shard, Now, &str, WaitingRange) -> Option<WaitingPart>;
 
-async fn part(
-    app: &App,
-    client_id: String,
-    query: &WaitingQuery,
-    look: WaitingLookup,
-) -> Result<Json<PendingMessagePage>, HttpProblem> {
-    let payload_bytes_max = query.payload_bytes.unwrap_or(PAYLOAD_BYTES);
-    if payload_bytes_max > PAYLOAD_BYTES_MAX {
-        let problem = HttpProblem::invalid("payload_bytes", format!("is {payload_bytes_max}"));
-        return Err(problem.expected(format!("0 to {PAYLOAD_BYTES_MAX}")));
+/// Reads messages of a client that are in flight or queued.
+struct PendingMessages {
+    shards: Shards,
+    net: net::ServerHandle,
+}
+
+impl FromRef<App> for PendingMessages {
+    fn from_ref(app: &App) -> PendingMessages {
+        PendingMessages {
+            shards: app.part(),
+            net: app.part(),
+        }
     }
-    let range = WaitingRange {
-        from: CursorPosition::parse(query.cursor.as_deref())?.to_number()? as usize,
-        limit: paging::limit(query.limit)?,
-        payload_bytes_max,
-    };
-    let wanted = client_id.clone();
-    let found = app
-        .on_session_shard(&client_id, move |shard, now| {
-            look(shard, now, &wanted, range).map(|found| (found, now))
-        })
-        .await?;
-    let (mut found, now) = found.ok_or_else(|| unknown(&client_id))?;
-    if let Some(reader) = app.net().journal_reader()
-        && found.items.iter().any(|one| one.position.is_some())
-    {
-        found = web::block(move || read_from_journal(&reader, now, found, payload_bytes_max)).await?;
+}
+
+impl PendingMessages {
+    async fn part(
+        &self,
+        client_id: String,
+        query: &WaitingQuery,
+        look: WaitingLookup,
+    ) -> Result<Json<PendingMessagePage>, HttpProblem> {
+        let payload_bytes_max = query.payload_bytes.unwrap_or(PAYLOAD_BYTES);
+        if payload_bytes_max > PAYLOAD_BYTES_MAX {
+            let problem = HttpProblem::invalid("payload_bytes", format!("is {payload_bytes_max}"));
+            return Err(problem.expected(format!("0 to {PAYLOAD_BYTES_MAX}")));
+        }
+        let range = WaitingRange {
+            from: CursorPosition::parse(query.cursor.as_deref())?.to_number()? as usize,
+            limit: paging::limit(query.limit)?,
+            payload_bytes_max,
+        };
+        let wanted = client_id.clone();
+        let found = self
+            .shards
+            .on_session_shard(&client_id, move |shard, now| {
+                look(shard, now, &wanted, range).map(|found| (found, now))
+            })
+            .await?;
+        let (mut found, now) = found.ok_or_else(|| unknown(&client_id))?;
+        if let Some(reader) = self.net.journal_reader()
+            && found.items.iter().any(|one| one.position.is_some())
+        {
+            found = web::block(move || read_from_journal(&reader, now, found, payload_bytes_max)).await?;
+        }
+        Ok(Json(PendingMessagePage {
+            items: found.items.into_iter().map(view).collect(),
+            messages: found.messages,
+            unlisted: found.unlisted,
+            cursor: found.next.map(|next| CursorPosition::number(0, next as u32).to_text()),
+        }))
     }
-    Ok(Json(PendingMessagePage {
-        items: found.items.into_iter().map(view).collect(),
-        messages: found.messages,
-        unlisted: found.unlisted,
-        cursor: found.next.map(|next| CursorPosition::number(0, next as u32).to_text()),
-    }))
 }
 
 /// Reads messages that are only in the journal. A message that was delivered in the meantime may no longer be there.

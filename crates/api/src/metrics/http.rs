@@ -6,32 +6,32 @@ use super::{Family, counter, gauge};
 
 pub const FAMILIES: &[Family] = &[
     gauge("tidewire_api_connections", "Current HTTP connections.", |s, out| {
-        out.put_counter(&s.app.counters().open_connections)
+        out.put_counter(&s.sources.counters.open_connections)
     }),
     counter(
         "tidewire_api_connections_accepted",
         "HTTP connections accepted.",
-        |s, out| out.put_counter(&s.app.counters().connections),
+        |s, out| out.put_counter(&s.sources.counters.connections),
     ),
     counter(
         "tidewire_api_connections_refused",
         "HTTP connections rejected because of a connection limit.",
         |s, out| {
-            out.put_counter(&s.app.counters().connections_refused);
+            out.put_counter(&s.sources.counters.connections_refused);
         },
     ),
     counter(
         "tidewire_api_connections_evicted",
         "HTTP connections without a request that were closed to admit others.",
         |s, out| {
-            out.put_counter(&s.app.counters().connections_evicted);
+            out.put_counter(&s.sources.counters.connections_evicted);
         },
     ),
     counter(
         "tidewire_api_requests",
         "HTTP requests answered, by status class.",
         |s, out| {
-            for (class, answers) in s.app.counters().answers.iter().enumerate().skip(2) {
+            for (class, answers) in s.sources.counters.answers.iter().enumerate().skip(2) {
                 out.put(&[("status", &format!("{class}xx"))], answers.load(Ordering::Relaxed));
             }
         },
@@ -40,22 +40,22 @@ pub const FAMILIES: &[Family] = &[
         "tidewire_api_requests_refused",
         "HTTP requests rejected because of the limit of concurrent requests.",
         |s, out| {
-            out.put_counter(&s.app.counters().requests_refused);
+            out.put_counter(&s.sources.counters.requests_refused);
         },
     ),
     counter(
         "tidewire_api_answers_refused",
         "HTTP answers and WebSocket messages rejected because the memory for unsent answers was used up.",
-        |s, out| out.one(s.app.answers().refused()),
+        |s, out| out.one(s.sources.answers.refused()),
     ),
     gauge(
         "tidewire_api_unsent_answer_bytes",
         "Memory of HTTP answers and WebSocket messages that clients have not received yet, without small ones.",
-        |s, out| out.one(s.app.answers().charged_bytes()),
+        |s, out| out.one(s.sources.answers.charged_bytes()),
     )
     .bytes(),
     counter("tidewire_api_logins", "Logins, by outcome.", |s, out| {
-        let counters = s.app.counters();
+        let counters = &s.sources.counters;
         for (outcome, count) in [
             ("success", &counters.logins),
             ("failure", &counters.logins_failed),
@@ -65,6 +65,6 @@ pub const FAMILIES: &[Family] = &[
         }
     }),
     gauge("tidewire_api_tokens", "Active logins.", |s, out| {
-        out.one(s.app.logins().count())
+        out.one(s.sources.logins.count())
     }),
 ];

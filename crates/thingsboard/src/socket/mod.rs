@@ -17,8 +17,6 @@ pub(super) const SOCKETS_MAX: u64 = connection_limits::CONNECTIONS_MAX as u64;
 pub(super) const SOCKETS_OF_TENANT_MAX: u64 = connection_limits::OF_TENANT_MAX as u64;
 pub(super) const SUBSCRIPTIONS_MAX: u64 = session::SUBSCRIPTIONS_MAX as u64;
 
-use std::sync::Arc;
-
 use axum::extract::{Extension, Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
@@ -26,10 +24,11 @@ use hyper::upgrade::OnUpgrade;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::admission::principal_of;
+use super::admission::Admission;
+use super::call::CallServices;
 use super::failure::{ThingsboardError, ThingsboardErrorCode};
 use super::operation::query_of;
-use crate::services::{Endpoint, Services};
+use crate::services::Endpoint;
 use session::SocketSession;
 use web::answer_memory::ClientAnswers;
 use web::guard::{PeerAddress, RequiredAccess};
@@ -67,26 +66,27 @@ struct SocketTokenQuery {
 }
 
 async fn open(
-    State(services): State<Arc<Services>>,
+    State(services): State<CallServices>,
+    State(admission): State<Admission>,
     Extension(peer): Extension<PeerAddress>,
     Extension(answers): Extension<ClientAnswers>,
     mut request: Request,
 ) -> Result<Response, ThingsboardError> {
     let query: SocketTokenQuery = query_of(request.uri())?;
-    let world = services.platform_access.clone();
+    let access = services.platform_access.clone();
     let login = match query.token {
-        Some(token) => Some((principal_of(&services, token.clone(), false).await?, token)),
+        Some(token) => Some((admission.principal_of(token.clone(), false).await?, token)),
         None => None,
     };
     let principal = login
         .as_ref()
-        .map(|(principal, _)| (principal, world.sockets_of(principal)));
-    let Some(seat) = world.watchers().take(principal, peer.0) else {
+        .map(|(principal, _)| (principal, access.sockets_of(principal)));
+    let Some(seat) = access.watchers().take(principal, peer.0) else {
         let failure = ThingsboardError::new(ThingsboardErrorCode::TooManyRequests, "Too many WebSockets are open");
         return Err(failure.with_status(StatusCode::SERVICE_UNAVAILABLE));
     };
     let (response, on_upgrade) = upgrade(&mut request)?;
-    let session = SocketSession::new(services, &world, login, seat);
+    let session = SocketSession::new(services, admission, login, seat);
     tokio::spawn(serve(session, on_upgrade, answers));
     Ok(response)
 }

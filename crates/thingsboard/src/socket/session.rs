@@ -2,7 +2,6 @@
 
 use std::collections::{HashMap, HashSet};
 use std::io;
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::HeaderMap;
@@ -13,10 +12,9 @@ use tokio::io::ReadHalf;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 use web::problem::HttpProblem;
 
-use super::super::admission::principal_of;
-use super::super::call::ApiCall;
+use super::super::admission::Admission;
+use super::super::call::{ApiCall, CallServices};
 use super::super::failure::ThingsboardError;
-use super::super::platform_access::PlatformAccess;
 use super::super::principal::Principal;
 use super::commands::{CommandsMessage, EntityDataCommand, SocketCommand};
 use super::connection_limits::ConnectionPermit;
@@ -24,7 +22,6 @@ use super::frames::{FrameReader, FrameWriter, SocketMessage, SocketStream};
 use super::subscription::{
     EntityPageSubscription, SocketSubscription, SocketUpdate, failure, history_frame, no_notifications,
 };
-use crate::services::Services;
 
 /// Limit per connection.
 pub(super) const SUBSCRIPTIONS_MAX: usize = 1000;
@@ -48,7 +45,8 @@ const POLICY_VIOLATION: u16 = 1008;
 const TRY_AGAIN_LATER: u16 = 1013;
 
 pub struct SocketSession {
-    services: Arc<Services>,
+    services: CallServices,
+    admission: Admission,
     login: Option<(Principal, String)>,
     permit: ConnectionPermit,
     updates: Updates,
@@ -64,14 +62,15 @@ type CloseStatus = Option<u16>;
 
 impl SocketSession {
     pub fn new(
-        services: Arc<Services>,
-        world: &PlatformAccess,
+        services: CallServices,
+        admission: Admission,
         login: Option<(Principal, String)>,
         seat: ConnectionPermit,
     ) -> SocketSession {
-        let updates = world.devices().subscribe(QUEUE);
+        let updates = services.platform_access.devices().subscribe(QUEUE);
         SocketSession {
             services,
+            admission,
             login,
             permit: seat,
             updates,
@@ -144,7 +143,7 @@ impl SocketSession {
             return Ok(None);
         };
         if let Some(auth) = message.auth_cmd.take() {
-            match principal_of(&self.services, auth.token.clone(), false).await {
+            match self.admission.principal_of(auth.token.clone(), false).await {
                 Ok(principal) if !self.authenticate(&principal) => return Ok(Some(TRY_AGAIN_LATER)),
                 Ok(principal) => {
                     // Subscriptions of another user are not visible to this one.
@@ -304,7 +303,7 @@ impl SocketSession {
 
     fn call(&self) -> Result<ApiCall, ThingsboardError> {
         let (principal, _) = self.login.as_ref().ok_or_else(ThingsboardError::unauthorized)?;
-        Ok(ApiCall::new(&self.services, principal.clone(), &HeaderMap::new()))
+        Ok(self.services.call(principal.clone(), &HeaderMap::new()))
     }
 
     async fn show(&mut self, update: &Update, writer: &mut FrameWriter) -> io::Result<CloseStatus> {
@@ -386,7 +385,7 @@ impl SocketSession {
     /// Checks that the token has not expired and its user still exists.
     async fn check(&mut self, is_counting: bool, writer: &mut FrameWriter) -> io::Result<CloseStatus> {
         if let Some((_, token)) = &self.login
-            && principal_of(&self.services, token.clone(), false).await.is_err()
+            && self.admission.principal_of(token.clone(), false).await.is_err()
         {
             return Ok(Some(POLICY_VIOLATION));
         }
