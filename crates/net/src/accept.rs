@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use broker::{CloseCause, ConnSlot};
-use mio::net::{TcpListener, TcpStream};
-use mio::{Interest, Registry, Token};
+use mio::net::TcpStream;
+use mio::{Interest, Token};
 use socket2::SockRef;
 use trust::own::trusted_peer;
 
@@ -23,39 +23,6 @@ const ACCEPTS_PER_TICK: usize = 32;
 
 /// Pause of accepting when the process or the system has no file descriptor left.
 const EXHAUSTED_PAUSE_MS: u64 = 100;
-
-/// A worker's handle of a listening socket.
-pub(crate) struct Acceptor {
-    pub(crate) socket: TcpListener,
-    /// The socket may have connections: no accept has returned `WouldBlock` since its last event.
-    pub(crate) is_ready: bool,
-    pub(crate) paused_until_ms: u64,
-}
-
-/// Registers a listening socket with the poll of a worker. All workers poll it; on Linux a new connection wakes only
-/// one that sleeps.
-#[cfg(target_os = "linux")]
-pub(crate) fn register_listener(registry: &Registry, socket: &mut TcpListener, token: Token) -> io::Result<()> {
-    use rustix::event::epoll::{self, EventData, EventFlags};
-    let flags = EventFlags::IN | EventFlags::ET | EventFlags::EXCLUSIVE;
-    Ok(epoll::add(
-        registry,
-        &*socket,
-        EventData::new_u64(token.0 as u64),
-        flags,
-    )?)
-}
-
-#[cfg(not(target_os = "linux"))]
-pub(crate) fn register_listener(registry: &Registry, socket: &mut TcpListener, token: Token) -> io::Result<()> {
-    registry.register(socket, token, Interest::READABLE)
-}
-
-impl Acceptor {
-    pub(crate) fn is_due(&self, now_ms: u64) -> bool {
-        self.is_ready && self.paused_until_ms <= now_ms
-    }
-}
 
 impl NetWorker {
     pub(crate) fn accept_ready(&mut self) {

@@ -14,7 +14,7 @@ use broker::{CloseCause, ConnSlot};
 use crate::connection::{ConnectionStage, DRAIN_BYTES_MAX, HandshakeStep, SocketConnection};
 use crate::counters::EarlyCloseReason;
 use crate::early_close::{EarlyClose, describe, has_sent};
-use crate::flush::FlushNotice;
+use crate::flush_notice::FlushNotice;
 use crate::slots::SlotRef;
 use crate::worker::NetWorker;
 

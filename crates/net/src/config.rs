@@ -1,14 +1,14 @@
 //! Settings of the server: listeners, their limits, and the limits of the event loop. These are resolved values; the
 //! binary converts them from the configuration file.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::time::Duration;
 
 use broker::Transport;
 
-use crate::thread_sharing::ThreadSharingPolicy;
+use crate::address_prefix::AddressPrefix;
 use crate::websocket::handshake::UpgradeRules;
 
 /// Settings of `Server::start`, without the broker's own limits.
@@ -61,6 +61,30 @@ impl Default for ServerConfig {
             auth_queue_max: 1024,
             tcp_keep_alive: Some(Duration::from_secs(300)),
             seed: 0,
+        }
+    }
+}
+
+/// Thresholds for sharing a thread.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ThreadSharingPolicy {
+    /// Workers move to the shared thread if all threads together were busy for less than this share of one core …
+    pub share_below: f64,
+    /// … during this time.
+    pub share_after: Duration,
+    /// Workers return to their own threads if the shared thread was busy for more than this share …
+    pub separate_above: f64,
+    /// … of this time.
+    pub separate_after: Duration,
+}
+
+impl Default for ThreadSharingPolicy {
+    fn default() -> ThreadSharingPolicy {
+        ThreadSharingPolicy {
+            share_below: 0.6,
+            share_after: Duration::from_millis(500),
+            separate_above: 0.85,
+            separate_after: Duration::from_millis(20),
         }
     }
 }
@@ -150,59 +174,9 @@ pub struct ProxyConfig {
     pub trusted: Vec<AddressPrefix>,
 }
 
-/// An address and the number of leading bits that are compared.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AddressPrefix {
-    pub address: IpAddr,
-    pub prefix_bits: u8,
-}
-
-impl AddressPrefix {
-    pub fn contains(&self, address: IpAddr) -> bool {
-        match (self.address, address.to_canonical()) {
-            (IpAddr::V4(net), IpAddr::V4(other)) => {
-                same_prefix(net.to_bits().into(), other.to_bits().into(), 32, self.prefix_bits)
-            }
-            (IpAddr::V6(net), IpAddr::V6(other)) => same_prefix(net.to_bits(), other.to_bits(), 128, self.prefix_bits),
-            _ => false,
-        }
-    }
-}
-
-fn same_prefix(a: u128, b: u128, width: u32, prefix_bits: u8) -> bool {
-    let ignored = width.saturating_sub(u32::from(prefix_bits));
-    (a ^ b).checked_shr(ignored).unwrap_or(0) == 0
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn network_contains_addresses_with_its_prefix() {
-        for (address, prefix_bits, other, expected) in [
-            ("10.0.0.0", 8, "10.255.1.2", true),
-            ("10.0.0.0", 8, "11.0.0.1", false),
-            ("192.168.1.7", 32, "192.168.1.7", true),
-            ("192.168.1.7", 32, "192.168.1.6", false),
-            ("192.168.1.7", 32, "::ffff:192.168.1.7", true),
-            ("0.0.0.0", 0, "8.8.8.8", true),
-            ("0.0.0.0", 0, "::1", false),
-            ("fd00::", 8, "fd12::1", true),
-            ("::", 0, "2001:db8::1", true),
-            ("::1", 128, "::2", false),
-        ] {
-            let network = AddressPrefix {
-                address: address.parse().unwrap(),
-                prefix_bits,
-            };
-            assert_eq!(
-                network.contains(other.parse().unwrap()),
-                expected,
-                "{address}/{prefix_bits} {other}"
-            );
-        }
-    }
 
     #[test]
     fn bind_key_matches_the_configuration() {

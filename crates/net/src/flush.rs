@@ -8,19 +8,12 @@
 //! recorded as a `FlushNotice` and delivered at the start of the next tick, so that the outbox never grows while it is
 //! being written.
 
-use broker::{CloseCause, ConnSlot};
+use broker::ConnSlot;
 
 use crate::connection::ConnectionStage;
+use crate::flush_notice::FlushNotice;
 use crate::outlet::{self, FlushResult};
-use crate::slots::SlotRef;
 use crate::worker::NetWorker;
-
-/// Result of a flush that the shard must know before any other input.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum FlushNotice {
-    Drained(SlotRef),
-    Closed { conn: SlotRef, cause: CloseCause },
-}
 
 impl NetWorker {
     /// Appends to the journal, sends messages to other workers, writes all queued output and ends the outbox's tick.

@@ -7,32 +7,22 @@
 //! moves to its worker. In addition the caller may close it through its [`HandedOverHandle`].
 
 use std::io;
-use std::net::{SocketAddr, TcpStream};
-use std::sync::atomic::Ordering;
+use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use broker::ShardId;
-use rustls::ServerConnection;
 use socket2::SockRef;
 
 use crate::connection::{ConnectionLayers, ConnectionStage, Handshake, HandshakeStep, SocketConnection};
 use crate::counters::EarlyCloseReason;
+use crate::handed_over::{ConnectionReservation, HandedOver, UpgradedConnection};
 use crate::listener;
 use crate::mailbox_item::MailboxItem;
 use crate::reply::CallError;
-use crate::server::{ServerCommon, ServerHandle};
+use crate::server::ServerHandle;
 use crate::websocket::WebSocketState;
 use crate::worker::NetWorker;
-
-/// An upgraded connection. The next byte is the first of a WebSocket frame.
-pub struct UpgradedConnection {
-    pub socket: TcpStream,
-    /// TLS state after its handshake, without unread plaintext.
-    pub tls: Option<ServerConnection>,
-    /// Address of the client. Behind a trusted proxy, the address that the proxy reports.
-    pub address: SocketAddr,
-}
 
 /// Why a connection could not be handed over. The connection is closed.
 #[derive(Debug)]
@@ -42,23 +32,10 @@ pub enum HandOverError {
     Worker(CallError),
 }
 
-/// A reservation of one connection in the limits of the listener without a socket. Released when dropped.
-pub struct ConnectionReservation {
-    common: Arc<ServerCommon>,
-    is_used: bool,
-}
-
 /// Lets the caller of [`ServerHandle::hand_over`] close the connection later.
 pub struct HandedOverHandle {
     handle: ServerHandle,
     token: Weak<()>,
-}
-
-/// A connection that is being sent to a worker.
-pub(crate) struct HandedOver {
-    upgraded: UpgradedConnection,
-    reservation: ConnectionReservation,
-    token: Arc<()>,
 }
 
 impl ServerHandle {
@@ -80,10 +57,7 @@ impl ServerHandle {
             .admit(now_ms)
             .and_then(|()| common.admit().inspect_err(|_| listener.connection_closed()));
         Some(match admitted {
-            Ok(()) => Ok(ConnectionReservation {
-                common: common.clone(),
-                is_used: false,
-            }),
+            Ok(()) => Ok(ConnectionReservation::of_counted(common.clone())),
             Err(refusal) => {
                 listener.count_refusal(refusal);
                 Err(refusal)
@@ -115,26 +89,6 @@ impl ServerHandle {
         self.post(ShardId(shard), item, Instant::now())
             .map_err(HandOverError::Worker)?;
         Ok(returned)
-    }
-}
-
-impl ConnectionReservation {
-    /// Passes the reservation on to a worker, which releases it with the connection. Returns the index of the listener.
-    fn take(mut self) -> u16 {
-        self.is_used = true;
-        (self.common.listeners.len() - 1) as u16
-    }
-}
-
-impl Drop for ConnectionReservation {
-    fn drop(&mut self) {
-        if self.is_used {
-            return;
-        }
-        self.common.connections.fetch_sub(1, Ordering::Relaxed);
-        if let Some(listener) = self.common.listeners.last() {
-            listener.connection_closed();
-        }
     }
 }
 

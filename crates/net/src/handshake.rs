@@ -27,9 +27,6 @@ use crate::worker::NetWorker;
 /// Bytes that a connection in its handshake may buffer without using the pool.
 const FREE_BYTES: usize = 4 * 1024;
 
-/// Size of the pool for larger handshakes, per worker.
-pub(crate) const POOL_BYTES: usize = 8 * 1024 * 1024;
-
 /// MailboxSender of a client that the proxy does not know.
 const UNKNOWN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 

@@ -12,9 +12,8 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use journal::{AtomicHistogram, LogHealth, Lsn};
-
-use crate::worker::NetWorker;
+use broker::Shard;
+use journal::{AtomicHistogram, Lsn};
 
 /// Upper bounds of the buckets, in microseconds.
 pub const PUBLISH_ACK_BOUNDS_US: [u64; 14] = [
@@ -31,6 +30,16 @@ pub(crate) struct AckLatency {
     waiting: VecDeque<WaitingTick>,
 }
 
+/// A tick at its end.
+pub(crate) struct EndedTick {
+    pub(crate) began: Instant,
+    /// Ends of the log before and after the tick.
+    pub(crate) appended_before: Lsn,
+    pub(crate) appended: Lsn,
+    pub(crate) committed: Lsn,
+    pub(crate) has_journal_failed: bool,
+}
+
 /// A tick whose acknowledgements wait for a commit.
 struct WaitingTick {
     end: Lsn,
@@ -39,6 +48,32 @@ struct WaitingTick {
 }
 
 impl AckLatency {
+    /// Records the latency at the end of a tick.
+    pub(crate) fn record(&mut self, tick: &EndedTick, shard: &Shard, histogram: &AtomicHistogram) {
+        if tick.has_journal_failed {
+            // These messages are never acknowledged.
+            self.waiting.clear();
+        }
+        let seen = shard.acknowledged_messages();
+        let messages = seen - std::mem::replace(&mut self.received_messages, seen);
+        if messages == 0 && !self.has_committed(tick.committed) {
+            return;
+        }
+        let now = Instant::now();
+        while let Some(waiting) = self.take_committed(tick.committed) {
+            histogram.add_many(micros(now - waiting.began), waiting.messages);
+        }
+        if messages == 0 || shard.taps().is_waiting() {
+            return;
+        }
+        let last = shard.ledger().last_awaited().map(Lsn);
+        match required_commit(last, tick.appended_before, tick.appended) {
+            Some(_) if tick.has_journal_failed => {}
+            Some(end) => self.wait(end, tick.began, messages),
+            None => histogram.add_many(micros(now - tick.began), messages),
+        }
+    }
+
     fn has_committed(&self, committed: Lsn) -> bool {
         self.waiting.front().is_some_and(|first| first.end <= committed)
     }
@@ -65,36 +100,6 @@ impl AckLatency {
 /// them.
 fn required_commit(last: Option<Lsn>, before: Lsn, appended: Lsn) -> Option<Lsn> {
     last.filter(|last| *last > before || *last == appended)
-}
-
-impl NetWorker {
-    /// Records the latency at the end of a tick.
-    pub(crate) fn record_latency(&mut self, began: Instant, appended_before: Lsn) {
-        let has_failed = self.journal_health == LogHealth::Failed;
-        if has_failed {
-            // These messages are never acknowledged.
-            self.latency.waiting.clear();
-        }
-        let seen = self.shard.acknowledged_messages();
-        let messages = seen - std::mem::replace(&mut self.latency.received_messages, seen);
-        if messages == 0 && !self.latency.has_committed(self.committed) {
-            return;
-        }
-        let histogram = &self.common.ack_latency_us[usize::from(self.id.0)];
-        let now = Instant::now();
-        while let Some(tick) = self.latency.take_committed(self.committed) {
-            histogram.add_many(micros(now - tick.began), tick.messages);
-        }
-        if messages == 0 || self.shard.taps().is_waiting() {
-            return;
-        }
-        let last = self.shard.ledger().last_awaited().map(Lsn);
-        match required_commit(last, appended_before, self.appended) {
-            Some(_) if has_failed => {}
-            Some(end) => self.latency.wait(end, began, messages),
-            None => histogram.add_many(micros(now - began), messages),
-        }
-    }
 }
 
 fn micros(duration: Duration) -> u64 {

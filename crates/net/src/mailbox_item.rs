@@ -7,8 +7,8 @@ use broker::{AuthOutcome, Mail, Now, Shard};
 
 use crate::auth_pool::AuthTicket;
 use crate::connection::MovedConnection;
-use crate::handover::HandedOver;
-use crate::mailbox::WeightBytes;
+use crate::handed_over::HandedOver;
+use crate::mailbox::{MailboxSender, WeightBytes};
 use crate::thread_sharing::SharedThreadWorker;
 
 pub(crate) type ShardCall = Box<dyn FnOnce(&mut Shard, Now) + Send>;
@@ -39,6 +39,13 @@ pub(crate) enum MailboxItem {
     ShutDown {
         deadline: Instant,
     },
+}
+
+/// Wakes a worker that waits for a commit. A worker whose mailbox is full is awake.
+pub(crate) fn wake_for_commit(worker: &MailboxSender<MailboxItem>) {
+    if worker.try_send(MailboxItem::Committed).is_ok() {
+        worker.wake();
+    }
 }
 
 impl WeightBytes for MailboxItem {

@@ -16,14 +16,9 @@ use broker::{CloseCause, ConnSlot, NextAction};
 use crate::connection::{ConnectionStage, HandshakeStep};
 use crate::counters::EarlyCloseReason;
 use crate::early_close::describe_tls;
+use crate::read_buffers::{HEADROOM_BYTES, PLAIN_BYTES, READ_BYTES, ReadBuffers};
 use crate::websocket::frame::DecodeEnd;
 use crate::worker::NetWorker;
-
-/// Space before the read data, for the start of a packet that was received earlier.
-pub(crate) const HEADROOM_BYTES: usize = 4 * 1024;
-
-/// Maximum number of bytes per read.
-pub(crate) const READ_BYTES: usize = 64 * 1024;
 
 /// Maximum number of bytes read from one connection per tick.
 const READ_BUDGET_BYTES: usize = 4 * READ_BYTES;
@@ -31,25 +26,6 @@ const READ_BUDGET_BYTES: usize = 4 * READ_BYTES;
 /// Maximum number of bytes recorded from several connections before they are appended and the journal's backlog is
 /// checked. Without this limit one batch could contain everything that thousands of clients have sent.
 const BATCH_BYTES_MAX: usize = 4 * 1024 * 1024;
-
-/// Maximum plaintext of one TLS record.
-const PLAIN_BYTES: usize = 16 * 1024;
-
-/// The worker's buffers. A read fills them from `HEADROOM_BYTES` on.
-pub(crate) struct ReadBuffers {
-    input: Vec<u8>,
-    plain: Vec<u8>,
-}
-
-impl ReadBuffers {
-    pub(crate) fn new() -> ReadBuffers {
-        // The plaintext buffer is allocated for the first TLS connection.
-        ReadBuffers {
-            input: vec![0; HEADROOM_BYTES + READ_BYTES],
-            plain: Vec::new(),
-        }
-    }
-}
 
 enum ReadEnd {
     /// The socket is empty. An event will follow.

@@ -15,41 +15,27 @@ use std::time::{Duration, Instant};
 use broker::durable::restore::RestoreCounts;
 use broker::interest::SHARDS_MAX;
 use broker::tap::Tap;
-use broker::{AccessControl, ConnectionEvent, NodeState, Now, Shard, ShardConfig, ShardId};
+use broker::{AccessControl, NodeState, Now, Shard, ShardConfig, ShardId};
 
 use crate::auth_pool::{self, Authenticator};
+use crate::busy_time::BusyTime;
+use crate::clock::ServerClock;
 use crate::config::ServerConfig;
-use crate::counters::{EarlyCloseReason, NetCounters, PublishedCounters};
+use crate::counters::{NetCounters, PublishedCounters};
 use crate::descriptors::SpareDescriptor;
-use crate::early_close::{EarlyClose, EarlyCloseLine, EarlyCloses};
-use crate::journal::{JournalLimits, NodeJournal, RestartState};
+use crate::early_close::{EarlyClose, EarlyCloses};
+use crate::journal::RestartState;
 use crate::latency;
 use crate::listener::{self, BindError, ListenerInfo, SharedListener};
 use crate::mailbox::{MailboxSender, UnsentItem};
-use crate::mailbox_item::MailboxItem;
+use crate::mailbox_item::{self, MailboxItem};
+use crate::node_journal::{JournalLimits, NodeJournal};
+use crate::observer::ConnectionObserver;
 use crate::packet_memory::PacketMemory;
 use crate::reply::{CallError, Reply, reply};
-use crate::thread_sharing::{self, BusyTime};
-use crate::worker::{NetWorker, ServerClock, WorkerResources, seed_of};
-
-/// Receives every event of every shard. Called on a worker's thread, so it must not block.
-pub trait ConnectionObserver: Send + Sync {
-    /// Handles an event. `is_wanted`: a client may have subscribed to the `$SYS` topics about connecting and
-    /// disconnecting clients.
-    fn event(&self, event: &ConnectionEvent, is_wanted: bool);
-
-    /// Handles the log line of connections that ended before CONNECT. Their number is limited.
-    fn early_close(&self, _line: &EarlyCloseLine) {}
-
-    /// Called when a listener could not accept a connection because the process or the system has no resources left.
-    fn accept_failed(&self, _listener: &str, _error: &io::Error) {}
-
-    /// Called when the state of the journal has changed, on the commit thread: the next commit waits for it.
-    fn journal_state(&self, _state: &journal::LogState) {}
-
-    /// Called when a journal operation has failed and will be retried or skipped, on a thread of the journal.
-    fn journal_error(&self, _what: &'static str, _error: &dyn std::error::Error) {}
-}
+use crate::server_common::ServerCommon;
+use crate::thread_sharing;
+use crate::worker::{NetWorker, WorkerResources, seed_of};
 
 /// Why the server did not start. No thread is left running.
 #[derive(Debug)]
@@ -101,48 +87,6 @@ impl std::error::Error for StartError {
             StartError::Unreadable(source) => Some(source),
             _ => None,
         }
-    }
-}
-
-/// State shared by all workers. Not accessed per packet.
-pub(crate) struct ServerCommon {
-    pub(crate) config: ServerConfig,
-    pub(crate) shards: u16,
-    pub(crate) listeners: Vec<SharedListener>,
-    pub(crate) connections: AtomicUsize,
-    pub(crate) early_closes: EarlyCloses,
-    pub(crate) spare_descriptor: SpareDescriptor,
-    pub(crate) packet_memory: Arc<PacketMemory>,
-    /// Size of the unsent mailbox items of all workers.
-    pub(crate) unsent_bytes: AtomicUsize,
-    pub(crate) counters: Vec<PublishedCounters>,
-    /// One histogram per worker.
-    pub(crate) ack_latency_us: Vec<journal::AtomicHistogram>,
-    /// Busy time of each worker's thread.
-    pub(crate) busy_times: Vec<BusyTime>,
-    pub(crate) shard_config: Arc<ShardConfig>,
-    pub(crate) access: Arc<dyn AccessControl>,
-    pub(crate) node: Arc<NodeState>,
-    pub(crate) clock: ServerClock,
-    pub(crate) observer: Arc<dyn ConnectionObserver>,
-    pub(crate) node_journal: Arc<NodeJournal>,
-}
-
-impl ServerCommon {
-    /// Counts a new connection of the server, or returns the limit that prevents it.
-    pub(crate) fn admit(&self) -> Result<(), EarlyCloseReason> {
-        let ServerConfig {
-            max_connections,
-            descriptor_limit,
-            ..
-        } = self.config;
-        if listener::try_increment(&self.connections, max_connections.min(descriptor_limit)) {
-            return Ok(());
-        }
-        Err(match descriptor_limit < max_connections {
-            true => EarlyCloseReason::DescriptorLimit,
-            false => EarlyCloseReason::ServerFull,
-        })
     }
 }
 
@@ -253,9 +197,11 @@ impl PreparedServer {
                 segment_bytes: restart.segment_bytes,
             };
             let (log, all) = restart.restore(common, &mut shards).map_err(StartError::Unreadable)?;
+            let workers = workers.clone();
+            let wake_worker = move |worker: usize| mailbox_item::wake_for_commit(&workers[worker]);
             common
                 .node_journal
-                .start(log, limits, workers.clone(), common.observer.clone())
+                .start(log, limits, wake_worker, common.observer.clone())
                 .map_err(StartError::Resources)?;
             restored = all;
         }
@@ -375,7 +321,8 @@ impl ServerHandle {
 
     /// Wakes the workers that wait for a tap, because it may have persisted something. Cheap if none waits.
     pub fn wake_tap_waiters(&self) {
-        self.inner.common.node_journal.wake(&self.inner.workers);
+        let wake_worker = |worker: usize| mailbox_item::wake_for_commit(&self.inner.workers[worker]);
+        self.inner.common.node_journal.wake(wake_worker);
     }
 
     /// Runs `f` on the shard's thread, between two batches of packets, and waits for its result. `f` must not block.

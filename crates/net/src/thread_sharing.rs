@@ -10,50 +10,19 @@
 //! thread, so that no worker is lost if a mailbox item or the host is dropped.
 
 use std::os::fd::AsRawFd;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Token};
 
+use crate::busy_time::{BusyTime, BusyTimer};
+use crate::clock::{MONOTONIC_START_MS, millis};
 use crate::mailbox_item::MailboxItem;
-use crate::worker::{FIRST_SHARED_WORKER, MONOTONIC_START_MS, NetWorker, millis};
+use crate::worker::{FIRST_SHARED_WORKER, NetWorker};
 
 /// Maximum number of events per poll.
 pub(crate) const EVENTS: usize = 1024;
-
-/// Thresholds for sharing a thread.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct ThreadSharingPolicy {
-    /// Workers move to the shared thread if all threads together were busy for less than this share of one core …
-    pub share_below: f64,
-    /// … during this time.
-    pub share_after: Duration,
-    /// Workers return to their own threads if the shared thread was busy for more than this share …
-    pub separate_above: f64,
-    /// … of this time.
-    pub separate_after: Duration,
-}
-
-impl Default for ThreadSharingPolicy {
-    fn default() -> ThreadSharingPolicy {
-        ThreadSharingPolicy {
-            share_below: 0.6,
-            share_after: Duration::from_millis(500),
-            separate_above: 0.85,
-            separate_after: Duration::from_millis(20),
-        }
-    }
-}
-
-/// Total time for which a thread was not blocked in a poll. Published when the thread blocks and at each decision. Has
-/// a cache line of its own.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-pub(crate) struct BusyTime {
-    nanoseconds: AtomicU64,
-}
 
 /// A worker that runs on the host's thread. Returns to its own thread when dropped.
 pub(crate) struct SharedThreadWorker {
@@ -302,79 +271,5 @@ impl SharedThreadWorker {
         let may_have_more = events.iter().count() == EVENTS;
         worker.tick(events);
         self.has_events = may_have_more;
-    }
-}
-
-impl BusyTime {
-    fn publish(&self, time: Duration) {
-        self.nanoseconds.store(time.as_nanos() as u64, Ordering::Relaxed);
-    }
-
-    fn nanoseconds(&self) -> u64 {
-        self.nanoseconds.load(Ordering::Relaxed)
-    }
-}
-
-/// Measures the busy time of this thread, in total and in the current window.
-struct BusyTimer {
-    /// Time of the last measurement: when the thread last blocked or woke up.
-    now: Instant,
-    /// Total busy time at `now`.
-    busy: Duration,
-    window: LoadWindow,
-}
-
-struct LoadWindow {
-    since: Instant,
-    since_ms: u64,
-    busy: Duration,
-    /// Busy time of all threads together.
-    busy_all: Duration,
-}
-
-impl BusyTimer {
-    fn new() -> BusyTimer {
-        let now = Instant::now();
-        BusyTimer {
-            now,
-            busy: Duration::ZERO,
-            window: LoadWindow {
-                since: now,
-                since_ms: 0,
-                busy: Duration::ZERO,
-                busy_all: Duration::ZERO,
-            },
-        }
-    }
-
-    /// Adds the time since the last measurement. Returns the total.
-    fn sleep(&mut self) -> Duration {
-        let now = Instant::now();
-        self.busy += now - self.now;
-        self.now = now;
-        self.busy
-    }
-
-    fn wake(&mut self) {
-        self.now = Instant::now();
-    }
-
-    fn is_over(&self, now_ms: u64, window: Duration) -> bool {
-        now_ms.saturating_sub(self.window.since_ms) >= millis(window)
-    }
-
-    /// Starts a new window. Returns the busy time of this thread and of all threads in the previous window, as shares
-    /// of one core.
-    fn end_window(&mut self, now_ms: u64, busy_all: Duration) -> (f64, f64) {
-        let window = LoadWindow {
-            since: self.now,
-            since_ms: now_ms,
-            busy: self.busy,
-            busy_all,
-        };
-        let before = std::mem::replace(&mut self.window, window);
-        let seconds = (self.now - before.since).as_secs_f64();
-        let share = |busy: Duration, before: Duration| busy.saturating_sub(before).as_secs_f64() / seconds;
-        (share(self.busy, before.busy), share(busy_all, before.busy_all))
     }
 }

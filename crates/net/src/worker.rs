@@ -12,26 +12,25 @@ use std::collections::VecDeque;
 use std::io;
 use std::net::TcpListener;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use broker::{CloseCause, ConnSlot, Effect, FinishedCheckpoint, Mail, Now, Shard, ShardId};
 use mio::{Events, Poll, Token, Waker};
 
 use ::journal::{LogHealth, Lsn};
 
-use crate::accept::{self, Acceptor};
+use crate::acceptor::{self, Acceptor};
 use crate::auth_pool::AuthQueue;
+use crate::clock::millis;
 use crate::counters::{EarlyCloseReason, NetCounters};
 use crate::deadlines::Deadlines;
-use crate::flush::FlushNotice;
-use crate::handshake::POOL_BYTES;
-use crate::latency::AckLatency;
+use crate::flush_notice::FlushNotice;
+use crate::latency::{AckLatency, EndedTick};
 use crate::mailbox::{self, MAILBOX_BYTES_MAX, MAILBOX_ITEMS_MAX, Mailbox, MailboxSender, WeightBytes};
 use crate::mailbox_item::MailboxItem;
 use crate::outlet::WriteBuffers;
-use crate::receive::ReadBuffers;
-use crate::server::ServerCommon;
+use crate::read_buffers::ReadBuffers;
+use crate::server_common::ServerCommon;
 use crate::slots::SlotTable;
 use crate::thread_sharing::{EVENTS, SharedThreadWorker};
 
@@ -53,6 +52,9 @@ const STALL_MS: u64 = 500;
 /// without an event.
 const RETRY_MS: u64 = 1;
 
+/// Size of the pool for connections that buffer more than usual in their handshake.
+const HANDSHAKE_POOL_BYTES: usize = 8 * 1024 * 1024;
+
 /// Maximum number of connections disconnected per tick of a shutdown.
 const SHUT_DOWN_BATCH: usize = 256;
 
@@ -73,7 +75,7 @@ impl WorkerResources {
         let mut acceptors = Vec::new();
         for (index, socket) in sockets.iter().enumerate() {
             let mut socket = mio::net::TcpListener::from_std(socket.try_clone()?);
-            accept::register_listener(poll.registry(), &mut socket, Token(FIRST_LISTENER + index))?;
+            acceptor::register_listener(poll.registry(), &mut socket, Token(FIRST_LISTENER + index))?;
             acceptors.push(Acceptor {
                 socket,
                 is_ready: true,
@@ -184,7 +186,7 @@ impl NetWorker {
                 .iter()
                 .map(|listener| Deadlines::new(millis(listener.config.handshake_timeout)))
                 .collect(),
-            handshake_pool_bytes: POOL_BYTES,
+            handshake_pool_bytes: HANDSHAKE_POOL_BYTES,
             linger_deadlines: Deadlines::new(millis(config.linger_timeout)),
             deadlines_held_since_ms: None,
             is_poll_stale: false,
@@ -383,6 +385,19 @@ impl NetWorker {
         }
     }
 
+    /// Records the latency of acknowledgements at the end of a tick.
+    fn record_latency(&mut self, began: Instant, appended_before: Lsn) {
+        let histogram = &self.common.ack_latency_us[usize::from(self.id.0)];
+        let tick = EndedTick {
+            began,
+            appended_before,
+            appended: self.appended,
+            committed: self.committed,
+            has_journal_failed: self.journal_health == LogHealth::Failed,
+        };
+        self.latency.record(&tick, &self.shard, histogram);
+    }
+
     fn mail(&mut self, mail: Mail) {
         self.shard.mail(self.now, mail);
         if self.shard.outbox().is_over_soft_limit() {
@@ -463,71 +478,4 @@ impl NetWorker {
 pub(crate) fn seed_of(seed: u64, id: ShardId) -> u64 {
     const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
     seed.wrapping_add(GOLDEN.wrapping_mul(u64::from(id.0) + 1))
-}
-
-pub(crate) fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
-}
-
-/// Start of the monotonic clock. It is not 0, so that times before the start of the process can be represented.
-pub(crate) const MONOTONIC_START_MS: u64 = 1 << 42;
-
-/// Clock with the same origin for all workers of a server, so that deadlines are comparable.
-pub(crate) struct ServerClock {
-    pub(crate) origin: Instant,
-    /// `Now::journal_ms` at the origin.
-    journal_start_ms: AtomicU64,
-}
-
-impl ServerClock {
-    pub(crate) fn start() -> ServerClock {
-        ServerClock {
-            origin: Instant::now(),
-            journal_start_ms: AtomicU64::new(unix_ms()),
-        }
-    }
-
-    /// Sets the journal's time to at least this one. Called before the workers start.
-    pub(crate) fn continue_journal_time(&self, latest_unix_ms: u64) {
-        self.journal_start_ms.fetch_max(latest_unix_ms, Ordering::Relaxed);
-    }
-
-    pub(crate) fn now(&self) -> Now {
-        self.read().1
-    }
-
-    /// Returns the current time as `Instant` and as `Now`.
-    pub(crate) fn read(&self) -> (Instant, Now) {
-        let instant = Instant::now();
-        let since_start_ms = millis(instant.saturating_duration_since(self.origin));
-        let now = Now {
-            monotonic_ms: MONOTONIC_START_MS + since_start_ms,
-            unix_ms: unix_ms(),
-            journal_ms: self.journal_start_ms.load(Ordering::Relaxed) + since_start_ms,
-        };
-        (instant, now)
-    }
-}
-
-fn unix_ms() -> u64 {
-    let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    millis(unix.unwrap_or_default())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn journal_time_continues_when_the_system_clock_is_behind() {
-        let clock = ServerClock::start();
-        let start_ms = clock.now().journal_ms;
-        clock.continue_journal_time(start_ms - 3_600_000);
-        let now = clock.now();
-        assert!((start_ms..start_ms + 60_000).contains(&now.journal_ms), "{now:?}");
-        clock.continue_journal_time(start_ms + 3_600_000);
-        let now = clock.now();
-        assert!(now.journal_ms >= start_ms + 3_600_000, "{now:?}");
-        assert!(now.unix_ms < start_ms + 3_600_000, "{now:?}");
-    }
 }

@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use ring::digest;
 
-use crate::config::AddressPrefix;
+use crate::address_prefix::AddressPrefix;
 
 pub const HEAD_BYTES_DEFAULT: usize = 8 * 1024;
 

@@ -1,0 +1,59 @@
+//! The state that the workers of a server share.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+
+use broker::{AccessControl, NodeState, ShardConfig};
+
+use crate::busy_time::BusyTime;
+use crate::clock::ServerClock;
+use crate::config::ServerConfig;
+use crate::counters::{EarlyCloseReason, PublishedCounters};
+use crate::descriptors::SpareDescriptor;
+use crate::early_close::EarlyCloses;
+use crate::listener::{self, SharedListener};
+use crate::node_journal::NodeJournal;
+use crate::observer::ConnectionObserver;
+use crate::packet_memory::PacketMemory;
+
+/// State shared by all workers. Not accessed per packet.
+pub(crate) struct ServerCommon {
+    pub(crate) config: ServerConfig,
+    pub(crate) shards: u16,
+    pub(crate) listeners: Vec<SharedListener>,
+    pub(crate) connections: AtomicUsize,
+    pub(crate) early_closes: EarlyCloses,
+    pub(crate) spare_descriptor: SpareDescriptor,
+    pub(crate) packet_memory: Arc<PacketMemory>,
+    /// Size of the unsent mailbox items of all workers.
+    pub(crate) unsent_bytes: AtomicUsize,
+    pub(crate) counters: Vec<PublishedCounters>,
+    /// One histogram per worker.
+    pub(crate) ack_latency_us: Vec<journal::AtomicHistogram>,
+    /// Busy time of each worker's thread.
+    pub(crate) busy_times: Vec<BusyTime>,
+    pub(crate) shard_config: Arc<ShardConfig>,
+    pub(crate) access: Arc<dyn AccessControl>,
+    pub(crate) node: Arc<NodeState>,
+    pub(crate) clock: ServerClock,
+    pub(crate) observer: Arc<dyn ConnectionObserver>,
+    pub(crate) node_journal: Arc<NodeJournal>,
+}
+
+impl ServerCommon {
+    /// Counts a new connection of the server, or returns the limit that prevents it.
+    pub(crate) fn admit(&self) -> Result<(), EarlyCloseReason> {
+        let ServerConfig {
+            max_connections,
+            descriptor_limit,
+            ..
+        } = self.config;
+        if listener::try_increment(&self.connections, max_connections.min(descriptor_limit)) {
+            return Ok(());
+        }
+        Err(match descriptor_limit < max_connections {
+            true => EarlyCloseReason::DescriptorLimit,
+            false => EarlyCloseReason::ServerFull,
+        })
+    }
+}
