@@ -12,12 +12,11 @@ use std::sync::atomic::{AtomicBool, Ordering::Acquire};
 
 use broker::tap::Receipt;
 use connectors::{Action, AppendTicket, Records};
-use rules::{Map, MissingText};
+use rules::Map;
 
-use crate::fallback::{add_fallback_records, write_fields};
-use crate::loops::add_marks;
-use crate::runner::{EventCause, hash};
-use crate::set::{LiveAction, LiveFallback};
+use crate::cause::{EventCause, OutputContext};
+use crate::output::{OutputLoss, render_diverted, render_record};
+use crate::set::LiveAction;
 
 /// Maximum size of the records that the collector holds for an action with a full buffer. Further records are dropped
 /// and counted. Only QoS 0 messages, events and messages of the server can reach the limit, because publishers at QoS 1
@@ -110,25 +109,6 @@ impl Lanes {
         self.numbers.insert(tracks.into(), lane);
         lane
     }
-}
-
-/// Context of the outputs of one rule for one event.
-#[derive(Clone, Copy, Debug)]
-pub struct OutputContext<'a> {
-    pub unix_ms: u64,
-    /// Becomes `MadeMessage::mark` if the output is republished.
-    pub mark: u64,
-    /// Marks of the bridges that the message has passed.
-    pub bridges: &'a [&'a str],
-}
-
-/// Why an output did not reach its action.
-pub enum OutputLoss {
-    Discarded,
-    /// The message has already passed the action's connector.
-    Loop,
-    OutOfService(String),
-    Failed(String),
 }
 
 impl RecordCollector {
@@ -471,54 +451,6 @@ fn oldest_evaluation(evaluations: &mut VecDeque<(u64, Arc<AtomicBool>)>) -> Opti
         evaluations.pop_front();
     }
     evaluations.front().map(|(tick, _)| *tick)
-}
-
-/// Adds a record that carries only the data for the fallback actions.
-pub fn render_diverted(
-    records: &mut Records,
-    live: &LiveAction,
-    output: &Map,
-    cause: EventCause<'_>,
-    stamp: OutputContext<'_>,
-) {
-    records.write(stamp.unix_ms, cause.key, 0, |_| ());
-    if live.fallbacks.iter().any(LiveFallback::is_bridge) {
-        add_marks(records, stamp.bridges);
-    }
-    add_fallback_records(records, &live.fallbacks, output, stamp);
-}
-
-/// Renders an output and adds it as a record.
-pub fn render_record(
-    records: &mut Records,
-    live: &LiveAction,
-    output: &Map,
-    cause: EventCause<'_>,
-    stamp: OutputContext<'_>,
-    scratch: &mut Vec<u8>,
-) -> Result<(), OutputLoss> {
-    let key = match &live.ordering_key {
-        None => cause.key,
-        Some(template) => {
-            scratch.clear();
-            let rendered = template.render(output, MissingText::Empty, scratch);
-            rendered.map_err(|error| OutputLoss::Failed(error.to_string()))?;
-            hash(scratch)
-        }
-    };
-    let mut problem = None;
-    records.write(stamp.unix_ms, key, live.templates.len(), |writer| {
-        problem = write_fields(writer, &live.templates, output);
-    });
-    if let Some(problem) = problem {
-        records.pop();
-        return Err(OutputLoss::Failed(problem.to_string()));
-    }
-    if live.bridge.is_bridge || live.fallbacks.iter().any(LiveFallback::is_bridge) {
-        add_marks(records, stamp.bridges);
-    }
-    add_fallback_records(records, &live.fallbacks, output, stamp);
-    Ok(())
 }
 
 #[cfg(test)]

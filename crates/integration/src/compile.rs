@@ -7,10 +7,10 @@ use mqtt::QoS;
 use rules::{FromEntry, Rule, RuleLimits, Template};
 use serde_json::Value;
 
+use crate::cause::hash;
 use crate::definition::{RepublishArguments, RuleActionDefinition, RuleDefinition, RuleFunction};
 use crate::kinds::{self, Problems};
 use crate::metrics::RuleMetrics;
-use crate::runner::hash;
 use crate::set::{FixedOrTemplate, LiveRule, Republish, RuleOutput};
 use crate::tail::RuleTail;
 use crate::timing::Timing;

@@ -4,8 +4,10 @@
 use std::collections::BTreeMap;
 
 use crate::compile::{RuleState, compile, published};
-use crate::definition::{ActionDefinition, ConnectorDefinition, RuleDefinition, SourceDefinition, name_problem};
-use crate::engine::{action_problems, fallback_cycle, rule_id_problem};
+use crate::compile_action::{action_problems, fallback_cycle};
+use crate::definition::{
+    ActionDefinition, ConnectorDefinition, RuleDefinition, SourceDefinition, name_problem, rule_id_problem,
+};
 use crate::environment::RuleTime;
 use crate::kinds::{self, Connector, Problems};
 use crate::store::Definitions;

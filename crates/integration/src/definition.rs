@@ -21,6 +21,9 @@ use crate::kinds;
 /// Maximum length of a name. Names are parts of file names, of topics in FROM, and of URLs.
 pub const NAME_BYTES_MAX: usize = 64;
 
+/// The path `/api/v1/rules/test` tests rules.
+const RESERVED_ID: &str = "test";
+
 /// Connection to an external system.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -301,6 +304,11 @@ pub fn name_problem(field: &str, name: &str) -> Option<String> {
     (!is_valid).then(|| {
         format!("{field}: {name:?} must be 1 to {NAME_BYTES_MAX} letters, digits, '_', '-' or '.', not beginning with '-' or '.'")
     })
+}
+
+/// Returns the problem of an invalid rule id.
+pub fn rule_id_problem(id: &str) -> Option<String> {
+    (id == RESERVED_ID).then(|| format!("id: {id:?} is reserved; choose another id"))
 }
 
 /// Fields of a connector's configuration with the address of the other system.

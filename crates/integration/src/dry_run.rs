@@ -5,9 +5,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use crate::clock::unix_ms;
 use crate::compile::limits;
 use crate::engine::EngineError;
-use crate::environment::{LiveEnvironment, SharedStore, unix_ms};
+use crate::environment::{LiveEnvironment, SharedStore};
+use crate::tail::to_json;
 
 /// SQL and the event to test it with.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
@@ -72,11 +74,6 @@ fn exact_json(map: &Map) -> Box<RawValue> {
     let exact = text.and_then(|text| RawValue::from_string(text).ok());
     // Strings that are not UTF-8 are shown with replacement characters.
     exact.unwrap_or_else(|| serde_json::value::to_raw_value(&to_json(map)).expect("a value is JSON"))
-}
-
-pub fn to_json(map: &Map) -> serde_json::Value {
-    let bytes = rules::encode_json(&Value::Map(map.clone()), JsonForm::UndefinedAsString);
-    serde_json::from_slice(&bytes).unwrap_or_else(|_| String::from_utf8_lossy(&bytes).into_owned().into())
 }
 
 fn event(rule: &Rule, given: Option<&serde_json::Value>) -> Result<SampleEvent, String> {

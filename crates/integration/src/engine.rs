@@ -12,6 +12,7 @@ mod action;
 mod connector;
 mod declare;
 mod fallback;
+mod fallback_delivery;
 mod measure;
 mod reopen;
 mod rule;
@@ -22,11 +23,8 @@ mod trouble;
 mod views;
 mod warnings;
 
-pub(crate) use action::action_problems;
 pub use connector::ConnectorTest;
-pub(crate) use fallback::{BufferAccess, fallback_cycle};
 pub use measure::{MeasuredDefinition, Measures};
-pub(crate) use rule::rule_id_problem;
 pub use trouble::{EngineFailure, EngineFailures};
 pub use views::{ActionView, ConnectorView, RuleView, SourceView};
 
@@ -38,9 +36,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use broker::ShardId;
-use connectors::{
-    Action, ActionBuffer, ActionStats, BufferMode, ConnectionHealth, DeliveryConfig, Fallback, Overflow, StopHandle,
-};
+use connectors::{Action, ActionBuffer, ActionStats, BufferMode, ConnectionHealth, Fallback, Overflow, StopHandle};
 use rules::{Template, Text};
 use schemars::{JsonSchema, Schema};
 use serde::Serialize;
@@ -48,20 +44,22 @@ use tokio::runtime::Runtime;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
-use crate::compile::{RuleState, compile, document, published, republish, template};
+use crate::cause::hash;
+use crate::clock::unix_ms;
+use crate::compile::{RuleState, compile, published};
+use crate::compile_action::{FallbackTarget, action_problems, fallback_targets, ordering_key, templates};
 use crate::declared::{DeclarationOrigins, DeclaredDefinitions};
 use crate::definition::{
     ActionDefinition, ConnectorDefinition, RuleActionDefinition, RuleDefinition, SourceDefinition, name_problem,
-    restore_secrets,
+    restore_secrets, rule_id_problem,
 };
-use crate::environment::{LiveEnvironment, SharedStore, unix_ms};
+use crate::environment::{LiveEnvironment, SharedStore};
 use crate::event::{EventContext, peer_name};
-use crate::fallback::FallbackTarget;
 use crate::kinds::{self, ActionTarget, Connector, Problems};
 use crate::loops::MarkPolicy;
 use crate::metrics::{RuleCounts, SourceMetrics};
 use crate::node_events::NodeEvents;
-use crate::runner::{RuleRunner, hash};
+use crate::runner::RuleRunner;
 use crate::secrets::SecretPolicy;
 use crate::set::{ActiveRules, LiveAction, LiveFallback, LiveRule, RuleSet};
 use crate::slow_lane::SlowLane;
@@ -85,9 +83,6 @@ const SHARD_WITHIN: Duration = Duration::from_secs(1);
 /// Publishers are held back when the free space of a buffer is less than this or less than an eighth of the buffer. The
 /// messages that were accepted in the same tick then still fit.
 const HEADROOM_MAX: u64 = 1 << 20;
-
-/// The default ordering key. It stands for the publishing client, even if the rule does not select `clientid`.
-const BY_CLIENT: &str = "${clientid}";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EngineError {

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use rules::{Environment, TimeLimit, Value, ValueStore};
 
-use crate::timing::cpu_time;
+use crate::clock::cpu_time;
 
 /// Rules can only read environment variables with this prefix, because others may contain secrets.
 const VARIABLE_PREFIX: &str = "TIDEWIRE_VAR_";
@@ -199,11 +199,6 @@ impl ValueStore for SharedStore {
             entries.bytes -= key.len() + old.size();
         }
     }
-}
-
-pub fn unix_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    since.as_millis() as u64
 }
 
 #[cfg(test)]

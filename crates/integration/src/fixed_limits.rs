@@ -1,9 +1,9 @@
 //! Limits of rules, actions and sources without an option, for the page `docs/reference/limits.md`.
 
+use crate::cause::GENERATIONS_MAX;
 use crate::definition::NAME_BYTES_MAX;
 use crate::engine::DEFINITIONS_MAX;
 use crate::environment::{STORE_BYTES_MAX, STORE_ENTRIES_MAX};
-use crate::runner::GENERATIONS_MAX;
 use crate::slow_lane;
 use crate::store::HISTORY_MAX;
 use crate::tail::PER_SECOND_MAX;

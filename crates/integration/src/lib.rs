@@ -14,21 +14,26 @@
 //! - Without rules, the only cost of a message is reading one integer.
 
 mod buffer_marks;
+mod cause;
+mod clock;
 mod collector;
 mod compile;
+mod compile_action;
 mod declared;
 mod definition;
 mod dry_run;
 mod engine;
 mod environment;
 mod event;
-mod fallback;
+mod fallback_records;
 mod fixed_limits;
 mod kinds;
 mod loops;
+mod meter;
 mod metrics;
 mod node_events;
 mod offload;
+mod output;
 mod reasons;
 mod republish;
 mod rule_file;

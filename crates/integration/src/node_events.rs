@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use rules::{Column, EventKind, RuleEvent, Text, Value};
 
-use crate::environment::{LiveEnvironment, SharedStore, unix_ms};
+use crate::cause::{EventCause, hash};
+use crate::clock::unix_ms;
+use crate::environment::{LiveEnvironment, SharedStore};
 use crate::event::EventContext;
 use crate::republish::{PendingPublishes, publish_all};
-use crate::runner::{EventCause, RuleRunner, hash};
+use crate::runner::RuleRunner;
 use crate::set::ActiveRules;
 
 /// Maximum time to store messages that rules publish about alarms. Waiting without a limit could block later alarms,

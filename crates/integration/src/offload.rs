@@ -13,11 +13,12 @@ use std::sync::atomic::{AtomicBool, Ordering::Release};
 use broker::tap::{OffloadedResult, Receipt};
 use rules::RuleEvent;
 
+use crate::cause::OwnedEventCause;
 use crate::collector::RecordCollector;
 use crate::environment::RuleTime;
-use crate::runner::EventCause;
+use crate::output::RuleEvaluation;
 use crate::set::{LiveAction, LiveRule, RuleOutput};
-use crate::slow_lane::{EvaluationJob, EventSnapshot, FinishedJob, OwnedEventCause, ResultInbox, SlowLane};
+use crate::slow_lane::{EvaluationJob, EventSnapshot, FinishedJob, ResultInbox, SlowLane};
 
 pub struct Offload {
     pub lane: Arc<SlowLane>,
@@ -75,13 +76,11 @@ impl Offload {
     /// for it.
     pub fn send(
         &mut self,
-        live: &Arc<LiveRule>,
-        actions: &Arc<[LiveAction]>,
+        evaluation: RuleEvaluation<'_>,
         event: &mut LazySnapshot<'_>,
-        cause: EventCause<'_>,
-        unix_ms: u64,
         collector: &mut RecordCollector,
     ) -> bool {
+        let RuleEvaluation { live, cause, .. } = evaluation;
         let (load, unsubmitted) = (&live.timing.load, self.unsubmitted(live));
         let is_dropped = match (cause.delays_acknowledgement, cause.generation) {
             (false, _) => self.lane.is_full(load, unsubmitted),
@@ -91,7 +90,7 @@ impl Offload {
         if is_dropped {
             return false;
         }
-        let is_awaited = cause.delays_acknowledgement && needs_durable_effects(live, actions);
+        let is_awaited = cause.delays_acknowledgement && needs_durable_effects(live, evaluation.actions);
         let (event, bytes) = event.snapshot();
         let outstanding = self.outstanding.entry(live.mark).or_default();
         outstanding.messages += 1;
@@ -99,11 +98,11 @@ impl Offload {
         outstanding.unsubmitted_bytes += bytes;
         self.unsubmitted.push(EvaluationJob {
             live: Arc::clone(live),
-            actions: Arc::clone(actions),
+            actions: Arc::clone(evaluation.actions),
             event,
             bytes,
             cause: OwnedEventCause::of(cause),
-            unix_ms,
+            unix_ms: evaluation.unix_ms,
             rule_time: self.rule_time,
             is_durable: is_awaited.then(|| collector.await_evaluation(live.mark)),
         });

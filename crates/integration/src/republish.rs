@@ -10,7 +10,7 @@ use mqtt::{Property, PropertyWriter, QoS};
 use rules::{JsonForm, Map, MissingText, Template, Value};
 use tokio::sync::oneshot;
 
-use crate::runner::{hash, without_rules};
+use crate::cause::{hash, without_rules};
 use crate::set::{FixedOrTemplate, Republish};
 
 /// Renders a message from an output. The error names the field.

@@ -10,22 +10,18 @@ use std::sync::Arc;
 use broker::MessageLimits;
 use broker::tap::{OffloadedResult, Receipt, TapPublication};
 use connectors::Records;
-use rules::{EvalError, EvalOutcome, Evaluator, JsonForm, Map, RuleEvent, Value};
+use rules::{EvalOutcome, Evaluator, Map, RuleEvent};
 
-use crate::collector::{OutputContext, OutputLoss, RecordCollector};
-use crate::dry_run::to_json;
+use crate::cause::{EventCause, GENERATIONS_MAX, OutputContext};
+use crate::clock::cpu_time;
+use crate::collector::RecordCollector;
 use crate::environment::LiveEnvironment;
-use crate::loops;
+use crate::meter::RuleMeter;
 use crate::metrics::RuleCounts;
 use crate::offload::{LazySnapshot, Offload, result_of};
-use crate::republish::republish;
-use crate::set::{ActiveRules, LiveAction, LiveRule, RuleOutput, RuleSet};
+use crate::output::{OutputLoss, OutputWriter, RuleEvaluation, RuleOutlet};
+use crate::set::{ActiveRules, LiveAction, RuleOutput, RuleSet};
 use crate::slow_lane::{FinishedJob, RenderedOutput};
-use crate::tail::TailEntry;
-use crate::timing::{RuleMeter, cpu_time};
-
-/// Maximum number of times in a row that rules republish a message. Rules do not see the last message.
-pub(crate) const GENERATIONS_MAX: u32 = 8;
 
 pub struct RuleRunner {
     active_rules: Arc<ActiveRules>,
@@ -45,40 +41,6 @@ pub struct RuleRunner {
     /// `None` for sources and alarm events: their runners evaluate slow rules themselves.
     offload: Option<Offload>,
     meter: RuleMeter,
-}
-
-/// Origin of an event.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct EventCause<'a> {
-    /// Whether a publisher waits until the outputs for this event are durable.
-    pub delays_acknowledgement: bool,
-    /// Hash of the client id. Outputs for events of one client keep their order.
-    pub key: u64,
-    /// `LiveRule::mark` of the rule that made the message; 0 for none.
-    pub rule: u32,
-    pub generation: u32,
-    /// Marks of the bridges that the message has passed (`loops.rs`).
-    pub bridges: &'a [&'a str],
-}
-
-impl EventCause<'_> {
-    /// Returns the cause of a message with this `TapPublication::mark`, or 0.
-    pub fn of_mark(mark: u64) -> Self {
-        EventCause {
-            rule: mark as u32,
-            generation: (mark >> 32) as u32,
-            ..EventCause::default()
-        }
-    }
-
-    /// Returns whether this rule has made the message. A rule does not process its own messages.
-    fn is_own(self, live: &LiveRule) -> bool {
-        live.mark == self.rule
-    }
-
-    fn mark(self, live: &LiveRule) -> u64 {
-        u64::from(self.generation + 1) << 32 | u64::from(live.mark)
-    }
 }
 
 impl RuleRunner {
@@ -135,7 +97,7 @@ impl RuleRunner {
         let mut message = self.evaluator.message(event, &mut self.environment);
         let mut snapshot = LazySnapshot::new(event);
         for &number in rules {
-            let Some(live) = set.rule(number).filter(|live| !cause.is_own(live)) else {
+            let Some(live) = set.rule(number).filter(|live| !cause.is_own(live.mark)) else {
                 continue;
             };
             let counts = &mut self.counts[number as usize];
@@ -143,23 +105,29 @@ impl RuleRunner {
                 self.counted.push(number);
             }
             counts.matched += 1;
+            let evaluation = RuleEvaluation {
+                live,
+                actions: &set.actions,
+                cause,
+                unix_ms,
+            };
             if let Some(offload) = &mut self.offload
                 && offload.must_offload(live)
             {
-                let is_accepted = offload.send(live, &set.actions, &mut snapshot, cause, unix_ms, &mut self.collector);
+                let is_accepted = offload.send(evaluation, &mut snapshot, &mut self.collector);
                 counts.dropped_queue_full += u64::from(!is_accepted);
                 continue;
             }
             let started = self.meter.start();
             let result = message.run(&live.rule, &mut self.outputs);
             counts.count(live, &result);
-            show_in_tail(live, event, &self.outputs, &result);
+            live.tail.show(event, &self.outputs, &result);
             let mut direct = DirectOutlet {
                 collector: &mut self.collector,
                 made: &mut self.republished,
                 limits: self.message_limits,
             };
-            let mut writer = OutputWriter::new(&set.actions, live, counts, cause, unix_ms, &mut direct);
+            let mut writer = OutputWriter::new(evaluation, counts, &mut direct);
             self.outputs.drain(..).for_each(|output| writer.write(&output));
             if let Some(offload) = &self.offload {
                 self.meter.stop(started, live, &offload.lane);
@@ -311,20 +279,6 @@ impl RuleRunner {
     }
 }
 
-/// Receives the outputs of a rule.
-pub trait RuleOutlet {
-    fn record(
-        &mut self,
-        actions: &[LiveAction],
-        action: usize,
-        output: &Map,
-        cause: EventCause<'_>,
-        stamp: OutputContext<'_>,
-    ) -> Result<(), OutputLoss>;
-
-    fn publish(&mut self, made: TapPublication) -> Result<(), OutputLoss>;
-}
-
 /// Checks a republished message against the limits of clients.
 fn check_limits(made: &TapPublication, limits: Option<MessageLimits>) -> Result<(), OutputLoss> {
     let checked = limits.map_or(Ok(()), |limits| limits.check(&made.limited()));
@@ -354,153 +308,5 @@ impl RuleOutlet for DirectOutlet<'_> {
         check_limits(&made, self.limits)?;
         self.made.push(made);
         Ok(())
-    }
-}
-
-/// Writes the outputs of one rule for one event.
-pub struct OutputWriter<'a, O> {
-    actions: &'a [LiveAction],
-    live: &'a LiveRule,
-    counts: &'a mut RuleCounts,
-    cause: EventCause<'a>,
-    stamp: OutputContext<'a>,
-    outlet: &'a mut O,
-}
-
-impl<'a, O: RuleOutlet> OutputWriter<'a, O> {
-    pub fn new(
-        actions: &'a [LiveAction],
-        live: &'a LiveRule,
-        counts: &'a mut RuleCounts,
-        cause: EventCause<'a>,
-        unix_ms: u64,
-        outlet: &'a mut O,
-    ) -> Self {
-        OutputWriter {
-            actions,
-            live,
-            counts,
-            cause,
-            stamp: OutputContext {
-                unix_ms,
-                mark: cause.mark(live),
-                bridges: cause.bridges,
-            },
-            outlet,
-        }
-    }
-
-    pub fn write(&mut self, output: &Map) {
-        for target in &self.live.outputs {
-            self.counts.actions += 1;
-            match self.send(target, output) {
-                Ok(()) => self.counts.actions_success += 1,
-                Err(lost) => self.counts.count_lost(self.live, lost),
-            }
-        }
-    }
-
-    fn send(&mut self, target: &RuleOutput, output: &Map) -> Result<(), OutputLoss> {
-        match target {
-            RuleOutput::Action(action) => {
-                return self
-                    .outlet
-                    .record(self.actions, *action, output, self.cause, self.stamp);
-            }
-            RuleOutput::Republish(templates) => {
-                let mut made = republish(templates, output, self.stamp.mark).map_err(OutputLoss::Failed)?;
-                loops::mark(&mut made, self.stamp.bridges);
-                self.outlet.publish(made)?;
-            }
-            RuleOutput::OutOfService(id) => return Err(OutputLoss::out_of_service(id)),
-            RuleOutput::Console => {
-                let text = rules::encode_json(&Value::Map(output.clone()), JsonForm::UndefinedAsString);
-                tracing::info!(rule = %self.live.id, output = %String::from_utf8_lossy(&text), "rule");
-            }
-        }
-        Ok(())
-    }
-}
-
-impl RuleCounts {
-    /// Adds the result of an evaluation.
-    #[inline]
-    pub fn count(&mut self, live: &LiveRule, result: &Result<EvalOutcome, EvalError>) {
-        match result {
-            Ok(EvalOutcome::Passed(_)) => self.passed += 1,
-            Ok(_) => self.no_result += 1,
-            Err(error) => {
-                self.failed += 1;
-                self.failed_at_limit += u64::from(error.is_limit);
-                live.metrics.record_error(&live.id, "evaluation", &error.to_string());
-            }
-        }
-    }
-
-    /// Adds an output that did not reach its action.
-    fn count_lost(&mut self, live: &LiveRule, lost: OutputLoss) {
-        let error = match lost {
-            OutputLoss::Discarded => return self.actions_discarded += 1,
-            OutputLoss::Loop => return self.actions_looped += 1,
-            OutputLoss::OutOfService(error) => {
-                self.actions_out_of_service += 1;
-                error
-            }
-            OutputLoss::Failed(error) => error,
-        };
-        self.actions_failed += 1;
-        live.metrics.record_error(&live.id, "action", &error);
-    }
-}
-
-impl OutputLoss {
-    fn out_of_service(id: &str) -> OutputLoss {
-        OutputLoss::OutOfService(format!(
-            "action {id} does not exist or is not running; the output is lost"
-        ))
-    }
-}
-
-/// Sends an evaluation to the listeners of the rule's tail.
-#[inline]
-pub fn show_in_tail(live: &LiveRule, event: &dyn RuleEvent, outputs: &[Map], result: &Result<EvalOutcome, EvalError>) {
-    if live.tail.has_listeners() {
-        let error = result.as_ref().err().map(ToString::to_string);
-        live.tail.send(event_time(event), || tail_entry(event, outputs, error));
-    }
-}
-
-/// Returns a mark with the highest generation, so that no rule processes the message.
-pub fn without_rules(mark: u64) -> u64 {
-    u64::from(GENERATIONS_MAX) << 32 | (mark & u64::from(u32::MAX))
-}
-
-pub fn hash(bytes: &[u8]) -> u64 {
-    use std::hash::BuildHasher;
-    foldhash::quality::FixedState::default().hash_one(bytes)
-}
-
-fn event_time(event: &dyn RuleEvent) -> u64 {
-    match event.column(rules::Column::Timestamp) {
-        Value::Int(unix_ms) => unix_ms as u64,
-        _ => 0,
-    }
-}
-
-fn tail_entry(event: &dyn RuleEvent, outputs: &[Map], error: Option<String>) -> TailEntry {
-    let columns = event.kind().columns().map(|column| {
-        let value = match column {
-            rules::Column::Payload => Value::text(event.payload()),
-            column => event.column(column),
-        };
-        (rules::Text::from(column.name()), value)
-    });
-    let input = columns.filter(|(_, value)| *value != Value::Undefined).collect::<Map>();
-    TailEntry {
-        unix_ms: event_time(event),
-        input: to_json(&input),
-        outputs: outputs.iter().map(to_json).collect(),
-        error,
-        omitted: 0,
     }
 }

@@ -33,12 +33,13 @@ use broker::tap::TapPublication;
 use connectors::Records;
 use rules::{Column, Evaluator, EventKind, Map, RuleEvent, Value};
 
-use crate::collector::{OutputContext, OutputLoss, render_diverted, render_record};
-use crate::environment::{LiveEnvironment, RuleTime, SharedStore, unix_ms};
+use crate::cause::{EventCause, OutputContext, OwnedEventCause};
+use crate::clock::{cpu_time, unix_ms};
+use crate::environment::{LiveEnvironment, RuleTime, SharedStore};
 use crate::metrics::RuleCounts;
-use crate::runner::{EventCause, OutputWriter, RuleOutlet, show_in_tail};
+use crate::output::{OutputLoss, OutputWriter, RuleEvaluation, RuleOutlet, render_diverted, render_record};
 use crate::set::{LiveAction, LiveRule};
-use crate::timing::{SlowLaneLoad, cpu_time};
+use crate::timing::SlowLaneLoad;
 
 /// Limit of queued messages and events per rule.
 pub const MESSAGES_MAX: usize = 1000;
@@ -98,36 +99,6 @@ impl RuleEvent for EventSnapshot {
 
     fn payload(&self) -> &[u8] {
         &self.payload
-    }
-}
-
-/// An owned [`EventCause`].
-#[derive(Clone, Debug)]
-pub struct OwnedEventCause {
-    cause: EventCause<'static>,
-    bridges: Vec<String>,
-}
-
-impl OwnedEventCause {
-    pub fn of(cause: EventCause<'_>) -> OwnedEventCause {
-        OwnedEventCause {
-            bridges: cause.bridges.iter().map(|bridge| (*bridge).to_owned()).collect(),
-            cause: EventCause {
-                delays_acknowledgement: cause.delays_acknowledgement,
-                key: cause.key,
-                rule: cause.rule,
-                generation: cause.generation,
-                bridges: &[],
-            },
-        }
-    }
-
-    pub fn bridges(&self) -> Vec<&str> {
-        self.bridges.iter().map(String::as_str).collect()
-    }
-
-    pub fn with<'a>(&self, bridges: &'a [&'a str]) -> EventCause<'a> {
-        EventCause { bridges, ..self.cause }
     }
 }
 
@@ -497,10 +468,15 @@ impl JobEvaluator {
         let mut message = self.evaluator.message(event, &mut self.environment);
         let result = message.run(&live.rule, &mut self.outputs);
         counts.count(live, &result);
-        show_in_tail(live, event, &self.outputs, &result);
+        live.tail.show(event, &self.outputs, &result);
         let bridges = job.cause.bridges();
-        let cause = job.cause.with(&bridges);
-        let mut writer = OutputWriter::new(&job.actions, live, &mut counts, cause, job.unix_ms, &mut outputs);
+        let evaluation = RuleEvaluation {
+            live: &job.live,
+            actions: &job.actions,
+            cause: job.cause.with(&bridges),
+            unix_ms: job.unix_ms,
+        };
+        let mut writer = OutputWriter::new(evaluation, &mut counts, &mut outputs);
         self.outputs.drain(..).for_each(|output| writer.write(&output));
         FinishedJob { job, counts, outputs }
     }

@@ -8,12 +8,13 @@ use connectors::{BoxFuture, Receiver, SourceMessage, SourceOrigin, TimestampSour
 use rules::{Column, EventKind, Map, RuleEvent, Text, Value};
 use tokio::sync::Notify;
 
-use crate::environment::unix_ms;
+use crate::cause::{EventCause, hash};
+use crate::clock::unix_ms;
 use crate::event::{EventContext, properties_value};
 use crate::loops::{self, bridges_before};
 use crate::metrics::SourceMetrics;
 use crate::republish::{PendingPublishes, publish_all, republish};
-use crate::runner::{EventCause, RuleRunner, hash};
+use crate::runner::RuleRunner;
 use crate::set::Republish;
 
 /// The receiver of one source.

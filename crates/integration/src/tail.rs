@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use rules::{EvalError, EvalOutcome, JsonForm, Map, RuleEvent};
 use serde::Serialize;
 use serde_json::Value;
 use tokio::sync::broadcast;
@@ -157,6 +158,15 @@ impl RuleTail {
         self.per_second.load(Ordering::Relaxed) > 0
     }
 
+    /// Sends an evaluation to the listeners.
+    #[inline]
+    pub fn show(&self, event: &dyn RuleEvent, outputs: &[Map], result: &Result<EvalOutcome, EvalError>) {
+        if self.has_listeners() {
+            let error = result.as_ref().err().map(ToString::to_string);
+            self.send(event_time(event), || tail_entry(event, outputs, error));
+        }
+    }
+
     /// Ends all listeners, because the rule was deleted.
     pub fn end(&self) {
         // An error means that there are no listeners.
@@ -179,6 +189,39 @@ impl RuleTail {
         // An error means that the last listener has just ended.
         let _ = self.sender.send(TailNotice::Entry { number, entry });
     }
+}
+
+fn event_time(event: &dyn RuleEvent) -> u64 {
+    match event.column(rules::Column::Timestamp) {
+        rules::Value::Int(unix_ms) => unix_ms as u64,
+        _ => 0,
+    }
+}
+
+fn tail_entry(event: &dyn RuleEvent, outputs: &[Map], error: Option<String>) -> TailEntry {
+    let columns = event.kind().columns().map(|column| {
+        let value = match column {
+            rules::Column::Payload => rules::Value::text(event.payload()),
+            column => event.column(column),
+        };
+        (rules::Text::from(column.name()), value)
+    });
+    let input = columns
+        .filter(|(_, value)| *value != rules::Value::Undefined)
+        .collect::<Map>();
+    TailEntry {
+        unix_ms: event_time(event),
+        input: to_json(&input),
+        outputs: outputs.iter().map(to_json).collect(),
+        error,
+        omitted: 0,
+    }
+}
+
+/// Returns an output as JSON.
+pub fn to_json(map: &Map) -> Value {
+    let bytes = rules::encode_json(&rules::Value::Map(map.clone()), JsonForm::UndefinedAsString);
+    serde_json::from_slice(&bytes).unwrap_or_else(|_| String::from_utf8_lossy(&bytes).into_owned().into())
 }
 
 fn truncate_entry(entry: &mut TailEntry) {

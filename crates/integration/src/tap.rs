@@ -9,11 +9,12 @@ use broker::tap::{
 use broker::{MessageLimits, Now};
 use mqtt::QoS;
 
+use crate::cause::{EventCause, hash};
 use crate::environment::{LiveEnvironment, SharedStore};
 use crate::event::{EventContext, LifecycleEvent, PublishedEvent};
 use crate::loops::bridges_of;
 use crate::offload::Offload;
-use crate::runner::{EventCause, RuleRunner, hash};
+use crate::runner::RuleRunner;
 use crate::set::ActiveRules;
 use crate::slow_lane::SlowLane;
 

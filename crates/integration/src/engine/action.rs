@@ -179,7 +179,7 @@ impl Engine {
         let templates = templates(&target)?;
         let delivery = &kinds::delivery(&definition.kind, &definition.delivery)?;
         let ordering_key = ordering_key(delivery).map_err(|problem| vec![problem])?;
-        let fallbacks = fallback::targets(definition)?;
+        let fallbacks = fallback_targets(definition)?;
         let (net, progress) = (self.inner.net.clone(), self.inner.progress.clone());
         let on_progress = move || {
             if let Some(net) = net.get() {
@@ -305,45 +305,4 @@ fn with_causes(error: &dyn std::error::Error) -> String {
         source = cause.source();
     }
     text
-}
-
-/// Returns the problems of a definition. `target` is its target, if it can be determined.
-pub fn action_problems(definition: &ActionDefinition, target: Option<Result<ActionTarget, Problems>>) -> Problems {
-    let mut problems = fallback::targets(definition).err().unwrap_or_default();
-    match kinds::delivery(&definition.kind, &definition.delivery) {
-        Ok(delivery) => problems.extend(ordering_key(&delivery).err()),
-        Err(invalid) => problems.extend(invalid),
-    }
-    match target {
-        Some(Ok(target)) => problems.extend(templates(&target).err().into_iter().flatten()),
-        Some(Err(invalid)) => problems.extend(invalid),
-        None => {}
-    }
-    problems
-}
-
-pub(super) fn templates(target: &ActionTarget) -> Result<Vec<Template>, Problems> {
-    let (mut templates, mut problems) = (Vec::new(), Vec::new());
-    for wanted in &target.templates {
-        let compiled = match wanted.is_document {
-            true => document(&wanted.field, &wanted.text),
-            false => template(&wanted.field, &wanted.text),
-        };
-        match compiled {
-            Ok(template) => templates.push(template),
-            Err(problem) => problems.push(format!("parameters.{problem}")),
-        }
-    }
-    if problems.is_empty() {
-        Ok(templates)
-    } else {
-        Err(problems)
-    }
-}
-
-pub(super) fn ordering_key(delivery: &DeliveryConfig) -> Result<Option<Template>, String> {
-    match delivery.ordering_key.as_str() {
-        "" | BY_CLIENT => Ok(None),
-        text => template("delivery.ordering_key", text).map(Some),
-    }
 }

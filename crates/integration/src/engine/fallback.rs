@@ -1,15 +1,12 @@
-//! Fallback actions: validation, and delivery of the messages that an action gives up.
+//! Fallback actions: their state, and the buffers that they write to.
 
+use super::fallback_delivery::FallbackActions;
 use super::*;
-use crate::definition::{FallbackAction, FallbackKind};
-use crate::fallback::{FallbackActions, FallbackTarget};
+use crate::compile_action::{FallbackTarget, fallback_cycle};
 use crate::set::{FallbackTemplates, LiveFallback};
 
-/// Limit of fallback actions, because each takes space in the buffer for every message.
-const FALLBACKS_MAX: usize = 4;
-
 /// Result of accessing the buffer of an action.
-pub(crate) enum BufferAccess<R> {
+pub(super) enum BufferAccess<R> {
     Done(R),
     /// The action is being changed, does not run, or its buffer is full.
     Unavailable,
@@ -19,7 +16,7 @@ pub(crate) enum BufferAccess<R> {
 
 impl EngineShared {
     /// Calls `with` on the buffer of an action. `with` returns `None` if the buffer is full.
-    pub(crate) fn with_buffer<R>(&self, id: &str, with: impl FnOnce(&ActionBuffer) -> Option<R>) -> BufferAccess<R> {
+    pub(super) fn with_buffer<R>(&self, id: &str, with: impl FnOnce(&ActionBuffer) -> Option<R>) -> BufferAccess<R> {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let given = match state.actions.get(id) {
             Some(Ok(running)) if running.is_open => with(running.action.buffer()),
@@ -33,7 +30,7 @@ impl EngineShared {
     }
 
     /// Returns the server after it has started.
-    pub(crate) fn server(&self) -> Option<net::ServerHandle> {
+    pub(super) fn server(&self) -> Option<net::ServerHandle> {
         let is_serving = self.is_serving.load(Ordering::Acquire);
         self.net.get().filter(|_| is_serving).cloned()
     }
@@ -95,63 +92,4 @@ impl EngineState {
         problems.extend(fallback_cycle(definition, |id| actions.get(id)));
         problems
     }
-}
-
-/// Returns the fallbacks of an action, or the problems that can be found without other actions.
-pub(super) fn targets(definition: &ActionDefinition) -> Result<Vec<FallbackTarget>, Problems> {
-    let fallbacks = &definition.fallback_actions;
-    let (mut targets, mut problems) = (Vec::<FallbackTarget>::new(), Problems::new());
-    if fallbacks.len() > FALLBACKS_MAX {
-        problems.push(format!("fallback_actions: must have at most {FALLBACKS_MAX} entries"));
-    }
-    for (index, fallback) in fallbacks.iter().enumerate() {
-        match target(definition, fallback, index) {
-            Ok(target) if targets.iter().any(|it| it.name() == target.name()) => {
-                problems.push(format!("fallback_actions[{index}]: {:?} occurs twice", target.name()));
-            }
-            Ok(target) => targets.push(target),
-            Err(problem) => problems.push(format!("fallback_actions[{index}]{problem}")),
-        }
-    }
-    if problems.is_empty() {
-        Ok(targets)
-    } else {
-        Err(problems)
-    }
-}
-
-fn target(definition: &ActionDefinition, fallback: &FallbackAction, index: usize) -> Result<FallbackTarget, String> {
-    if let FallbackAction::Kind(FallbackKind::Republish { args }) = fallback {
-        return Ok(FallbackTarget::Republish {
-            name: format!("republish:{index}"),
-            templates: Arc::new(republish(args).map_err(|problem| format!(".args.{problem}"))?),
-        });
-    }
-    let id = fallback.id().unwrap_or_default();
-    let parts = id.split_once(':');
-    let is_id = parts.is_some_and(|(kind, name)| kinds::is_known(kind) && name_problem("", name).is_none());
-    match is_id {
-        _ if id == definition.id() => Err(format!(": {id:?} is the action itself")),
-        true => Ok(FallbackTarget::Action(id)),
-        false => Err(format!(": {id:?} is not an action id, expected type:name")),
-    }
-}
-
-/// Checks for cycles: actions that fall back to each other could wait for each other's buffer space forever.
-pub(crate) fn fallback_cycle<'a>(
-    definition: &ActionDefinition,
-    action: impl Fn(&str) -> Option<&'a ActionDefinition>,
-) -> Option<String> {
-    let own = definition.id();
-    let mut seen = BTreeSet::new();
-    let mut open: Vec<String> = definition.fallback_ids().filter(|id| *id != own).collect();
-    while let Some(id) = open.pop() {
-        if id == own {
-            return Some("fallback_actions: one of them falls back to this action, directly or indirectly".to_owned());
-        }
-        if seen.insert(id.clone()) {
-            open.extend(action(&id).into_iter().flat_map(ActionDefinition::fallback_ids));
-        }
-    }
-    None
 }

@@ -2,9 +2,6 @@
 
 use super::*;
 
-/// The path `/api/v1/rules/test` tests rules.
-const RESERVED_ID: &str = "test";
-
 impl Engine {
     pub fn rules(&self) -> Vec<RuleView> {
         let state = self.state();
@@ -132,8 +129,4 @@ fn version_of(id: &str, version: u64, rule: Option<&RuleDefinition>) -> Definiti
         rule: rule.cloned(),
     };
     DefinitionChange::Rule(id.to_owned(), version)
-}
-
-pub fn rule_id_problem(id: &str) -> Option<String> {
-    (id == RESERVED_ID).then(|| format!("id: {id:?} is reserved; choose another id"))
 }
