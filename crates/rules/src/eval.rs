@@ -8,15 +8,11 @@
 //! same, with one difference: if the message does not match WHERE and a field has an error, we count "not matched" and
 //! EMQX counts "failed".
 
-use std::sync::Arc;
-
-use rule_values::{
-    FunctionError, Map, PatternCache, RegexPattern, StepBudget, Text, Value,
-    json::{self, JsonError, Tape, TapeNode},
-};
+use rule_values::{FunctionError, Map, Value, json::Tape};
 
 use crate::access::{self, ResolvedStep};
 use crate::compare::{self, compare};
+use crate::context::{EvaluationCache, EvaluationContext};
 use crate::error::{EvalError, TextPosition};
 use crate::event::{Column, Environment, RuleEvent};
 use crate::expr::{Expr, ExprKind, OutputField, OutputPath, PathStep, Variable};
@@ -34,25 +30,7 @@ pub enum EvalOutcome {
 /// Memory that is reused for the next message.
 #[derive(Debug, Default)]
 pub struct Evaluator {
-    cache: Cache,
-}
-
-#[derive(Debug, Default)]
-struct Cache {
-    tape: Tape,
-    payload: PayloadState,
-    patterns: PatternCache,
-    #[cfg(feature = "jq")]
-    programs: crate::functions::ProgramCache,
-}
-
-/// Parse state of the payload of the current message.
-#[derive(Clone, Copy, Debug, Default)]
-enum PayloadState {
-    #[default]
-    Unread,
-    Json,
-    NotJson(JsonError),
+    cache: EvaluationCache,
 }
 
 /// Resources that the last evaluation used.
@@ -64,7 +42,7 @@ pub struct UsedResources {
 
 /// One event during the evaluation of its rules.
 pub struct MessageEvaluation<'a> {
-    cache: &'a mut Cache,
+    cache: &'a mut EvaluationCache,
     event: &'a dyn RuleEvent,
     environment: &'a mut dyn Environment,
     used: UsedResources,
@@ -80,7 +58,7 @@ impl Evaluator {
         event: &'a dyn RuleEvent,
         environment: &'a mut dyn Environment,
     ) -> MessageEvaluation<'a> {
-        self.cache.payload = PayloadState::Unread;
+        self.cache.begin_event();
         MessageEvaluation {
             cache: &mut self.cache,
             event,
@@ -99,25 +77,16 @@ impl MessageEvaluation<'_> {
     /// Appends the outputs. After an error, nothing is appended.
     pub fn run(&mut self, rule: &Rule, out: &mut Vec<Map>) -> Result<EvalOutcome, EvalError> {
         let start = out.len();
-        let budget = StepBudget::new(
-            rule.limits.steps_max,
-            rule.limits.result_bytes_max,
-            self.environment.time_limit(),
-        );
         let mut run = RuleEvaluation {
             rule,
-            event: self.event,
-            environment: self.environment,
-            cache: self.cache,
+            context: EvaluationContext::new(rule.id(), &rule.limits, self.event, self.environment, self.cache),
             selected: Map::new(),
             scope: Map::new(),
             looked_up: Vec::new(),
             columns: None,
-            is_payload_charged: false,
-            budget,
         };
         let result = run.run(out);
-        self.used.steps = rule.limits.steps_max - run.budget.steps();
+        self.used.steps = rule.limits.steps_max - run.context.budget.steps();
         if result.is_err() {
             out.truncate(start);
         }
@@ -125,11 +94,9 @@ impl MessageEvaluation<'_> {
     }
 }
 
-pub(crate) struct RuleEvaluation<'a> {
-    pub rule: &'a Rule,
-    pub event: &'a dyn RuleEvent,
-    pub environment: &'a mut dyn Environment,
-    cache: &'a mut Cache,
+struct RuleEvaluation<'a> {
+    rule: &'a Rule,
+    context: EvaluationContext<'a>,
     /// Fields of this clause that are already computed.
     selected: Map,
     /// The fields of FOREACH and the current element.
@@ -138,8 +105,6 @@ pub(crate) struct RuleEvaluation<'a> {
     looked_up: Vec<Option<Value>>,
     /// The columns that `*` stands for in FOREACH.
     columns: Option<Map>,
-    is_payload_charged: bool,
-    pub budget: StepBudget,
 }
 
 impl RuleEvaluation<'_> {
@@ -167,7 +132,7 @@ impl RuleEvaluation<'_> {
         let output = std::mem::take(&mut self.selected);
         let place =
             |fault: FunctionError| EvalError::at(fields.last().map(OutputField::position).unwrap_or_default(), fault);
-        self.budget.charge_output(&output).map_err(place)?;
+        self.context.budget.charge_output(&output).map_err(place)?;
         out.push(output);
         Ok(EvalOutcome::Passed(1))
     }
@@ -209,7 +174,8 @@ impl RuleEvaluation<'_> {
                 }
                 None => self.with_scope(&columns, position)?,
             };
-            self.budget
+            self.context
+                .budget
                 .charge_output(&output)
                 .map_err(|fault| EvalError::at(position, fault))?;
             out.push(output);
@@ -228,6 +194,7 @@ impl RuleEvaluation<'_> {
             if variable.path.is_empty() && variable.name.as_bytes() == b"payload");
         match value {
             Value::Text(text) if is_payload => self
+                .context
                 .decode_payload(&text)
                 .map_err(|fault| EvalError::at(array.position, fault)),
             other => Ok(other),
@@ -241,20 +208,23 @@ impl RuleEvaluation<'_> {
             output.insert(name.clone(), value.clone());
         }
         let size = 64 * output.len();
-        self.budget.make(size).map_err(|fault| EvalError::at(position, fault))?;
+        self.context
+            .budget
+            .make(size)
+            .map_err(|fault| EvalError::at(position, fault))?;
         Ok(output)
     }
 
     fn add_columns(&mut self, output: &mut Map) -> Result<(), FunctionError> {
         if let Some(columns) = &self.columns {
-            self.budget.make(64 * columns.len())?;
+            self.context.budget.make(64 * columns.len())?;
             for (name, value) in columns.iter() {
                 output.insert(name.clone(), value.clone());
             }
             return Ok(());
         }
-        for column in self.event.kind().columns() {
-            let value = self.charged_column(column)?;
+        for column in self.context.event.kind().columns() {
+            let value = self.context.charged_column(column)?;
             output.insert(column.name().into(), value);
         }
         Ok(())
@@ -301,40 +271,40 @@ impl RuleEvaluation<'_> {
         }
         let place = |fault: FunctionError| EvalError::at(target.position, fault);
         let path = self.places(&target.path).map_err(place)?;
-        self.budget.charge_steps(path.len() as u64).map_err(place)?;
+        self.context.budget.charge_steps(path.len() as u64).map_err(place)?;
         if target.name.as_bytes() == b"payload"
             && let Some(Value::Text(text)) = self.selected.get(b"payload").cloned()
         {
-            let decoded = self.decode_payload(&text).map_err(place)?;
+            let decoded = self.context.decode_payload(&text).map_err(place)?;
             self.selected.insert(target.name.clone(), decoded);
         }
         access::put(&mut self.selected, &target.name, &path, value);
         let whole = self.selected.get(&target.name).cloned().unwrap_or_default();
-        self.budget.check_nesting(&whole, 0).map_err(place)
+        self.context.budget.check_nesting(&whole, 0).map_err(place)
     }
 
-    pub fn eval(&mut self, expr: &Expr) -> Result<Value, EvalError> {
+    fn eval(&mut self, expr: &Expr) -> Result<Value, EvalError> {
         let place = |fault: FunctionError| EvalError::at(expr.position, fault);
-        self.budget.charge_steps(1).map_err(place)?;
+        self.context.budget.charge_steps(1).map_err(place)?;
         match &expr.kind {
             ExprKind::Const(value) => Ok(value.clone()),
             ExprKind::Variable(variable) => self.variable(variable).map_err(place),
             ExprKind::List(items) => {
                 let values = items.iter().map(|item| self.eval(item)).collect::<Result<_, _>>()?;
                 let array = Value::array(values);
-                self.budget.check_nesting(&array, 0).map_err(place)?;
+                self.context.budget.check_nesting(&array, 0).map_err(place)?;
                 Ok(array)
             }
             ExprKind::Range { begin, end } => {
                 let length = end.saturating_sub(*begin).clamp(0, 1 << 20) as usize;
-                self.budget.make(length * 32).map_err(place)?;
+                self.context.budget.make(length * 32).map_err(place)?;
                 access::range(*begin, *end).map_err(place)
             }
             ExprKind::Slice { array, begin, end } => {
                 let array = self.eval(array)?;
                 let slice = access::slice(&array, *begin, *end).map_err(place)?;
                 if let Value::Array(values) = &slice {
-                    self.budget.make(values.len() * 32).map_err(place)?;
+                    self.context.budget.make(values.len() * 32).map_err(place)?;
                 }
                 Ok(slice)
             }
@@ -345,11 +315,11 @@ impl RuleEvaluation<'_> {
             }
             ExprKind::Arithmetic { operator, left, right } => {
                 let (left, right) = (self.eval(left)?, self.eval(right)?);
-                arithmetic::apply(*operator, &left, &right, &mut self.budget).map_err(place)
+                arithmetic::apply(*operator, &left, &right, &mut self.context.budget).map_err(place)
             }
             ExprKind::Compare { operator, left, right } => {
                 let (left, right) = (self.eval(left)?, self.eval(right)?);
-                let compared = compare(*operator, &left, &right, &mut self.budget);
+                let compared = compare(*operator, &left, &right, &mut self.context.budget);
                 compared.map(Value::Bool).map_err(place)
             }
             ExprKind::And(operands) => {
@@ -382,7 +352,7 @@ impl RuleEvaluation<'_> {
                 let mut is_member = false;
                 for other in list {
                     let other = self.eval(other)?;
-                    is_member |= compare::is_same(&other, &item, &mut self.budget).map_err(place)?;
+                    is_member |= compare::is_same(&other, &item, &mut self.context.budget).map_err(place)?;
                 }
                 Ok(Value::Bool(is_member != *is_negated))
             }
@@ -406,7 +376,7 @@ impl RuleEvaluation<'_> {
             let is_taken = match &subject {
                 Some(subject) => {
                     let value = self.eval(condition)?;
-                    let is_same = compare::is_same(&value, subject, &mut self.budget);
+                    let is_same = compare::is_same(&value, subject, &mut self.context.budget);
                     is_same.map_err(|fault| EvalError::at(condition.position, fault))?
                 }
                 None => self.is_true(condition)?,
@@ -446,14 +416,14 @@ impl RuleEvaluation<'_> {
         // Nearly every function reads its arguments. Functions charge for other work themselves.
         for value in values {
             if let Value::Text(text) = value {
-                self.budget.read(text.len()).map_err(place)?;
+                self.context.budget.read(text.len()).map_err(place)?;
             }
         }
         let mut call = FunctionCall {
             function,
             arguments: values,
             constant: constant.as_deref(),
-            run: self,
+            run: &mut self.context,
         };
         (function.run)(&mut call).map_err(place)
     }
@@ -489,11 +459,11 @@ impl RuleEvaluation<'_> {
         match variable.column {
             None => Ok(Value::Undefined),
             Some(Column::Payload) if !variable.path.is_empty() => self.payload_path(&variable.path),
-            Some(column) if variable.path.is_empty() => self.charged_column(column),
+            Some(column) if variable.path.is_empty() => self.context.charged_column(column),
             Some(column) => {
                 let path = self.places(&variable.path)?;
-                let value = self.charged_column(column)?;
-                self.get(&value, &path)
+                let value = self.context.charged_column(column)?;
+                self.context.get(&value, &path)
             }
         }
     }
@@ -510,44 +480,9 @@ impl RuleEvaluation<'_> {
         let mut value = value.clone();
         let path = self.places(&variable.path)?;
         if let (Value::Text(text), b"payload") = (&value, variable.name.as_bytes()) {
-            value = self.decode_payload(&text.clone())?;
+            value = self.context.decode_payload(&text.clone())?;
         }
-        self.get(&value, &path).map(Some)
-    }
-
-    fn get(&mut self, value: &Value, path: &[ResolvedStep]) -> Result<Value, FunctionError> {
-        access::get(value, path, &self.rule.limits.json, &mut self.budget)
-    }
-
-    /// Parses a field named `payload` whose value is a string.
-    fn decode_payload(&mut self, text: &Text) -> Result<Value, FunctionError> {
-        let decoded = json::decode_within(text, &self.rule.limits.json, &mut self.budget)?;
-        decoded.map_err(|error| FunctionError::from(format!("payload is {error}")))
-    }
-
-    pub fn charged_column(&mut self, column: Column) -> Result<Value, FunctionError> {
-        if column == Column::Payload {
-            self.budget.make(self.event.payload().len())?;
-            return Ok(self.column(column));
-        }
-        let value = self.column(column);
-        match &value {
-            Value::Text(text) => self.budget.make(text.len())?,
-            Value::Array(_) | Value::Map(_) => self.budget.make_value(&value)?,
-            _ => {}
-        }
-        Ok(value)
-    }
-
-    pub fn column(&mut self, column: Column) -> Value {
-        match column {
-            Column::Payload => Value::Text(Text::new(self.event.payload())),
-            Column::Metadata => {
-                let id = Value::Text(self.rule.id().clone());
-                Value::Map(Map::from_entries(vec![(Text::from("rule_id"), id)]))
-            }
-            column => self.event.column(column),
-        }
+        self.context.get(&value, &path).map(Some)
     }
 
     /// Evaluates the names and indexes in a path.
@@ -572,98 +507,28 @@ impl RuleEvaluation<'_> {
     /// Returns a field of the payload from the tape, without converting the rest of the payload to values.
     fn payload_path(&mut self, path: &[PathStep]) -> Result<Value, FunctionError> {
         // Another source of the rule may have a payload.
-        if !self.event.kind().has(Column::Payload) {
+        if !self.context.event.kind().has(Column::Payload) {
             return Ok(Value::Undefined);
         }
-        self.read_payload()?;
-        let bytes = self.event.payload();
+        self.context.read_payload()?;
         let mut node = Tape::ROOT;
         for (i, step) in path.iter().enumerate() {
-            self.budget.charge_steps(1)?;
-            if self.cache.tape.is_string(node) {
-                self.budget.make(self.cache.tape.size(node))?;
-                let text = self.cache.tape.value(bytes, node);
+            if let Some(text) = self.context.payload_text(node)? {
                 let rest = self.places(&path[i..])?;
-                return self.get(&text, &rest);
+                return self.context.get(&text, &rest);
             }
-            match self.child(node, step, bytes)? {
+            let child = match step {
+                PathStep::Key(key) => self.context.child_by_key(node, key)?,
+                step => {
+                    let place = self.place(step)?;
+                    self.context.child(node, &place)?
+                }
+            };
+            match child {
                 Some(child) => node = child,
                 None => return Ok(Value::Undefined),
             }
         }
-        self.budget.make(self.cache.tape.size(node))?;
-        Ok(self.cache.tape.value(bytes, node))
-    }
-
-    /// Same as `payload_path`, for a path with known keys.
-    pub fn payload_places(&mut self, path: &[ResolvedStep]) -> Result<Value, FunctionError> {
-        let steps: Vec<PathStep> = path
-            .iter()
-            .filter_map(|place| {
-                if let ResolvedStep::Key(key) = place {
-                    Some(PathStep::Key(key.clone()))
-                } else {
-                    None
-                }
-            })
-            .collect();
-        self.payload_path(&steps)
-    }
-
-    fn child(&mut self, node: TapeNode, step: &PathStep, bytes: &[u8]) -> Result<Option<TapeNode>, FunctionError> {
-        let place = match step {
-            PathStep::Key(key) => return self.child_by_key(node, key, bytes),
-            step => self.place(step)?,
-        };
-        match place {
-            ResolvedStep::Key(key) => self.child_by_key(node, &key, bytes),
-            ResolvedStep::Index(index) => {
-                let (found, stepped_over) = self.cache.tape.get_index(node, index);
-                self.budget.charge_steps(stepped_over / 4)?;
-                Ok(found)
-            }
-            _ => Ok(None),
-        }
-    }
-
-    fn child_by_key(&mut self, node: TapeNode, key: &[u8], bytes: &[u8]) -> Result<Option<TapeNode>, FunctionError> {
-        let (found, stepped_over) = self.cache.tape.get_key(bytes, node, key);
-        self.budget.charge_steps(stepped_over / 4)?;
-        Ok(found)
-    }
-
-    fn read_payload(&mut self) -> Result<(), FunctionError> {
-        if matches!(self.cache.payload, PayloadState::Unread) {
-            let parsed = self.cache.tape.parse(self.event.payload(), &self.rule.limits.json);
-            self.cache.payload = parsed.map_or_else(PayloadState::NotJson, |()| PayloadState::Json);
-        }
-        // Every rule is charged the same for parsing, not only the first one.
-        if !self.is_payload_charged {
-            self.is_payload_charged = true;
-            self.budget.read(self.event.payload().len())?;
-            self.budget.charge_steps(self.cache.tape.node_count() as u64 / 4)?;
-        }
-        match self.cache.payload {
-            PayloadState::NotJson(error) => Err(FunctionError::from(format!("payload is {error}"))),
-            _ => Ok(()),
-        }
-    }
-
-    /// Returns a pattern that comes from a message. Constant patterns are compiled with the rule.
-    pub fn pattern(&mut self, pattern: &[u8]) -> Result<Result<Arc<RegexPattern>, String>, FunctionError> {
-        let bytes_max = self.rule.limits.regex_bytes_max;
-        self.cache.patterns.get(pattern, bytes_max, &mut self.budget)
-    }
-
-    /// For jq programs, which use the same cache as the functions of rules.
-    #[cfg(feature = "jq")]
-    pub fn patterns(&mut self) -> &mut PatternCache {
-        &mut self.cache.patterns
-    }
-
-    /// Returns the cache of jq programs.
-    #[cfg(feature = "jq")]
-    pub fn programs(&mut self) -> &mut crate::functions::ProgramCache {
-        &mut self.cache.programs
+        self.context.payload_value(node)
     }
 }

@@ -13,6 +13,7 @@
 
 mod access;
 mod compare;
+mod context;
 mod error;
 mod eval;
 mod event;

@@ -1,8 +1,9 @@
 //! `jq(program, json)`. A constant program is compiled with the rule.
 
-use rule_values::{CompiledCache, FunctionError, Value, json::JsonForm};
+use rule_values::{FunctionError, Value, json::JsonForm};
 
 use super::{CompiledArgument, FunctionCall, FunctionGroup, function_table};
+use crate::context::ProgramCache;
 use jq::{Program, ProgramLimits};
 
 function_table! { FunctionGroup::Map;
@@ -11,9 +12,6 @@ function_table! { FunctionGroup::Map;
 
 /// Steps per millisecond of timeout: about the number that a slow machine executes.
 const STEPS_PER_MS: u64 = 20_000;
-
-/// Programs that came from messages.
-pub(crate) type ProgramCache = CompiledCache<Program>;
 
 /// Compiles the program if it is not cached.
 fn compile(programs: &mut ProgramCache, text: &[u8]) -> Result<Program, FunctionError> {
@@ -30,9 +28,9 @@ fn run(call: &mut FunctionCall<'_, '_>) -> Result<Value, FunctionError> {
         Some(CompiledArgument::Program(program)) => program.clone(),
         _ => {
             let text = call.text(0)?;
-            if text.len() > call.run.rule.limits.sql_bytes_max {
+            if text.len() > call.run.limits.sql_bytes_max {
                 let found = format!("a program of {} bytes", text.len());
-                return Err(call.type_error(0, &found, &format!("at most {}", call.run.rule.limits.sql_bytes_max)));
+                return Err(call.type_error(0, &found, &format!("at most {}", call.run.limits.sql_bytes_max)));
             }
             // Each name is searched among all definitions before it.
             let length = text.len() as u64;
@@ -45,7 +43,7 @@ fn run(call: &mut FunctionCall<'_, '_>) -> Result<Value, FunctionError> {
         true => (call.count(2)? as u64).saturating_mul(STEPS_PER_MS),
         false => u64::MAX,
     };
-    let limits = &call.run.rule.limits;
+    let limits = call.run.limits;
     let allowance = ProgramLimits {
         budget: call.run.budget.split_off(steps_max),
         patterns: std::mem::take(call.run.patterns()),

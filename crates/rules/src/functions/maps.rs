@@ -49,7 +49,7 @@ fn keys(call: &mut FunctionCall<'_, '_>) -> Result<Vec<ResolvedStep>, FunctionEr
 }
 
 fn get(call: &mut FunctionCall<'_, '_>, map: &Value, path: &[ResolvedStep]) -> Result<Value, FunctionError> {
-    let found = access::get(map, path, &call.run.rule.limits.json, &mut call.run.budget)?;
+    let found = access::get(map, path, &call.run.limits.json, &mut call.run.budget)?;
     Ok(if found == Value::Undefined {
         call.value(2).clone()
     } else {

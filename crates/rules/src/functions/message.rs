@@ -80,7 +80,7 @@ fn contains_topic(call: &mut FunctionCall<'_, '_>, by_filter: bool) -> Result<Va
 fn flag(call: &mut FunctionCall<'_, '_>) -> Result<Value, FunctionError> {
     let flags = column(call, Column::Flags)?;
     let path = dotted(call, call.text(0)?)?;
-    access::get(&flags, &path, &call.run.rule.limits.json, &mut call.run.budget)
+    access::get(&flags, &path, &call.run.limits.json, &mut call.run.budget)
 }
 
 fn payload(call: &mut FunctionCall<'_, '_>) -> Result<Value, FunctionError> {

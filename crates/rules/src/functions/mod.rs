@@ -27,12 +27,10 @@ use rule_values::{
     json::{self, JsonForm},
 };
 
-use crate::eval::RuleEvaluation;
+use crate::context::EvaluationContext;
 use crate::kinds::Kinds;
 
 pub(crate) use convert::to_text;
-#[cfg(feature = "jq")]
-pub(crate) use jq::ProgramCache;
 
 /// A function: its arguments, result, description and example.
 pub struct Function {
@@ -242,7 +240,7 @@ pub(crate) struct FunctionCall<'a, 'r> {
     pub arguments: &'a [Value],
     /// The compiled pattern or program, if the argument is constant.
     pub constant: Option<&'a CompiledArgument>,
-    pub run: &'a mut RuleEvaluation<'r>,
+    pub run: &'a mut EvaluationContext<'r>,
 }
 
 impl<'a> FunctionCall<'a, '_> {
@@ -317,7 +315,7 @@ impl<'a> FunctionCall<'a, '_> {
     }
 
     pub fn decode_json(&mut self, text: &[u8]) -> Result<Value, FunctionError> {
-        let decoded = json::decode_within(text, &self.run.rule.limits.json, &mut self.run.budget)?;
+        let decoded = json::decode_within(text, &self.run.limits.json, &mut self.run.budget)?;
         decoded.map_err(|error| FunctionError::from(format!("{}: the text is {error}", self.function.name)))
     }
 
