@@ -14,7 +14,7 @@ use clap_complete::Shell;
 use crate::backup;
 use crate::client;
 use crate::config::show::{ShowOptions, show};
-use crate::config::{self, ConfigDiagnostic, ConfigSources, Listener, LoadedConfig, schema};
+use crate::config::{self, ConfigDiagnostic, ConfigSources, Listener, LoadedConfig, listed, schema};
 #[cfg(feature = "platform")]
 use crate::demo::{self, Demo};
 use crate::device_platform::{self, SCRIPT_WORKER};
@@ -394,16 +394,6 @@ fn is_demo(matches: &ArgMatches) -> bool {
 fn report(diagnostics: &[ConfigDiagnostic]) -> ExitCode {
     print_error(&listed(diagnostics));
     ExitCode::from(EXIT_USAGE)
-}
-
-pub(crate) fn listed(diagnostics: &[ConfigDiagnostic]) -> String {
-    let count = diagnostics.len();
-    let plural = if count == 1 { "error" } else { "errors" };
-    let mut text = format!("{count} {plural} in the configuration");
-    for diagnostic in diagnostics {
-        let _ = write!(text, "\n  {diagnostic}");
-    }
-    text
 }
 
 fn check_report(loaded: &LoadedConfig) -> String {

@@ -24,7 +24,7 @@ pub mod value;
 
 use std::path::PathBuf;
 
-pub use origin::{ConfigDiagnostic, ValueOrigin};
+pub use origin::{ConfigDiagnostic, ValueOrigin, listed};
 pub use raw::{ConfigSources, RUNTIME_FILE, RawConfig, data_dir};
 pub use resolve::{Config, EffectiveOption, Listener, ListenerTls};
 

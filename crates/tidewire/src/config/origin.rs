@@ -1,6 +1,6 @@
 //! The origin of a value, and errors in the configuration.
 
-use std::fmt;
+use std::fmt::{self, Write};
 use std::path::PathBuf;
 
 /// The layers, weakest first; the order also sorts complaints by file and line.
@@ -67,4 +67,15 @@ impl fmt::Display for ConfigDiagnostic {
             None => write!(f, "{}: {}", self.origin, self.message),
         }
     }
+}
+
+/// Returns all errors as one text: their number, and a line for each.
+pub fn listed(diagnostics: &[ConfigDiagnostic]) -> String {
+    let count = diagnostics.len();
+    let plural = if count == 1 { "error" } else { "errors" };
+    let mut text = format!("{count} {plural} in the configuration");
+    for diagnostic in diagnostics {
+        let _ = write!(text, "\n  {diagnostic}");
+    }
+    text
 }

@@ -10,8 +10,7 @@ use std::process::ExitCode;
 
 use clap::Command;
 
-use crate::cli::listed;
-use crate::config::{self, Config, ConfigSources};
+use crate::config::{self, Config, ConfigSources, listed};
 use crate::output::{EXIT_FAILURE, print};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -12,8 +12,7 @@ use signal_hook::consts::SIGTERM;
 
 use super::StartFailure;
 use crate::backup::switch::{self, RestoreResult};
-use crate::cli::listed;
-use crate::config::{self, ConfigSources};
+use crate::config::{self, ConfigSources, listed};
 use crate::output::{EXIT_FAILURE, fail, print_error};
 
 /// Pause before another start with restored data.
