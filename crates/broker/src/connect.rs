@@ -179,7 +179,7 @@ impl Shard {
     /// Creates an unused client id whose home is this shard [MQTT-3.1.3-6], [MQTT-3.2.2-16].
     fn assign_client_id(&mut self) -> Box<str> {
         loop {
-            let id = format!("auto-{:016X}{:04X}", self.next_random(), self.next_random() as u16);
+            let id = format!("auto-{:016X}{:04X}", self.random.next(), self.random.next() as u16);
             if Shard::home_shard(&id, self.core.shards) == Some(self.core.id)
                 && self.core.sessions.slot_of(&id).is_none()
             {

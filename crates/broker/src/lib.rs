@@ -54,6 +54,7 @@ mod subscribe;
 mod sys;
 mod sys_topics;
 mod taps;
+mod tick;
 mod timers;
 
 pub mod durable;

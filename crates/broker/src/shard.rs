@@ -38,6 +38,7 @@ use crate::router::Router;
 use crate::shared::{RETURNED_WINDOWS, ReturnQueue, ShareGroups};
 use crate::slots::{AuthAttempt, ConnEpoch, ConnSlot, GroupIndex, NumberSequence, SessionSlot};
 use crate::tap::DeviceConnectionEvent;
+use crate::tick::{RandomSequence, Tick};
 use crate::timers::ShardTimer;
 
 /// Bytes that timers record per tick, and deadlines per step of a restart, because the size of a journal batch is
@@ -73,9 +74,18 @@ pub struct Shard {
     pub(crate) due: Vec<ShardTimer>,
     /// Numbers of connections, sessions and requests.
     pub(crate) numbers: NumberSequence,
-    pub(crate) random: u64,
+    pub(crate) random: RandomSequence,
     pub(crate) is_shutting_down: bool,
     shut_down_at: ConnSlot,
+}
+
+/// The components of a shard, borrowed apart from a `Tick`.
+pub(crate) struct Components<'a> {
+    pub router: &'a mut Router,
+    pub groups: &'a mut ShareGroups,
+    pub retained: &'a mut RetainedMessages,
+    pub delayed: &'a mut DelayedMessages,
+    pub checkpoints: &'a mut Checkpoints,
 }
 
 /// Returns whether the client receives a reason code when a message is rejected. Reading from other clients is paused
@@ -119,10 +129,30 @@ impl Shard {
             bytes: Vec::new(),
             due: Vec::new(),
             numbers: NumberSequence::default(),
-            random: seed | 1,
+            random: RandomSequence::new(seed),
             is_shutting_down: false,
             shut_down_at: ConnSlot(0),
         }
+    }
+
+    /// Borrows the context of a call, and the components that may handle it.
+    #[inline]
+    pub(crate) fn split(&mut self, now: Now) -> (Tick<'_>, Components<'_>) {
+        let tick = Tick {
+            now,
+            is_checkpointing: self.checkpoints.is_running(),
+            core: &mut self.core,
+            mail: &mut self.mail,
+            random: &mut self.random,
+        };
+        let components = Components {
+            router: &mut self.router,
+            groups: &mut self.groups,
+            retained: &mut self.retained,
+            delayed: &mut self.delayed,
+            checkpoints: &mut self.checkpoints,
+        };
+        (tick, components)
     }
 
     /// Starts recording durable state. `last_key` is the highest key that any shard has assigned in any run.
@@ -568,13 +598,5 @@ impl Shard {
 
     pub(crate) fn event(&mut self, event: ConnectionEvent) {
         self.core.effects.push(Effect::Event(event));
-    }
-
-    /// xorshift64*: sufficient for load distribution, and depends on the seed only.
-    pub(crate) fn next_random(&mut self) -> u64 {
-        self.random ^= self.random >> 12;
-        self.random ^= self.random << 25;
-        self.random ^= self.random >> 27;
-        self.random.wrapping_mul(0x2545_F491_4F6C_DD1D)
     }
 }

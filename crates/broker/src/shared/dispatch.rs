@@ -127,7 +127,7 @@ impl Shard {
             self.core.stats.drop_message(DropReason::Expired);
             return DispatchResult::Dropped;
         }
-        let random = self.next_random();
+        let random = self.random.next();
         if self
             .groups
             .get(index)
