@@ -231,11 +231,7 @@ impl Shard {
         session.left_at_ms = now.monotonic_ms;
         session.last_disconnect = Some(reason);
         session.subacks.take();
-        if let Some(replay) = session.replays.first_mut().filter(|r| r.is_waiting) {
-            // A new number, so that the late answer is not taken for one to the next connection's request.
-            replay.number = ReplayNumber(self.numbers.next());
-            replay.is_waiting = false;
-        }
+        session.replays.forget_request(|| ReplayNumber(self.numbers.next()));
         let expiry_s = session.expiry_s;
         self.core.release(now, slot);
         let session = self.core.sessions.at(slot);

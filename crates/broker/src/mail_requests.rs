@@ -12,7 +12,7 @@ use crate::message::Publication;
 use crate::outgoing::GroupRef;
 use crate::shard::Shard;
 use crate::shared::ReturnedMessage;
-use crate::slots::{SessionEpoch, SessionRef, SessionSlot, SubscribeTicket};
+use crate::slots::{ReplayId, SessionEpoch, SessionRef, SessionSlot, SubscribeTicket};
 
 impl Shard {
     pub(crate) fn request(&mut self, now: Now, request: MailRequest) {
@@ -62,13 +62,20 @@ impl Shard {
             MailRequest::ReturnCold { index, epoch, returned } => self.accept_returned(now, index, epoch, &returned),
             MailRequest::Full { index, epoch, member } => self.groups.member_is_full(now, index, epoch, member),
             MailRequest::Acknowledged { index, epoch, member } => self.groups.member_acknowledged(index, epoch, member),
-            MailRequest::ReplayRequest(request) => self.replay_for(now, request),
+            MailRequest::ReplayRequest(request) => {
+                let (mut tick, parts) = self.split(now);
+                parts.retained.answer(&mut tick, request);
+            }
             MailRequest::ReplayEnd {
                 session,
                 epoch,
                 number,
                 cursor,
-            } => self.replay_ended(now, session, epoch, number, cursor),
+            } => {
+                let id = ReplayId { session, epoch, number };
+                let (mut tick, parts) = self.split(now);
+                parts.retained.answer_ended(&mut tick, id, cursor);
+            }
         }
     }
 
@@ -172,7 +179,11 @@ impl Shard {
                 }
             }
             Envelope::Return(hold) => self.redispatch(now, hold, p, None),
-            Envelope::Replay { session, epoch, number } => self.replayed(now, session, epoch, number, p),
+            Envelope::Replay { session, epoch, number } => {
+                let id = ReplayId { session, epoch, number };
+                let (mut tick, parts) = self.split(now);
+                parts.retained.deliver_answer(&mut tick, id, p);
+            }
             Envelope::Route { .. } | Envelope::Late { .. } | Envelope::Retain { .. } => {}
         }
     }

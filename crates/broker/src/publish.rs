@@ -557,7 +557,8 @@ impl Shard {
     pub(crate) fn pump(&mut self, now: Now, slot: SessionSlot) {
         self.core.pump(now, slot);
         if !self.core.sessions.at(slot).replays.is_done() {
-            self.replay(now, slot);
+            let (mut tick, parts) = self.split(now);
+            parts.retained.replay(&mut tick, slot);
         }
     }
 

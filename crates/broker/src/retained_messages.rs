@@ -1,36 +1,80 @@
-//! The retained messages of the topics that a shard owns: limits, expiry and statistics.
+//! The retained messages of the topics that a shard owns: limits, expiry and statistics. `replay` sends them to new
+//! subscriptions, `late` drops messages that arrive in the wrong order.
 //!
 //! The limits are those of the node and of the message's owner. They count the messages of all shards, because a
 //! publisher selects the shard with its topics.
+
+mod late;
+mod replay;
 
 use std::sync::Arc;
 
 use crate::config::ShardConfig;
 use crate::deliver::ShardCore;
-use crate::effect::{DropReason, Now};
+use crate::effect::{DropReason, Now, ShardId};
 use crate::message::{Message, MessageOrigin, Publication};
-use crate::node_state::hash;
+use crate::node_state::{NodeState, hash};
 use crate::owners::{ClientAccount, Holding, Owners};
 use crate::retained::{RetainedLimits, RetainedStore};
+use crate::retained_messages::late::LateRetained;
+use crate::retained_messages::replay::STEPS_PER_TICK;
 use crate::timers::ShardTimer;
 
 /// Expired retained messages removed per timer.
 const EXPIRE_BATCH: usize = 1024;
 
 pub(crate) struct RetainedMessages {
+    shard: ShardId,
+    node: Arc<NodeState>,
     store: RetainedStore<Arc<Message>>,
-    owners: Owners,
     /// Time of the next expiry timer; `u64::MAX` if none is set.
     timer_ms: u64,
+    /// Number of retained messages that this shard has published.
+    published: u64,
+    late: LateRetained,
+    /// Remaining part of `replay::STEPS_PER_TICK`.
+    replay_steps_left: usize,
 }
 
 impl RetainedMessages {
-    pub fn new(owners: Owners) -> RetainedMessages {
+    pub fn new(shard: ShardId, node: Arc<NodeState>) -> RetainedMessages {
         RetainedMessages {
+            shard,
+            node,
             store: RetainedStore::new(RetainedLimits::NONE),
-            owners,
             timer_ms: u64::MAX,
+            published: 0,
+            late: LateRetained::default(),
+            replay_steps_left: STEPS_PER_TICK,
         }
+    }
+
+    /// Returns the shard that owns the retained message of a topic.
+    pub fn owner_of(&self, topic: &str) -> ShardId {
+        ShardId((hash(topic) % u64::from(self.node.shards())) as u16)
+    }
+
+    /// Announces to all shards that the owner of a topic will have a retained message.
+    pub fn announce(&self, topic: &str) {
+        if self.node.shards() > 1 {
+            self.node.register_retaining(self.owner_of(topic));
+        }
+    }
+
+    /// Returns the number of the next retained message that this shard publishes.
+    pub fn next_stamp(&mut self) -> u64 {
+        self.published += 1;
+        self.published
+    }
+
+    /// Registers a retained message that arrived directly from a shard, with that shard's number for it.
+    pub fn arrived(&mut self, topic: &str, from: ShardId, stamp: u64) {
+        self.late.routed(topic, from, stamp);
+    }
+
+    /// Returns whether a later message of this topic has arrived directly from that shard.
+    pub fn is_overtaken(&self, topic: &str, from: ShardId, stamp: u64) -> bool {
+        self.late.is_overtaken(topic, from, stamp)
     }
 
     /// Returns the messages for queries.
@@ -50,6 +94,7 @@ impl RetainedMessages {
         p.payload.len() <= config.retained_max_payload
             && self.has_space_in_node(config, before.map(|(_, bytes)| bytes), bytes)
             && self
+                .node
                 .owners
                 .exceeded(&config.shares, Holding::Retained, p.owner, before, bytes)
                 .is_none()
@@ -58,7 +103,7 @@ impl RetainedMessages {
     /// Returns whether the limits of the node allow another message. A message that is not larger than the one that it
     /// replaces is always allowed.
     fn has_space_in_node(&self, config: &ShardConfig, before: Option<u64>, bytes: u64) -> bool {
-        let total = self.owners.total();
+        let total = self.node.owners.total();
         let growth = bytes.saturating_sub(before.unwrap_or(0));
         let has_count = before.is_some() || total.count(Holding::Retained) < config.retained_max_messages as u64;
         has_count && (growth == 0 || total.bytes(Holding::Retained) + growth <= config.retained_max_bytes as u64)
@@ -97,7 +142,7 @@ impl RetainedMessages {
             // This is an earlier timer. A later one is set.
             return;
         }
-        let owners = &self.owners;
+        let owners = &self.node.owners;
         self.store.expire(now.monotonic_ms, EXPIRE_BATCH, |topic, message| {
             removed(owners, topic, &message);
         });
@@ -123,7 +168,7 @@ impl RetainedMessages {
             Ok(None) => {
                 // First the topic: until then, another shard refuses to replace a message of a user at its limit.
                 set_topic(p.owner, p.topic, true);
-                self.owners.add(Holding::Retained, p.owner, bytes);
+                self.node.owners.add(Holding::Retained, p.owner, bytes);
             }
             Ok(Some(before)) => self.replaced(&before, p, bytes),
         }
@@ -143,7 +188,7 @@ impl RetainedMessages {
         if !is_same_user {
             set_topic(p.owner, p.topic, true);
         }
-        self.owners.replace(Holding::Retained, was, (p.owner, bytes));
+        self.node.owners.replace(Holding::Retained, was, (p.owner, bytes));
         if !is_same_user {
             set_topic(before.owner(), p.topic, false);
         }
@@ -152,7 +197,7 @@ impl RetainedMessages {
     fn remove(&mut self, topic: &str) -> bool {
         let message = self.store.remove(topic);
         if let Some(message) = &message {
-            removed(&self.owners, topic, message);
+            removed(&self.node.owners, topic, message);
         }
         message.is_some()
     }

@@ -11,7 +11,6 @@ use crate::effect::{DropReason, Now, ShardId};
 use crate::lifecycle::granted;
 use crate::mail::Envelope;
 use crate::message::{MessageOrigin, Publication};
-use crate::node_state::hash;
 use crate::retained_messages::retained_until;
 use crate::router::{InterestedSession, Subscriber};
 use crate::shard::Shard;
@@ -59,13 +58,13 @@ impl Shard {
             retain: is_retained,
             ..*p
         };
-        if is_retained && self.core.shards > 1 {
-            self.shared.register_retaining(self.retained_owner(p.topic));
+        if is_retained {
+            self.retained.announce(p.topic);
         }
         let others = self.router.other_shards(p.topic);
         // Decided once, so that the journal and the memory agree.
         let has_space = is_retained
-            && self.retained_owner(p.topic) == self.core.id
+            && self.retained.owner_of(p.topic) == self.core.id
             && self.retained.has_space(&self.core.config, p);
         let record_fields = self.record_fields(now, p, others, publisher, has_space);
         let mut forms = EncodedForms::default();
@@ -75,8 +74,7 @@ impl Shard {
         self.mail.send_to_members(p);
         let mut stamp = 0;
         if is_retained {
-            self.retained_stamp += 1;
-            stamp = self.retained_stamp;
+            stamp = self.retained.next_stamp();
             self.retain(now, p, others, stamp, has_space);
         }
         has_recipient |= others != 0;
@@ -117,7 +115,7 @@ impl Shard {
             record_fields.pending_shards = others & self.router.durable_shards(p.topic);
         }
         if p.retain {
-            let owner = self.retained_owner(p.topic);
+            let owner = self.retained.owner_of(p.topic);
             if owner != self.core.id {
                 record_fields.pending_shards |= 1 << owner.0;
             } else if has_space {
@@ -260,7 +258,7 @@ impl Shard {
     fn retain(&mut self, now: Now, p: &Publication<'_>, others: u64, stamp: u64, has_space: bool) {
         let expires_at_ms = retained_until(&self.core.config, now, p);
         let p = &Publication { expires_at_ms, ..*p };
-        let owner = self.retained_owner(p.topic);
+        let owner = self.retained.owner_of(p.topic);
         if owner == self.core.id {
             self.retained.retain(&mut self.core, now, p, has_space);
         } else {
@@ -284,10 +282,6 @@ impl Shard {
             self.route_local(now, p);
         }
         self.forward(p, late & !here, Envelope::Late { from, stamp });
-    }
-
-    pub(crate) fn retained_owner(&self, topic: &str) -> ShardId {
-        ShardId((hash(topic) % u64::from(self.core.shards)) as u16)
     }
 }
 

@@ -258,8 +258,29 @@ impl Replays {
         Some(self.0.as_ref()?.replays.first_key_value()?.1)
     }
 
-    pub fn first_mut(&mut self) -> Option<&mut RetainedReplay> {
+    fn first_mut(&mut self) -> Option<&mut RetainedReplay> {
         Some(self.0.as_mut()?.replays.first_entry()?.into_mut())
+    }
+
+    /// The active replay has asked another shard.
+    pub fn await_answer(&mut self) {
+        if let Some(first) = self.first_mut() {
+            first.is_waiting = true;
+        }
+    }
+
+    /// Returns the active replay if it waits for the answer to this request.
+    pub fn awaiting(&self, number: ReplayNumber) -> Option<&RetainedReplay> {
+        self.first().filter(|first| first.number == number && first.is_waiting)
+    }
+
+    /// The client has disconnected. The active replay does not wait any more, and gets a new number, so that the late
+    /// answer is not taken for one to the next connection's request.
+    pub fn forget_request(&mut self, number: impl FnOnce() -> ReplayNumber) {
+        if let Some(first) = self.first_mut().filter(|first| first.is_waiting) {
+            first.number = number();
+            first.is_waiting = false;
+        }
     }
 
     /// Returns the active replay if it has this number.
@@ -292,12 +313,11 @@ impl Replays {
         }
     }
 
-    pub fn remove_first(&mut self) {
-        if let Some(pending) = &mut self.0
-            && let Some((_, first)) = pending.replays.pop_first()
-        {
-            pending.by_filter.remove(&first.filter);
-        }
+    pub fn remove_first(&mut self) -> Option<RetainedReplay> {
+        let pending = self.0.as_mut()?;
+        let (_, first) = pending.replays.pop_first()?;
+        pending.by_filter.remove(&first.filter);
+        Some(first)
     }
 
     pub fn clear(&mut self) {
@@ -366,6 +386,15 @@ pub struct RetainedReplay {
     /// Waits for the answer of another shard.
     pub is_waiting: bool,
     pub number: ReplayNumber,
+}
+
+impl RetainedReplay {
+    /// Continues with another batch: at the cursor, or at the start of a shard.
+    pub fn advance(&mut self, shard: ShardId, cursor: Option<ScanCursor>) {
+        self.is_waiting = false;
+        self.cursor = cursor;
+        self.shard = shard;
+    }
 }
 
 /// A map from the filters of a session: a list while it is small, a sorted map when it is large. The order is the same

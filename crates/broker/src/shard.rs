@@ -21,7 +21,6 @@ use crate::durable::record::JournalRecord;
 use crate::effect::{
     CloseCause, ConnectionEvent, DisconnectReason, Effect, NextAction, Now, Peer, ReceiveResult, ShardId,
 };
-use crate::late_retained::LateRetained;
 use crate::lifecycle::ConnectionEnd;
 use crate::mail::{Envelope, Mail, MailItem};
 use crate::message::RecordLocation;
@@ -31,7 +30,6 @@ use crate::outbox::Outbox;
 use crate::outgoing_mail::OutgoingMail;
 use crate::receipt_actions::WAITING_ACKS_MAX;
 use crate::rejected_connections::RejectedConnections;
-use crate::replay::STEPS_PER_TICK;
 use crate::retained_messages::RetainedMessages;
 use crate::route::RouteScratch;
 use crate::router::Router;
@@ -52,11 +50,6 @@ pub struct Shard {
     pub(crate) router: Router,
     pub(crate) groups: ShareGroups,
     pub(crate) retained: RetainedMessages,
-    /// Number of retained messages that this shard has published.
-    pub(crate) retained_stamp: u64,
-    pub(crate) late_retained: LateRetained,
-    /// Remaining part of `replay::STEPS_PER_TICK`.
-    pub(crate) replay_steps_left: usize,
     /// Connections from which reading is paused until the journal accepts records again.
     pub(crate) paused_publishers: Vec<ConnSlot>,
     pub(crate) checkpoints: Checkpoints,
@@ -104,7 +97,7 @@ impl Shard {
         shared: Arc<NodeState>,
         seed: u64,
     ) -> Shard {
-        let retained = RetainedMessages::new(shared.owners.clone());
+        let retained = RetainedMessages::new(id, shared.clone());
         let delayed = DelayedMessages::new(shared.owners.clone());
         let shards = shared.shards();
         Shard {
@@ -115,9 +108,6 @@ impl Shard {
             shared,
             groups: ShareGroups::default(),
             retained,
-            retained_stamp: 0,
-            late_retained: LateRetained::default(),
-            replay_steps_left: STEPS_PER_TICK,
             paused_publishers: Vec::new(),
             checkpoints: Checkpoints::default(),
             dispatching: VecDeque::new(),
@@ -474,14 +464,14 @@ impl Shard {
                 MailItem::Publication(Envelope::Route { stamp }, p) => {
                     routed = routed.max(p.place);
                     if stamp > 0 {
-                        self.late_retained.routed(p.topic, ShardId(from), stamp);
+                        self.retained.arrived(p.topic, ShardId(from), stamp);
                     }
                     self.core.ledger.set_routing_in_progress(routed.position().is_some());
                     self.route_local(now, &p);
                 }
                 MailItem::Publication(Envelope::Late { from, stamp }, p) => {
                     routed = routed.max(p.place);
-                    if !self.late_retained.is_overtaken(p.topic, from, stamp) {
+                    if !self.retained.is_overtaken(p.topic, from, stamp) {
                         self.route_local(now, &p);
                     }
                 }
@@ -526,9 +516,9 @@ impl Shard {
         }
         self.start_return_tick(now);
         self.continue_dispatch(now);
-        self.replay_steps_left = STEPS_PER_TICK;
+        self.retained.begin_tick();
         for _ in 0..self.core.unfinished.len() {
-            if self.core.outbox.is_over_soft_limit() || self.replay_steps_left == 0 {
+            if self.core.outbox.is_over_soft_limit() || !self.retained.has_replay_steps() {
                 break;
             }
             let Some(slot) = self.core.unfinished.pop_front() else {

@@ -61,6 +61,14 @@ pub struct SubscribeTicket(pub u32);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ReplayNumber(pub u32);
 
+/// A request for retained messages of a session. Invalid once the session or the request has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReplayId {
+    pub session: SessionSlot,
+    pub epoch: SessionEpoch,
+    pub number: ReplayNumber,
+}
+
 raw_ids!(SessionSlot);
 
 /// Assigns the epochs and numbers of a shard.

@@ -12,7 +12,7 @@ use crate::fault::{Fault, is_planted};
 use crate::router::{InterestedSession, Subscriber};
 use crate::session::{PendingSubAck, Subscription, SubscriptionKind};
 use crate::shard::Shard;
-use crate::slots::{ConnSlot, SessionEpoch, SessionRef, SessionSlot, SubscribeTicket};
+use crate::slots::{ConnSlot, ReplayNumber, SessionEpoch, SessionRef, SessionSlot, SubscribeTicket};
 use crate::tap::{TapEvent, TapEventMask};
 
 /// Total length of the filters of a session, because they are one record of the journal and one step of a checkpoint.
@@ -271,7 +271,10 @@ impl Shard {
                 self.core.invalidate_recipients();
                 self.router.add(filter, Subscriber::Session(slot), interest);
                 if starts_replay {
-                    self.start_replay(slot, filter, options, identifier);
+                    let number = ReplayNumber(self.numbers.next());
+                    let replay = self.retained.replay_of(number, filter, options, identifier);
+                    self.core.link_mut(slot).is_replaying = true;
+                    self.core.sessions.at_mut(slot).replays.push_back(replay);
                 }
             }
         }
@@ -298,7 +301,7 @@ impl Shard {
             RetainHandling::SendIfNew => !existed,
             RetainHandling::DoNotSend => false,
         };
-        is_wanted && target.kind() != SubscriptionKind::Shared && self.has_retained(target.filter())
+        is_wanted && target.kind() != SubscriptionKind::Shared && self.retained.has_messages(target.filter())
     }
 
     fn check_filter<'a>(&mut self, slot: SessionSlot, filter: &'a str) -> Result<ParsedFilter<'a>, ReasonCode> {

@@ -34,7 +34,7 @@ use crate::owners::{ClientAccount, SessionHolding, owner_name};
 use crate::router::{InterestedSession, Subscriber};
 use crate::session::{Session, SessionWill, Subscription};
 use crate::shard::{DUE_BYTES, Shard};
-use crate::slots::{GroupIndex, SessionSlot, SubscribeTicket};
+use crate::slots::{GroupIndex, ReplayNumber, SessionSlot, SubscribeTicket};
 use crate::subscribe::ParsedFilter;
 
 /// Reads message records. Calls back with the index of each position and its payload, or `None` if it cannot be read.
@@ -225,7 +225,7 @@ fn restore_retained(
             owner: account.as_ref(),
             ..publication_of(now, &record, topic.message)
         };
-        let owner = shards[0].retained_owner(&topic.topic);
+        let owner = shards[0].retained.owner_of(&topic.topic);
         let shard = &mut shards[usize::from(owner.0)];
         shard.shared.register_retaining(owner);
         shard.retained.restore(&mut shard.core, now, &p);
@@ -303,7 +303,7 @@ fn route_rest(
             shard.route_local(now, &p);
             shard.core.home_filter = None;
         }
-        let owner = usize::from(shards[0].retained_owner(p.topic).0);
+        let owner = usize::from(shards[0].retained.owner_of(p.topic).0);
         let old_owner = hash(p.topic) % u64::from(old_shards.max(1));
         if p.retain && mask >> old_owner & 1 == 1 {
             let owner = &mut shards[owner];
@@ -405,7 +405,9 @@ impl Shard {
         session.subscriptions.insert(filter, subscription);
         self.core.stats.subscriptions += 1;
         if recovered.is_replaying {
-            self.register_replay(slot, target.filter(), options, identifier);
+            let number = ReplayNumber(self.numbers.next());
+            let replay = self.retained.replay_of(number, target.filter(), options, identifier);
+            self.core.sessions.at_mut(slot).replays.push_back(replay);
         }
         let interest = InterestedSession {
             identifier: identifier.unwrap_or(0),

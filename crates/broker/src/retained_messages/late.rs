@@ -13,7 +13,7 @@ use crate::node_state::hash;
 const KNOWN: usize = 1024;
 
 #[derive(Default)]
-pub(crate) struct LateRetained {
+pub(super) struct LateRetained {
     /// Empty before the first message.
     newest: Vec<Option<RoutedRetained>>,
 }
