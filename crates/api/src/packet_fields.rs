@@ -20,8 +20,8 @@ const ITEMS_MAX: usize = 64;
 pub struct PacketViewOptions<'a> {
     /// Limit of a payload.
     pub payload_bytes_max: usize,
-    /// A device of the platform sent or receives the packet.
-    pub is_device: bool,
+    /// The user name of CONNECT is a secret: that of a device.
+    pub is_user_name_secret: bool,
     /// Topic of a PUBLISH that contains only a topic alias.
     pub topic: Option<&'a str>,
 }
@@ -84,7 +84,11 @@ fn put_connect(fields: &mut Map<String, Value>, connect: &Connect<'_>, style: Pa
     put(fields, "clean_start", connect.clean_start);
     put(fields, "keep_alive", connect.keep_alive);
     if let Some(user_name) = connect.user_name {
-        put(fields, "user_name", if style.is_device { HIDDEN } else { user_name });
+        put(
+            fields,
+            "user_name",
+            if style.is_user_name_secret { HIDDEN } else { user_name },
+        );
     }
     if connect.password.is_some() {
         put(fields, "password", HIDDEN);
@@ -260,9 +264,9 @@ mod tests {
             user_name: Some("token-of-a-device"),
             password: Some(b"sesame"),
         });
-        let style = |is_device| PacketViewOptions {
+        let style = |is_user_name_secret| PacketViewOptions {
             payload_bytes_max: 10,
-            is_device,
+            is_user_name_secret,
             topic: None,
         };
         let text = Value::from(fields(&connect, style(true))).to_string();

@@ -130,7 +130,7 @@ impl TraceSink for ChannelTraceSink {
     fn packet(&mut self, packet: &TracedPacket<'_>) {
         let style = PacketViewOptions {
             payload_bytes_max: self.limits.payload_bytes,
-            is_device: packet.is_device,
+            is_user_name_secret: packet.is_user_name_secret,
             topic: packet.topic,
         };
         self.send("packet", |entry| {

@@ -5,18 +5,18 @@ use std::sync::Arc;
 
 use mqtt::{ConnAck, Connect, Packet, Properties, ProtocolVersion, ReasonCode};
 
-use crate::access::DeviceKey;
 use crate::connack::{RejectedConnect, Rejection};
 use crate::connection::{Aliases, ConnectionPhase, PublishQuota};
-use crate::device::DeviceAccess;
 use crate::effect::{ConnectionEvent, DisconnectReason, Now};
 use crate::fault::{Fault, is_planted};
+use crate::inbox::{InboxEvent, InboxKey};
+use crate::inbox_sessions::InboxAccess;
 use crate::lifecycle::ConnectionEnd;
 use crate::owners::{Holding, OwnerLimit, SessionHolding, owner_name};
 use crate::session::{Session, SessionWill};
 use crate::shard::Shard;
 use crate::slots::{ConnEpoch, ConnSlot, ConnectNumber, SessionEpoch, SessionSlot};
-use crate::tap::{DeviceConnectionEvent, GrantedConnect, TapEvent, TapEventMask};
+use crate::tap::{GrantedConnect, TapEvent, TapEventMask};
 use crate::timers::ShardTimer;
 
 /// Bytes of User Properties of CONNECT that are stored for operators to see.
@@ -27,16 +27,17 @@ pub(crate) const USER_PROPERTIES_BYTES_MAX: usize = 4096;
 pub(crate) struct AcceptedClient<'a> {
     pub client_id: &'a str,
     pub is_superuser: bool,
-    pub device: Option<DeviceKey>,
+    /// Set for a client of the inbox.
+    pub inbox_key: Option<InboxKey>,
 }
 
 impl<'a> AcceptedClient<'a> {
-    /// Returns the identity of a client that is not a device.
+    /// Returns the identity of a client that does not use the inbox.
     pub(crate) fn of(client_id: &'a str, is_superuser: bool) -> AcceptedClient<'a> {
         AcceptedClient {
             client_id,
             is_superuser,
-            device: None,
+            inbox_key: None,
         }
     }
 }
@@ -80,7 +81,7 @@ impl Shard {
         let config = &self.core.config;
         let existing = self.core.sessions.slot_of(client.client_id);
         let needs_journal = || {
-            self.granted_expiry(connect, client.device) > 0
+            self.granted_expiry(connect, client.inbox_key) > 0
                 || existing.is_some_and(|slot| self.core.sessions.link(slot).is_durable)
                 || self.core.ledger.is_end_pending(client.client_id)
         };
@@ -100,7 +101,7 @@ impl Shard {
             };
         };
         let is_own = self.core.sessions.at(slot).user_name.as_deref() == connect.user_name;
-        if config.is_client_id_owned && !client.is_superuser && client.device.is_none() && !is_own {
+        if config.is_client_id_owned && !client.is_superuser && client.inbox_key.is_none() && !is_own {
             let detail = "the client id belongs to a session of another user; an administrator can delete it";
             return Err(Rejection(ReasonCode::NotAuthorized, detail));
         }
@@ -257,7 +258,7 @@ impl Shard {
         let connect_number = ConnectNumber(self.numbers.next());
         let max_inflight = self.core.config.max_inflight;
         let (expiry_s, keep_alive_s) = (
-            self.granted_expiry(connect, client.device),
+            self.granted_expiry(connect, client.inbox_key),
             self.granted_keep_alive(connect),
         );
         let properties = connect.properties;
@@ -292,12 +293,12 @@ impl Shard {
             .will
             .as_ref()
             .map(|will| Box::new(SessionWill::from_connect(will)));
-        session.access = match client.device {
+        session.access = match client.inbox_key {
             None => self.access.session(&session.identity()),
-            Some(device) => Some(Arc::new(DeviceAccess(device))),
+            Some(key) => Some(Arc::new(InboxAccess(key))),
         };
         let owner = client
-            .device
+            .inbox_key
             .is_none()
             .then(|| owner_name(connect.user_name, address.ip()));
         let holding = SessionHolding::new(&self.shared.owners, owner.as_deref(), session.holding_bytes());
@@ -340,8 +341,10 @@ impl Shard {
         self.core
             .taps
             .session_event(now, self.core.sessions.at(slot), TapEventMask::CONNECTED, &tap_event);
+        let session = self.core.sessions.at(slot);
         self.core
-            .tap_device(now, slot, DeviceConnectionEvent::Connected { is_v5 });
+            .taps
+            .inbox_event(now, session, InboxEvent::Connected { is_v5 });
         if let Some(retry_ms) = self.core.config.retry_interval_ms
             && !is_v5
         {
@@ -370,7 +373,7 @@ fn exceeded_by_session(
     client: AcceptedClient<'_>,
     existing: Option<SessionSlot>,
 ) -> Option<OwnerLimit> {
-    if client.device.is_some() {
+    if client.inbox_key.is_some() {
         return None;
     }
     let address = shard.core.connections.get(conn)?.peer.address.ip();

@@ -9,19 +9,7 @@ use std::sync::Arc;
 
 use mqtt::{QoS, ReasonCode};
 
-/// Id of a device, as used by the tap and the authenticator.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct DeviceKey(pub u128);
-
-/// A client that the authenticator has identified as a device.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct IdentifiedDevice {
-    pub key: DeviceKey,
-    /// Client id of the session. The authenticator ensures that it is unique.
-    pub client_id: Box<str>,
-    /// Shown to operators instead of the user name, which may be a secret.
-    pub name: Box<str>,
-}
+use crate::inbox::{InboxClient, InboxKey};
 
 /// Owner of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,8 +67,8 @@ pub enum AuthOutcome {
         /// Authentication Data for CONNACK, or for the last AUTH of an exchange.
         data: Option<Box<[u8]>>,
     },
-    /// The client is a device of the platform. Its session has a separate namespace (device.rs).
-    Device(Box<IdentifiedDevice>),
+    /// The client uses the inbox. Its session has a separate namespace (inbox.rs).
+    Inbox(Box<InboxClient>),
     /// Continue the enhanced authentication: send AUTH 0x18 with this data.
     Continue {
         data: Box<[u8]>,
@@ -104,8 +92,8 @@ pub trait AccessControl: Send + Sync {
         None
     }
 
-    /// Returns the user name that logs, events and the list of rejected clients show. The user name of a device can be
-    /// its secret.
+    /// Returns the user name that logs, events and the list of rejected clients show. The user name of an inbox client
+    /// can be its secret.
     fn shown_user_name(&self, user_name: &str) -> Box<str> {
         user_name.into()
     }
@@ -129,8 +117,8 @@ pub trait SessionAccess: Send + Sync {
     fn can_subscribe(&self, filter: &str) -> SubscribeAccess;
     fn can_receive(&self, topic: &str) -> bool;
 
-    /// Returns the device if this is a device session. Its only right is to send messages to the tap.
-    fn device(&self) -> Option<DeviceKey> {
+    /// Returns the key of an inbox client. Its only right is to send messages to the inbox.
+    fn inbox_key(&self) -> Option<InboxKey> {
         None
     }
 }

@@ -29,8 +29,8 @@ impl Shard {
                 self.send_auth(conn, ReasonCode::Success, pending.method.as_deref(), data.as_deref());
                 self.core.effects.push(Effect::Resume { conn });
             }
-            (ConnectionPhase::Online, AuthOutcome::Device(_)) => {
-                let detail = "a client cannot become a device";
+            (ConnectionPhase::Online, AuthOutcome::Inbox(_)) => {
+                let detail = "a re-authentication cannot change the kind of the client";
                 let reason = ReasonCode::NotAuthorized;
                 self.end_connection(now, conn, DisconnectReason::ReAuthenticationFailed, reason, detail);
             }
@@ -66,8 +66,9 @@ impl Shard {
                 };
                 self.reject_connect(now, conn, rejected);
             }
-            AuthOutcome::Device(device) => {
-                self.accept_device(now, conn, &connect, &device);
+            AuthOutcome::Inbox(client) => {
+                let (connect, client) = client.terms(&connect);
+                self.admit(now, conn, &connect, client, None);
                 self.core.effects.push(Effect::Resume { conn });
             }
             AuthOutcome::Continue { .. } => {}

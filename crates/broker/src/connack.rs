@@ -3,10 +3,10 @@
 use mqtt::{ConnAck, Connect, Packet, Properties, Property, PropertyWriter, ProtocolVersion, QoS, ReasonCode};
 
 use crate::accept::AcceptedClient;
-use crate::access::DeviceKey;
 use crate::config::ShardConfig;
 use crate::connection::ConnectionPhase;
 use crate::effect::{ConnectionEvent, Effect, Now};
+use crate::inbox::InboxKey;
 use crate::owners::OwnerLimit;
 use crate::rejected_connections::RejectedConnection;
 use crate::shard::Shard;
@@ -41,9 +41,9 @@ impl Shard {
         }
     }
 
-    /// Returns the granted session expiry. Device sessions end with their connection.
-    pub(crate) fn granted_expiry(&self, connect: &Connect<'_>, device: Option<DeviceKey>) -> u32 {
-        if device.is_some() {
+    /// Returns the granted session expiry. Sessions of inbox clients end with their connection.
+    pub(crate) fn granted_expiry(&self, connect: &Connect<'_>, inbox_key: Option<InboxKey>) -> u32 {
+        if inbox_key.is_some() {
             return 0;
         }
         let config = &self.core.config;
@@ -75,7 +75,7 @@ impl Shard {
         if connect.version == ProtocolVersion::V5 {
             let mut writer = PropertyWriter::new(out);
             self.write_granted(connect, client, limit, &mut writer);
-            write_unavailable_features(&self.core.config, client.device.is_some(), &mut writer);
+            write_unavailable_features(&self.core.config, client.inbox_key.is_some(), &mut writer);
             write_requested_values(&self.core.config, connect, auth_data, &mut writer);
         }
         let head_bytes = if out.len() < 125 { 5 } else { 7 };
@@ -95,7 +95,7 @@ impl Shard {
         w: &mut PropertyWriter<'_>,
     ) {
         let config = &self.core.config;
-        let expiry_s = self.granted_expiry(connect, client.device);
+        let expiry_s = self.granted_expiry(connect, client.inbox_key);
         if expiry_s != connect.properties.session_expiry_interval().unwrap_or(0) {
             w.put(Property::SessionExpiryInterval(expiry_s));
         }
@@ -216,8 +216,8 @@ impl Shard {
     }
 }
 
-/// Devices subscribe through their own API, without identifiers and shared subscriptions.
-fn write_unavailable_features(config: &ShardConfig, is_device: bool, w: &mut PropertyWriter<'_>) {
+/// The inbox handles subscriptions of its clients, without identifiers and shared subscriptions.
+fn write_unavailable_features(config: &ShardConfig, is_for_inbox: bool, w: &mut PropertyWriter<'_>) {
     if config.max_qos < QoS::ExactlyOnce {
         w.put(Property::MaximumQoS(config.max_qos as u8));
     }
@@ -228,11 +228,11 @@ fn write_unavailable_features(config: &ShardConfig, is_device: bool, w: &mut Pro
             Property::WildcardSubscriptionAvailable(false),
         ),
         (
-            config.subscription_identifiers && !is_device,
+            config.subscription_identifiers && !is_for_inbox,
             Property::SubscriptionIdentifierAvailable(false),
         ),
         (
-            config.shared_subscription && !is_device,
+            config.shared_subscription && !is_for_inbox,
             Property::SharedSubscriptionAvailable(false),
         ),
     ] {

@@ -60,7 +60,10 @@ impl Shard {
                 };
                 self.reject_connect(now, conn, rejected);
             }
-            Some(AuthOutcome::Device(device)) => self.accept_device(now, conn, connect, &device),
+            Some(AuthOutcome::Inbox(client)) => {
+                let (connect, client) = client.terms(connect);
+                self.admit(now, conn, &connect, client, None);
+            }
             Some(outcome @ AuthOutcome::Continue { .. }) => {
                 self.store_pending_connect(conn, connect, client_id, bytes);
                 self.authentication_decided(now, conn, outcome);

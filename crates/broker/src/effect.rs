@@ -278,9 +278,9 @@ pub enum DropReason {
     Damaged,
     /// The buffer of an action that must store the message is full.
     BufferFull,
-    /// The device exceeds a limit of its tenant.
+    /// An inbox client exceeds one of its limits.
     OverLimit,
-    /// The device's message is not valid.
+    /// The message of an inbox client is not valid.
     NotUnderstood,
     /// The topic has too many levels, its `$delayed/<seconds>/` is malformed, or a message of the server exceeds a
     /// limit of clients.

@@ -19,11 +19,11 @@ mod connection;
 mod connections;
 mod delayed;
 mod deliver;
-mod device;
 mod effect;
 mod exclusive;
 mod fixed_limits;
 mod id_table;
+mod inbox_sessions;
 mod inspect;
 mod lazy_deque;
 mod lifecycle;
@@ -57,6 +57,7 @@ mod timers;
 
 pub mod durable;
 pub mod fault;
+pub mod inbox;
 pub mod interest;
 pub mod owners;
 pub mod provenance;
@@ -68,17 +69,17 @@ pub mod trace;
 pub mod waiting;
 
 pub use access::{
-    AccessControl, AuthOutcome, ClientIdentity, ConnectCredentials, ConnectIdentity, DeviceKey, IdentifiedDevice,
-    OpenAccess, SessionAccess, SubscribeAccess,
+    AccessControl, AuthOutcome, ClientIdentity, ConnectCredentials, ConnectIdentity, OpenAccess, SessionAccess,
+    SubscribeAccess,
 };
 pub use client_order::{ClientOrder, ClientPlace, ClientSort};
 pub use config::{OverlappingDelivery, PublishRate, QueueDropPolicy, ShardConfig, ShareStrategy};
 pub use delayed::DELAYED_BYTES_MAX;
-pub use device::DeviceBacklog;
 pub use durable::checkpoint::FinishedCheckpoint;
 pub use durable::pending_records::Ledger;
 pub use effect::*;
 pub use fixed_limits::FIXED_LIMITS;
+pub use inbox_sessions::{InboxBacklog, InboxSession};
 pub use inspect::{
     ClientFilter, ClientView, InspectedClient, RetainedView, ShardInspection, SharedGroupView, SharedMemberView,
     SubscriptionView, WillView,

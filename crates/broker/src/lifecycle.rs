@@ -8,6 +8,7 @@ use crate::connection::ConnectionPhase;
 use crate::deliver::SessionLink;
 use crate::effect::{ConnectionEvent, DisconnectReason, DropReason, Effect, Now};
 use crate::exclusive::EXCLUSIVE;
+use crate::inbox::InboxEvent;
 use crate::message::{MessageOrigin, Publication, RecordLocation};
 use crate::node_state::hash;
 use crate::provenance::Provenance;
@@ -15,7 +16,7 @@ use crate::session::{Session, SessionWill};
 use crate::sessions::LOOK_MAX;
 use crate::shard::Shard;
 use crate::slots::{ConnEpoch, ConnSlot, ConnectNumber, ReplayNumber, SessionSlot};
-use crate::tap::{DeviceConnectionEvent, TapEvent, TapEventMask};
+use crate::tap::{TapEvent, TapEventMask};
 use crate::timers::ShardTimer;
 
 impl SessionWill {
@@ -253,7 +254,8 @@ impl Shard {
         self.core
             .taps
             .session_event(now, self.core.sessions.at(slot), TapEventMask::DISCONNECTED, &tap_event);
-        self.core.tap_device(now, slot, DeviceConnectionEvent::Disconnected);
+        let session = self.core.sessions.at(slot);
+        self.core.taps.inbox_event(now, session, InboxEvent::Disconnected);
         if expiry_s == 0 {
             return self.end_session(now, slot, "session expiry interval is 0");
         }
@@ -540,11 +542,12 @@ impl Shard {
     /// bounded number of slots and returns the slot to continue at.
     pub fn kick_users(&mut self, now: Now, from: SessionSlot, is_meant: impl Fn(&str) -> bool) -> Option<SessionSlot> {
         self.kick_where(now, from, "the user must authenticate again", true, |session| {
-            session.device().is_none() && session.user_name.as_deref().is_some_and(&is_meant)
+            session.inbox_key().is_none() && session.user_name.as_deref().is_some_and(&is_meant)
         })
     }
 
-    /// Disconnects banned clients, in the same way. The user name of a device is ignored, because it is a secret.
+    /// Disconnects banned clients, in the same way. The user name of an inbox client is ignored, because it
+    /// is a secret.
     pub fn kick_banned(
         &mut self,
         now: Now,
@@ -554,7 +557,7 @@ impl Shard {
         let publishes_will = self.core.config.publish_will_of_banned;
         self.kick_where(now, from, "banned by an operator", publishes_will, |session| {
             let mut who = session.identity();
-            who.user_name = who.user_name.filter(|_| session.device().is_none());
+            who.user_name = who.user_name.filter(|_| session.inbox_key().is_none());
             is_banned(&who)
         })
     }
@@ -598,7 +601,7 @@ impl Shard {
             let Some(session) = self.core.sessions.get(slot) else {
                 continue;
             };
-            if session.device().is_some() {
+            if session.inbox_key().is_some() {
                 continue;
             }
             let access = self.access.session(&session.identity());

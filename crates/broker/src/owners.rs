@@ -469,7 +469,7 @@ impl Drop for ClientAccount {
 /// The entry of a session in the accounts. Dropping it removes the session from them.
 pub struct SessionHolding {
     owners: Owners,
-    /// `None` for a device, which has no state of its own.
+    /// `None` for an inbox client, which has no state of its own.
     user: Option<Arc<UserAccount>>,
     /// Set with the first message that the client stores.
     client: Option<Arc<ClientAccount>>,

@@ -9,8 +9,10 @@ use crate::connection::PublishQuota;
 use crate::delayed::{PublishDelay, strip_delay};
 use crate::durable::journaling::PendingCommits;
 use crate::durable::pending_records::CommitAction;
-use crate::effect::{ConnectionEvent, DropReason, Effect, Now};
+use crate::effect::{ConnectionEvent, DisconnectReason, DropReason, Effect, Now};
 use crate::fault::{Fault, is_planted};
+use crate::inbox::InboxKey;
+use crate::inbox_sessions::publish_to_inbox;
 use crate::lifecycle::is_reserved;
 use crate::message::{MessageOrigin, Publication, RecordLocation};
 use crate::message_limits::LimitedMessage;
@@ -135,6 +137,26 @@ impl Shard {
         self.acknowledge_when_committed(conn, PacketType::PubRec, id, reason, commits);
     }
 
+    fn publish_to_inbox(
+        &mut self,
+        now: Now,
+        slot: SessionSlot,
+        from: InboxKey,
+        publish: &Publish<'_>,
+    ) -> (ReasonCode, PendingCommits) {
+        let conn = self.core.sessions.at(slot).conn;
+        let (mut tick, _) = self.split(now);
+        match publish_to_inbox(&mut tick, slot, from, publish) {
+            Ok(commits) => (ReasonCode::Success, commits),
+            Err(refusal) => {
+                if let (Some(conn), Some(detail)) = (conn, refusal.disconnect) {
+                    self.end_connection(now, conn, DisconnectReason::QuotaExceeded, refusal.reason, detail);
+                }
+                (refusal.reason, PendingCommits::default())
+            }
+        }
+    }
+
     fn open_id(&self, slot: SessionSlot, id: PacketId) -> OpenId {
         OpenId {
             session: slot,
@@ -151,8 +173,8 @@ impl Shard {
         slot: SessionSlot,
         publish: &Publish<'_>,
     ) -> (ReasonCode, PendingCommits) {
-        if let Some(device) = self.device_of(slot) {
-            return self.publish_from_device(now, slot, device, publish);
+        if let Some(from) = self.core.sessions.inbox_key(slot) {
+            return self.publish_to_inbox(now, slot, from, publish);
         }
         let (topic, delay_s) = match strip_delay(publish.topic) {
             PublishDelay::None => (publish.topic, None),
@@ -521,7 +543,7 @@ impl Shard {
             self.core
                 .taps
                 .acked(now, self.core.sessions.at(slot), delivery, ack.properties.as_bytes());
-            self.core.tap_device_acked(now, slot, delivery);
+            self.core.taps.inbox_acked(self.core.sessions.at(slot), delivery);
         }
     }
 

@@ -13,7 +13,7 @@ use crate::effect::{Effect, Now};
 use crate::fault::{Fault, is_planted};
 use crate::shard::Shard;
 use crate::slots::{ConnEpoch, ConnSlot, DelayedIndex, SessionEpoch, SessionSlot};
-use crate::tap::{Receipt, Tap};
+use crate::tap::Receipt;
 
 /// Maximum number of waiting acknowledgements per connection.
 pub const WAITING_ACKS_MAX: u32 = u16::MAX as u32;
@@ -100,11 +100,12 @@ impl ReceiptActions {
         self.behind.remove(&key);
     }
 
-    pub fn take_stored(&mut self, tap: &mut dyn Tap) -> Vec<ReceiptAction> {
+    /// Removes and returns the actions whose receipts are stored. `stored_up_to` is called with the lanes.
+    pub fn take_stored(&mut self, mut stored_up_to: impl FnMut(u16) -> u64) -> Vec<ReceiptAction> {
         let mut due = Vec::new();
         let mut from = Receipt::new(0, 1);
         while let Some((&first, _)) = self.waiting.range(from..).next() {
-            if first.number() > tap.stored_up_to(first.lane()) {
+            if first.number() > stored_up_to(first.lane()) {
                 from = first.lane_end();
                 continue;
             }

@@ -9,9 +9,10 @@ use std::sync::Arc;
 
 use mqtt::{PacketId, PacketType, ProtocolVersion, QoS, SubscriptionOptions};
 
-use crate::access::{ClientIdentity, DeviceKey, SessionAccess};
+use crate::access::{ClientIdentity, SessionAccess};
 use crate::address::CompactAddress;
 use crate::durable::record::SessionKey;
+use crate::inbox::InboxKey;
 use crate::lazy_deque::LazyDeque;
 use crate::outgoing::{Delivery, OutgoingMessages};
 use crate::receive_window::ReceivedIds;
@@ -126,9 +127,9 @@ impl Session {
         self.client_id.len() + self.will.as_ref().map_or(0, |will| will.bytes())
     }
 
-    /// Returns the device if this is a device session.
-    pub fn device(&self) -> Option<DeviceKey> {
-        self.access.as_ref()?.device()
+    /// Returns the key of an inbox client.
+    pub fn inbox_key(&self) -> Option<InboxKey> {
+        self.access.as_ref()?.inbox_key()
     }
 
     /// Returns whether the access rules allow the delivery of a message.

@@ -6,6 +6,7 @@
 
 use crate::client_ids::ClientIds;
 use crate::deliver::SessionLink;
+use crate::inbox::InboxKey;
 use crate::owners::SessionHolding;
 use crate::session::Session;
 use crate::slots::{SessionEpoch, SessionSlot};
@@ -52,6 +53,11 @@ impl Sessions {
     /// Returns the session in a slot if it has this epoch.
     pub fn live(&mut self, slot: SessionSlot, epoch: SessionEpoch) -> Option<&mut Session> {
         self.get_mut(slot).filter(|session| session.epoch == epoch)
+    }
+
+    /// Returns the key of an inbox client. `slot` may be free or `SessionSlot::NONE`.
+    pub fn inbox_key(&self, slot: SessionSlot) -> Option<InboxKey> {
+        self.get(slot)?.inbox_key()
     }
 
     #[inline]

@@ -21,6 +21,8 @@ use crate::durable::record::JournalRecord;
 use crate::effect::{
     CloseCause, ConnectionEvent, DisconnectReason, Effect, NextAction, Now, Peer, ReceiveResult, ShardId,
 };
+use crate::inbox::InboxEvent;
+use crate::inbox_sessions::InboxSession;
 use crate::lifecycle::ConnectionEnd;
 use crate::mail::{Envelope, Mail, MailItem};
 use crate::message::RecordLocation;
@@ -35,7 +37,6 @@ use crate::route::RouteScratch;
 use crate::router::Router;
 use crate::shared::{RETURNED_WINDOWS, ReturnQueue, ShareGroups};
 use crate::slots::{AuthAttempt, ConnEpoch, ConnSlot, GroupIndex, NumberSequence, SessionSlot};
-use crate::tap::DeviceConnectionEvent;
 use crate::tick::{RandomSequence, Tick};
 use crate::timers::ShardTimer;
 
@@ -298,17 +299,17 @@ impl Shard {
             .connections
             .get_mut(conn)
             .map_or(SessionSlot::NONE, |connection| connection.session);
-        let is_device = self.device_of(slot).is_some();
-        if is_device && (!self.must_pause_device() || receives_reason_code(version, publish.qos)) {
+        let is_for_inbox = self.core.sessions.inbox_key(slot).is_some();
+        if is_for_inbox && (!self.core.taps.is_inbox_full() || receives_reason_code(version, publish.qos)) {
             return None;
         }
-        let waits_for_journal = !is_device
+        let waits_for_journal = !is_for_inbox
             && self.core.ledger.is_unavailable()
             && version != ProtocolVersion::V5
             && publish.qos != QoS::AtMostOnce
             && (self.needs_journal(Some(slot), publish.topic, publish.qos, publish.retain)
                 || publish.topic.starts_with("$delayed/"));
-        if !is_device && !waits_for_journal && !self.must_pause_for_tap(now, conn, version, publish) {
+        if !is_for_inbox && !waits_for_journal && !self.must_pause_for_tap(now, conn, version, publish) {
             return None;
         }
         if waits_for_journal && self.core.ledger.has_failed() {
@@ -384,8 +385,9 @@ impl Shard {
 
     fn ping(&mut self, now: Now, conn: ConnSlot, slot: SessionSlot) {
         self.core.stats.packets_received[PacketType::PingReq as usize] += 1;
-        self.core.taps.ping(now, self.core.sessions.at(slot));
-        self.core.tap_device(now, slot, DeviceConnectionEvent::Pinged);
+        let session = self.core.sessions.at(slot);
+        self.core.taps.ping(now, session);
+        self.core.taps.inbox_event(now, session, InboxEvent::Pinged);
         // [MQTT-3.12.4-1]
         self.send(conn, &Packet::PingResp);
     }
@@ -427,6 +429,11 @@ impl Shard {
         self.core.trace_closed(conn);
         self.core.outbox.close(conn);
         self.core.connections.close(conn);
+    }
+
+    /// Returns the session of an inbox client, if it is on this shard.
+    pub fn inbox_session(&mut self, client_id: &str) -> Option<InboxSession<'_>> {
+        InboxSession::of(&mut self.core, client_id)
     }
 
     /// The backlog of a connection has been written; continues with queued messages.

@@ -84,8 +84,10 @@ impl Shard {
         let refusal = match self.core.config.subscription_identifiers {
             false => Some("mqtt.subscription_identifiers is off"),
             true => self
-                .device_of(slot)
-                .map(|_| "devices cannot use subscription identifiers"),
+                .core
+                .sessions
+                .inbox_key(slot)
+                .map(|_| "this client cannot use subscription identifiers"),
         };
         if let Some(detail) = refusal.filter(|_| identifier.is_some()) {
             return self.protocol_error(now, conn, ReasonCode::SubscriptionIdentifiersNotSupported, detail);
@@ -109,8 +111,8 @@ impl Shard {
                 _ => {}
             }
         }
-        if let Some(device) = self.device_of(slot) {
-            let reasons = self.device_subscribed(now, device, subscribe);
+        if let Some(client) = self.core.sessions.inbox_key(slot) {
+            let reasons = self.core.taps.inbox_subscribed(now, client, subscribe);
             let reasons: Vec<u8> = reasons.into_iter().map(|reason| suback_code(reason, is_v5)).collect();
             return self.suback(now, conn, slot, subscribe.packet_id, &reasons);
         }
@@ -344,8 +346,8 @@ impl Shard {
         if let Some(error) = errors.find(|error| is_malformed(*error, is_v5)) {
             return self.protocol_error(now, conn, ReasonCode::MalformedPacket, &error.to_string());
         }
-        if let Some(device) = self.device_of(slot) {
-            let mut reasons = self.device_unsubscribed(now, device, unsubscribe);
+        if let Some(client) = self.core.sessions.inbox_key(slot) {
+            let mut reasons = self.core.taps.inbox_unsubscribed(now, client, unsubscribe);
             reasons.retain(|_| is_v5);
             let reasons: Vec<u8> = reasons.into_iter().map(ReasonCode::to_u8).collect();
             return self.unsuback(now, conn, slot, unsubscribe.packet_id, &reasons);

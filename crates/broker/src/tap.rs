@@ -1,4 +1,4 @@
-//! Taps: observers of published messages and client events. Rules and the device platform are taps.
+//! Taps: observers of published messages and client events. Rules are a tap.
 //!
 //! A tap runs on the shard's thread, after a message is accepted and before it is routed. If the tap must store the
 //! message, the publisher's acknowledgement waits until the tap reports it as stored, as it waits for the journal. A
@@ -10,7 +10,6 @@ use std::num::NonZeroU64;
 
 use mqtt::{ProtocolVersion, QoS, ReasonCode};
 
-use crate::access::DeviceKey;
 use crate::effect::{DisconnectReason, DropReason, Now};
 use crate::message_limits::{LimitedMessage, MessageLimits};
 
@@ -273,38 +272,6 @@ impl<'a> TapEvent<'a> {
     }
 }
 
-/// A message of a device. It goes only to the tap.
-#[derive(Clone, Copy, Debug)]
-pub struct DeviceMessage<'a> {
-    pub device: DeviceKey,
-    pub topic: &'a str,
-    pub payload: &'a [u8],
-    pub qos: QoS,
-    /// The device can receive a reason code.
-    pub is_v5: bool,
-}
-
-/// Result of passing a device message to a tap.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DeviceMessageResult {
-    /// Accepted. With a receipt, the acknowledgement waits until the tap has stored the message.
-    Accepted(Option<Receipt>),
-    Refused(ReasonCode),
-    /// The device exceeds a limit: the message is dropped without an acknowledgement, and the connection is closed.
-    Disconnect {
-        reason: ReasonCode,
-        detail: &'static str,
-    },
-}
-
-/// An event of a device's connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DeviceConnectionEvent {
-    Connected { is_v5: bool },
-    Disconnected,
-    Pinged,
-}
-
 /// A tap. Each shard has its own, on its thread. Must not block.
 pub trait Tap: Send {
     /// Sets the limits of the messages that the tap creates. The shard drops messages beyond them.
@@ -337,30 +304,6 @@ pub trait Tap: Send {
     fn take_offloaded(&mut self, _now: Now) -> Option<OffloadedResult> {
         None
     }
-
-    /// Returns whether the tap cannot accept device messages now. Called while it wants `CHECK_FULL`.
-    fn is_full_for_devices(&mut self) -> bool {
-        false
-    }
-
-    fn device_message(&mut self, _now: Now, _message: &DeviceMessage<'_>) -> DeviceMessageResult {
-        DeviceMessageResult::Refused(ReasonCode::TopicNameInvalid)
-    }
-
-    /// Returns the granted QoS; `None` if devices may not subscribe to the filter.
-    fn device_subscribe(&mut self, _now: Now, _device: DeviceKey, _filter: &str, _qos: QoS) -> Option<QoS> {
-        None
-    }
-
-    /// Returns false if there was no such subscription.
-    fn device_unsubscribe(&mut self, _now: Now, _device: DeviceKey, _filter: &str) -> bool {
-        false
-    }
-
-    fn device_event(&mut self, _now: Now, _device: DeviceKey, _what: DeviceConnectionEvent) {}
-
-    /// The device has acknowledged a QoS 1 message.
-    fn device_acked(&mut self, _now: Now, _device: DeviceKey, _topic: &str, _payload: &[u8]) {}
 
     /// Ends a tick in which the tap was called.
     fn end_tick(&mut self);

@@ -1,6 +1,6 @@
-//! The shard's side of a tap (tap.rs): when the tap is called, and which replies wait for it.
+//! The shard's side of a tap (tap.rs) and an inbox (inbox.rs): when they are called, and which replies wait for them.
 //!
-//! `Taps` calls the tap and holds the actions that wait for it. It knows no other part of the shard: callers pass the
+//! `Taps` calls the tap and the inbox, and holds the actions that wait for them. It knows no other part of the shard: callers pass the
 //! session or connection that an event is about.
 
 use mqtt::{Connect, ProtocolVersion, Publish, QoS, ReasonCode};
@@ -12,6 +12,8 @@ use crate::deliver::{DeliveryOptions, ShardCore};
 use crate::durable::journaling::PendingCommits;
 use crate::effect::{DropReason, Now};
 use crate::fault::{Fault, is_planted};
+use crate::inbox::Inbox;
+use crate::inbox_sessions::INBOX_LANE;
 use crate::message::Publication;
 use crate::message_limits::MessageLimits;
 use crate::outgoing::Delivery;
@@ -30,6 +32,8 @@ pub struct Taps {
     shard: ShardId,
     tap: Option<Box<dyn Tap>>,
     wants: TapEventMask,
+    inbox: Option<Box<dyn Inbox>>,
+    is_inbox_full: bool,
     /// Actions that wait until the tap has stored a message.
     actions: ReceiptActions,
     /// Commits that the messages of the server in this tick wait for.
@@ -62,6 +66,8 @@ impl Taps {
             message_limits,
             tap: None,
             wants: TapEventMask::default(),
+            inbox: None,
+            is_inbox_full: false,
             actions: ReceiptActions::default(),
             server_commits: PendingCommits::default(),
             is_used: false,
@@ -88,32 +94,49 @@ impl Taps {
         }
     }
 
-    /// Begins a tick. Returns whether the tap accepts messages again after it was full.
-    pub(crate) fn begin_tick(&mut self, now: Now) -> bool {
-        let Some(tap) = &mut self.tap else { return false };
-        self.server_commits = PendingCommits::default();
-        let wants = tap.begin_tick(now);
-        let before = std::mem::replace(&mut self.wants, wants);
-        before.has(TapEventMask::CHECK_FULL) && !wants.has(TapEventMask::CHECK_FULL)
+    /// Attaches an inbox.
+    pub(crate) fn attach_inbox(&mut self, inbox: Box<dyn Inbox>) {
+        self.inbox = Some(inbox);
     }
 
-    /// Ends a tick in which the tap was called.
+    /// Begins a tick. Returns whether the tap and the inbox accept messages again after one was full.
+    pub(crate) fn begin_tick(&mut self, now: Now) -> bool {
+        let was_full = self.is_full();
+        if let Some(tap) = &mut self.tap {
+            self.server_commits = PendingCommits::default();
+            self.wants = tap.begin_tick(now);
+        }
+        if let Some(inbox) = &mut self.inbox {
+            self.is_inbox_full = inbox.begin_tick(now);
+        }
+        was_full && !self.is_full()
+    }
+
+    /// Ends a tick in which the tap or the inbox was called.
     pub(crate) fn end_tick(&mut self) {
         self.is_used = false;
         if let Some(tap) = &mut self.tap {
             tap.end_tick();
         }
+        if let Some(inbox) = &mut self.inbox {
+            inbox.end_tick();
+        }
     }
 
-    /// Returns whether the tap was called since the tick began.
+    /// Returns whether the tap or the inbox was called since the tick began.
     #[inline]
     pub fn is_used(&self) -> bool {
         self.is_used
     }
 
-    /// Returns whether publishers may be paused until the tap accepts messages again.
+    /// Returns whether publishers may be paused until the tap or the inbox accepts messages again.
     pub fn is_full(&self) -> bool {
-        self.wants.has(TapEventMask::CHECK_FULL)
+        self.is_inbox_full || self.wants.has(TapEventMask::CHECK_FULL)
+    }
+
+    /// Returns whether reading from inbox clients must stop. MQTT 5 clients get a reason code instead.
+    pub(crate) fn is_inbox_full(&self) -> bool {
+        self.is_inbox_full
     }
 
     /// Returns whether any action waits for the tap.
@@ -126,22 +149,17 @@ impl Taps {
         self.tap.as_ref().is_some_and(|tap| tap.is_offloading())
     }
 
-    /// Returns whether publishing devices must be paused.
-    pub(crate) fn is_full_for_devices(&mut self) -> bool {
-        self.is_full() && self.tap.as_mut().is_some_and(|tap| tap.is_full_for_devices())
-    }
-
     /// Returns whether the tap wants any of these events.
     #[inline]
     pub(crate) fn wants(&self, wanted: TapEventMask) -> bool {
         self.wants.has(wanted)
     }
 
-    /// Returns the tap for a call that counts as use in this tick.
-    pub(crate) fn used(&mut self) -> Option<&mut dyn Tap> {
-        let tap = self.tap.as_deref_mut()?;
+    /// Returns the inbox for a call that counts as use in this tick.
+    pub(crate) fn inbox_used(&mut self) -> Option<&mut dyn Inbox> {
+        let inbox = self.inbox.as_deref_mut()?;
         self.is_used = true;
-        Some(tap)
+        Some(inbox)
     }
 
     pub(crate) fn take_offloaded(&mut self, now: Now) -> Option<OffloadedResult> {
@@ -156,10 +174,7 @@ impl Taps {
     }
 
     pub(crate) fn has_stored(&mut self, receipt: Receipt) -> bool {
-        let stored_up_to = |tap: &mut Box<dyn Tap>| tap.stored_up_to(receipt.lane());
-        self.tap
-            .as_mut()
-            .is_none_or(|tap| stored_up_to(tap) >= receipt.number())
+        stored_up_to(&mut self.tap, &mut self.inbox, receipt.lane()) >= receipt.number()
     }
 
     /// Runs an action when the tap has stored the message of this receipt.
@@ -169,10 +184,8 @@ impl Taps {
 
     /// Removes and returns the actions whose receipts the tap has stored.
     pub(crate) fn take_stored(&mut self) -> Vec<ReceiptAction> {
-        match &mut self.tap {
-            Some(tap) => self.actions.take_stored(&mut **tap),
-            None => Vec::new(),
-        }
+        let (tap, inbox) = (&mut self.tap, &mut self.inbox);
+        self.actions.take_stored(|lane| stored_up_to(tap, inbox, lane))
     }
 
     /// Remembers a QoS 2 message until the tap has stored it.
@@ -246,7 +259,7 @@ impl Taps {
         tap_event: &TapEvent<'_>,
     ) {
         if self.wants.has(wanted)
-            && session.device().is_none()
+            && session.inbox_key().is_none()
             && let Some(tap) = &mut self.tap
         {
             self.is_used = true;
@@ -462,7 +475,7 @@ impl Taps {
         if !self.wants.has(TapEventMask::DELIVERY_DROPPED) {
             return;
         }
-        let Some(tap) = self.tap.as_mut().filter(|_| session.device().is_none()) else {
+        let Some(tap) = self.tap.as_mut().filter(|_| session.inbox_key().is_none()) else {
             return;
         };
         self.is_used = true;
@@ -507,6 +520,15 @@ impl Taps {
         };
         self.tap.as_mut().is_some_and(|tap| tap.is_full(now, &message))
     }
+}
+
+/// Returns the number up to which all messages of a lane are stored.
+fn stored_up_to(tap: &mut Option<Box<dyn Tap>>, inbox: &mut Option<Box<dyn Inbox>>, lane: u16) -> u64 {
+    let stored = match lane {
+        INBOX_LANE => inbox.as_mut().map(|inbox| inbox.stored_up_to()),
+        lane => tap.as_mut().map(|tap| tap.stored_up_to(lane)),
+    };
+    stored.unwrap_or(u64::MAX)
 }
 
 impl ShardCore {
@@ -560,7 +582,12 @@ impl Shard {
         self.core.taps.set_message_limits(MessageLimits::of(&self.core.config));
     }
 
-    /// Returns the state of the tap.
+    /// Attaches an inbox to this shard.
+    pub fn set_inbox(&mut self, inbox: Box<dyn Inbox>) {
+        self.core.taps.attach_inbox(inbox);
+    }
+
+    /// Returns the state of the tap and the inbox.
     pub fn taps(&self) -> &Taps {
         &self.core.taps
     }

@@ -51,8 +51,8 @@ pub enum PacketDirection {
 #[derive(Debug)]
 pub struct TracedPacket<'a> {
     pub client: TapClient<'a>,
-    /// The client is a device of the platform. Its user name is a secret.
-    pub is_device: bool,
+    /// The user name is a secret, because the client uses the inbox.
+    pub is_user_name_secret: bool,
     pub direction: PacketDirection,
     pub packet: &'a Packet<'a>,
     /// Size on the wire.
@@ -83,7 +83,7 @@ pub struct Traces {
 struct DetachedClient {
     client_id: Box<str>,
     user_name: Option<Box<str>>,
-    is_device: bool,
+    is_user_name_secret: bool,
 }
 
 impl TraceFilter {
@@ -213,7 +213,7 @@ impl ShardCore {
             let client = DetachedClient {
                 client_id: session.client_id.clone(),
                 user_name: session.user_name.clone(),
-                is_device: session.device().is_some(),
+                is_user_name_secret: session.inbox_key().is_some(),
             };
             traces.record_client(conn, client);
         }
@@ -293,22 +293,26 @@ impl Traces {
             let client = DetachedClient {
                 client_id: packet.client_id.into(),
                 user_name: packet.user_name.map(Into::into),
-                is_device: false,
+                is_user_name_secret: false,
             };
             self.record_client(conn, client);
         }
     }
 
-    /// Returns the client of a connection, if it is known, and whether it is a device.
+    /// Returns the client of a connection, if it is known, and whether its user name is a secret.
     fn client_of<'a>(&'a self, core: &'a ShardCore, conn: ConnSlot) -> Option<(TapClient<'a>, bool)> {
         let connection = core.connections.get(conn)?;
-        let (client_id, user_name, is_device) = match (core.session_at(conn), self.detached.get(&conn)) {
+        let (client_id, user_name, is_user_name_secret) = match (core.session_at(conn), self.detached.get(&conn)) {
             (Some(session), _) => (
                 &session.client_id,
                 session.user_name.as_deref(),
-                session.device().is_some(),
+                session.inbox_key().is_some(),
             ),
-            (None, Some(client)) => (&client.client_id, client.user_name.as_deref(), client.is_device),
+            (None, Some(client)) => (
+                &client.client_id,
+                client.user_name.as_deref(),
+                client.is_user_name_secret,
+            ),
             (None, None) => return None,
         };
         let client = TapClient {
@@ -318,7 +322,7 @@ impl Traces {
             listener: Some(connection.peer.listener),
             version: connection.version,
         };
-        Some((client, is_device))
+        Some((client, is_user_name_secret))
     }
 
     fn is_traced(&self, core: &ShardCore, conn: ConnSlot) -> bool {
@@ -337,7 +341,7 @@ impl Traces {
     ) -> usize {
         let mut all = std::mem::take(&mut self.all);
         let mut shown = 0;
-        if let Some((client, is_device)) = self.client_of(core, conn)
+        if let Some((client, is_user_name_secret)) = self.client_of(core, conn)
             && all.iter().any(|(filter, _)| filter.matches(&client))
         {
             let connection = core.connections.get(conn);
@@ -348,7 +352,7 @@ impl Traces {
                 let topic = resolved.as_deref().or(plain_topic(&packet));
                 let traced = TracedPacket {
                     client,
-                    is_device,
+                    is_user_name_secret,
                     direction,
                     packet: &packet,
                     size,

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
-use broker::tap::Tap;
+use broker::inbox::Inbox;
 use journal::{LogState, StorageDirectory};
 use platform::credentials::{MqttLogin, PROVISION_NAME};
 use platform::decode::{AttributesRequest, OtaKind, PayloadFormat, Provision, TopicForm};
@@ -26,6 +26,7 @@ use crate::events::NodeEvent;
 use crate::external_requests::ExternalSender;
 use crate::follow_up::{self, OtaNotificationError};
 use crate::hub::Hub;
+use crate::inbox::DeviceInbox;
 use crate::ingest::Ingest;
 use crate::lifecycle::EntityEvent;
 use crate::limits::OverLimit;
@@ -39,7 +40,6 @@ use crate::requests::RequestHandler;
 use crate::session_id::client_id;
 use crate::sessions::DownlinkKind;
 use crate::stats::{DeviceCounters, DevicesStats};
-use crate::tap::DeviceTap;
 use crate::updates::Updates;
 use crate::upkeep;
 
@@ -145,9 +145,9 @@ impl Devices {
         follow_up::notify_ota(&self.hub, id, false)
     }
 
-    /// Makes the tap of a shard, which passes everything but device messages to `rules`.
-    pub fn tap(&self, shard: u16, rules: Box<dyn Tap>) -> Box<dyn Tap> {
-        Box::new(DeviceTap::new(Arc::clone(&self.hub), shard, rules))
+    /// Makes the inbox of a shard for messages of devices.
+    pub fn inbox(&self, shard: u16) -> Box<dyn Inbox> {
+        Box::new(DeviceInbox::new(Arc::clone(&self.hub), shard))
     }
 
     /// Returns an outlet for platform calls. Dropping it sends the collected messages, which may block briefly.

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 use std::time::Duration;
 
-use broker::{DeviceBacklog, ShardId};
+use broker::{InboxBacklog, ShardId};
 use mqtt::QoS;
 use net::CallError;
 use platform::decode::Downlink;
@@ -102,7 +102,10 @@ impl Downlinks {
                 let list = std::mem::take(&mut *lock(&messages));
                 for down in list {
                     let client_id = client_id(down.session);
-                    let is_sent = shard.send_to_device(now, &client_id, &down.topic, &down.payload, down.qos);
+                    let mut session = shard.inbox_session(&client_id);
+                    let is_sent = session
+                        .as_mut()
+                        .is_some_and(|session| session.send(now, &down.topic, &down.payload, down.qos));
                     let counter = match is_sent {
                         true => &counters.sent_downlinks,
                         false => &counters.dropped_downlinks,
@@ -140,11 +143,11 @@ impl Downlinks {
     }
 
     /// Returns the session's data that the device has not accepted. `None` if the session is gone. Waits for the shard.
-    pub fn backlog(&self, target: &SessionTarget) -> Result<Option<DeviceBacklog>, CallError> {
+    pub fn backlog(&self, target: &SessionTarget) -> Result<Option<InboxBacklog>, CallError> {
         let Some(net) = self.net.get() else { return Ok(None) };
         let client_id = client_id(target.session);
         let backlog = net.call(ShardId(target.shard), SHARD_TIMEOUT, move |shard, _| {
-            shard.device_backlog(&client_id)
+            shard.inbox_session(&client_id)?.backlog()
         });
         match backlog {
             Err(CallError::Stopped) => Ok(None),
@@ -159,7 +162,10 @@ impl Downlinks {
         DeviceCounters::add(&self.counters.closed_sessions, 1);
         let client_id = client_id(session);
         let closing = net.call_async(ShardId(shard), move |shard, now| {
-            shard.close_device(now, &client_id, reason)
+            let conn = shard.inbox_session(&client_id).and_then(|session| session.connection());
+            if let Some(conn) = conn {
+                shard.kick_connection(now, conn, reason);
+            }
         });
         if let Err(error) = closing {
             tracing::warn!(device = %session, %error, "closing the connection of a device failed");

@@ -2,7 +2,7 @@
 //! messages to [`platform::Platform`]. Messages of the platform go to the sessions of the devices.
 //!
 //! ```text
-//! shard ──► DeviceTap ──┐                          ┌──► Platform::ingest ──► time series, attributes, alarms
+//! shard ──► DeviceInbox ┐                          ┌──► Platform::ingest ──► time series, attributes, alarms
 //! HTTP  ──► append ─────┴──► log ──► ingest thread ┤
 //!                                                  └──► requests: attributes, calls, claims, provisioning
 //! Outlet ◄── platform                                        │
@@ -34,6 +34,7 @@ mod external_requests;
 mod fixed_limits;
 mod follow_up;
 mod hub;
+mod inbox;
 mod ingest;
 mod lifecycle;
 mod limits;
@@ -55,7 +56,6 @@ mod sessions;
 mod stats;
 mod stop_signal;
 mod store_failures;
-mod tap;
 mod transports;
 mod updates;
 mod upkeep;
@@ -80,5 +80,4 @@ pub use outlet::DeviceOutlet;
 pub use session_id::{DEVICE_PREFIX, PROVISION_PREFIX};
 pub use sessions::DownlinkKind;
 pub use stats::{DevicesStats, Lag};
-pub use tap::DeviceTap;
 pub use updates::{Update, Updates};

@@ -67,4 +67,4 @@ pub use listener::{BindError, ListenerInfo};
 pub use observer::ConnectionObserver;
 pub use port_owner::{PortOwner, find as find_port_owner};
 pub use reply::{CallError, Reply};
-pub use server::{JournalView, PreparedServer, Server, ServerHandle, StartError, default_workers};
+pub use server::{JournalView, PreparedServer, Server, ServerHandle, ShardTaps, StartError, default_workers};

@@ -13,6 +13,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use broker::durable::restore::RestoreCounts;
+use broker::inbox::Inbox;
 use broker::interest::SHARDS_MAX;
 use broker::tap::Tap;
 use broker::{AccessControl, NodeState, Now, Shard, ShardConfig, ShardId};
@@ -179,6 +180,12 @@ impl Server {
     }
 }
 
+/// The components behind a shard that receive messages.
+pub struct ShardTaps {
+    pub tap: Box<dyn Tap>,
+    pub inbox: Option<Box<dyn Inbox>>,
+}
+
 impl PreparedServer {
     /// Returns a handle. Calls to shards are answered after the workers have started.
     pub fn handle(&self) -> ServerHandle {
@@ -187,7 +194,7 @@ impl PreparedServer {
 
     /// Restores the state of the previous process, and starts the workers, with their taps if there are any. After an
     /// error no thread is left running.
-    pub fn start(self, restart: Option<RestartState>, taps: Vec<Box<dyn Tap>>) -> Result<RestoreCounts, StartError> {
+    pub fn start(self, restart: Option<RestartState>, taps: Vec<ShardTaps>) -> Result<RestoreCounts, StartError> {
         let ServerInner { common, workers, .. } = &*self.handle.inner;
         let mut shards = new_shards(common);
         let mut restored = RestoreCounts::default();
@@ -205,8 +212,11 @@ impl PreparedServer {
                 .map_err(StartError::Resources)?;
             restored = all;
         }
-        for (shard, tap) in shards.iter_mut().zip(taps) {
+        for (shard, ShardTaps { tap, inbox }) in shards.iter_mut().zip(taps) {
             shard.set_tap(tap);
+            if let Some(inbox) = inbox {
+                shard.set_inbox(inbox);
+            }
         }
         let worker_resources = self.worker_resources.into_iter().zip(shards).collect();
         start_threads(&self.handle, worker_resources, self.authenticator).map_err(StartError::Resources)?;

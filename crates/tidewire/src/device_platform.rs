@@ -16,8 +16,8 @@ use std::time::{Instant, UNIX_EPOCH};
 
 use api::ApiStartError;
 use auth::LoginLimiter;
-use broker::tap::Tap;
-use broker::{ConnectIdentity, DeviceKey, IdentifiedDevice};
+use broker::ConnectIdentity;
+use broker::inbox::{Inbox, InboxClient, InboxKey};
 use devices::{DEVICE_PREFIX, DeviceLogin, Devices, PROVISION_PREFIX};
 use journal::{FlushPolicy, LogConfig};
 use platform::chain::{ScriptProgram, ScriptRunner, ScriptWorkers, ScriptWorkersOptions};
@@ -58,23 +58,23 @@ impl DevicePlatform {
         self.0.shut_down();
     }
 
-    /// Returns a queue that takes what devices publish on a shard, and passes the rest to `rules`.
-    pub fn tap(&self, shard: u16, rules: Box<dyn Tap>) -> Box<dyn Tap> {
-        self.0.tap(shard, rules)
+    /// Returns the inbox of a shard for messages of devices.
+    pub fn inbox(&self, shard: u16) -> Box<dyn Inbox> {
+        self.0.inbox(shard)
     }
 
     /// Returns the device of a client certificate.
-    pub fn certificate_login(&self, certificate: &[u8]) -> Option<IdentifiedDevice> {
+    pub fn certificate_login(&self, certificate: &[u8]) -> Option<InboxClient> {
         self.0.certificate_login(&certificate_hash(certificate)).map(identified)
     }
 
     /// Returns the device that a user name, password or client id belongs to.
-    pub fn device_login(&self, offered: &ConnectIdentity<'_>) -> Option<IdentifiedDevice> {
+    pub fn device_login(&self, offered: &ConnectIdentity<'_>) -> Option<InboxClient> {
         self.0.device_login(&login(offered)).map(identified)
     }
 
     /// Returns a session that may only send provisioning requests. As in ThingsBoard, it needs no credentials.
-    pub fn provision_login(&self, offered: &ConnectIdentity<'_>, address: IpAddr) -> Option<IdentifiedDevice> {
+    pub fn provision_login(&self, offered: &ConnectIdentity<'_>, address: IpAddr) -> Option<InboxClient> {
         self.0.provision_login(&login(offered), address).map(identified)
     }
 
@@ -139,9 +139,9 @@ fn login<'a>(offered: &ConnectIdentity<'a>) -> MqttLogin<'a> {
     }
 }
 
-fn identified(login: DeviceLogin) -> IdentifiedDevice {
-    IdentifiedDevice {
-        key: DeviceKey(u128::from_be_bytes(login.session.0)),
+fn identified(login: DeviceLogin) -> InboxClient {
+    InboxClient {
+        key: InboxKey(u128::from_be_bytes(login.session.0)),
         client_id: login.client_id,
         name: login.name,
     }

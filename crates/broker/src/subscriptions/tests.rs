@@ -172,7 +172,7 @@ fn masked(mask: u32) -> String {
 fn many_filters_of_one_key_are_added_and_removed() {
     let mut tree = SubscriptionTree::new();
     let filters: Vec<String> = (0..20_000)
-        .map(|n| format!("site/{}/device/{n}/{}", n % 100, ["#", "x", "+/y"][n % 3]))
+        .map(|n| format!("site/{}/machine/{n}/{}", n % 100, ["#", "x", "+/y"][n % 3]))
         .collect();
     let lists: Vec<ListId> = filters
         .iter()
@@ -181,7 +181,7 @@ fn many_filters_of_one_key_are_added_and_removed() {
     assert_eq!(tree.filters(), 20_000);
     for topic in 0..100 {
         assert_eq!(
-            texts_of(&tree, &format!("site/{topic}/device/{topic}/x")).len(),
+            texts_of(&tree, &format!("site/{topic}/machine/{topic}/x")).len(),
             usize::from(topic % 3 < 2)
         );
     }

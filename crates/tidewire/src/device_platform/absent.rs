@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use auth::LoginLimiter;
-use broker::tap::Tap;
-use broker::{ConnectIdentity, IdentifiedDevice};
+use broker::ConnectIdentity;
+use broker::inbox::{Inbox, InboxClient};
 
 use crate::config::Config;
 
@@ -40,19 +40,19 @@ impl DevicePlatform {
         match *self {}
     }
 
-    pub fn tap(&self, _: u16, _: Box<dyn Tap>) -> Box<dyn Tap> {
+    pub fn inbox(&self, _: u16) -> Box<dyn Inbox> {
         match *self {}
     }
 
-    pub fn certificate_login(&self, _: &[u8]) -> Option<IdentifiedDevice> {
+    pub fn certificate_login(&self, _: &[u8]) -> Option<InboxClient> {
         match *self {}
     }
 
-    pub fn device_login(&self, _: &ConnectIdentity<'_>) -> Option<IdentifiedDevice> {
+    pub fn device_login(&self, _: &ConnectIdentity<'_>) -> Option<InboxClient> {
         match *self {}
     }
 
-    pub fn provision_login(&self, _: &ConnectIdentity<'_>, _: IpAddr) -> Option<IdentifiedDevice> {
+    pub fn provision_login(&self, _: &ConnectIdentity<'_>, _: IpAddr) -> Option<InboxClient> {
         match *self {}
     }
 

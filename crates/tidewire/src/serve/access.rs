@@ -19,9 +19,10 @@ use auth::{
     ProviderOutcome, SessionAcl, SubscriptionGrant, UnknownUsersProvider, UserError, UserSummary, Users, UsersProvider,
     VerifiedPasswords, preset,
 };
+use broker::inbox::InboxClient;
 use broker::{
-    AccessControl, AuthOutcome, ClientIdentity, ConnectCredentials, ConnectIdentity, IdentifiedDevice, SessionAccess,
-    SessionSlot, ShardId, SubscribeAccess,
+    AccessControl, AuthOutcome, ClientIdentity, ConnectCredentials, ConnectIdentity, SessionAccess, SessionSlot,
+    ShardId, SubscribeAccess,
 };
 use mqtt::{QoS, ReasonCode};
 use net::CallError;
@@ -207,7 +208,7 @@ impl NodeAccess {
 
     /// Returns the device that the credentials belong to, or a device to be provisioned. A user of the broker is never
     /// a device.
-    fn device(&self, offered: &ConnectIdentity<'_>) -> Option<IdentifiedDevice> {
+    fn device(&self, offered: &ConnectIdentity<'_>) -> Option<InboxClient> {
         let devices = self.devices.as_ref()?;
         if let Some(certificate) = offered.certificate
             && let Some(login) = devices.certificate_login(certificate)
@@ -236,7 +237,7 @@ impl NodeAccess {
         if let Some(outcome) = self.banned(&found.client_id, credentials) {
             return Some(outcome);
         }
-        Some(AuthOutcome::Device(Box::new(found)))
+        Some(AuthOutcome::Inbox(Box::new(found)))
     }
 
     /// Returns the rejection of a banned client.
@@ -309,7 +310,7 @@ impl NodeAccess {
         match outcome {
             // Nothing was verified.
             AuthOutcome::Allow { .. } if self.verified_name(attempt.user_name).is_none() => {}
-            AuthOutcome::Allow { .. } | AuthOutcome::Device(_) => self.login_limiter.record_success(attempt),
+            AuthOutcome::Allow { .. } | AuthOutcome::Inbox(_) => self.login_limiter.record_success(attempt),
             AuthOutcome::Deny {
                 reason: ReasonCode::BadUserNameOrPassword | ReasonCode::NotAuthorized,
                 ..

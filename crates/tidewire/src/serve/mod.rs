@@ -311,17 +311,14 @@ fn addresses(config: &Config, handle: &net::ServerHandle, http: &http::Http) -> 
     }
 }
 
-/// One queue per shard.
-fn taps(engine: &integration::Engine, devices: Option<&DevicePlatform>, shards: u16) -> Vec<Box<dyn broker::tap::Tap>> {
+/// Returns the tap and the inbox of each shard.
+fn taps(engine: &integration::Engine, devices: Option<&DevicePlatform>, shards: u16) -> Vec<net::ShardTaps> {
     let seed = u64::from(std::process::id());
-    let tap = |shard: u16| {
-        let rules = Box::new(engine.tap(seed ^ u64::from(shard) << 32)) as Box<dyn broker::tap::Tap>;
-        match devices {
-            Some(devices) => devices.tap(shard, rules),
-            None => rules,
-        }
+    let taps = |shard: u16| net::ShardTaps {
+        tap: Box::new(engine.tap(seed ^ u64::from(shard) << 32)),
+        inbox: devices.map(|devices| devices.inbox(shard)),
     };
-    (0..shards).map(tap).collect()
+    (0..shards).map(taps).collect()
 }
 
 /// The queue of connect and disconnect events for the `$SYS` tree of EMQX, if that is enabled.

@@ -1,14 +1,11 @@
-//! A shard's side of the device log. Device messages are collected per tick and appended at its end. Publishers wait
-//! until they are durable. All other messages go to the tap of the rules, which never sees device messages.
+//! A shard's side of the device log: the broker's inbox for messages of devices. Messages are collected per tick and
+//! appended at its end. Publishers wait until they are durable.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use broker::tap::{
-    DeviceConnectionEvent, DeviceMessage, DeviceMessageResult, OffloadedResult, Receipt, Tap, TapClient, TapEvent,
-    TapEventMask, TapMessage, TapPublication, TapResult,
-};
-use broker::{DeviceKey, MessageLimits, Now};
+use broker::Now;
+use broker::inbox::{Inbox, InboxEvent, InboxKey, InboxMessage, InboxResult};
 use journal::{LogBatch, Lsn};
 use mqtt::{QoS, ReasonCode};
 use platform::decode::{DeviceSubscription, Uplink};
@@ -19,35 +16,28 @@ use crate::hub::Hub;
 use crate::session_id::is_provisioning;
 use crate::stats::DeviceCounters;
 
-/// Lane of the device log's receipts. Lanes of rules have far lower numbers.
-const LANE: u16 = u16::MAX;
-
 /// Largest batch. The rest of a tick goes into further batches.
 const BATCH_BYTES: usize = 4 << 20;
 
-pub struct DeviceTap {
+pub struct DeviceInbox {
     hub: Arc<Hub>,
-    rules: Box<dyn Tap>,
     shard: u16,
     batch: LogBatch,
     /// Number of finished ticks.
     ticks: u64,
     /// Appended batches that are not known to be durable, by tick.
     in_flight: VecDeque<(u64, Lsn)>,
-    is_full: bool,
     active: Vec<(Uuid, i64)>,
 }
 
-impl DeviceTap {
-    pub(crate) fn new(hub: Arc<Hub>, shard: u16, rules: Box<dyn Tap>) -> DeviceTap {
-        DeviceTap {
+impl DeviceInbox {
+    pub(crate) fn new(hub: Arc<Hub>, shard: u16) -> DeviceInbox {
+        DeviceInbox {
             hub,
-            rules,
             shard,
             batch: LogBatch::new(),
             ticks: 0,
             in_flight: VecDeque::new(),
-            is_full: false,
             active: Vec::new(),
         }
     }
@@ -67,9 +57,9 @@ impl DeviceTap {
         self.in_flight.push_back((self.ticks + 1, end));
     }
 
-    fn over_limit(&self, entry: &IngestEntry<'_>) -> Option<DeviceMessageResult> {
+    fn over_limit(&self, entry: &IngestEntry<'_>) -> Option<InboxResult> {
         let over = self.hub.limits().check(entry)?;
-        Some(DeviceMessageResult::Disconnect {
+        Some(InboxResult::Disconnect {
             reason: over.reason(),
             detail: over.description(),
         })
@@ -87,53 +77,23 @@ impl DeviceTap {
     }
 }
 
-impl Drop for DeviceTap {
+impl Drop for DeviceInbox {
     /// Appends the messages of an unfinished tick.
     fn drop(&mut self) {
         self.append();
     }
 }
 
-fn uuid(key: DeviceKey) -> Uuid {
+fn uuid(key: InboxKey) -> Uuid {
     Uuid(key.0.to_be_bytes())
 }
 
-impl Tap for DeviceTap {
-    fn set_message_limits(&mut self, limits: MessageLimits) {
-        self.rules.set_message_limits(limits);
-    }
-
-    fn begin_tick(&mut self, now: Now) -> TapEventMask {
-        let wants = self.rules.begin_tick(now);
-        self.is_full = self.hub.log().is_full();
-        match self.is_full {
-            true => wants | TapEventMask::CHECK_FULL,
-            false => wants,
-        }
-    }
-
-    fn is_full(&mut self, now: Now, message: &TapMessage<'_>) -> bool {
-        self.rules.is_full(now, message)
-    }
-
-    fn message(&mut self, now: Now, message: &TapMessage<'_>) -> TapResult {
-        self.rules.message(now, message)
-    }
-
-    fn client_event(&mut self, now: Now, client: TapClient<'_>, what: &TapEvent<'_>) {
-        self.rules.client_event(now, client, what);
-    }
-
-    fn join(&mut self, one: Receipt, other: Receipt) -> Receipt {
-        self.rules.join(one, other)
-    }
-
-    fn take_publications(&mut self) -> Vec<TapPublication> {
-        self.rules.take_publications()
+impl Inbox for DeviceInbox {
+    fn begin_tick(&mut self, _: Now) -> bool {
+        self.hub.log().is_full()
     }
 
     fn end_tick(&mut self) {
-        self.rules.end_tick();
         self.append();
         self.ticks += 1;
         if !self.active.is_empty() {
@@ -141,10 +101,7 @@ impl Tap for DeviceTap {
         }
     }
 
-    fn stored_up_to(&mut self, lane: u16) -> u64 {
-        if lane != LANE {
-            return self.rules.stored_up_to(lane);
-        }
+    fn stored_up_to(&mut self) -> u64 {
         let committed = self.hub.log().committed();
         while self.in_flight.front().is_some_and(|(_, end)| *end <= committed) {
             self.in_flight.pop_front();
@@ -153,20 +110,8 @@ impl Tap for DeviceTap {
         self.in_flight.front().map_or(self.ticks, |(tick, _)| tick - 1)
     }
 
-    fn is_offloading(&self) -> bool {
-        self.rules.is_offloading()
-    }
-
-    fn take_offloaded(&mut self, now: Now) -> Option<OffloadedResult> {
-        self.rules.take_offloaded(now)
-    }
-
-    fn is_full_for_devices(&mut self) -> bool {
-        self.is_full
-    }
-
-    fn device_message(&mut self, now: Now, message: &DeviceMessage<'_>) -> DeviceMessageResult {
-        let (session, received_ms) = (uuid(message.device), now.unix_ms as i64);
+    fn message(&mut self, now: Now, message: &InboxMessage<'_>) -> InboxResult {
+        let (session, received_ms) = (uuid(message.from), now.unix_ms as i64);
         let uplink = Uplink::parse(message.topic);
         let may = |uplink: &Uplink| is_provisioning(session) == matches!(uplink, Uplink::Provision);
         let mut of_chunk = Vec::new();
@@ -182,7 +127,7 @@ impl Tap for DeviceTap {
                 self.put(&entry);
                 if message.is_v5 && message.qos != QoS::AtMostOnce && !self.hub.transports().is_decodable(&entry) {
                     // The message is logged nevertheless, so that its effects are the same as before MQTT 5.
-                    return DeviceMessageResult::Refused(ReasonCode::PayloadFormatInvalid);
+                    return InboxResult::Refused(ReasonCode::PayloadFormatInvalid);
                 }
             }
             None if uplink.is_none() && !is_provisioning(session) && self.hub.transports().are_set() => {
@@ -197,17 +142,17 @@ impl Tap for DeviceTap {
             }
             None => {
                 DeviceCounters::add(&self.hub.counters().unknown_topics, 1);
-                return DeviceMessageResult::Refused(ReasonCode::TopicNameInvalid);
+                return InboxResult::Refused(ReasonCode::TopicNameInvalid);
             }
         }
         match message.qos {
-            QoS::AtMostOnce => DeviceMessageResult::Accepted(None),
-            _ => DeviceMessageResult::Accepted(Some(Receipt::new(LANE, self.ticks + 1))),
+            QoS::AtMostOnce => InboxResult::Accepted(None),
+            _ => InboxResult::Accepted(Some(self.ticks + 1)),
         }
     }
 
-    fn device_subscribe(&mut self, now: Now, device: DeviceKey, filter: &str, qos: QoS) -> Option<QoS> {
-        let session = uuid(device);
+    fn subscribe(&mut self, now: Now, client: InboxKey, filter: &str, qos: QoS) -> Option<QoS> {
+        let session = uuid(client);
         let subscription = self.subscription(session, filter)?;
         if is_provisioning(session) != matches!(subscription, DeviceSubscription::Provision) {
             return None;
@@ -224,29 +169,29 @@ impl Tap for DeviceTap {
         Some(granted)
     }
 
-    fn device_unsubscribe(&mut self, now: Now, device: DeviceKey, filter: &str) -> bool {
-        let session = uuid(device);
+    fn unsubscribe(&mut self, now: Now, client: InboxKey, filter: &str) -> bool {
+        let session = uuid(client);
         self.record_activity(session, now);
         self.subscription(session, filter)
             .is_some_and(|known| self.hub.sessions().unsubscribed(session, known))
     }
 
-    fn device_acked(&mut self, _: Now, device: DeviceKey, topic: &str, payload: &[u8]) {
-        self.hub.rpcs().acknowledged(uuid(device), topic, payload);
+    fn acknowledged(&mut self, client: InboxKey, topic: &str, payload: &[u8]) {
+        self.hub.rpcs().acknowledged(uuid(client), topic, payload);
     }
 
-    fn device_event(&mut self, now: Now, device: DeviceKey, what: DeviceConnectionEvent) {
-        let session = uuid(device);
-        let kind = match what {
-            DeviceConnectionEvent::Connected { is_v5 } => {
+    fn connection_event(&mut self, now: Now, client: InboxKey, event: InboxEvent) {
+        let session = uuid(client);
+        let kind = match event {
+            InboxEvent::Connected { is_v5 } => {
                 self.hub.sessions().connected(session, self.shard, is_v5);
                 EntryKind::Connected
             }
-            DeviceConnectionEvent::Disconnected => {
+            InboxEvent::Disconnected => {
                 self.hub.sessions().disconnected(session);
                 EntryKind::Disconnected
             }
-            DeviceConnectionEvent::Pinged => {
+            InboxEvent::Pinged => {
                 if self.hub.options().pings_are_activity {
                     self.record_activity(session, now);
                 }
