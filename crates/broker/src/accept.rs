@@ -357,8 +357,9 @@ impl Shard {
             );
         }
         if session_present {
-            self.recheck_subscriptions(slot);
-            self.announce_member_state(now, slot, true);
+            self.recheck_subscriptions(now, slot);
+            let (mut tick, parts) = self.split(now);
+            parts.groups.announce_state(&mut tick, slot, true);
             self.pump(now, slot);
         }
     }

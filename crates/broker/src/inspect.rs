@@ -195,9 +195,9 @@ impl Shard {
 
     /// Unsubscribes a client. Returns false if there was no such subscription, and `None` if the client is not on this
     /// shard.
-    pub fn unsubscribe_client(&mut self, client_id: &str, filter: &str) -> Option<bool> {
+    pub fn unsubscribe_client(&mut self, now: Now, client_id: &str, filter: &str) -> Option<bool> {
         let slot = self.core.sessions.slot_of(client_id)?;
-        Some(self.unsubscribe_filter(slot, filter))
+        Some(self.unsubscribe_filter(now, slot, filter))
     }
 
     /// Returns the connection of a client, for the driver.
@@ -348,12 +348,12 @@ impl ShardInspection<'_> {
 
     pub fn shared_groups(&self, limit: usize) -> Vec<SharedGroupView> {
         let view = |group: &ShareGroup| SharedGroupView {
-            share_name: group.share_name.to_string(),
-            filter: group.filter.to_string(),
-            members: group.members.len(),
-            online: group.members.iter().filter(|m| m.is_online).count(),
-            queued: group.queue.len(),
-            queued_bytes: group.queue.bytes(),
+            share_name: group.share_name().to_owned(),
+            filter: group.filter().to_owned(),
+            members: group.members().len(),
+            online: group.members().iter().filter(|m| m.is_online()).count(),
+            queued: group.queue().len(),
+            queued_bytes: group.queue().bytes(),
         };
         self.groups.iter().take(limit).map(view).collect()
     }
@@ -366,14 +366,13 @@ impl ShardInspection<'_> {
         filter: &str,
         limit: usize,
     ) -> Option<(Vec<SharedMemberView>, usize)> {
-        let index = self.groups.find(share_name, filter)?;
-        let group = self.groups.get(index)?;
+        let group = self.groups.find(share_name, filter)?;
         let view = |member: &ShareGroupMember| SharedMemberView {
-            session: member.session,
-            qos: member.options.maximum_qos,
+            session: member.session(),
+            qos: member.maximum_qos(),
         };
-        let members = group.members.iter().take(limit).map(view);
-        Some((members.collect(), group.members.len()))
+        let members = group.members().iter().take(limit).map(view);
+        Some((members.collect(), group.members().len()))
     }
 
     /// Returns the members whose sessions are on this shard and still exist.

@@ -264,7 +264,8 @@ impl Shard {
         self.core.ledger.record_disconnected(now, self.core.sessions.at(slot));
         self.core.evict_later(slot);
         self.will_after_disconnect(now, slot);
-        self.announce_member_state(now, slot, false);
+        let (mut tick, parts) = self.split(now);
+        parts.groups.announce_state(&mut tick, slot, false);
         exclusives_after_disconnect(self, now, slot);
         self.expiry_after_disconnect(now, slot);
     }
@@ -363,9 +364,10 @@ impl Shard {
     /// Ends a session: publishes a pending will [MQTT-3.1.2-8] and removes subscriptions, queue and client id.
     pub(crate) fn end_session(&mut self, now: Now, slot: SessionSlot, detail: &'static str) {
         // Leaves its groups first, so that they do not select it for its own messages.
-        self.drop_subscriptions(slot);
+        self.drop_subscriptions(now, slot);
         self.core.release(now, slot);
-        self.return_shared(now, slot, usize::MAX, |_| true);
+        let (mut tick, parts) = self.split(now);
+        parts.groups.return_shared(&mut tick, slot, usize::MAX, |_| true);
         self.publish_will(now, slot);
         self.core.ledger.record_session_ended(self.core.sessions.at(slot));
         self.core.taps.undelivered(now, self.core.sessions.at(slot));
@@ -416,7 +418,10 @@ impl Shard {
             } => self.retry_due(now, session, connect_number),
             ShardTimer::Quota { conn, epoch } => self.quota_due(now, conn, epoch),
             ShardTimer::RetainedExpiry => self.retained.expiry_due(&mut self.core, now),
-            ShardTimer::Space { index, epoch } => self.retry_full_members(now, index, epoch),
+            ShardTimer::Space { index, epoch } => {
+                let (mut tick, parts) = self.split(now);
+                parts.groups.retry_full_members(&mut tick, index, epoch);
+            }
         }
     }
 
@@ -596,7 +601,7 @@ impl Shard {
     }
 
     /// Applies changed access rules to every session.
-    pub fn access_changed(&mut self) {
+    pub fn access_changed(&mut self, now: Now) {
         for slot in SessionSlot::FIRST.until(self.core.sessions.end()) {
             let Some(session) = self.core.sessions.get(slot) else {
                 continue;
@@ -606,7 +611,7 @@ impl Shard {
             }
             let access = self.access.session(&session.identity());
             self.core.sessions.at_mut(slot).access = access;
-            self.recheck_subscriptions(slot);
+            self.recheck_subscriptions(now, slot);
             if let Some(conn) = self.core.sessions.at(slot).conn {
                 // A replay whose subscription was removed may have held messages.
                 self.core.continue_later(conn, slot);
@@ -639,7 +644,7 @@ pub(crate) fn exclusives_after_disconnect(shard: &mut Shard, now: Now, slot: Ses
         return;
     }
     for filter in exclusive {
-        shard.unsubscribe_filter(slot, &filter);
+        shard.unsubscribe_filter(now, slot, &filter);
     }
 }
 

@@ -498,7 +498,7 @@ impl Shard {
             self.core
                 .taps
                 .acked(now, self.core.sessions.at(slot), &delivery, ack.properties.as_bytes());
-            self.group_acknowledged(slot, &delivery);
+            self.group_acknowledged(now, slot, &delivery);
         }
         // The client forgets the identifier on PUBREL, so the journal must have committed PUBREC by then.
         let commits =
@@ -555,12 +555,12 @@ impl Shard {
         self.core.stats.inflight_messages -= 1;
         self.core.stats.messages_acknowledged += 1;
         if let Some(delivery) = delivery {
-            self.group_acknowledged(slot, &delivery);
+            self.group_acknowledged(now, slot, &delivery);
         }
         self.pump(now, slot);
     }
 
-    fn group_acknowledged(&mut self, slot: SessionSlot, delivery: &Delivery) {
+    fn group_acknowledged(&mut self, now: Now, slot: SessionSlot, delivery: &Delivery) {
         if let Some(group) = delivery.tag.group() {
             if self
                 .core
@@ -571,7 +571,8 @@ impl Shard {
                     .ledger
                     .record_group_dropped(group.key, delivery.message.place());
             }
-            self.member_acknowledged(slot, group);
+            let (mut tick, parts) = self.split(now);
+            parts.groups.member_acknowledged(&mut tick, slot, group);
         }
     }
 

@@ -201,8 +201,9 @@ impl Shard {
                 self.route_overlapping(now, p, &mut scratch, forms);
             }
         }
+        let (mut tick, parts) = self.split(now);
         for group in scratch.groups.drain(..) {
-            self.dispatch(now, group, p, forms);
+            parts.groups.dispatch(&mut tick, group, p, forms);
         }
         self.scratch = scratch;
         has_recipient

@@ -5,7 +5,6 @@
 //! one session is `impl ShardCore`, in `deliver`. State with rules of its own is in components with private fields:
 //! `Connections`, `Sessions`, `Taps` and `Ledger` in `ShardCore`, `Router` and `OutgoingMail` here.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use mqtt::{Decoded, Packet, PacketType, Properties, ProtocolVersion, QoS, ReasonCode};
@@ -35,8 +34,8 @@ use crate::rejected_connections::RejectedConnections;
 use crate::retained_messages::RetainedMessages;
 use crate::route::RouteScratch;
 use crate::router::Router;
-use crate::shared::{RETURNED_WINDOWS, ReturnQueue, ShareGroups};
-use crate::slots::{AuthAttempt, ConnEpoch, ConnSlot, GroupIndex, NumberSequence, SessionSlot};
+use crate::shared::ShareGroups;
+use crate::slots::{AuthAttempt, ConnEpoch, ConnSlot, NumberSequence, SessionSlot};
 use crate::tick::{RandomSequence, Tick};
 use crate::timers::ShardTimer;
 
@@ -54,11 +53,6 @@ pub struct Shard {
     /// Connections from which reading is paused until the journal accepts records again.
     pub(crate) paused_publishers: Vec<ConnSlot>,
     pub(crate) checkpoints: Checkpoints,
-    /// Groups that continue to dispatch queued messages in the next tick.
-    pub(crate) dispatching: VecDeque<GroupIndex>,
-    pub(crate) return_queue: ReturnQueue,
-    /// Messages that may still be returned to groups in this tick.
-    pub(crate) return_left: usize,
     pub(crate) delayed: DelayedMessages,
     pub(crate) refusals: RejectedConnections,
     pub(crate) mail: OutgoingMail,
@@ -102,17 +96,14 @@ impl Shard {
         let delayed = DelayedMessages::new(shared.owners.clone());
         let shards = shared.shards();
         Shard {
-            return_left: config.group_window.max(1) * RETURNED_WINDOWS,
+            groups: ShareGroups::new(&config),
             core: ShardCore::new(now, id, shards, config),
             access,
             router: Router::new(id, shared.clone()),
             shared,
-            groups: ShareGroups::default(),
             retained,
             paused_publishers: Vec::new(),
             checkpoints: Checkpoints::default(),
-            dispatching: VecDeque::new(),
-            return_queue: ReturnQueue::default(),
             delayed,
             refusals: RejectedConnections::default(),
             mail: OutgoingMail::new(shards),
@@ -486,7 +477,7 @@ impl Shard {
                     routed = routed.max(p.place);
                     self.retain_from(now, ShardId(from), routed_by, stamp, &p);
                 }
-                MailItem::Publication(envelope, p) => self.shared_publication(now, envelope, &p),
+                MailItem::Publication(envelope, p) => self.addressed_publication(now, envelope, &p),
                 MailItem::MailRequest(request) => self.request(now, request),
             }
         }
@@ -518,11 +509,8 @@ impl Shard {
 
     /// Runs due timers, and continues work that did not fit into the last tick.
     pub fn run_timers(&mut self, now: Now) {
-        for (member, group) in std::mem::take(&mut self.core.released_members) {
-            self.count_member_acknowledgement(member, group);
-        }
-        self.start_return_tick(now);
-        self.continue_dispatch(now);
+        let (mut tick, parts) = self.split(now);
+        parts.groups.run(&mut tick);
         self.retained.begin_tick();
         for _ in 0..self.core.unfinished.len() {
             if self.core.outbox.is_over_soft_limit() || !self.retained.has_replay_steps() {
@@ -555,7 +543,7 @@ impl Shard {
 
     /// Returns when `run_timers` must be called next, in monotonic milliseconds.
     pub fn next_deadline(&self) -> Option<u64> {
-        let has_rest = !(self.dispatching.is_empty() && self.return_queue.is_empty() && self.due.is_empty());
+        let has_rest = self.groups.has_work() || !self.due.is_empty();
         if has_rest || !self.core.unfinished.is_empty() {
             return Some(0);
         }

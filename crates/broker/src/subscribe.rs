@@ -12,6 +12,7 @@ use crate::fault::{Fault, is_planted};
 use crate::router::{InterestedSession, Subscriber};
 use crate::session::{PendingSubAck, Subscription, SubscriptionKind};
 use crate::shard::Shard;
+use crate::shared::JoinRequest;
 use crate::slots::{ConnSlot, ReplayNumber, SessionEpoch, SessionRef, SessionSlot, SubscribeTicket};
 use crate::tap::{TapEvent, TapEventMask};
 
@@ -268,7 +269,16 @@ impl Shard {
             options,
         };
         match target {
-            ParsedFilter::Shared(shared) => must_wait = self.join_group(now, slot, shared, interest, ticket),
+            ParsedFilter::Shared(shared) => {
+                let request = JoinRequest {
+                    session: slot,
+                    filter: shared,
+                    subscription: interest,
+                    ticket,
+                };
+                let (mut tick, parts) = self.split(now);
+                must_wait = parts.groups.join(&mut tick, parts.router, request);
+            }
             ParsedFilter::Plain(filter) | ParsedFilter::Exclusive(filter) => {
                 self.core.invalidate_recipients();
                 self.router.add(filter, Subscriber::Session(slot), interest);
@@ -357,26 +367,26 @@ impl Shard {
         for filter in unsubscribe.filters.iter() {
             let known = self.core.sessions.at(slot).subscriptions.get(filter);
             let qos = known.map_or(mqtt::QoS::AtMostOnce, |known| known.options.maximum_qos);
-            let reason = match ParsedFilter::parse(filter).map(|_| self.remove_subscription(slot, filter, Some(ticket)))
-            {
-                Err(_) => ReasonCode::TopicFilterInvalid,
-                Ok(Some(must_wait)) => {
-                    waiting += u32::from(must_wait);
-                    let tap_event = TapEvent::Unsubscribed {
-                        filter,
-                        qos,
-                        properties: unsubscribe.properties.as_bytes(),
-                    };
-                    self.core.taps.session_event(
-                        now,
-                        self.core.sessions.at(slot),
-                        TapEventMask::UNSUBSCRIBED,
-                        &tap_event,
-                    );
-                    ReasonCode::Success
-                }
-                Ok(None) => ReasonCode::NoSubscriptionExisted,
-            };
+            let reason =
+                match ParsedFilter::parse(filter).map(|_| self.remove_subscription(now, slot, filter, Some(ticket))) {
+                    Err(_) => ReasonCode::TopicFilterInvalid,
+                    Ok(Some(must_wait)) => {
+                        waiting += u32::from(must_wait);
+                        let tap_event = TapEvent::Unsubscribed {
+                            filter,
+                            qos,
+                            properties: unsubscribe.properties.as_bytes(),
+                        };
+                        self.core.taps.session_event(
+                            now,
+                            self.core.sessions.at(slot),
+                            TapEventMask::UNSUBSCRIBED,
+                            &tap_event,
+                        );
+                        ReasonCode::Success
+                    }
+                    Ok(None) => ReasonCode::NoSubscriptionExisted,
+                };
             if is_v5 {
                 reasons.push(reason.to_u8());
             }
@@ -422,14 +432,15 @@ impl Shard {
     }
 
     /// Removes one subscription. Returns false if there was none.
-    pub(crate) fn unsubscribe_filter(&mut self, slot: SessionSlot, filter: &str) -> bool {
-        self.remove_subscription(slot, filter, None).is_some()
+    pub(crate) fn unsubscribe_filter(&mut self, now: Now, slot: SessionSlot, filter: &str) -> bool {
+        self.remove_subscription(now, slot, filter, None).is_some()
     }
 
     /// Removes one subscription. Returns `Some(true)` if UNSUBACK must wait for `MailRequest::Joined` with the ticket,
     /// and `None` if there was no subscription.
     fn remove_subscription(
         &mut self,
+        now: Now,
         slot: SessionSlot,
         filter: &str,
         ticket: Option<SubscribeTicket>,
@@ -440,10 +451,10 @@ impl Shard {
         self.core
             .ledger
             .record_unsubscribed(self.core.sessions.at(slot), filter);
-        Some(self.unindex_target(slot, filter, ticket))
+        Some(self.unindex_target(now, slot, filter, ticket))
     }
 
-    fn unindex_target(&mut self, slot: SessionSlot, filter: &str, ticket: Option<SubscribeTicket>) -> bool {
+    fn unindex_target(&mut self, now: Now, slot: SessionSlot, filter: &str, ticket: Option<SubscribeTicket>) -> bool {
         let target = ParsedFilter::parse(filter);
         if let Ok(target) = target {
             self.update_durable_filter(slot, target, false);
@@ -452,7 +463,10 @@ impl Shard {
             self.core.sessions.at_mut(slot).replays.remove(bare);
         }
         match target {
-            Ok(ParsedFilter::Shared(shared)) => return self.leave_group(slot, shared, ticket),
+            Ok(ParsedFilter::Shared(shared)) => {
+                let (mut tick, parts) = self.split(now);
+                return parts.groups.leave(&mut tick, parts.router, slot, shared, ticket);
+            }
             Ok(ParsedFilter::Plain(bare)) => self.unindex_unless_held(slot, bare, EXCLUSIVE),
             Ok(ParsedFilter::Exclusive(bare)) => {
                 self.shared.exclusives.release(bare, self.session_ref(slot));
@@ -485,19 +499,19 @@ impl Shard {
     }
 
     /// Removes all subscriptions of a session that ends.
-    pub(crate) fn drop_subscriptions(&mut self, slot: SessionSlot) {
+    pub(crate) fn drop_subscriptions(&mut self, now: Now, slot: SessionSlot) {
         let session = self.core.sessions.at_mut(slot);
         session.replays.clear();
         let subscriptions = std::mem::take(&mut session.subscriptions);
         self.core.stats.subscriptions -= subscriptions.len() as u64;
         for (filter, _) in subscriptions.iter() {
-            self.unindex_target(slot, filter, None);
+            self.unindex_target(now, slot, filter, None);
         }
     }
 
     /// Applies access rules that may have changed: removes subscriptions that they no longer allow. Messages that are
     /// already queued are checked when they are sent.
-    pub(crate) fn recheck_subscriptions(&mut self, slot: SessionSlot) {
+    pub(crate) fn recheck_subscriptions(&mut self, now: Now, slot: SessionSlot) {
         let session = self.core.sessions.at(slot);
         let was_filtered = self.core.sessions.link(slot).is_filtered;
         let mut denied = Vec::new();
@@ -523,10 +537,11 @@ impl Shard {
         link.is_filtered = is_filtered;
         link.must_check_queue = must_check_queue;
         for filter in denied {
-            self.unsubscribe_filter(slot, &filter);
+            self.unsubscribe_filter(now, slot, &filter);
         }
         if was_filtered || is_filtered {
-            self.announce_member_rights(slot);
+            let (mut tick, parts) = self.split(now);
+            parts.groups.announce_rights(&mut tick, slot);
         }
     }
 

@@ -85,7 +85,8 @@ fn all_drops(w: &World) -> u64 {
 }
 
 fn access_changed(w: &mut World) {
-    w.shards.iter_mut().for_each(Shard::access_changed);
+    let now = w.now;
+    w.shards.iter_mut().for_each(|shard| shard.access_changed(now));
     w.settle();
 }
 

@@ -248,7 +248,7 @@ async fn unsubscribe(
     Params(query): Params<FilterQuery>,
 ) -> Result<StatusCode, HttpProblem> {
     let wanted = client_id.clone();
-    let unsubscribe = move |shard: &mut broker::Shard, _| shard.unsubscribe_client(&wanted, &query.filter);
+    let unsubscribe = move |shard: &mut broker::Shard, now| shard.unsubscribe_client(now, &wanted, &query.filter);
     match shards.on_session_shard(&client_id, unsubscribe).await? {
         Some(true) => Ok(StatusCode::NO_CONTENT),
         Some(false) => Err(HttpProblem::not_found(

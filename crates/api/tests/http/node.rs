@@ -299,7 +299,7 @@ impl AccessAdmin for TestAccess {
             .net
             .get()
             .unwrap()
-            .call_all(Duration::from_secs(5), |shard, _| shard.access_changed());
+            .call_all(Duration::from_secs(5), |shard, now| shard.access_changed(now));
         changed
             .map(drop)
             .map_err(|error| ChangeError::Storage(std::io::Error::other(error)))

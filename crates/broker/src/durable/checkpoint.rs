@@ -330,14 +330,14 @@ impl SnapshotWriter<'_> {
     fn group(&mut self, index: GroupIndex, group: &ShareGroup) -> CheckpointStep {
         if group.is_durable() {
             self.ledger.record(&JournalRecord::Group {
-                group: group.key,
-                share_name: &group.share_name,
-                filter: &group.filter,
+                group: group.key(),
+                share_name: group.share_name(),
+                filter: group.filter(),
             });
         }
         CheckpointStep::Held {
             index,
-            epoch: group.epoch,
+            epoch: group.epoch(),
             behind: 0,
         }
     }
@@ -345,18 +345,18 @@ impl SnapshotWriter<'_> {
     /// Writes a part of a group's cold entries and, after the last part, the messages in memory. Messages that are
     /// evicted while the queue is written become cold before that. A message that is returned has a record of its own.
     fn held(&mut self, index: GroupIndex, group: &ShareGroup, behind: Seq) -> CheckpointStep {
-        let part = group.queue.part(behind, ENTRIES_MAX);
+        let part = group.queue().part(behind, ENTRIES_MAX);
         let (next, positions) = match part.last() {
             Some((last, _)) => {
                 let next = CheckpointStep::Held {
                     index,
-                    epoch: group.epoch,
+                    epoch: group.epoch(),
                     behind: *last,
                 };
                 (next, part.iter().map(|(_, message)| *message).collect())
             }
             None => {
-                let warm = group.queue.warm().filter_map(|message| message.place().position());
+                let warm = group.queue().warm().filter_map(|message| message.place().position());
                 (CheckpointStep::Groups(index.next()), warm.collect::<Vec<_>>())
             }
         };
@@ -365,7 +365,7 @@ impl SnapshotWriter<'_> {
                 .iter()
                 .for_each(|position| update_oldest(self.oldest, *position));
         }
-        self.ledger.record_held(group.key, &positions);
+        self.ledger.record_held(group.key(), &positions);
         next
     }
 
@@ -472,7 +472,7 @@ impl SnapshotWriter<'_> {
 
 impl PendingRecords {
     /// Records the messages that a durable group holds.
-    pub(super) fn record_held(&mut self, group: GroupKey, positions: &[RecordPosition]) {
+    pub(crate) fn record_held(&mut self, group: GroupKey, positions: &[RecordPosition]) {
         if group.0 == 0 {
             return;
         }

@@ -320,7 +320,10 @@ impl Shard {
                     self.pump(now, slot);
                 }
             }
-            FetchPurpose::Group(index) => self.fetched_for_group(now, index, &records),
+            FetchPurpose::Group(index) => {
+                let (mut tick, parts) = self.split(now);
+                parts.groups.fetched(&mut tick, index, &records);
+            }
             FetchPurpose::Move => {}
         }
         self.start_queued_fetches(now);
@@ -331,7 +334,10 @@ impl Shard {
         while let Some(purpose) = self.core.ledger.records_mut().and_then(PendingRecords::next_fetch) {
             match purpose {
                 FetchPurpose::Session { slot, connect_number } => self.core.resume_fetch(slot, connect_number),
-                FetchPurpose::Group(index) => self.resume_group_fetch(now, index),
+                FetchPurpose::Group(index) => {
+                    let (mut tick, parts) = self.split(now);
+                    parts.groups.resume_fetch(&mut tick, index);
+                }
                 FetchPurpose::Move => {}
             }
         }

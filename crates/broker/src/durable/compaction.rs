@@ -189,10 +189,10 @@ impl CheckpointMoves {
     /// Moves the old messages of a group that are in memory. Returns false if there are none. The journal identifies
     /// messages of a group by their positions, so the batch with the copies also replaces the old ones in the group.
     pub(super) fn group(&mut self, now: Now, ledger: &mut PendingRecords, group: &mut ShareGroup) -> bool {
-        let (key, is_durable) = (group.key, group.is_durable());
+        let (key, is_durable) = (group.key(), group.is_durable());
         let mut held = Vec::new();
         put_group_recipient(key, &mut held);
-        for message in group.queue.warm_mut() {
+        for message in group.queue_mut().warm_mut() {
             // A message that other owners share is copied: each group must record the new position of its own messages,
             // and finds a message old only if nothing has moved it yet.
             if Arc::strong_count(message) > 1 && message.place().position().is_some_and(|at| self.is_old(at)) {
@@ -221,13 +221,13 @@ impl CheckpointMoves {
         let Some(ledger) = core.ledger.records_mut() else {
             return false;
         };
-        let part = group.queue.part(behind, max);
+        let part = group.queue().part(behind, max);
         let (Some((first, _)), Some((last, _))) = (part.first(), part.last()) else {
             return false;
         };
         let new_position = |position| self.moved.get(&position).copied().filter(|_| self.is_old(position));
-        let moved = group.queue.moved(*first..=*last, new_position);
-        let key = group.key;
+        let moved = group.queue_mut().moved(*first..=*last, new_position);
+        let key = group.key();
         for (old, new) in moved.into_iter().filter(|_| key.0 != 0) {
             ledger.record(&JournalRecord::GroupDropped {
                 group: key,

@@ -31,7 +31,7 @@ use crate::receipt_actions::PendingAck;
 use crate::session::{RetainedReplay, Session, SessionWill, Subscription, SubscriptionKind};
 use crate::sessions::Sessions;
 use crate::shard::Shard;
-use crate::slots::{ConnSlot, GroupIndex, SessionSlot};
+use crate::slots::{ConnSlot, SessionSlot};
 use crate::tap::Receipt;
 
 /// Fields of a message record beyond the message and its recipients.
@@ -468,37 +468,6 @@ impl Shard {
         let record = session_record(now, session);
         ledger.record(&JournalRecord::Session(record));
         self.core.link_mut(slot).is_durable = true;
-    }
-
-    /// Makes a group durable with its first durable member, and non-durable after the last.
-    pub(crate) fn update_group_durability(&mut self, index: GroupIndex) {
-        let Some(ledger) = self.core.ledger.records_mut() else {
-            return;
-        };
-        let Some(group) = self.groups.get_mut(index) else {
-            return;
-        };
-        let is_durable = group.members.iter().any(|member| member.is_durable);
-        if is_durable == group.is_durable() {
-            return;
-        }
-        let filter = group.filter.clone();
-        if is_durable {
-            group.key = ledger.next_group();
-            ledger.record(&JournalRecord::Group {
-                group: group.key,
-                share_name: &group.share_name,
-                filter: &filter,
-            });
-            // Queued for members that are or were not durable, and still being dispatched.
-            let warm = group.queue.warm().filter_map(|message| message.place().position());
-            let cold = group.queue.part(0, usize::MAX).into_iter().map(|(_, message)| message);
-            ledger.record_held(group.key, &cold.chain(warm).collect::<Vec<_>>());
-        } else {
-            let group = std::mem::take(&mut group.key);
-            ledger.record(&JournalRecord::GroupEnded { group });
-        }
-        self.router.update_durable(&filter, is_durable);
     }
 
     /// Returns whether a message needs the journal, before its recipients are known. `slot` is the publishing session.

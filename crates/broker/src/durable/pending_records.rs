@@ -490,9 +490,8 @@ impl Shard {
             }
             CommitAction::Call(receipt, done) => self.call_when_tap_stored(receipt, done),
             CommitAction::FetchForGroup { index, epoch } => {
-                if self.groups.get_current(index, epoch).is_some() {
-                    self.resume_group_fetch(now, index);
-                }
+                let (mut tick, parts) = self.split(now);
+                parts.groups.resume_current_fetch(&mut tick, index, epoch);
             }
             CommitAction::Deliver { slot, epoch, seq } => {
                 let Some(session) = self.core.sessions.live(slot, epoch) else {

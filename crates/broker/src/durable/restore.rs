@@ -9,7 +9,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use journal::LogBatch;
-use mqtt::{ProtocolVersion, SubscriptionOptions};
+use mqtt::ProtocolVersion;
 
 use crate::delayed::DelayedMessage;
 use crate::deliver::ShardCore;
@@ -21,8 +21,7 @@ use crate::durable::record::{
     GroupKey, JournalRecord, MessageRecord, Recipient, RecordPosition, Seq, SessionEntry, SessionKey, Targets, WITH_TAP,
 };
 use crate::durable::recovery::{
-    RecoveredGroup, RecoveredRetained, RecoveredSession, RecoveredState, RecoveredSubscription, RecoveredWill,
-    StoredTag, Unrouted,
+    RecoveredRetained, RecoveredSession, RecoveredState, RecoveredSubscription, RecoveredWill, StoredTag, Unrouted,
 };
 use crate::effect::{DropReason, Now, ShardId};
 use crate::fault::{Fault, is_planted};
@@ -34,7 +33,8 @@ use crate::owners::{ClientAccount, SessionHolding, owner_name};
 use crate::router::{InterestedSession, Subscriber};
 use crate::session::{Session, SessionWill, Subscription};
 use crate::shard::{DUE_BYTES, Shard};
-use crate::slots::{GroupIndex, ReplayNumber, SessionSlot, SubscribeTicket};
+use crate::shared::JoinRequest;
+use crate::slots::{ReplayNumber, SessionSlot, SubscribeTicket};
 use crate::subscribe::ParsedFilter;
 
 /// Reads message records. Calls back with the index of each position and its payload, or `None` if it cannot be read.
@@ -66,8 +66,12 @@ pub fn restore(
     let mut lost = 0;
     let mut groups = HashMap::new();
     for group in recovered.groups {
-        let home = place_of_group(shards, &group);
-        shards[home].restore_group(group, &mut groups);
+        let home = Shard::group_home_shard(&group.share_name, &group.filter, shards.len() as u16);
+        let key = group.key;
+        let (mut tick, parts) = shards[usize::from(home.0)].split(now);
+        if let Some(reference) = parts.groups.restore(&mut tick, parts.router, group) {
+            groups.insert(key, reference);
+        }
     }
     let mut connected = Vec::new();
     for mut session in recovered.sessions {
@@ -95,7 +99,10 @@ pub fn restore(
     lost += restore_retained(now, shards, &retained, read);
     lost += restore_delayed(now, shards, &recovered.delayed, read);
     exchange_mail(now, shards, append);
-    shards.iter_mut().for_each(Shard::end_empty_groups);
+    for shard in &mut *shards {
+        let (mut tick, parts) = shard.split(now);
+        parts.groups.end_empty(&mut tick, parts.router);
+    }
     lost += route_rest(now, shards, recovered.shards, &recovered.unrouted, read);
     result.damaged += lost;
     shards[0].core.stats.drops[DropReason::Damaged as usize] += lost;
@@ -115,10 +122,6 @@ pub fn restore(
     resume_deadlines(now, shards, append);
     append_all(shards, append);
     result
-}
-
-fn place_of_group(shards: &[Shard], group: &RecoveredGroup) -> usize {
-    usize::from(shards[0].home_of_share_group(&group.share_name, &group.filter).0)
 }
 
 /// Records the queue number of a message that was held.
@@ -337,25 +340,6 @@ fn watermarks(unrouted: &[Unrouted]) -> Vec<(u16, u16, RecordPosition)> {
 }
 
 impl Shard {
-    /// Restores a group. The messages that it holds are read when a member needs them.
-    fn restore_group(&mut self, recovered: RecoveredGroup, groups: &mut HashMap<GroupKey, GroupRef>) {
-        let index = self.create_group(&recovered.share_name, &recovered.filter);
-        self.router.update_durable(&recovered.filter, true);
-        let Some(group) = self.groups.get_mut(index) else {
-            return;
-        };
-        group.key = recovered.key;
-        let reference = GroupRef {
-            shard: self.core.id,
-            index,
-            epoch: group.epoch,
-            key: recovered.key,
-        };
-        groups.insert(recovered.key, reference);
-        self.core.stats.queued_messages += recovered.messages.len() as u64;
-        group.queue.push_cold(recovered.messages.into());
-    }
-
     fn restore_session(
         &mut self,
         now: Now,
@@ -414,7 +398,16 @@ impl Shard {
             options,
         };
         match target {
-            ParsedFilter::Shared(shared) => _ = self.join_group(now, slot, shared, interest, SubscribeTicket::NONE),
+            ParsedFilter::Shared(shared) => {
+                let request = JoinRequest {
+                    session: slot,
+                    filter: shared,
+                    subscription: interest,
+                    ticket: SubscribeTicket::NONE,
+                };
+                let (mut tick, parts) = self.split(now);
+                parts.groups.join(&mut tick, parts.router, request);
+            }
             ParsedFilter::Plain(bare) | ParsedFilter::Exclusive(bare) => {
                 if matches!(target, ParsedFilter::Exclusive(_)) {
                     self.shared.exclusives.claim(bare, self.session_ref(slot));
@@ -505,23 +498,6 @@ impl Shard {
             }
         }
         end
-    }
-
-    /// Creates a group without members.
-    pub(crate) fn create_group(&mut self, share_name: &str, filter: &str) -> GroupIndex {
-        let config = &self.core.config;
-        let strategy = config.shared_strategies.get(share_name).copied();
-        let index = self
-            .groups
-            .create(share_name, filter, strategy.unwrap_or(config.shared_strategy));
-        let interested = InterestedSession {
-            identifier: 0,
-            options: SubscriptionOptions::default(),
-        };
-        self.core.invalidate_recipients();
-        self.router.add(filter, Subscriber::Group(index), interested);
-        self.core.stats.shared_groups = self.groups.len() as u64;
-        index
     }
 }
 

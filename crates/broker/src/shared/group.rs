@@ -7,15 +7,17 @@ use mqtt::{QoS, SharedFilter, SubscriptionOptions};
 use crate::access::MemberRights;
 use crate::config::ShareStrategy;
 use crate::durable::record::GroupKey;
-use crate::effect::DropReason;
+use crate::effect::{DropReason, ShardId};
 use crate::lifecycle::granted;
 use crate::message::Publication;
 use crate::node_state::hash;
+use crate::outgoing::GroupRef;
 use crate::shared::queue::GroupQueue;
 use crate::slots::{GroupEpoch, GroupIndex, NumberSequence, SessionRef};
 
+/// The groups of a shard, by name and by index.
 #[derive(Default)]
-pub(crate) struct ShareGroups {
+pub(super) struct GroupTable {
     by_name: HashMap<Box<str>, GroupIndex>,
     groups: Vec<Option<Box<ShareGroup>>>,
     free: Vec<GroupIndex>,
@@ -23,40 +25,40 @@ pub(crate) struct ShareGroups {
 }
 
 pub(crate) struct ShareGroup {
-    pub share_name: Box<str>,
-    pub filter: Box<str>,
-    pub epoch: GroupEpoch,
+    pub(super) share_name: Box<str>,
+    pub(super) filter: Box<str>,
+    pub(super) epoch: GroupEpoch,
     /// Key in the journal while a durable session is a member; 0 otherwise.
-    pub key: GroupKey,
-    pub strategy: ShareStrategy,
+    pub(super) key: GroupKey,
+    pub(super) strategy: ShareStrategy,
     /// In the order in which they joined.
-    pub members: Vec<ShareGroupMember>,
+    pub(super) members: Vec<ShareGroupMember>,
     /// Indices of connected members in `members`, ascending, so that disconnected members cost nothing per message.
     online: Vec<u32>,
     /// Next index of the round robin strategy; selected member of the sticky strategy.
-    pub next: usize,
-    pub queue: GroupQueue,
+    pub(super) next: usize,
+    pub(super) queue: GroupQueue,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct ShareGroupMember {
-    pub session: SessionRef,
+    pub(super) session: SessionRef,
     /// The group does not select the member for topics that it may not read.
-    pub rights: MemberRights,
-    pub options: SubscriptionOptions,
-    pub identifier: u32,
-    pub is_online: bool,
+    pub(super) rights: MemberRights,
+    pub(super) options: SubscriptionOptions,
+    pub(super) identifier: u32,
+    pub(super) is_online: bool,
     /// The session is durable.
-    pub is_durable: bool,
+    pub(super) is_durable: bool,
     /// Messages sent to the member and not acknowledged, if the strategy counts them.
-    pub inflight: u32,
+    pub(super) inflight: u32,
     /// The member's queue was full. The group does not select it before this time.
-    pub full_until_ms: u64,
+    pub(super) full_until_ms: u64,
     /// Length of that delay; grows each time.
-    pub full_for_ms: u64,
+    pub(super) full_for_ms: u64,
 }
 
-impl ShareGroups {
+impl GroupTable {
     pub fn key(share_name: &str, filter: &str) -> Box<str> {
         // A share name has no slash, so the first one ends it.
         format!("{share_name}/{filter}").into()
@@ -151,6 +153,45 @@ impl ShareGroups {
 }
 
 impl ShareGroup {
+    pub fn share_name(&self) -> &str {
+        &self.share_name
+    }
+
+    pub fn filter(&self) -> &str {
+        &self.filter
+    }
+
+    pub fn epoch(&self) -> GroupEpoch {
+        self.epoch
+    }
+
+    pub fn key(&self) -> GroupKey {
+        self.key
+    }
+
+    /// Returns the members in the order in which they joined.
+    pub fn members(&self) -> &[ShareGroupMember] {
+        &self.members
+    }
+
+    pub fn queue(&self) -> &GroupQueue {
+        &self.queue
+    }
+
+    pub fn queue_mut(&mut self) -> &mut GroupQueue {
+        &mut self.queue
+    }
+
+    /// Returns the reference to this group, which is in slot `index` of this shard.
+    pub(super) fn reference(&self, shard: ShardId, index: GroupIndex) -> GroupRef {
+        GroupRef {
+            shard,
+            index,
+            epoch: self.epoch,
+            key: self.key,
+        }
+    }
+
     pub fn is_durable(&self) -> bool {
         self.key.0 != 0
     }
@@ -257,6 +298,18 @@ impl ShareGroup {
 }
 
 impl ShareGroupMember {
+    pub fn session(&self) -> SessionRef {
+        self.session
+    }
+
+    pub fn maximum_qos(&self) -> QoS {
+        self.options.maximum_qos
+    }
+
+    pub fn is_online(&self) -> bool {
+        self.is_online
+    }
+
     /// Returns whether a message may wait for this member.
     pub fn can_wait_for(&self, p: &Publication<'_>) -> bool {
         granted(p.qos, self.options.maximum_qos) != QoS::AtMostOnce && self.rights.can_receive(p.topic)
@@ -287,14 +340,14 @@ mod tests {
         }
     }
 
-    fn group(groups: &mut ShareGroups) -> &mut ShareGroup {
+    fn group(groups: &mut GroupTable) -> &mut ShareGroup {
         let index = groups.create("name", "filter", ShareStrategy::Sticky);
         groups.get_mut(index).unwrap()
     }
 
     #[test]
     fn connected_members_are_tracked_through_all_changes() {
-        let mut groups = ShareGroups::default();
+        let mut groups = GroupTable::default();
         let group = group(&mut groups);
         let mut random = 1u64;
         for _ in 0..20_000 {
@@ -312,7 +365,7 @@ mod tests {
 
     #[test]
     fn candidates_are_the_connected_members_in_a_circle() {
-        let mut groups = ShareGroups::default();
+        let mut groups = GroupTable::default();
         let group = group(&mut groups);
         for who in 0..6 {
             group.put(member(who, who % 2 == 1));
@@ -324,7 +377,7 @@ mod tests {
 
     #[test]
     fn sticky_member_stays_selected_when_an_earlier_one_leaves() {
-        let mut groups = ShareGroups::default();
+        let mut groups = GroupTable::default();
         let group = group(&mut groups);
         for who in 0..4 {
             group.put(member(who, true));

@@ -37,18 +37,18 @@ pub(crate) struct GroupQueue {
     /// Memory of the warm messages.
     bytes: usize,
     /// The oldest messages are being fetched, wait for their commit, or wait for a free fetch.
-    pub is_fetching: bool,
+    pub(super) is_fetching: bool,
     /// The shard continues to dispatch the queue in its next tick.
-    pub is_due: bool,
+    pub(super) is_due: bool,
     /// No connected member has space. A timer checks again.
-    pub waits_for_space: bool,
+    pub(super) waits_for_space: bool,
     /// Messages published since the last part was dispatched. More are dispatched next time, so that the queue shrinks.
-    pub published: usize,
+    pub(super) published: usize,
 }
 
 /// Positions removed from the front of a list.
 pub(crate) struct RemovedPositions {
-    pub positions: Vec<RecordPosition>,
+    pub(super) positions: Vec<RecordPosition>,
     was_returned: bool,
 }
 

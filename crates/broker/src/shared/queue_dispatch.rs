@@ -12,10 +12,11 @@ use crate::durable::pending_records::CommitAction;
 use crate::durable::record::{GroupKey, JournalRecord, RecordPosition, SessionKey};
 use crate::effect::{DropReason, Effect, FetchPurpose, Now};
 use crate::message::RecordLocation;
-use crate::shard::Shard;
-use crate::shared::group::ShareGroups;
+use crate::shared::ShareGroups;
+use crate::shared::group::ShareGroup;
 use crate::shared::queue::RemovedPositions;
 use crate::slots::{GroupEpoch, GroupIndex, SessionRef};
+use crate::tick::Tick;
 use crate::timers::ShardTimer;
 
 /// Limit, in windows, of the messages published since the last part. Twice their number is dispatched in addition to
@@ -41,7 +42,7 @@ pub struct ReturnedMessage {
 impl ShareGroups {
     /// A member of another shard has a full queue.
     pub fn member_is_full(&mut self, now: Now, index: GroupIndex, epoch: GroupEpoch, session: SessionRef) {
-        let Some(member) = self.member_mut(index, epoch, session) else {
+        let Some(member) = self.table.member_mut(index, epoch, session) else {
             return;
         };
         // Several messages may be in transit, and each of them reports the full queue when it returns.
@@ -52,66 +53,52 @@ impl ShareGroups {
             member.full_until_ms = now.monotonic_ms + member.full_for_ms;
         }
     }
-}
 
-impl Shard {
     /// Dispatches a part of a group's queue, and schedules the next part.
-    pub(crate) fn dispatch_queue(&mut self, now: Now, index: GroupIndex) {
-        let Some(group) = self.groups.get_mut(index) else {
+    pub(super) fn dispatch_queue(&mut self, tick: &mut Tick<'_>, index: GroupIndex) {
+        let Some(group) = self.table.get_mut(index) else {
             return;
         };
         if !group.has_online() || group.queue.is_fetching || group.queue.is_empty() {
             return;
         }
-        let window = self.core.config.group_window.max(1);
+        let window = tick.core.config.group_window.max(1);
         let published = std::mem::take(&mut group.queue.published).min(PUBLISHED_WINDOWS * window);
         let part = window + 2 * published;
         let (has_cold, bytes) = (group.queue.has_cold(), group.queue.front_bytes().unwrap_or_default());
-        if !self.has_available_member(now, index, bytes) {
-            self.wait_for_space(now, index);
+        if !group.has_available_member(tick, bytes) {
+            group.wait_for_space(tick, index);
         } else if has_cold {
-            self.fetch_for_group(index);
+            group.fetch(tick, index);
         } else {
-            self.dispatch_warm(now, index, part);
+            self.dispatch_warm(tick, index, part);
         }
     }
 
-    /// Starts the timer for full members.
-    pub(super) fn wait_for_space(&mut self, now: Now, index: GroupIndex) {
-        if let Some(group) = self.groups.get_mut(index)
-            && group.has_online()
-            && !std::mem::replace(&mut group.queue.waits_for_space, true)
-        {
-            let epoch = group.epoch;
-            let at_ms = now.monotonic_ms + SPACE_MS;
-            self.core.wake(now, at_ms, ShardTimer::Space { index, epoch });
-        }
-    }
-
-    pub(crate) fn retry_full_members(&mut self, now: Now, index: GroupIndex, epoch: GroupEpoch) {
-        if let Some(group) = self.groups.get_current(index, epoch) {
+    pub(crate) fn retry_full_members(&mut self, tick: &mut Tick<'_>, index: GroupIndex, epoch: GroupEpoch) {
+        if let Some(group) = self.table.get_current(index, epoch) {
             group.queue.waits_for_space = false;
-            self.dispatch_queue(now, index);
+            self.dispatch_queue(tick, index);
         }
     }
 
-    fn dispatch_warm(&mut self, now: Now, index: GroupIndex, part: usize) {
+    fn dispatch_warm(&mut self, tick: &mut Tick<'_>, index: GroupIndex, part: usize) {
         for _ in 0..part {
-            let Some(group) = self.groups.get_mut(index).filter(|group| group.has_online()) else {
+            let Some(group) = self.table.get_mut(index).filter(|group| group.has_online()) else {
                 return;
             };
             let is_held = group.is_durable();
             let bytes = group.queue.front_bytes().unwrap_or_default();
-            if !self.has_available_member(now, index, bytes) {
+            if !group.has_available_member(tick, bytes) {
                 break;
             }
-            let Some(message) = self.pop_warm(index) else {
+            let Some(message) = group.pop_warm(&mut tick.core.stats) else {
                 return;
             };
             let mut forms = EncodedForms::of(message.clone());
-            self.dispatch_again(now, index, &message.publication(), &mut forms, is_held);
+            self.dispatch_again(tick, index, &message.publication(), &mut forms, is_held);
         }
-        if let Some(group) = self.groups.get_mut(index)
+        if let Some(group) = self.table.get_mut(index)
             && !group.queue.is_empty()
             && !std::mem::replace(&mut group.queue.is_due, true)
         {
@@ -120,104 +107,100 @@ impl Shard {
     }
 
     /// Continues with groups that did not finish in the last tick.
-    pub(crate) fn continue_dispatch(&mut self, now: Now) {
+    pub(super) fn continue_dispatch(&mut self, tick: &mut Tick<'_>) {
         for _ in 0..self.dispatching.len().min(GROUPS_PER_TICK) {
-            if self.core.outbox.is_over_soft_limit() {
+            if tick.core.outbox.is_over_soft_limit() {
                 return;
             }
             let Some(index) = self.dispatching.pop_front() else {
                 return;
             };
-            if let Some(group) = self.groups.get_mut(index) {
+            if let Some(group) = self.table.get_mut(index) {
                 group.queue.is_due = false;
-                self.dispatch_queue(now, index);
+                self.dispatch_queue(tick, index);
             }
         }
     }
 
-    fn fetch_for_group(&mut self, index: GroupIndex) {
-        let (Some(ledger), Some(group)) = (self.core.ledger.records_mut(), self.groups.get_mut(index)) else {
-            return;
-        };
-        let Some(first) = group.queue.first_cold() else { return };
-        group.queue.is_fetching = true;
-        let max = self.core.config.group_window.max(1);
-        let positions = group.queue.next_positions(max, ledger.committed_end());
-        if positions.is_empty() {
-            let epoch = group.epoch;
-            ledger.wait_for(first, CommitAction::FetchForGroup { index, epoch });
-        } else if ledger.start_fetch(FetchPurpose::Group(index)) {
-            let purpose = FetchPurpose::Group(index);
-            self.core.effects.push(Effect::Fetch { purpose, positions });
+    /// The journal has committed more, or it is the group's turn.
+    pub(crate) fn resume_fetch(&mut self, tick: &mut Tick<'_>, index: GroupIndex) {
+        if let Some(group) = self.table.get_mut(index) {
+            group.queue.is_fetching = false;
+            self.dispatch_queue(tick, index);
         }
     }
 
-    /// The journal has committed more, or it is the group's turn.
-    pub(crate) fn resume_group_fetch(&mut self, now: Now, index: GroupIndex) {
-        if let Some(group) = self.groups.get_mut(index) {
-            group.queue.is_fetching = false;
-            self.dispatch_queue(now, index);
+    /// Like `resume_fetch`, if the group still exists.
+    pub(crate) fn resume_current_fetch(&mut self, tick: &mut Tick<'_>, index: GroupIndex, epoch: GroupEpoch) {
+        if self.table.get_current(index, epoch).is_some() {
+            self.resume_fetch(tick, index);
         }
     }
 
     /// Dispatches messages of a group that have been read. Messages that were moved in between are fetched again.
-    pub(crate) fn fetched_for_group(
+    pub(crate) fn fetched(
         &mut self,
-        now: Now,
+        tick: &mut Tick<'_>,
         index: GroupIndex,
         records: &BTreeMap<RecordPosition, Option<Vec<u8>>>,
     ) {
-        if let Some(group) = self.groups.get_mut(index).filter(|group| group.has_online()) {
+        if let Some(group) = self.table.get_mut(index).filter(|group| group.has_online()) {
             let epoch = group.epoch;
             let mut taken = group.queue.take_cold(|position| records.contains_key(&position));
-            self.core.stats.queued_messages -= taken.positions.len() as u64;
+            tick.core.stats.queued_messages -= taken.positions.len() as u64;
             let mut given = 0;
             while let Some(position) = taken.positions.get(given).copied()
-                && self.groups.get_current(index, epoch).is_some()
-                && self.dispatch_read(now, index, position, records.get(&position).and_then(Option::as_deref))
+                && self.table.get_current(index, epoch).is_some()
+                && self.dispatch_read(tick, index, position, records.get(&position).and_then(Option::as_deref))
             {
                 given += 1;
             }
             taken.positions.drain(..given);
             let is_any_left = !taken.positions.is_empty();
-            self.put_back(index, epoch, taken);
-            if is_any_left && let Some(group) = self.groups.get_current(index, epoch) {
+            self.put_back(tick, index, epoch, taken);
+            if is_any_left && let Some(group) = self.table.get_current(index, epoch) {
                 // The rest is read again when a member has space.
                 group.queue.is_fetching = false;
-                return self.wait_for_space(now, index);
+                return group.wait_for_space(tick, index);
             }
         }
-        self.resume_group_fetch(now, index);
+        self.resume_fetch(tick, index);
     }
 
     /// Dispatches one message. Returns false if no member has space.
-    fn dispatch_read(&mut self, now: Now, index: GroupIndex, position: RecordPosition, record: Option<&[u8]>) -> bool {
-        let Some(group) = self.groups.get_mut(index) else {
+    fn dispatch_read(
+        &mut self,
+        tick: &mut Tick<'_>,
+        index: GroupIndex,
+        position: RecordPosition,
+        record: Option<&[u8]>,
+    ) -> bool {
+        let Some(group) = self.table.get_mut(index) else {
             return false;
         };
         let (key, is_held) = (group.key, group.is_durable());
         let Some(Ok(JournalRecord::Message(record))) = record.map(JournalRecord::read) else {
-            self.core.stats.drop_message(DropReason::Damaged);
-            self.core.ledger.record_group_dropped(key, RecordLocation::at(position));
+            tick.core.stats.drop_message(DropReason::Damaged);
+            tick.core.ledger.record_group_dropped(key, RecordLocation::at(position));
             return true;
         };
-        let p = publication_of(now, &record, position);
-        let has_available_member = self.has_available_member(now, index, p.stored_bytes());
+        let p = publication_of(tick.now, &record, position);
+        let has_available_member = group.has_available_member(tick, p.stored_bytes());
         if has_available_member {
-            self.dispatch_again(now, index, &p, &mut EncodedForms::default(), is_held);
+            self.dispatch_again(tick, index, &p, &mut EncodedForms::default(), is_held);
         }
         has_available_member
     }
 
     /// Returns messages to the front of the queue because no member is connected or has space.
-    fn put_back(&mut self, index: GroupIndex, epoch: GroupEpoch, taken: RemovedPositions) {
+    fn put_back(&mut self, tick: &mut Tick<'_>, index: GroupIndex, epoch: GroupEpoch, taken: RemovedPositions) {
         let count = taken.positions.len() as u64;
-        match self.groups.get_current(index, epoch) {
+        match self.table.get_current(index, epoch) {
             Some(group) => {
                 group.queue.put_back(taken);
-                self.core.stats.queued_messages += count;
+                tick.core.stats.queued_messages += count;
             }
-            None => self.core.stats.drops[DropReason::NoSharedMember as usize] += count,
+            None => tick.core.stats.drops[DropReason::NoSharedMember as usize] += count,
         }
     }
 
@@ -226,25 +209,24 @@ impl Shard {
     /// snapshot of the group may be written, and the member's snapshot may not contain the message.
     pub(crate) fn accept_returned(
         &mut self,
-        now: Now,
+        tick: &mut Tick<'_>,
         index: GroupIndex,
         epoch: GroupEpoch,
         returned: &[ReturnedMessage],
     ) {
-        let Some(group) = self.groups.get_current(index, epoch) else {
-            self.core.stats.drops[DropReason::NoSharedMember as usize] += returned.len() as u64;
+        let Some(group) = self.table.get_current(index, epoch) else {
+            tick.core.stats.drops[DropReason::NoSharedMember as usize] += returned.len() as u64;
             return;
         };
         let key = group.key;
-        let is_walking = self.checkpoints.is_running();
         group
             .queue
             .push_returned(returned.iter().map(|back| back.message).collect());
-        self.core.stats.queued_messages += returned.len() as u64;
-        if let Some(ledger) = self.core.ledger.records_mut() {
+        tick.core.stats.queued_messages += returned.len() as u64;
+        if let Some(ledger) = tick.core.ledger.records_mut() {
             for ReturnedMessage { message, held_by } in returned.iter().copied() {
                 ledger.record_reference(message);
-                if key.0 != 0 && (held_by != key || is_walking) {
+                if key.0 != 0 && (held_by != key || tick.is_checkpointing) {
                     ledger.record(&JournalRecord::Returned {
                         session: SessionKey(0),
                         seq: 0,
@@ -254,6 +236,34 @@ impl Shard {
                 }
             }
         }
-        self.dispatch_queue(now, index);
+        self.dispatch_queue(tick, index);
+    }
+}
+
+impl ShareGroup {
+    /// Starts the timer for full members.
+    pub(super) fn wait_for_space(&mut self, tick: &mut Tick<'_>, index: GroupIndex) {
+        if self.has_online() && !std::mem::replace(&mut self.queue.waits_for_space, true) {
+            let epoch = self.epoch;
+            let at_ms = tick.now.monotonic_ms + SPACE_MS;
+            tick.core.wake(tick.now, at_ms, ShardTimer::Space { index, epoch });
+        }
+    }
+
+    /// Fetches the first messages of the queue, or waits until they are committed or the fetch can start.
+    fn fetch(&mut self, tick: &mut Tick<'_>, index: GroupIndex) {
+        let (Some(ledger), Some(first)) = (tick.core.ledger.records_mut(), self.queue.first_cold()) else {
+            return;
+        };
+        self.queue.is_fetching = true;
+        let max = tick.core.config.group_window.max(1);
+        let positions = self.queue.next_positions(max, ledger.committed_end());
+        let purpose = FetchPurpose::Group(index);
+        if positions.is_empty() {
+            let epoch = self.epoch;
+            ledger.wait_for(first, CommitAction::FetchForGroup { index, epoch });
+        } else if ledger.start_fetch(purpose) {
+            tick.core.effects.push(Effect::Fetch { purpose, positions });
+        }
     }
 }

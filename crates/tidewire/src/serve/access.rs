@@ -193,7 +193,7 @@ impl NodeAccess {
     fn update_shards(&self) -> Result<(), CallError> {
         match self.net.get() {
             Some(net) => net
-                .call_all(SHARDS_TIMEOUT, |shard, _| shard.access_changed())
+                .call_all(SHARDS_TIMEOUT, |shard, now| shard.access_changed(now))
                 .map(drop),
             None => Ok(()),
         }

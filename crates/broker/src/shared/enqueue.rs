@@ -1,0 +1,166 @@
+//! Queues messages in a group, within its limits, while no member is connected or earlier messages are queued.
+
+use std::sync::Arc;
+
+use mqtt::QoS;
+
+use crate::config::QueueDropPolicy;
+use crate::deliver::{EncodedForms, ShardCore};
+use crate::effect::DropReason;
+use crate::lifecycle::granted;
+use crate::message::{Message, Publication, RecordLocation};
+use crate::shared::group::{ShareGroup, ShareGroupMember};
+use crate::shared::group_home;
+use crate::stats::ShardStats;
+use crate::tick::Tick;
+
+impl ShareGroup {
+    /// Returns whether a live message must be queued because the group is still dispatching earlier ones.
+    pub(super) fn must_queue(&self, tick: &Tick<'_>, p: &Publication<'_>) -> bool {
+        !self.queue.is_empty()
+            && !p.is_expired(tick.now)
+            && !self.is_routed_by_former_home(tick.core)
+            && self.members.iter().any(|member| member.can_wait_for(p))
+    }
+
+    /// Returns whether the group's former home shard had already routed this message before the restart.
+    pub(super) fn is_routed_by_former_home(&self, core: &ShardCore) -> bool {
+        core.home_filter
+            .is_some_and(|(shards, mask)| mask >> group_home(&self.share_name, &self.filter, shards).0 & 1 == 0)
+    }
+
+    /// Returns whether a connected member can receive a message, as far as this shard knows.
+    pub(super) fn has_available_member(&self, tick: &Tick<'_>, bytes: usize) -> bool {
+        let mut candidates = self.candidates(self.next).map(|at| &self.members[at]);
+        candidates.any(|member| can_queue(tick, member, QoS::AtLeastOnce, bytes))
+    }
+
+    /// Like `has_available_member`, for live messages. Returns false without a check while the timer for full members
+    /// is running.
+    fn is_dispatching(&self, tick: &Tick<'_>, bytes: usize) -> bool {
+        !self.queue.waits_for_space && self.has_available_member(tick, bytes)
+    }
+
+    /// Queues a message. Returns false if no member may receive it later. Then it is dropped.
+    pub(super) fn enqueue(
+        &mut self,
+        tick: &mut Tick<'_>,
+        p: &Publication<'_>,
+        forms: &mut EncodedForms,
+        is_held: bool,
+    ) -> bool {
+        if !self.members.iter().any(|member| member.can_wait_for(p)) {
+            tick.core.stats.drop_message(self.reason_without_member(p));
+            return false;
+        }
+        if must_record_holder(tick, is_held) {
+            tick.core.ledger.add_group_recipient(self.key);
+        }
+        // A copy of its own: a checkpoint that moves the session's message records no position for the group.
+        let message = match is_held && p.place.position().is_some() {
+            true => p.to_message(),
+            false => forms.message(p),
+        };
+        tick.core.stats.queued_messages += 1;
+        tick.core.stats.queued_bytes += message.stored_bytes() as u64;
+        self.queue.push(message);
+        self.queue.published += usize::from(self.has_online());
+        let window = tick.core.config.group_window;
+        let is_long = self.queue.warm_len() >= 2 * window;
+        // Messages that will be dispatched soon are not evicted.
+        if is_long && (!self.queue.is_all_warm() || !self.is_dispatching(tick, 0)) {
+            self.evict(&mut tick.core.stats, window);
+        }
+        true
+    }
+
+    /// Makes space in the queue by dropping messages, expired ones first. Returns false if the new message must be
+    /// dropped.
+    pub(super) fn make_space(&mut self, tick: &mut Tick<'_>, bytes: usize) -> bool {
+        let config = tick.core.config.clone();
+        loop {
+            let (max, all, new) = (config.max_queued_messages, self.queue.len(), self.queue.new_len());
+            // Returned messages are not dropped, and reduce the space for new ones.
+            let new_max = max.saturating_sub(all - new);
+            let is_all_warm = self.queue.is_all_warm();
+            let has_bytes = self.queue.bytes() + bytes <= config.max_queued_bytes;
+            // While members receive messages, the queue shrinks in the next tick.
+            let is_taken = is_all_warm && has_bytes && all / 2 < max;
+            let is_full = new >= new_max && !(is_taken && self.is_dispatching(tick, bytes));
+            if !is_full && has_bytes {
+                return true;
+            }
+            if !is_full && self.evict(&mut tick.core.stats, 0) {
+                continue;
+            }
+            let is_expired = self.queue.is_oldest_expired(tick.now);
+            let is_any = if is_full {
+                new > 0 && new_max > 0
+            } else {
+                self.queue.warm_len() > 0
+            };
+            let may_go = is_any && (is_expired || config.queue_drop == QueueDropPolicy::Oldest);
+            tick.core.stats.drop_message(match (is_expired, is_full) {
+                (true, _) => DropReason::Expired,
+                (false, true) => DropReason::QueueFullByCount,
+                (false, false) => DropReason::QueueFullByBytes,
+            });
+            if !may_go {
+                return false;
+            }
+            // Cold messages use no memory that the byte limit counts.
+            let is_warm = !is_full || is_all_warm;
+            self.drop_oldest(tick, is_warm);
+        }
+    }
+
+    fn drop_oldest(&mut self, tick: &mut Tick<'_>, is_warm: bool) {
+        let stats = &mut tick.core.stats;
+        let place = match is_warm {
+            true => self.pop_warm(stats).map(|message| message.place()),
+            false => self
+                .queue
+                .pop_cold()
+                .map(RecordLocation::at)
+                .inspect(|_| stats.queued_messages -= 1),
+        };
+        tick.core
+            .ledger
+            .record_group_dropped(self.key, place.unwrap_or_default());
+    }
+
+    /// Evicts all but the newest messages of a durable group, as far as they are in the journal. Returns false if that
+    /// frees nothing.
+    fn evict(&mut self, stats: &mut ShardStats, newest: usize) -> bool {
+        if !self.is_durable() {
+            return false;
+        }
+        let freed = self.queue.evict(newest);
+        stats.queued_bytes -= freed as u64;
+        freed > 0
+    }
+
+    /// Removes and returns the first message in memory.
+    pub(super) fn pop_warm(&mut self, stats: &mut ShardStats) -> Option<Arc<Message>> {
+        let message = self.queue.pop_warm()?;
+        stats.queued_messages -= 1;
+        stats.queued_bytes -= message.stored_bytes() as u64;
+        Some(message)
+    }
+}
+
+/// Returns whether the group must be recorded as the holder of the message. For a held message that is necessary only
+/// during a checkpoint: on its way to a member of another shard and back, it may be in neither snapshot.
+pub(super) fn must_record_holder(tick: &Tick<'_>, is_held: bool) -> bool {
+    !is_held || tick.is_checkpointing
+}
+
+/// Returns whether a member's queue can receive a message without dropping another, as far as this shard knows.
+pub(super) fn can_queue(tick: &Tick<'_>, member: &ShareGroupMember, qos: QoS, bytes: usize) -> bool {
+    let is_queued = granted(qos, member.options.maximum_qos) != QoS::AtMostOnce;
+    let has_space = match member.session.shard == tick.core.id {
+        true => tick.core.has_space(member.session.session, bytes),
+        false => member.full_until_ms <= tick.now.monotonic_ms,
+    };
+    has_space || !is_queued
+}
