@@ -1,106 +1,49 @@
 //! Accepts a CONNECT: finds, takes over or creates the session, and attaches the connection to it.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use mqtt::{ConnAck, Connect, Packet, Properties, ProtocolVersion, ReasonCode};
 
-use crate::connack::{RejectedConnect, Rejection};
-use crate::connection::{Aliases, ConnectionPhase, PublishQuota};
-use crate::effect::{ConnectionEvent, DisconnectReason, Now};
+use crate::authentication::Login;
+use crate::connack::{AcceptedConnect, RejectedConnect, Rejection};
+use crate::deliver::ShardCore;
+use crate::effect::{ConnectionEvent, DisconnectReason, Effect, Now};
 use crate::fault::{Fault, is_planted};
-use crate::inbox::{InboxEvent, InboxKey};
+use crate::inbox::InboxEvent;
 use crate::inbox_sessions::InboxAccess;
 use crate::lifecycle::ConnectionEnd;
-use crate::owners::{Holding, OwnerLimit, SessionHolding, owner_name};
-use crate::session::{Session, SessionWill};
+use crate::owners::{Holding, OwnerLimit, Owners, SessionHolding, owner_name};
+use crate::session::{ConnectTerms, SessionWill};
 use crate::shard::Shard;
-use crate::slots::{ConnEpoch, ConnSlot, ConnectNumber, SessionEpoch, SessionSlot};
+use crate::slots::{ConnSlot, ConnectNumber, SessionEpoch, SessionSlot};
 use crate::tap::{GrantedConnect, TapEvent, TapEventMask};
 use crate::timers::ShardTimer;
 
-/// Bytes of User Properties of CONNECT that are stored for operators to see.
-pub(crate) const USER_PROPERTIES_BYTES_MAX: usize = 4096;
-
-/// Identity of an accepted client.
-#[derive(Clone, Copy)]
-pub(crate) struct AcceptedClient<'a> {
-    pub client_id: &'a str,
-    pub is_superuser: bool,
-    /// Set for a client of the inbox.
-    pub inbox_key: Option<InboxKey>,
-}
-
-impl<'a> AcceptedClient<'a> {
-    /// Returns the identity of a client that does not use the inbox.
-    pub(crate) fn of(client_id: &'a str, is_superuser: bool) -> AcceptedClient<'a> {
-        AcceptedClient {
-            client_id,
-            is_superuser,
-            inbox_key: None,
-        }
-    }
-}
-
-impl Shard {
-    /// Accepts a CONNECT: finds or creates the session and sends CONNACK.
-    pub(crate) fn admit(
-        &mut self,
-        now: Now,
-        conn: ConnSlot,
-        connect: &Connect<'_>,
-        client: AcceptedClient<'_>,
-        auth_data: Option<&[u8]>,
-    ) {
-        let mut properties = std::mem::take(&mut self.bytes);
-        let result = self
-            .check_session_allowed(conn, connect, client)
-            .and_then(|()| self.write_connack_properties(conn, connect, client, auth_data, &mut properties));
-        match result {
-            Ok(()) => self.open_session(now, conn, connect, client, &properties),
-            Err(Rejection(reason, detail)) => {
-                let rejected = RejectedConnect {
-                    client_id: client.client_id,
-                    connect: Some(connect),
-                    reason,
-                    detail,
-                    is_authenticated: true,
-                };
-                self.reject_connect(now, conn, rejected);
-            }
-        }
-        self.bytes = properties;
-    }
-
-    fn check_session_allowed(
-        &self,
-        conn: ConnSlot,
-        connect: &Connect<'_>,
-        client: AcceptedClient<'_>,
-    ) -> Result<(), Rejection> {
-        let config = &self.core.config;
-        let existing = self.core.sessions.slot_of(client.client_id);
+impl AcceptedConnect<'_> {
+    /// Checks whether the client may have a session, within the limits of the node and of the client's user.
+    fn check_session(&self, core: &ShardCore, owners: &Owners, conn: ConnSlot) -> Result<(), Rejection> {
+        let (config, client) = (&core.config, self.client);
+        let existing = core.sessions.slot_of(client.client_id);
         let needs_journal = || {
-            self.granted_expiry(connect, client.inbox_key) > 0
-                || existing.is_some_and(|slot| self.core.sessions.link(slot).is_durable)
-                || self.core.ledger.is_end_pending(client.client_id)
+            self.granted.expiry_s > 0
+                || existing.is_some_and(|slot| core.sessions.link(slot).is_durable)
+                || core.ledger.is_end_pending(client.client_id)
         };
-        if self.core.ledger.has_failed() && needs_journal() {
+        if core.ledger.has_failed() && needs_journal() {
             // CONNACK would wait forever, because neither a session nor its end can be committed.
             let detail = "the journal has failed, and the session needs it";
             return Err(Rejection(ReasonCode::ServerUnavailable, detail));
         }
-        if let Some(limit) = exceeded_by_session(self, conn, connect, client, existing) {
+        if let Some(limit) = self.exceeded_limit(core, owners, conn, existing) {
             return Err(Rejection(ReasonCode::QuotaExceeded, limit.rejection()));
         }
         let Some(slot) = existing else {
-            let sessions = self.shared.owners.total().count(Holding::Session);
-            return match sessions < config.max_sessions as u64 {
+            return match owners.total().count(Holding::Session) < config.max_sessions as u64 {
                 true => Ok(()),
                 false => Err(Rejection(ReasonCode::QuotaExceeded, "limits.max_sessions is reached")),
             };
         };
-        let is_own = self.core.sessions.at(slot).user_name.as_deref() == connect.user_name;
+        let is_own = core.sessions.at(slot).user_name.as_deref() == self.connect.user_name;
         if config.is_client_id_owned && !client.is_superuser && client.inbox_key.is_none() && !is_own {
             let detail = "the client id belongs to a session of another user; an administrator can delete it";
             return Err(Rejection(ReasonCode::NotAuthorized, detail));
@@ -108,22 +51,75 @@ impl Shard {
         Ok(())
     }
 
-    /// Attaches the connection to its session and sends CONNACK before any other packet.
-    fn open_session(
-        &mut self,
-        now: Now,
+    /// Returns the limit of the user that the session would exceed. `existing` is the present session of the client id.
+    /// A session of the same user is replaced.
+    fn exceeded_limit(
+        &self,
+        core: &ShardCore,
+        owners: &Owners,
         conn: ConnSlot,
-        connect: &Connect<'_>,
-        client: AcceptedClient<'_>,
-        properties: &[u8],
-    ) {
+        existing: Option<SessionSlot>,
+    ) -> Option<OwnerLimit> {
+        if self.client.inbox_key.is_some() {
+            return None;
+        }
+        let address = core.connections.get(conn)?.peer.address.ip();
+        let user = owners.user(&owner_name(self.connect.user_name, address));
+        let holding = existing.and_then(|slot| core.sessions.holding(slot));
+        let before = holding.filter(|holding| holding.user().is_some_and(|other| Arc::ptr_eq(other, &user)));
+        let will = self.connect.will.as_ref();
+        let will_bytes = will.map_or(0, |will| SessionWill::from_connect(will).bytes());
+        let bytes = self.client.client_id.len() + will_bytes;
+        let limits = &core.config.shares.user;
+        user.exceeded_by_session(limits, before.map(SessionHolding::bytes), bytes as u64)
+    }
+}
+
+impl Shard {
+    /// Accepts the CONNECT of an authenticated client: finds or creates the session and sends CONNACK.
+    pub(crate) fn admit(&mut self, now: Now, conn: ConnSlot, connect: &Connect<'_>, login: &Login) {
+        let (connect, client) = login.terms(connect);
+        let config = self.core.config.clone();
+        let accepted = AcceptedConnect {
+            connect: &connect,
+            client,
+            granted: GrantedConnect::of(&config, &connect, client.inbox_key),
+        };
+        let connection = self.core.connections.get(conn).expect("the connection is open");
+        let mut properties = std::mem::take(&mut self.bytes);
+        let result = accepted
+            .check_session(&self.core, &self.shared.owners, conn)
+            .and_then(|()| accepted.write_properties(&config, connection, login.data(), &mut properties));
+        match result {
+            Ok(()) => self.open_session(now, conn, &accepted, &properties),
+            Err(Rejection(reason, detail)) => {
+                let rejected = RejectedConnect {
+                    client_id: client.client_id,
+                    connect: Some(&connect),
+                    reason,
+                    detail,
+                    is_authenticated: true,
+                };
+                let (mut tick, parts) = self.split(now);
+                parts.authentication.reject(&mut tick, conn, rejected);
+            }
+        }
+        self.bytes = properties;
+    }
+
+    /// Attaches the connection to its session and sends CONNACK before any other packet.
+    fn open_session(&mut self, now: Now, conn: ConnSlot, accepted: &AcceptedConnect<'_>, properties: &[u8]) {
+        let AcceptedConnect { connect, client, .. } = *accepted;
         let existing = self.core.sessions.slot_of(client.client_id);
         let wills = self.core.stats.wills_published;
         let resumed = existing.and_then(|slot| self.take_over(now, slot, connect.clean_start));
         let session_present = resumed.is_some();
-        let slot = resumed.unwrap_or_else(|| self.create_session(now, conn, client.client_id));
-        self.attach_connection(now, conn, slot, connect);
-        self.attach_session(now, conn, slot, connect, client);
+        let slot = resumed.unwrap_or_else(|| {
+            let connection = self.core.connections.get(conn).expect("the connection is open");
+            let (address, epoch) = (connection.peer.address, SessionEpoch(self.numbers.next()));
+            self.core.add_session(now, client.client_id, address, epoch)
+        });
+        self.attach(now, conn, slot, accepted);
         self.record_session(now, slot);
         let has_published_will = self.core.stats.wills_published > wills;
         let must_wait = self.core.sessions.link(slot).is_durable
@@ -138,22 +134,17 @@ impl Shard {
             reason: ReasonCode::Success,
             properties: Properties::from_validated(properties),
         };
-        self.send(conn, &Packet::ConnAck(connack));
+        self.core.send(conn, &Packet::ConnAck(connack));
         let session = self.core.sessions.at(slot);
         let tap_event = TapEvent::ConnAck {
             reason: ReasonCode::Success,
-            granted: Some(GrantedConnect {
-                clean_start: session.clean_start,
-                keep_alive_s: session.keep_alive_s,
-                expiry_s: session.expiry_s,
-            }),
+            granted: Some(accepted.granted),
             properties: connect.properties.as_bytes(),
         };
         self.core
             .taps
-            .session_event(now, self.core.sessions.at(slot), TapEventMask::CONNACK, &tap_event);
-        self.set_keep_alive(now, conn, self.core.sessions.at(slot).keep_alive_s);
-        self.connected(now, slot, session_present, connect);
+            .session_event(now, session, TapEventMask::CONNACK, &tap_event);
+        self.connected(now, slot, session_present, accepted);
     }
 
     /// Closes the present connection of a session. With Clean Start it also discards the session. Returns the slot if
@@ -177,7 +168,7 @@ impl Shard {
                     "another connection uses the client id",
                 )
             };
-            self.end_connection_as(now, old, ending);
+            self.end_connection(now, old, ending);
             self.core.sessions.at_mut(slot).expiry_s = expiry_s;
             if expiry_s == 0 {
                 self.end_session(now, slot, "taken over by a new connection");
@@ -194,141 +185,62 @@ impl Shard {
         Some(slot)
     }
 
-    fn create_session(&mut self, now: Now, conn: ConnSlot, client_id: &str) -> SessionSlot {
-        let connection = self.core.connections.get_mut(conn).expect("the connection is open");
-        let address = connection.peer.address;
-        self.add_session(now, client_id, address)
-    }
-
-    pub(crate) fn add_session(&mut self, now: Now, client_id: &str, address: SocketAddr) -> SessionSlot {
-        let epoch = SessionEpoch(self.numbers.next());
-        let session = Session::new(now, client_id, address, epoch);
-        self.core.invalidate_recipients();
-        let slot = self.core.sessions.add(session);
-        self.core.stats.sessions = self.core.sessions.len() as u64;
-        self.core.stats.sessions_max = self.core.stats.sessions_max.max(self.core.stats.sessions);
-        slot
-    }
-
-    /// Applies the terms of a CONNECT to the connection.
-    fn attach_connection(&mut self, now: Now, conn: ConnSlot, slot: SessionSlot, connect: &Connect<'_>) {
+    /// Applies the terms of a CONNECT to the connection and the session.
+    fn attach(&mut self, now: Now, conn: ConnSlot, slot: SessionSlot, accepted: &AcceptedConnect<'_>) {
+        let AcceptedConnect { connect, client, .. } = *accepted;
         let config = self.core.config.clone();
-        let properties = connect.properties;
-        let outgoing_max = properties
-            .topic_alias_maximum()
-            .unwrap_or(0)
-            .min(config.max_topic_alias_out);
-        let uses_aliases = connect.version == ProtocolVersion::V5 && outgoing_max > 0;
         let connection = self.core.connections.get_mut(conn).expect("the connection is open");
-        connection.session = slot;
-        connection.phase = ConnectionPhase::Online;
-        connection.receive_maximum = config.receive_maximum;
-        connection.topic_alias_maximum = config.max_topic_alias_in;
-        connection.method = properties.authentication_method().map(Into::into);
-        let mut shown = Vec::new();
-        properties.append_user_properties(USER_PROPERTIES_BYTES_MAX, &mut shown);
-        connection.user_properties = shown.into();
-        if uses_aliases {
-            connection.aliases = Some(Box::new(Aliases {
-                outgoing_max,
-                ..Aliases::default()
-            }));
-        }
-        if config.limits_publishers() {
-            connection.publish_quota = Some(Box::new(PublishQuota::full(&config, now.monotonic_ms)));
-        }
-        let is_replaying = !self.core.sessions.at(slot).replays.is_empty();
-        let link = self.core.link_mut(slot);
-        link.conn = conn;
-        link.is_v5 = connect.version == ProtocolVersion::V5;
-        link.is_replaying = is_replaying;
-        link.uses_aliases = uses_aliases;
-        link.maximum_packet_size = properties.maximum_packet_size().unwrap_or(u32::MAX);
-    }
-
-    /// Applies the terms of a CONNECT to the session.
-    fn attach_session(
-        &mut self,
-        now: Now,
-        conn: ConnSlot,
-        slot: SessionSlot,
-        connect: &Connect<'_>,
-        client: AcceptedClient<'_>,
-    ) {
-        let connect_number = ConnectNumber(self.numbers.next());
-        let max_inflight = self.core.config.max_inflight;
-        let (expiry_s, keep_alive_s) = (
-            self.granted_expiry(connect, client.inbox_key),
-            self.granted_keep_alive(connect),
-        );
-        let properties = connect.properties;
-        let peer = &self
-            .core
-            .connections
-            .get_mut(conn)
-            .expect("the connection is open")
-            .peer;
-        let (address, listener) = (peer.address, peer.listener);
+        connection.attach(now, slot, &config, connect);
+        let uses_aliases = connection.aliases.is_some();
+        let address = connection.peer.address;
         let session = self.core.sessions.at_mut(slot);
-        session.conn = Some(conn);
-        session.address = address.into();
-        session.listener = Some(listener);
-        session.version = connect.version;
-        session.user_name = connect.user_name.map(Into::into);
-        session.is_superuser = client.is_superuser;
-        session.is_bridge = connect.is_bridge;
-        session.clean_start = connect.clean_start;
-        session.wants_problem_information = properties.request_problem_information().unwrap_or(true);
-        session.keep_alive_s = keep_alive_s;
-        let receive_maximum = properties.receive_maximum().unwrap_or(u16::MAX);
-        session.window = receive_maximum.min(max_inflight).max(1);
-        session.expiry_s = expiry_s;
-        session.connect_number = connect_number;
-        session.connected_at_ms = now.unix_ms;
-        session.outgoing.sent = 0;
-        if let Some(cold) = &mut session.outgoing.cold {
-            cold.is_fetching = false;
-        }
-        session.will = connect
-            .will
-            .as_ref()
-            .map(|will| Box::new(SessionWill::from_connect(will)));
+        session.attach(ConnectTerms {
+            now,
+            conn,
+            peer: &connection.peer,
+            number: ConnectNumber(self.numbers.next()),
+            max_inflight: config.max_inflight,
+            connect,
+            granted: accepted.granted,
+            is_superuser: client.is_superuser,
+        });
         session.access = match client.inbox_key {
-            None => self.access.session(&session.identity()),
+            None => self.authentication.rights_of(session),
             Some(key) => Some(Arc::new(InboxAccess(key))),
         };
+        let is_replaying = !session.replays.is_empty();
         let owner = client
             .inbox_key
             .is_none()
             .then(|| owner_name(connect.user_name, address.ip()));
         let holding = SessionHolding::new(&self.shared.owners, owner.as_deref(), session.holding_bytes());
         self.core.sessions.set_holding(slot, holding);
+        let link = self.core.link_mut(slot);
+        link.conn = conn;
+        link.is_v5 = connect.version == ProtocolVersion::V5;
+        link.is_replaying = is_replaying;
+        link.uses_aliases = uses_aliases;
+        link.maximum_packet_size = connect.properties.maximum_packet_size().unwrap_or(u32::MAX);
     }
 
-    fn set_keep_alive(&mut self, now: Now, conn: ConnSlot, keep_alive_s: u16) {
-        if keep_alive_s > 0 {
-            let epoch = self.core.connections.get_mut(conn).map_or(ConnEpoch(0), |c| c.epoch);
-            let allowed_ms = u64::from(keep_alive_s) * 10 * self.core.config.keep_alive_percent;
-            let timer = ShardTimer::KeepAlive { conn, epoch };
-            self.core.wake(now, now.monotonic_ms + allowed_ms, timer);
-        }
-    }
-
-    fn connected(&mut self, now: Now, slot: SessionSlot, session_present: bool, connect: &Connect<'_>) {
-        let stats = &mut self.core.stats;
-        stats.connections += 1;
-        stats.connections_total += 1;
-        stats.connections_max = stats.connections_max.max(stats.connections);
-        let session = self.core.sessions.at(slot);
+    fn connected(&mut self, now: Now, slot: SessionSlot, session_present: bool, accepted: &AcceptedConnect<'_>) {
+        let core = &mut self.core;
+        core.stats.connected();
+        let session = core.sessions.at(slot);
         let (connect_number, is_v5) = (session.connect_number, session.version == ProtocolVersion::V5);
-        let event = ConnectionEvent::Connected {
+        if let Some(conn) = session.conn.filter(|_| session.keep_alive_s > 0)
+            && let Some(connection) = core.connections.get(conn)
+        {
+            let epoch = connection.epoch;
+            let at_ms = now.monotonic_ms + core.config.keep_alive_ms(session.keep_alive_s);
+            core.timers.wake(now, at_ms, ShardTimer::KeepAlive { conn, epoch });
+        }
+        core.effects.push(Effect::Event(ConnectionEvent::Connected {
             client_id: session.client_id.clone(),
             user_name: session.user_name.clone(),
             address: session.address.get(),
             session_present,
-        };
-        self.event(event);
-        let session = self.core.sessions.at(slot);
+        }));
         let tap_event = TapEvent::Connected {
             session_present,
             clean_start: session.clean_start,
@@ -336,25 +248,19 @@ impl Shard {
             expiry_s: session.expiry_s,
             is_bridge: session.is_bridge,
             connected_at_ms: session.connected_at_ms,
-            properties: connect.properties.as_bytes(),
+            properties: accepted.connect.properties.as_bytes(),
         };
-        self.core
-            .taps
-            .session_event(now, self.core.sessions.at(slot), TapEventMask::CONNECTED, &tap_event);
-        let session = self.core.sessions.at(slot);
-        self.core
-            .taps
-            .inbox_event(now, session, InboxEvent::Connected { is_v5 });
-        if let Some(retry_ms) = self.core.config.retry_interval_ms
+        core.taps
+            .session_event(now, session, TapEventMask::CONNECTED, &tap_event);
+        core.taps.inbox_event(now, session, InboxEvent::Connected { is_v5 });
+        if let Some(retry_ms) = core.config.retry_interval_ms
             && !is_v5
         {
-            self.core.timers.insert(
-                now.monotonic_ms + retry_ms,
-                ShardTimer::Retry {
-                    session: slot,
-                    connect_number,
-                },
-            );
+            let timer = ShardTimer::Retry {
+                session: slot,
+                connect_number,
+            };
+            core.timers.insert(now.monotonic_ms + retry_ms, timer);
         }
         if session_present {
             self.recheck_subscriptions(now, slot);
@@ -363,29 +269,4 @@ impl Shard {
             self.pump(now, slot);
         }
     }
-}
-
-/// Returns the limit of the user that the session of a CONNECT would exceed. `existing` is the present session of the
-/// client id. A session of the same user is replaced.
-fn exceeded_by_session(
-    shard: &Shard,
-    conn: ConnSlot,
-    connect: &Connect<'_>,
-    client: AcceptedClient<'_>,
-    existing: Option<SessionSlot>,
-) -> Option<OwnerLimit> {
-    if client.inbox_key.is_some() {
-        return None;
-    }
-    let address = shard.core.connections.get(conn)?.peer.address.ip();
-    let user = shard.shared.owners.user(&owner_name(connect.user_name, address));
-    let holding = existing.and_then(|slot| shard.core.sessions.holding(slot));
-    let before = holding.filter(|holding| holding.user().is_some_and(|other| Arc::ptr_eq(other, &user)));
-    let will_bytes = connect
-        .will
-        .as_ref()
-        .map_or(0, |will| SessionWill::from_connect(will).bytes());
-    let bytes = client.client_id.len() + will_bytes;
-    let limits = &shard.core.config.shares.user;
-    user.exceeded_by_session(limits, before.map(SessionHolding::bytes), bytes as u64)
 }

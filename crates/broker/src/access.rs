@@ -11,6 +11,26 @@ use mqtt::{QoS, ReasonCode};
 
 use crate::inbox::{InboxClient, InboxKey};
 
+/// Identity of an accepted client.
+#[derive(Clone, Copy)]
+pub(crate) struct AcceptedClient<'a> {
+    pub client_id: &'a str,
+    pub is_superuser: bool,
+    /// Set for a client of the inbox.
+    pub inbox_key: Option<InboxKey>,
+}
+
+impl<'a> AcceptedClient<'a> {
+    /// Returns the identity of a client that does not use the inbox.
+    pub(crate) fn of(client_id: &'a str, is_superuser: bool) -> AcceptedClient<'a> {
+        AcceptedClient {
+            client_id,
+            is_superuser,
+            inbox_key: None,
+        }
+    }
+}
+
 /// Owner of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientIdentity {

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 
 use mqtt::QoS;
 
+use crate::effect::Now;
 use crate::owners::ShareLimits;
 
 /// How overlapping subscriptions of a 3.1 or 3.1.1 session are handled [MQTT-3.3.5-1]. MQTT 5 sessions always receive
@@ -140,6 +141,21 @@ impl PublishRate {
 }
 
 impl ShardConfig {
+    /// Returns how long a client with this keep alive may be silent.
+    pub(crate) fn keep_alive_ms(&self, keep_alive_s: u16) -> u64 {
+        u64::from(keep_alive_s) * 10 * self.keep_alive_percent
+    }
+
+    /// Returns when a message with this Message Expiry Interval expires. Applies the default and the maximum.
+    pub(crate) fn message_expiry_ms(&self, now: Now, interval_s: Option<u32>) -> Option<u64> {
+        let interval_s = interval_s.or(self.default_message_expiry_s);
+        let interval_s = match (interval_s, self.max_message_expiry_s) {
+            (Some(asked), Some(max)) => Some(asked.min(max)),
+            (asked, max) => asked.or(max),
+        }?;
+        Some(now.monotonic_ms + u64::from(interval_s) * 1000)
+    }
+
     pub(crate) fn limits_publishers(&self) -> bool {
         self.publish_rate.is_some() || self.publish_bytes.is_some()
     }

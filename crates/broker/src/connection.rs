@@ -2,23 +2,25 @@
 
 use std::collections::HashMap;
 
-use mqtt::ProtocolVersion;
+use mqtt::{Auth, Connect, Decoded, ProtocolVersion, ReasonCode};
 
-use crate::effect::Peer;
+use crate::access::ConnectCredentials;
+use crate::config::ShardConfig;
+use crate::effect::{Now, Peer};
 use crate::slots::{AuthAttempt, ConnEpoch, SessionSlot};
 
 pub struct Connection {
     pub peer: Peer,
-    pub phase: ConnectionPhase,
+    phase: ConnectionPhase,
     pub version: ProtocolVersion,
     /// Slot of the session; `SessionSlot::NONE` before CONNECT is accepted.
     pub session: SessionSlot,
     /// Number of the last question to the authenticator. Numbers are unique, so that a late answer, also one for an
     /// earlier connection in the slot, is recognised.
-    pub attempt: AuthAttempt,
+    attempt: AuthAttempt,
     /// Distinguishes this connection from earlier ones in the same slot.
     pub epoch: ConnEpoch,
-    pub last_packet_ms: u64,
+    last_packet_ms: u64,
     /// Maximum Packet Size of CONNECT (MQTT 5).
     pub maximum_packet_size: u32,
     /// Receive Maximum sent in CONNACK. It stays in force if the configuration changes.
@@ -28,11 +30,11 @@ pub struct Connection {
     pub open_exactly_once: u16,
     pub topic_alias_maximum: u16,
     /// Authentication Method of CONNECT. Re-authentication must use the same one [MQTT-4.12.1-1].
-    pub method: Option<Box<str>>,
-    /// User Properties of CONNECT in wire format, for operators to see.
-    pub user_properties: Box<[u8]>,
+    method: Option<Box<str>>,
+    /// The first User Properties of CONNECT in wire format, for operators to see.
+    user_properties: Box<[u8]>,
     pub aliases: Option<Box<Aliases>>,
-    pub pending: Option<Box<PendingConnect>>,
+    pending: Option<Box<PendingConnect>>,
     pub publish_quota: Option<Box<PublishQuota>>,
     /// Acknowledgements that wait for the journal. Later ones wait behind them.
     pub waiting_acks: u32,
@@ -67,6 +69,16 @@ pub struct PendingConnect {
     pub is_decision_pending: bool,
 }
 
+impl PendingConnect {
+    /// Decodes the packet.
+    pub fn connect(&self) -> Option<Connect<'_>> {
+        match mqtt::decode_connect(&self.packet, self.packet.len()) {
+            Ok(Decoded::Complete { packet, .. }) => Some(packet),
+            _ => None,
+        }
+    }
+}
+
 /// Topic aliases. Each direction has its own limit [MQTT-3.3.2-8], [MQTT-3.3.2-11].
 #[derive(Default)]
 pub struct Aliases {
@@ -75,6 +87,9 @@ pub struct Aliases {
     pub outgoing: HashMap<Box<str>, u16>,
     pub outgoing_max: u16,
 }
+
+/// Bytes of User Properties of CONNECT that are stored for operators to see.
+pub(crate) const USER_PROPERTIES_BYTES_MAX: usize = 4096;
 
 /// Total length of topic names that a connection may store under aliases. The maximum of 65,535 aliases could use 4 GiB
 /// otherwise.
@@ -140,5 +155,189 @@ impl Connection {
             is_held_by_acks: false,
             is_held_by_journal: false,
         }
+    }
+
+    #[inline]
+    pub fn phase(&self) -> ConnectionPhase {
+        self.phase
+    }
+
+    #[inline]
+    pub fn is_online(&self) -> bool {
+        self.phase == ConnectionPhase::Online
+    }
+
+    pub fn is_closing(&self) -> bool {
+        self.phase == ConnectionPhase::Closing
+    }
+
+    /// A packet was received, or the server reads again after it has paused the client.
+    #[inline]
+    pub fn heard(&mut self, now: Now) {
+        self.last_packet_ms = now.monotonic_ms;
+    }
+
+    /// Returns the first User Properties of CONNECT in wire format.
+    pub fn user_properties(&self) -> &[u8] {
+        &self.user_properties
+    }
+
+    /// A well-formed CONNECT was received.
+    pub fn connect_received(&mut self, now: Now, connect: &Connect<'_>) {
+        self.heard(now);
+        self.version = connect.version;
+        self.maximum_packet_size = connect.properties.maximum_packet_size().unwrap_or(u32::MAX);
+    }
+
+    /// Returns the credentials of a CONNECT. Moves the client certificate out of the connection.
+    pub fn take_credentials(&mut self, connect: &Connect<'_>, client_id: &str) -> ConnectCredentials {
+        ConnectCredentials {
+            client_id: client_id.into(),
+            user_name: connect.user_name.map(Into::into),
+            password: connect.password.map(Into::into),
+            address: self.peer.address.ip(),
+            listener: self.peer.listener,
+            certificate_common_name: self.peer.certificate_common_name.clone(),
+            certificate: self.peer.certificate.take(),
+            method: connect.properties.authentication_method().map(Into::into),
+            data: connect.properties.authentication_data().map(Into::into),
+        }
+    }
+
+    /// Returns the credentials of an AUTH.
+    pub fn auth_credentials(&self, client_id: Box<str>, auth: &Auth<'_>) -> ConnectCredentials {
+        ConnectCredentials {
+            client_id,
+            user_name: None,
+            password: None,
+            address: self.peer.address.ip(),
+            listener: self.peer.listener,
+            certificate_common_name: None,
+            certificate: None,
+            method: auth.properties.authentication_method().map(Into::into),
+            data: auth.properties.authentication_data().map(Into::into),
+        }
+    }
+
+    /// Stores a CONNECT until the authenticator has decided. `packet` is the packet as received.
+    pub fn store_connect(&mut self, attempt: AuthAttempt, client_id: Box<str>, connect: &Connect<'_>, packet: &[u8]) {
+        self.phase = ConnectionPhase::Authenticating;
+        self.attempt = attempt;
+        self.pending = Some(Box::new(PendingConnect {
+            packet: packet.into(),
+            client_id,
+            method: connect.properties.authentication_method().map(Into::into),
+            is_decision_pending: true,
+        }));
+    }
+
+    /// Stores that an AUTH of the client waits for the authenticator.
+    pub fn store_auth(&mut self, attempt: AuthAttempt, client_id: &str, auth: &Auth<'_>) {
+        self.attempt = attempt;
+        if self.phase == ConnectionPhase::AwaitingAuth {
+            self.phase = ConnectionPhase::Authenticating;
+        }
+        let begin = || PendingConnect {
+            packet: Box::default(),
+            client_id: client_id.into(),
+            method: auth.properties.authentication_method().map(Into::into),
+            is_decision_pending: true,
+        };
+        self.pending
+            .get_or_insert_with(|| Box::new(begin()))
+            .is_decision_pending = true;
+    }
+
+    /// Returns whether the last question to the authenticator has this number.
+    pub fn is_attempt(&self, attempt: AuthAttempt) -> bool {
+        self.attempt == attempt
+    }
+
+    /// Returns the client id of a CONNECT or re-authentication that waits for a decision.
+    pub fn pending_client_id(&self) -> Option<&str> {
+        self.pending.as_ref().map(|pending| &*pending.client_id)
+    }
+
+    /// Removes and returns what waits for a decision.
+    pub fn take_pending(&mut self) -> Option<Box<PendingConnect>> {
+        self.pending.take()
+    }
+
+    /// The authenticator needs another AUTH of the client.
+    pub fn await_auth(&mut self, mut pending: Box<PendingConnect>) {
+        pending.is_decision_pending = false;
+        self.pending = Some(pending);
+        if self.phase != ConnectionPhase::Online {
+            self.phase = ConnectionPhase::AwaitingAuth;
+        }
+    }
+
+    /// Returns whether the client may send this AUTH now.
+    pub fn expects(&self, auth: &Auth<'_>) -> bool {
+        let method = auth.properties.authentication_method();
+        let is_continuation = auth.reason == ReasonCode::ContinueAuthentication;
+        match (&self.pending, self.phase) {
+            (Some(pending), ConnectionPhase::AwaitingAuth) => is_continuation && pending.method.as_deref() == method,
+            (Some(pending), ConnectionPhase::Online) => {
+                is_continuation && !pending.is_decision_pending && pending.method.as_deref() == method
+            }
+            // Re-authentication needs the method of CONNECT [MQTT-4.12.1-1].
+            (None, ConnectionPhase::Online) => {
+                auth.reason == ReasonCode::ReAuthenticate && method.is_some() && self.method.as_deref() == method
+            }
+            _ => false,
+        }
+    }
+
+    /// Attaches the connection to its session, with the terms of an accepted CONNECT.
+    pub fn attach(&mut self, now: Now, slot: SessionSlot, config: &ShardConfig, connect: &Connect<'_>) {
+        let properties = connect.properties;
+        self.session = slot;
+        self.phase = ConnectionPhase::Online;
+        self.receive_maximum = config.receive_maximum;
+        self.topic_alias_maximum = config.max_topic_alias_in;
+        self.method = properties.authentication_method().map(Into::into);
+        let mut shown = Vec::new();
+        properties.append_user_properties(USER_PROPERTIES_BYTES_MAX, &mut shown);
+        self.user_properties = shown.into();
+        let outgoing_max = properties
+            .topic_alias_maximum()
+            .unwrap_or(0)
+            .min(config.max_topic_alias_out);
+        if connect.version == ProtocolVersion::V5 && outgoing_max > 0 {
+            self.aliases = Some(Box::new(Aliases {
+                outgoing_max,
+                ..Aliases::default()
+            }));
+        }
+        if config.limits_publishers() {
+            self.publish_quota = Some(Box::new(PublishQuota::full(config, now.monotonic_ms)));
+        }
+    }
+
+    /// Detaches the connection from its session. Returns the session if the connection was online.
+    pub fn detach(&mut self) -> Option<SessionSlot> {
+        let slot = std::mem::replace(&mut self.session, SessionSlot::NONE);
+        let was_online = self.is_online();
+        self.phase = ConnectionPhase::Closing;
+        (was_online && slot != SessionSlot::NONE).then_some(slot)
+    }
+
+    /// Closing was requested. Nothing that is received is handled any more.
+    pub fn close(&mut self) {
+        self.phase = ConnectionPhase::Closing;
+        self.pending = None;
+    }
+
+    /// Returns since when the client is silent. `not_reading_ms` is the time until which the server did not read from
+    /// clients. Only complete packets count [MQTT-3.1.2-22].
+    pub fn silent_since_ms(&self, not_reading_ms: u64) -> u64 {
+        self.last_packet_ms.max(not_reading_ms)
+    }
+
+    /// Returns whether the server does not read from this client, so that its keep-alive time does not run.
+    pub fn is_reading_paused(&self) -> bool {
+        let is_over_quota = self.publish_quota.as_ref().is_some_and(|quota| quota.is_paused);
+        is_over_quota || self.is_held_by_journal || self.is_held_by_acks
     }
 }

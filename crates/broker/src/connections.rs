@@ -1,11 +1,16 @@
 //! The network connections of a shard, by the slot that the driver has assigned.
 
 use crate::connection::Connection;
+use crate::effect::Now;
 use crate::slots::{ConnEpoch, ConnSlot};
 
 #[derive(Default)]
 pub struct Connections {
     slots: Vec<Option<Box<Connection>>>,
+    /// Monotonic time until which nothing was read from clients.
+    not_reading_ms: u64,
+    /// While the shard shuts down, the next connection to end.
+    shut_down_at: Option<ConnSlot>,
 }
 
 impl Connections {
@@ -35,9 +40,29 @@ impl Connections {
         self.slots[conn.index()] = None;
     }
 
-    /// Returns the slot after the last one.
-    pub fn end(&self) -> ConnSlot {
-        ConnSlot(self.slots.len() as u32)
+    /// Nothing is read from clients now, so keep-alive times do not run.
+    pub fn is_not_reading(&mut self, now: Now) {
+        self.not_reading_ms = now.monotonic_ms;
+    }
+
+    /// Returns the time until which nothing was read from clients, in monotonic milliseconds.
+    pub fn not_reading_ms(&self) -> u64 {
+        self.not_reading_ms
+    }
+
+    /// Returns whether new connections are rejected because the shard shuts down.
+    pub fn are_shutting_down(&self) -> bool {
+        self.shut_down_at.is_some()
+    }
+
+    /// Starts or continues to shut down. Returns the next `limit` slots, whose connections must end, and whether there
+    /// are more.
+    pub fn shut_down(&mut self, limit: usize) -> (impl Iterator<Item = ConnSlot> + use<>, bool) {
+        let slots = self.slots.len() as u32;
+        let from = self.shut_down_at.map_or(0, |slot| slot.0);
+        let end = from.saturating_add(limit as u32).min(slots);
+        self.shut_down_at = Some(ConnSlot(end));
+        ((from..end).map(ConnSlot), end < slots)
     }
 
     pub fn iter_mut(&mut self) -> impl Iterator<Item = (ConnSlot, &mut Connection)> {

@@ -11,6 +11,7 @@ mod queue;
 mod send;
 
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use mqtt::QoS;
@@ -27,12 +28,12 @@ use crate::message_limits::MessageLimits;
 use crate::node_state::hash;
 use crate::outbox::Outbox;
 use crate::outgoing::{Delivery, DeliveryTag, GroupRef};
+use crate::session::Session;
 use crate::sessions::Sessions;
-use crate::slots::{ConnSlot, SessionRef, SessionSlot};
+use crate::slots::{ConnSlot, SessionEpoch, SessionRef, SessionSlot};
 use crate::stats::ShardStats;
 use crate::taps::Taps;
-use crate::timer::TimerWheel;
-use crate::timers::ShardTimer;
+use crate::timers::Timers;
 use crate::trace::Traces;
 
 pub use encode::{EncodedForms, PublishForm};
@@ -48,11 +49,9 @@ pub struct ShardCore {
     pub connections: Connections,
     pub stats: ShardStats,
     pub effects: Vec<Effect>,
-    pub timers: TimerWheel<ShardTimer>,
+    pub timers: Timers,
     /// Sessions with more messages to send than fit into this tick.
     pub unfinished: VecDeque<SessionSlot>,
-    /// Time until which nothing was read from clients.
-    pub not_reading_ms: u64,
     /// Set while unrouted messages of the previous run are routed: number of shards of that run, and bit set of the
     /// home shards whose sessions and groups receive them.
     pub home_filter: Option<(u16, u64)>,
@@ -104,14 +103,22 @@ impl ShardCore {
             connections: Connections::default(),
             stats: ShardStats::default(),
             effects: Vec::new(),
-            timers: TimerWheel::new(now.monotonic_ms),
+            timers: Timers::new(now),
             unfinished: VecDeque::new(),
-            not_reading_ms: 0,
             released_members: Vec::new(),
             home_filter: None,
             ledger: Ledger::new(id),
             traces: None,
         }
+    }
+
+    /// Requires that the client has no session. The caller sets the terms of the CONNECT.
+    pub fn add_session(&mut self, now: Now, client_id: &str, address: SocketAddr, epoch: SessionEpoch) -> SessionSlot {
+        let session = Session::new(now, client_id, address, epoch);
+        self.invalidate_recipients();
+        let slot = self.sessions.add(session);
+        self.stats.set_sessions(self.sessions.len());
+        slot
     }
 
     /// Delivers a message to one session.

@@ -1,8 +1,8 @@
 //! Limits of the broker without an option, for the page `docs/reference/limits.md`: what, how much, unit, and what
 //! happens beyond.
 
-use crate::accept::USER_PROPERTIES_BYTES_MAX;
 use crate::connection::INCOMING_ALIAS_BYTES_MAX;
+use crate::connection::USER_PROPERTIES_BYTES_MAX;
 use crate::delayed::DELAYED_BYTES_MAX;
 use crate::interest::SHARDS_MAX;
 use crate::outbox::{BURST_BACKLOGS_BYTES_MAX, BURST_MS};

@@ -6,8 +6,7 @@
 
 use mqtt::{Connect, ProtocolVersion, Publish, QoS, ReasonCode, Subscribe, Unsubscribe};
 
-use crate::accept::AcceptedClient;
-use crate::access::{SessionAccess, SubscribeAccess};
+use crate::access::{AcceptedClient, SessionAccess, SubscribeAccess};
 use crate::deliver::{DeliverResult, DeliveryOptions, EncodedForms, ShardCore};
 use crate::durable::journaling::PendingCommits;
 use crate::effect::{DropReason, Now};

@@ -168,7 +168,7 @@ impl Shard {
 
     /// Returns the rejected connections, newest first.
     pub fn refusals(&self) -> impl Iterator<Item = &RejectedConnection> {
-        self.refusals.newest_first()
+        self.authentication.rejected()
     }
 
     /// Subscribes a client on behalf of an operator. `None` if the client is not on this shard.
@@ -261,7 +261,7 @@ impl ShardInspection<'_> {
             maximum_packet_size: connection
                 .map(|connection| connection.maximum_packet_size)
                 .filter(|size| *size < u32::MAX),
-            user_properties: connection.map_or(Vec::new(), |connection| connection.user_properties.to_vec()),
+            user_properties: connection.map_or(Vec::new(), |connection| connection.user_properties().to_vec()),
             certificate_common_name: connection
                 .and_then(|c| c.peer.certificate_common_name.as_deref().map(str::to_owned)),
         })

@@ -8,13 +8,12 @@
 mod accept;
 mod access;
 mod address;
-mod authenticate;
+mod authentication;
 mod broadcast;
 mod client_ids;
 mod client_order;
 mod config;
 mod connack;
-mod connect;
 mod connection;
 mod connections;
 mod delayed;

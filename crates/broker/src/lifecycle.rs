@@ -1,39 +1,21 @@
 //! End of connections and sessions, and what happens when time passes: wills, expiry, keep-alive.
 
-use mqtt::{Disconnect, Packet, PacketType, Properties, Property, PropertyWriter, ProtocolVersion, QoS, ReasonCode};
+use mqtt::{Disconnect, Packet, PacketType, Properties, Property, PropertyWriter, ProtocolVersion, ReasonCode};
 
 use crate::access::ClientIdentity;
 use crate::connack::RejectedConnect;
-use crate::connection::ConnectionPhase;
-use crate::deliver::SessionLink;
+use crate::connection::Connection;
 use crate::effect::{ConnectionEvent, DisconnectReason, DropReason, Effect, Now};
-use crate::exclusive::EXCLUSIVE;
 use crate::inbox::InboxEvent;
 use crate::message::{MessageOrigin, Publication, RecordLocation};
 use crate::node_state::hash;
 use crate::provenance::Provenance;
-use crate::session::{Session, SessionWill};
+use crate::session::Session;
 use crate::sessions::LOOK_MAX;
 use crate::shard::Shard;
-use crate::slots::{ConnEpoch, ConnSlot, ConnectNumber, ReplayNumber, SessionSlot};
+use crate::slots::{ConnEpoch, ConnSlot, ReplayNumber, SessionSlot};
 use crate::tap::{TapEvent, TapEventMask};
-use crate::timers::ShardTimer;
-
-impl SessionWill {
-    pub(crate) fn from_connect(will: &mqtt::Will<'_>) -> SessionWill {
-        let mut properties = Vec::new();
-        will.properties.append_forwarded(&mut properties);
-        SessionWill {
-            topic: will.topic.into(),
-            payload: will.payload.into(),
-            properties: properties.into(),
-            qos: will.qos,
-            retain: will.retain,
-            delay_s: will.properties.will_delay_interval().unwrap_or(0),
-            message_expiry_s: will.properties.message_expiry_interval(),
-        }
-    }
-}
+use crate::timers::{SessionDeadline, ShardTimer};
 
 /// How a connection ends.
 pub(crate) struct ConnectionEnd<'a> {
@@ -58,29 +40,9 @@ impl<'a> ConnectionEnd<'a> {
             properties: Properties::EMPTY,
         }
     }
-}
 
-impl Shard {
-    /// Handles a protocol violation: sends DISCONNECT to an MQTT 5 client and closes the connection [MQTT-4.13.1-1].
-    pub(crate) fn protocol_error(&mut self, now: Now, conn: ConnSlot, code: ReasonCode, detail: &str) {
-        let Some(connection) = self.core.connections.get_mut(conn) else {
-            return;
-        };
-        if connection.phase != ConnectionPhase::Online {
-            let client_id = connection
-                .pending
-                .as_ref()
-                .map(|p| p.client_id.clone())
-                .unwrap_or_default();
-            let rejected = RejectedConnect {
-                client_id: &client_id,
-                connect: None,
-                reason: code,
-                detail,
-                is_authenticated: false,
-            };
-            return self.reject_connect(now, conn, rejected);
-        }
+    /// The server ends the connection because the client has violated the protocol or a limit.
+    pub(crate) fn by_violation(code: ReasonCode, detail: &'a str) -> ConnectionEnd<'a> {
         let reason = match code {
             ReasonCode::MalformedPacket => DisconnectReason::MalformedPacket,
             ReasonCode::PacketTooLarge => DisconnectReason::PacketTooLarge,
@@ -91,70 +53,64 @@ impl Shard {
             ReasonCode::QuotaExceeded => DisconnectReason::QuotaExceeded,
             _ => DisconnectReason::ProtocolError,
         };
-        self.end_connection(now, conn, reason, code, detail);
+        ConnectionEnd::by_server(reason, code, detail)
+    }
+
+    /// Writes the properties of DISCONNECT. `packet_bytes_max` is the client's Maximum Packet Size [MQTT-3.14.2-3].
+    fn write_properties(&self, packet_bytes_max: u32, out: &mut Vec<u8>) {
+        if self.detail.len() + 16 < packet_bytes_max as usize {
+            PropertyWriter::new(out).put(Property::ReasonString(self.detail));
+        }
+    }
+}
+
+impl Shard {
+    /// Handles a protocol violation: sends DISCONNECT to an MQTT 5 client and closes the connection [MQTT-4.13.1-1].
+    pub(crate) fn protocol_error(&mut self, now: Now, conn: ConnSlot, code: ReasonCode, detail: &str) {
+        let Some(connection) = self.core.connections.get(conn) else {
+            return;
+        };
+        if !connection.is_online() {
+            let client_id = connection.pending_client_id().unwrap_or_default().to_owned();
+            let rejected = RejectedConnect {
+                client_id: &client_id,
+                connect: None,
+                reason: code,
+                detail,
+                is_authenticated: false,
+            };
+            let (mut tick, parts) = self.split(now);
+            return parts.authentication.reject(&mut tick, conn, rejected);
+        }
+        self.end_connection(now, conn, ConnectionEnd::by_violation(code, detail));
     }
 
     /// Ends a connection from the server's side: sends DISCONNECT to an MQTT 5 client [MQTT-3.14.0-1] and closes the
     /// connection.
-    pub(crate) fn end_connection(
-        &mut self,
-        now: Now,
-        conn: ConnSlot,
-        reason: DisconnectReason,
-        code: ReasonCode,
-        detail: &str,
-    ) {
-        self.end_connection_as(now, conn, ConnectionEnd::by_server(reason, code, detail));
-    }
-
-    pub(crate) fn end_connection_as(&mut self, now: Now, conn: ConnSlot, ending: ConnectionEnd<'_>) {
-        let Some(connection) = self.core.connections.get_mut(conn) else {
+    pub(crate) fn end_connection(&mut self, now: Now, conn: ConnSlot, ending: ConnectionEnd<'_>) {
+        let Some(connection) = self.core.connections.get(conn) else {
             return;
         };
-        if connection.phase == ConnectionPhase::Closing {
+        if connection.is_closing() {
             return;
         }
         if let Some(code) = ending.code
-            && connection.phase == ConnectionPhase::Online
+            && connection.is_online()
             && connection.version == ProtocolVersion::V5
         {
-            self.send_disconnect(conn, code, ending.detail);
+            let mut bytes = Vec::new();
+            ending.write_properties(connection.maximum_packet_size, &mut bytes);
+            let disconnect = Disconnect {
+                reason: code,
+                properties: Properties::from_validated(&bytes),
+            };
+            self.core.send(conn, &Packet::Disconnect(disconnect));
         }
         self.detach(now, conn, ending);
-        if let Some(connection) = self.core.connections.get_mut(conn) {
-            connection.phase = ConnectionPhase::Closing;
-        }
         self.core.effects.push(Effect::Close {
             conn,
             has_sent_disconnect: false,
         });
-    }
-
-    fn send_disconnect(&mut self, conn: ConnSlot, code: ReasonCode, detail: &str) {
-        let slot = self
-            .core
-            .connections
-            .get_mut(conn)
-            .map_or(SessionSlot::NONE, |c| c.session);
-        let link = if slot == SessionSlot::NONE {
-            SessionLink::default()
-        } else {
-            self.core.sessions.link(slot)
-        };
-        let mut bytes = Vec::new();
-        let mut writer = PropertyWriter::new(&mut bytes);
-        // Omitted if it exceeds the client's Maximum Packet Size [MQTT-3.14.2-3].
-        if detail.len() + 16 < link.maximum_packet_size as usize {
-            writer.put(Property::ReasonString(detail));
-        }
-        let properties = Properties::from_validated(&bytes);
-        self.send(
-            conn,
-            &Packet::Disconnect(Disconnect {
-                reason: code,
-                properties,
-            }),
-        );
     }
 
     /// Handles DISCONNECT of the client.
@@ -175,22 +131,12 @@ impl Shard {
                 detail: "the client disconnected during authentication",
                 is_authenticated: false,
             };
-            return self.close_rejected(now, conn, rejected);
+            let (mut tick, parts) = self.split(now);
+            return parts.authentication.close_rejected(&mut tick, conn, rejected);
         };
-        if let Some(expiry_s) = disconnect.properties.session_expiry_interval() {
-            if session.expiry_s == 0 && expiry_s > 0 {
-                // [MQTT-3.14.2-2]
-                let detail = "the Session Expiry Interval was 0 in CONNECT and must stay 0";
-                return self.protocol_error(now, conn, ReasonCode::ProtocolError, detail);
-            }
-            session.expiry_s = expiry_s.min(self.core.config.max_session_expiry_s);
-        }
-        let reason = if disconnect.reason == ReasonCode::Success {
-            // [MQTT-3.14.4-3]
-            session.will = None;
-            DisconnectReason::ByClient
-        } else {
-            DisconnectReason::ByClientWithWill
+        let Some(reason) = session.disconnect_received(disconnect, self.core.config.max_session_expiry_s) else {
+            let detail = "the Session Expiry Interval was 0 in CONNECT and must stay 0";
+            return self.protocol_error(now, conn, ReasonCode::ProtocolError, detail);
         };
         let ending = ConnectionEnd {
             reason,
@@ -200,9 +146,6 @@ impl Shard {
             properties: disconnect.properties,
         };
         self.detach(now, conn, ending);
-        if let Some(connection) = self.core.connections.get_mut(conn) {
-            connection.phase = ConnectionPhase::Closing;
-        }
         self.core.effects.push(Effect::Close {
             conn,
             has_sent_disconnect: true,
@@ -213,96 +156,75 @@ impl Shard {
     /// subscriptions. Does nothing if it is detached already.
     pub(crate) fn detach(&mut self, now: Now, conn: ConnSlot, ending: ConnectionEnd<'_>) {
         let ConnectionEnd { reason, detail, .. } = ending;
-        self.core.trace_leaving(conn);
-        let Some(connection) = self.core.connections.get_mut(conn) else {
+        let core = &mut self.core;
+        core.trace_leaving(conn);
+        let Some(slot) = core.connections.get_mut(conn).and_then(Connection::detach) else {
             return;
         };
-        let slot = std::mem::replace(&mut connection.session, SessionSlot::NONE);
-        let was_online = connection.phase == ConnectionPhase::Online;
-        connection.phase = ConnectionPhase::Closing;
-        if !was_online || slot == SessionSlot::NONE {
-            return;
-        }
-        self.core.stats.connections -= 1;
-        self.core.stats.disconnects[reason as usize] += 1;
-        self.core.link_mut(slot).conn = ConnSlot::NONE;
-        let session = self.core.sessions.at_mut(slot);
-        session.conn = None;
-        session.disconnected_at_ms = now.unix_ms;
-        session.left_at_ms = now.monotonic_ms;
-        session.last_disconnect = Some(reason);
-        session.subacks.take();
-        session.replays.forget_request(|| ReplayNumber(self.numbers.next()));
-        let expiry_s = session.expiry_s;
-        self.core.release(now, slot);
-        let session = self.core.sessions.at(slot);
-        let event = ConnectionEvent::Disconnected {
+        core.stats.connections -= 1;
+        core.stats.disconnects[reason as usize] += 1;
+        core.link_mut(slot).conn = ConnSlot::NONE;
+        let session = core.sessions.at_mut(slot);
+        session.detach(now, reason, || ReplayNumber(self.numbers.next()));
+        core.release(now, slot);
+        let session = core.sessions.at(slot);
+        core.effects.push(Effect::Event(ConnectionEvent::Disconnected {
             client_id: session.client_id.clone(),
             address: session.address.get(),
             reason,
             detail: detail.into(),
-        };
-        self.event(event);
+        }));
         let tap_event = TapEvent::Disconnected {
             reason,
             code: ending.code,
             is_discarded: ending.is_discarded,
             detail,
-            connected_at_ms: self.core.sessions.at(slot).connected_at_ms,
+            connected_at_ms: session.connected_at_ms,
             properties: ending.properties.as_bytes(),
         };
-        self.core
-            .taps
-            .session_event(now, self.core.sessions.at(slot), TapEventMask::DISCONNECTED, &tap_event);
-        let session = self.core.sessions.at(slot);
-        self.core.taps.inbox_event(now, session, InboxEvent::Disconnected);
-        if expiry_s == 0 {
+        core.taps
+            .session_event(now, session, TapEventMask::DISCONNECTED, &tap_event);
+        core.taps.inbox_event(now, session, InboxEvent::Disconnected);
+        if session.expiry_s == 0 {
             return self.end_session(now, slot, "session expiry interval is 0");
         }
         // A client that has disconnected regularly has no will any more.
-        self.core.sessions.resize_holding(slot);
-        self.core.ledger.record_disconnected(now, self.core.sessions.at(slot));
-        self.core.evict_later(slot);
-        self.will_after_disconnect(now, slot);
+        core.sessions.resize_holding(slot);
+        core.ledger.record_disconnected(now, core.sessions.at(slot));
+        core.evict_later(slot);
+        self.meet_deadline(now, slot, SessionDeadline::Will);
         let (mut tick, parts) = self.split(now);
         parts.groups.announce_state(&mut tick, slot, false);
-        exclusives_after_disconnect(self, now, slot);
-        self.expiry_after_disconnect(now, slot);
+        self.meet_deadline(now, slot, SessionDeadline::ExclusiveRelease);
+        self.meet_deadline(now, slot, SessionDeadline::Expiry);
     }
 
-    /// Ends a session whose expiry interval has passed, or starts a timer [MQTT-3.1.2-23].
-    pub(crate) fn expiry_after_disconnect(&mut self, now: Now, slot: SessionSlot) {
-        let session = self.core.sessions.at(slot);
-        let connect_number = session.connect_number;
-        match session.expires_at_ms() {
-            None => {}
-            Some(at_ms) if at_ms <= now.monotonic_ms => {
-                self.end_session(now, slot, "session expiry interval has passed")
-            }
-            Some(at_ms) => {
-                let timer = ShardTimer::SessionExpiry {
-                    session: slot,
-                    connect_number,
-                };
-                self.core.wake(now, at_ms, timer);
-            }
+    /// Does what is due for a disconnected session, or starts a timer: publishes the will [MQTT-3.1.2-8], releases the
+    /// exclusive subscriptions, or ends the session [MQTT-3.1.2-23].
+    pub(crate) fn meet_deadline(&mut self, now: Now, slot: SessionSlot, deadline: SessionDeadline) {
+        let core = &mut self.core;
+        let session = core.sessions.at(slot);
+        let Some(at_ms) = session.deadline_ms(deadline, core.config.exclusive_release_ms) else {
+            return;
+        };
+        if at_ms > now.monotonic_ms {
+            let timer = ShardTimer::Session {
+                deadline,
+                session: slot,
+                connect_number: session.connect_number,
+            };
+            core.timers.wake(now, at_ms, timer);
+            return;
         }
-    }
-
-    /// Publishes the will, or starts a timer for its delay [MQTT-3.1.2-8].
-    pub(crate) fn will_after_disconnect(&mut self, now: Now, slot: SessionSlot) {
-        let session = self.core.sessions.at(slot);
-        let connect_number = session.connect_number;
-        match session.will_due_ms() {
-            None => {}
-            Some(at_ms) if at_ms <= now.monotonic_ms => self.publish_will(now, slot),
-            Some(at_ms) => {
-                let timer = ShardTimer::Will {
-                    session: slot,
-                    connect_number,
-                };
-                self.core.wake(now, at_ms, timer);
+        match deadline {
+            SessionDeadline::Will => self.publish_will(now, slot),
+            SessionDeadline::ExclusiveRelease => {
+                let filters: Vec<String> = session.exclusive_filters().map(str::to_owned).collect();
+                for filter in filters {
+                    self.unsubscribe_filter(now, slot, &filter);
+                }
             }
+            SessionDeadline::Expiry => self.end_session(now, slot, "session expiry interval has passed"),
         }
     }
 
@@ -337,7 +259,7 @@ impl Shard {
             properties: &will.properties,
             qos: will.qos,
             retain: will.retain,
-            expires_at_ms: self.expiry_deadline(now, will.message_expiry_s),
+            expires_at_ms: self.core.config.message_expiry_ms(now, will.message_expiry_s),
             origin: MessageOrigin {
                 shard: self.core.id,
                 epoch,
@@ -349,16 +271,6 @@ impl Shard {
         };
         self.core.taps.message(now, self.core.sessions.get(slot), &p, false);
         self.publish(now, &p, None);
-    }
-
-    /// Returns when a message with this Message Expiry Interval expires. Applies the configured default and maximum.
-    pub(crate) fn expiry_deadline(&self, now: Now, interval_s: Option<u32>) -> Option<u64> {
-        let interval_s = interval_s.or(self.core.config.default_message_expiry_s);
-        let interval_s = match (interval_s, self.core.config.max_message_expiry_s) {
-            (Some(asked), Some(max)) => Some(asked.min(max)),
-            (asked, max) => asked.or(max),
-        }?;
-        Some(now.monotonic_ms + u64::from(interval_s) * 1000)
     }
 
     /// Ends a session: publishes a pending will [MQTT-3.1.2-8] and removes subscriptions, queue and client id.
@@ -382,40 +294,36 @@ impl Shard {
         stats.queued_messages -= out.queued() as u64;
         stats.queued_bytes -= out.queued_bytes as u64;
         stats.inflight_messages -= out.unacknowledged() as u64;
-        self.core.stats.sessions = self.core.sessions.len() as u64;
-        self.event(ConnectionEvent::SessionEnded {
+        self.core.stats.set_sessions(self.core.sessions.len());
+        self.core.effects.push(Effect::Event(ConnectionEvent::SessionEnded {
             client_id: session.client_id,
             detail,
-        });
+        }));
     }
 
     pub(crate) fn timer_due(&mut self, now: Now, timer: ShardTimer) {
         match timer {
             ShardTimer::KeepAlive { conn, epoch } => self.check_keep_alive(now, conn, epoch),
-            ShardTimer::SessionExpiry {
+            ShardTimer::Session {
+                deadline,
                 session,
                 connect_number,
-            } if self.is_offline(session, connect_number) => {
-                self.expiry_after_disconnect(now, session);
+            } => {
+                if self.core.sessions.is_offline_since(session, connect_number) {
+                    self.meet_deadline(now, session, deadline);
+                }
             }
-            ShardTimer::ExclusiveRelease {
-                session,
-                connect_number,
-            } if self.is_offline(session, connect_number) => {
-                exclusives_after_disconnect(self, now, session);
-            }
-            ShardTimer::Will {
-                session,
-                connect_number,
-            } if self.is_offline(session, connect_number) => {
-                self.will_after_disconnect(now, session);
-            }
-            ShardTimer::SessionExpiry { .. } | ShardTimer::ExclusiveRelease { .. } | ShardTimer::Will { .. } => {}
             ShardTimer::Delayed { index } => self.delayed_due(now, index),
             ShardTimer::Retry {
                 session,
                 connect_number,
-            } => self.retry_due(now, session, connect_number),
+            } => {
+                if let Some(retry_ms) = self.core.config.retry_interval_ms
+                    && self.core.resend_unacknowledged(now, session, connect_number)
+                {
+                    self.core.timers.insert(now.monotonic_ms + retry_ms, timer);
+                }
+            }
             ShardTimer::Quota { conn, epoch } => self.quota_due(now, conn, epoch),
             ShardTimer::RetainedExpiry => self.retained.expiry_due(&mut self.core, now),
             ShardTimer::Space { index, epoch } => {
@@ -425,85 +333,32 @@ impl Shard {
         }
     }
 
-    /// Returns whether the session has not been connected since the timer was set.
-    fn is_offline(&self, slot: SessionSlot, connect_number: ConnectNumber) -> bool {
-        self.core
-            .sessions
-            .get(slot)
-            .is_some_and(|s| s.connect_number == connect_number && s.conn.is_none())
-    }
-
-    /// Only complete packets count [MQTT-3.1.2-22]. The time during which the server did not read from the client does
-    /// not count.
+    /// Ends a connection whose client is silent for too long, or starts the timer again. The time during which the
+    /// server did not read from the client does not count.
     fn check_keep_alive(&mut self, now: Now, conn: ConnSlot, epoch: ConnEpoch) {
-        let Some(connection) = self
-            .core
-            .connections
-            .get_mut(conn)
-            .filter(|c| c.epoch == epoch && c.phase == ConnectionPhase::Online)
-        else {
+        let core = &mut self.core;
+        let not_reading_ms = core.connections.not_reading_ms();
+        let Some(connection) = core.connections.live(conn, epoch).filter(|c| c.is_online()) else {
             return;
         };
-        let is_over_quota = connection.publish_quota.as_ref().is_some_and(|quota| quota.is_paused);
-        let is_held = connection.is_held_by_journal || connection.is_held_by_acks;
-        let (slot, last_ms) = (connection.session, connection.last_packet_ms);
-        let mut last_ms = last_ms.max(self.core.not_reading_ms);
-        if is_over_quota || is_held || self.is_slow_reader(conn) {
-            last_ms = now.monotonic_ms;
-        }
-        let keep_alive_s = u64::from(self.core.sessions.at(slot).keep_alive_s);
-        let deadline = last_ms + keep_alive_s * 10 * self.core.config.keep_alive_percent;
-        if deadline > now.monotonic_ms {
-            let timer = ShardTimer::KeepAlive { conn, epoch };
-            self.core.wake(now, deadline, timer);
+        let is_paused = connection.is_reading_paused()
+            || core.outbox.take_progress(conn) && core.outbox.queued_bytes(conn) > core.config.output_buffer_bytes;
+        let silent_since_ms = match is_paused {
+            true => now.monotonic_ms,
+            false => connection.silent_since_ms(not_reading_ms),
+        };
+        let keep_alive_s = core.sessions.at(connection.session).keep_alive_s;
+        let at_ms = silent_since_ms + core.config.keep_alive_ms(keep_alive_s);
+        if at_ms > now.monotonic_ms {
+            core.timers.wake(now, at_ms, ShardTimer::KeepAlive { conn, epoch });
             return;
         }
-        let detail = "no packet within the keep-alive interval and its tolerance";
-        self.end_connection(
-            now,
-            conn,
+        let ending = ConnectionEnd::by_server(
             DisconnectReason::KeepAliveTimeout,
             ReasonCode::KeepAliveTimeout,
-            detail,
+            "no packet within the keep-alive interval and its tolerance",
         );
-    }
-
-    /// Returns whether reading is paused because the client reads too slowly, but it has read something since the last
-    /// check.
-    fn is_slow_reader(&mut self, conn: ConnSlot) -> bool {
-        let outbox = &mut self.core.outbox;
-        outbox.take_progress(conn) && outbox.queued_bytes(conn) > self.core.config.output_buffer_bytes
-    }
-
-    /// Resends messages that a 3.1 or 3.1.1 client has not acknowledged in time.
-    fn retry_due(&mut self, now: Now, slot: SessionSlot, connect_number: ConnectNumber) {
-        let Some(retry_ms) = self.core.config.retry_interval_ms else {
-            return;
-        };
-        let Some(session) = self.core.sessions.get(slot) else {
-            return;
-        };
-        if session.connect_number != connect_number || session.conn.is_none() {
-            return;
-        }
-        let link = self.core.sessions.link(slot);
-        for at in 0..session.outgoing.sent {
-            let Some(entry) = self.core.sessions.at(slot).outgoing.inflight.get(at) else {
-                break;
-            };
-            let (id, delivery) = (entry.id(), entry.delivery.clone());
-            if self.core.outbox.queued_bytes(link.conn) > self.core.config.output_buffer_bytes {
-                break;
-            }
-            self.core.resend(now, slot, link, id, delivery);
-        }
-        self.core.timers.insert(
-            now.monotonic_ms + retry_ms,
-            ShardTimer::Retry {
-                session: slot,
-                connect_number,
-            },
-        );
+        self.end_connection(now, conn, ending);
     }
 
     /// Disconnects a client on behalf of an operator. Returns false if there is no such session.
@@ -513,13 +368,7 @@ impl Shard {
         };
         let epoch = self.core.sessions.at(slot).epoch;
         if let Some(conn) = self.core.sessions.at(slot).conn {
-            self.end_connection(
-                now,
-                conn,
-                DisconnectReason::Kicked,
-                ReasonCode::AdministrativeAction,
-                "disconnected by an operator",
-            );
+            self.kick_connection(now, conn, "disconnected by an operator");
         }
         if end_session && self.core.sessions.live(slot, epoch).is_some() {
             self.end_session(now, slot, "ended by an operator");
@@ -529,13 +378,8 @@ impl Shard {
 
     /// Closes a connection, authenticated or not. The session stays.
     pub fn kick_connection(&mut self, now: Now, conn: ConnSlot, detail: &str) {
-        self.end_connection(
-            now,
-            conn,
-            DisconnectReason::Kicked,
-            ReasonCode::AdministrativeAction,
-            detail,
-        );
+        let (reason, code) = (DisconnectReason::Kicked, ReasonCode::AdministrativeAction);
+        self.end_connection(now, conn, ConnectionEnd::by_server(reason, code, detail));
     }
 
     /// Disconnects a client whose incomplete packet the driver cannot store.
@@ -588,13 +432,7 @@ impl Shard {
                     // Recovery must not publish it either.
                     self.core.ledger.record_will_published(self.core.sessions.at(slot));
                 }
-                self.end_connection(
-                    now,
-                    conn,
-                    DisconnectReason::Kicked,
-                    ReasonCode::AdministrativeAction,
-                    detail,
-                );
+                self.kick_connection(now, conn, detail);
             }
         }
         (until < end).then_some(until)
@@ -609,7 +447,7 @@ impl Shard {
             if session.inbox_key().is_some() {
                 continue;
             }
-            let access = self.access.session(&session.identity());
+            let access = self.authentication.rights_of(session);
             self.core.sessions.at_mut(slot).access = access;
             self.recheck_subscriptions(now, slot);
             if let Some(conn) = self.core.sessions.at(slot).conn {
@@ -620,34 +458,6 @@ impl Shard {
     }
 }
 
-/// Removes the exclusive subscriptions of a session that has been offline for long enough, or starts a timer.
-pub(crate) fn exclusives_after_disconnect(shard: &mut Shard, now: Now, slot: SessionSlot) {
-    let Some(release_ms) = shard.core.config.exclusive_release_ms else {
-        return;
-    };
-    let session = shard.core.sessions.at(slot);
-    let filters = session.subscriptions.iter().map(|(filter, _)| filter);
-    let exclusive: Vec<String> = filters
-        .filter(|filter| filter.starts_with(EXCLUSIVE))
-        .map(str::to_owned)
-        .collect();
-    if exclusive.is_empty() {
-        return;
-    }
-    let at_ms = session.left_at_ms.saturating_add(release_ms);
-    if at_ms > now.monotonic_ms {
-        let timer = ShardTimer::ExclusiveRelease {
-            session: slot,
-            connect_number: session.connect_number,
-        };
-        shard.core.wake(now, at_ms, timer);
-        return;
-    }
-    for filter in exclusive {
-        shard.unsubscribe_filter(now, slot, &filter);
-    }
-}
-
 /// Returns whether only the server may publish to a topic.
 pub(crate) fn is_reserved(topic: &str) -> bool {
     ["$SYS", "$CONTROL", "$share"].iter().any(|reserved| {
@@ -655,9 +465,4 @@ pub(crate) fn is_reserved(topic: &str) -> bool {
             .strip_prefix(reserved)
             .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     })
-}
-
-/// Returns the lower of the published QoS and the maximum QoS of a subscription.
-pub(crate) fn granted(published: QoS, maximum: QoS) -> QoS {
-    published.min(maximum)
 }

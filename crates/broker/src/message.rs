@@ -278,3 +278,8 @@ impl Message {
         self.expires_at_ms <= now.monotonic_ms
     }
 }
+
+/// Returns the lower of the published QoS and the maximum QoS of a subscription.
+pub(crate) fn granted(published: QoS, maximum: QoS) -> QoS {
+    published.min(maximum)
+}

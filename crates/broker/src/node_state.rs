@@ -83,6 +83,11 @@ pub(crate) fn hash(text: &str) -> u64 {
     foldhash::quality::FixedState::with_seed(0x7469_6465).hash_one(text)
 }
 
+/// Returns the shard that owns a client's session. `None` for an empty client id.
+pub(crate) fn home_shard(client_id: &str, shards: u16) -> Option<ShardId> {
+    (!client_id.is_empty()).then(|| ShardId((hash(client_id) % u64::from(shards.max(1))) as u16))
+}
+
 /// Returns whether a filter may match the topics of client events. A filter that starts with a wildcard matches no
 /// topic that starts with `$` [MQTT-4.7.2-1].
 fn may_match_client_events(filter: &str) -> bool {

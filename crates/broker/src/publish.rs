@@ -13,7 +13,7 @@ use crate::effect::{ConnectionEvent, DisconnectReason, DropReason, Effect, Now};
 use crate::fault::{Fault, is_planted};
 use crate::inbox::InboxKey;
 use crate::inbox_sessions::publish_to_inbox;
-use crate::lifecycle::is_reserved;
+use crate::lifecycle::{ConnectionEnd, is_reserved};
 use crate::message::{MessageOrigin, Publication, RecordLocation};
 use crate::message_limits::LimitedMessage;
 use crate::node_state::hash;
@@ -150,7 +150,8 @@ impl Shard {
             Ok(commits) => (ReasonCode::Success, commits),
             Err(refusal) => {
                 if let (Some(conn), Some(detail)) = (conn, refusal.disconnect) {
-                    self.end_connection(now, conn, DisconnectReason::QuotaExceeded, refusal.reason, detail);
+                    let reason = DisconnectReason::QuotaExceeded;
+                    self.end_connection(now, conn, ConnectionEnd::by_server(reason, refusal.reason, detail));
                 }
                 (refusal.reason, PendingCommits::default())
             }
@@ -243,7 +244,10 @@ impl Shard {
             properties,
             qos: publish.qos,
             retain: publish.retain,
-            expires_at_ms: self.expiry_deadline(now, publish.properties.message_expiry_interval()),
+            expires_at_ms: self
+                .core
+                .config
+                .message_expiry_ms(now, publish.properties.message_expiry_interval()),
             origin: MessageOrigin {
                 shard: self.core.id,
                 epoch: self.core.sessions.at(slot).epoch,
@@ -465,7 +469,7 @@ impl Shard {
             PacketType::PubRel => Packet::PubRel(ack),
             _ => Packet::PubComp(ack),
         };
-        self.send(conn, &packet);
+        self.core.send(conn, &packet);
     }
 
     pub(crate) fn puback(&mut self, now: Now, slot: SessionSlot, ack: &Ack<'_>) {
@@ -616,7 +620,9 @@ impl Shard {
             quota.is_paused = true;
             self.core.stats.publishers_slowed += 1;
             let timer = ShardTimer::Quota { conn, epoch };
-            self.core.wake(now, now.monotonic_ms.saturating_add(wait_ms), timer);
+            self.core
+                .timers
+                .wake(now, now.monotonic_ms.saturating_add(wait_ms), timer);
         }
         true
     }
@@ -642,7 +648,7 @@ impl Shard {
             return;
         };
         // The server has not read from it while it was paused.
-        connection.last_packet_ms = now.monotonic_ms;
+        connection.heard(now);
         if let Some(quota) = connection.publish_quota.as_mut() {
             quota.is_paused = false;
             self.core.effects.push(Effect::Resume { conn });

@@ -204,7 +204,7 @@ impl RetainedMessages {
 
     fn expect_expiry(&mut self, core: &mut ShardCore, now: Now, at_ms: u64) {
         if at_ms < self.timer_ms {
-            self.timer_ms = core.wake(now, at_ms, ShardTimer::RetainedExpiry);
+            self.timer_ms = core.timers.wake(now, at_ms, ShardTimer::RetainedExpiry);
         }
     }
 

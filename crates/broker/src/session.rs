@@ -7,17 +7,21 @@ use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use mqtt::{PacketId, PacketType, ProtocolVersion, QoS, SubscriptionOptions};
+use mqtt::{Connect, Disconnect, PacketId, PacketType, ProtocolVersion, QoS, ReasonCode, SubscriptionOptions};
 
 use crate::access::{ClientIdentity, SessionAccess};
 use crate::address::CompactAddress;
 use crate::durable::record::SessionKey;
+use crate::effect::Peer;
+use crate::exclusive::EXCLUSIVE;
 use crate::inbox::InboxKey;
 use crate::lazy_deque::LazyDeque;
 use crate::outgoing::{Delivery, OutgoingMessages};
 use crate::receive_window::ReceivedIds;
 use crate::retained::ScanCursor;
 use crate::slots::{ConnectNumber, ReplayNumber, SessionEpoch, SubscribeTicket};
+use crate::tap::GrantedConnect;
+use crate::timers::SessionDeadline;
 use crate::{ConnSlot, DisconnectReason, DropReason, Now, ShardId};
 
 pub struct Session {
@@ -106,6 +110,84 @@ impl Session {
         }
     }
 
+    /// Attaches a connection with the terms of an accepted CONNECT. Requires that the session has none.
+    pub(crate) fn attach(&mut self, terms: ConnectTerms<'_>) {
+        let ConnectTerms { connect, granted, .. } = terms;
+        self.conn = Some(terms.conn);
+        self.address = terms.peer.address.into();
+        self.listener = Some(terms.peer.listener);
+        self.version = connect.version;
+        self.user_name = connect.user_name.map(Into::into);
+        self.is_superuser = terms.is_superuser;
+        self.is_bridge = connect.is_bridge;
+        self.clean_start = connect.clean_start;
+        self.wants_problem_information = connect.properties.request_problem_information().unwrap_or(true);
+        self.keep_alive_s = granted.keep_alive_s;
+        let receive_maximum = connect.properties.receive_maximum().unwrap_or(u16::MAX);
+        self.window = receive_maximum.min(terms.max_inflight).max(1);
+        self.expiry_s = granted.expiry_s;
+        self.connect_number = terms.number;
+        self.connected_at_ms = terms.now.unix_ms;
+        self.outgoing.sent = 0;
+        if let Some(cold) = &mut self.outgoing.cold {
+            cold.is_fetching = false;
+        }
+        let will = connect.will.as_ref();
+        self.will = will.map(|will| Box::new(SessionWill::from_connect(will)));
+    }
+
+    /// Applies DISCONNECT of the client. Returns why the connection ends; `None` if the packet is not allowed
+    /// [MQTT-3.14.2-2].
+    pub(crate) fn disconnect_received(&mut self, sent: &Disconnect<'_>, expiry_s_max: u32) -> Option<DisconnectReason> {
+        if let Some(expiry_s) = sent.properties.session_expiry_interval() {
+            if self.expiry_s == 0 && expiry_s > 0 {
+                return None;
+            }
+            self.expiry_s = expiry_s.min(expiry_s_max);
+        }
+        if sent.reason == ReasonCode::Success {
+            // [MQTT-3.14.4-3]
+            self.will = None;
+            return Some(DisconnectReason::ByClient);
+        }
+        Some(DisconnectReason::ByClientWithWill)
+    }
+
+    /// Detaches the connection. `number` is called if a request for retained messages needs a new number.
+    pub(crate) fn detach(&mut self, now: Now, reason: DisconnectReason, number: impl FnOnce() -> ReplayNumber) {
+        self.conn = None;
+        self.disconnected_at_ms = now.unix_ms;
+        self.left_at_ms = now.monotonic_ms;
+        self.last_disconnect = Some(reason);
+        self.subacks.take();
+        self.replays.forget_request(number);
+    }
+
+    /// Returns whether the session is offline, and has not been connected since this connection.
+    pub(crate) fn is_offline_since(&self, connect_number: ConnectNumber) -> bool {
+        self.connect_number == connect_number && self.conn.is_none()
+    }
+
+    /// Returns when a deadline of a disconnected session passes; `None` for never. `exclusive_release_ms` is the time
+    /// after which exclusive subscriptions are released.
+    pub(crate) fn deadline_ms(&self, deadline: SessionDeadline, exclusive_release_ms: Option<u64>) -> Option<u64> {
+        match deadline {
+            SessionDeadline::Will => self.will_due_ms(),
+            SessionDeadline::ExclusiveRelease => {
+                let release_ms = exclusive_release_ms?;
+                self.exclusive_filters().next()?;
+                Some(self.left_at_ms.saturating_add(release_ms))
+            }
+            SessionDeadline::Expiry => self.expires_at_ms(),
+        }
+    }
+
+    /// Returns the filters of the exclusive subscriptions.
+    pub(crate) fn exclusive_filters(&self) -> impl Iterator<Item = &str> {
+        let filters = self.subscriptions.iter().map(|(filter, _)| filter);
+        filters.filter(|filter| filter.starts_with(EXCLUSIVE))
+    }
+
     pub fn identity(&self) -> ClientIdentity {
         ClientIdentity {
             client_id: self.client_id.clone(),
@@ -158,6 +240,18 @@ impl Session {
     }
 }
 
+/// The terms with which a client connects.
+pub(crate) struct ConnectTerms<'a> {
+    pub now: Now,
+    pub conn: ConnSlot,
+    pub peer: &'a Peer,
+    pub number: ConnectNumber,
+    pub max_inflight: u16,
+    pub connect: &'a Connect<'a>,
+    pub granted: GrantedConnect,
+    pub is_superuser: bool,
+}
+
 /// Counters of messages that were not delivered to a session, per reason.
 #[derive(Debug, Default, Clone)]
 pub struct DropCounts {
@@ -206,6 +300,20 @@ pub struct SessionWill {
 }
 
 impl SessionWill {
+    pub(crate) fn from_connect(will: &mqtt::Will<'_>) -> SessionWill {
+        let mut properties = Vec::new();
+        will.properties.append_forwarded(&mut properties);
+        SessionWill {
+            topic: will.topic.into(),
+            payload: will.payload.into(),
+            properties: properties.into(),
+            qos: will.qos,
+            retain: will.retain,
+            delay_s: will.properties.will_delay_interval().unwrap_or(0),
+            message_expiry_s: will.properties.message_expiry_interval(),
+        }
+    }
+
     pub fn bytes(&self) -> usize {
         self.topic.len() + self.payload.len() + self.properties.len()
     }

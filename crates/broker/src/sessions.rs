@@ -9,7 +9,7 @@ use crate::deliver::SessionLink;
 use crate::inbox::InboxKey;
 use crate::owners::SessionHolding;
 use crate::session::Session;
-use crate::slots::{SessionEpoch, SessionSlot};
+use crate::slots::{ConnectNumber, SessionEpoch, SessionSlot};
 
 /// Maximum number of sessions that a query visits per call.
 pub(crate) const LOOK_MAX: usize = 20_000;
@@ -58,6 +58,12 @@ impl Sessions {
     /// Returns the key of an inbox client. `slot` may be free or `SessionSlot::NONE`.
     pub fn inbox_key(&self, slot: SessionSlot) -> Option<InboxKey> {
         self.get(slot)?.inbox_key()
+    }
+
+    /// Returns whether a session is offline, and has not been connected since this connection.
+    pub fn is_offline_since(&self, slot: SessionSlot, connect_number: ConnectNumber) -> bool {
+        let session = self.get(slot);
+        session.is_some_and(|session| session.is_offline_since(connect_number))
     }
 
     #[inline]

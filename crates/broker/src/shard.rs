@@ -10,6 +10,7 @@ use std::sync::Arc;
 use mqtt::{Decoded, Packet, PacketType, Properties, ProtocolVersion, QoS, ReasonCode};
 
 use crate::access::{AccessControl, AuthOutcome, ConnectIdentity};
+use crate::authentication::{AuthDecision, Authentication};
 use crate::config::ShardConfig;
 use crate::connection::{Connection, ConnectionPhase};
 use crate::delayed::DelayedMessages;
@@ -17,27 +18,23 @@ use crate::deliver::ShardCore;
 use crate::durable::checkpoint::Checkpoints;
 use crate::durable::pending_records::PendingRecords;
 use crate::durable::record::JournalRecord;
-use crate::effect::{
-    CloseCause, ConnectionEvent, DisconnectReason, Effect, NextAction, Now, Peer, ReceiveResult, ShardId,
-};
+use crate::effect::{CloseCause, DisconnectReason, Effect, NextAction, Now, Peer, ReceiveResult, ShardId};
 use crate::inbox::InboxEvent;
 use crate::inbox_sessions::InboxSession;
 use crate::lifecycle::ConnectionEnd;
 use crate::mail::{Envelope, Mail, MailItem};
 use crate::message::RecordLocation;
 use crate::message_limits::MessageLimits;
-use crate::node_state::{NodeState, hash};
+use crate::node_state::{NodeState, home_shard};
 use crate::outbox::Outbox;
 use crate::outgoing_mail::OutgoingMail;
 use crate::receipt_actions::WAITING_ACKS_MAX;
-use crate::rejected_connections::RejectedConnections;
 use crate::retained_messages::RetainedMessages;
 use crate::route::RouteScratch;
 use crate::router::Router;
 use crate::shared::ShareGroups;
 use crate::slots::{AuthAttempt, ConnEpoch, ConnSlot, NumberSequence, SessionSlot};
 use crate::tick::{RandomSequence, Tick};
-use crate::timers::ShardTimer;
 
 /// Bytes that timers record per tick, and deadlines per step of a restart, because the size of a journal batch is
 /// limited.
@@ -45,7 +42,7 @@ pub(crate) const DUE_BYTES: usize = 4 << 20;
 
 pub struct Shard {
     pub(crate) core: ShardCore,
-    pub(crate) access: Arc<dyn AccessControl>,
+    pub(crate) authentication: Authentication,
     pub(crate) shared: Arc<NodeState>,
     pub(crate) router: Router,
     pub(crate) groups: ShareGroups,
@@ -54,21 +51,17 @@ pub struct Shard {
     pub(crate) paused_publishers: Vec<ConnSlot>,
     pub(crate) checkpoints: Checkpoints,
     pub(crate) delayed: DelayedMessages,
-    pub(crate) refusals: RejectedConnections,
     pub(crate) mail: OutgoingMail,
     pub(crate) scratch: RouteScratch,
     pub(crate) bytes: Vec<u8>,
-    /// Timers that are due.
-    pub(crate) due: Vec<ShardTimer>,
     /// Numbers of connections, sessions and requests.
     pub(crate) numbers: NumberSequence,
     pub(crate) random: RandomSequence,
-    pub(crate) is_shutting_down: bool,
-    shut_down_at: ConnSlot,
 }
 
 /// The components of a shard, borrowed apart from a `Tick`.
 pub(crate) struct Components<'a> {
+    pub authentication: &'a mut Authentication,
     pub router: &'a mut Router,
     pub groups: &'a mut ShareGroups,
     pub retained: &'a mut RetainedMessages,
@@ -98,22 +91,18 @@ impl Shard {
         Shard {
             groups: ShareGroups::new(&config),
             core: ShardCore::new(now, id, shards, config),
-            access,
+            authentication: Authentication::new(access),
             router: Router::new(id, shared.clone()),
             shared,
             retained,
             paused_publishers: Vec::new(),
             checkpoints: Checkpoints::default(),
             delayed,
-            refusals: RejectedConnections::default(),
             mail: OutgoingMail::new(shards),
             scratch: RouteScratch::default(),
             bytes: Vec::new(),
-            due: Vec::new(),
             numbers: NumberSequence::default(),
             random: RandomSequence::new(seed),
-            is_shutting_down: false,
-            shut_down_at: ConnSlot(0),
         }
     }
 
@@ -126,8 +115,10 @@ impl Shard {
             core: &mut self.core,
             mail: &mut self.mail,
             random: &mut self.random,
+            numbers: &mut self.numbers,
         };
         let components = Components {
+            authentication: &mut self.authentication,
             router: &mut self.router,
             groups: &mut self.groups,
             retained: &mut self.retained,
@@ -146,7 +137,7 @@ impl Shard {
     /// Returns the shard that owns a client's session. The driver moves a connection there after reading CONNECT.
     /// `None` for an empty client id: the connection may stay.
     pub fn home_shard(client_id: &str, shards: u16) -> Option<ShardId> {
-        (!client_id.is_empty()).then(|| ShardId((hash(client_id) % u64::from(shards.max(1))) as u16))
+        home_shard(client_id, shards)
     }
 
     /// Returns the home shard of a share group.
@@ -196,7 +187,7 @@ impl Shard {
         let Some(connection) = self.core.connections.get(conn) else {
             return Some(NextAction::Closed);
         };
-        match connection.phase {
+        match connection.phase() {
             ConnectionPhase::Online | ConnectionPhase::New | ConnectionPhase::AwaitingAuth => {}
             ConnectionPhase::Authenticating => return Some(NextAction::Pause),
             ConnectionPhase::Closing => return Some(NextAction::Closed),
@@ -233,16 +224,21 @@ impl Shard {
             .connections
             .get_mut(conn)
             .expect("`must_wait` checked the connection");
-        if connection.phase == ConnectionPhase::New {
+        if connection.phase() == ConnectionPhase::New {
             return match mqtt::decode_connect(bytes, limit) {
                 Ok(Decoded::Incomplete { needed }) => Err(NextAction::Read { needed }),
                 Ok(Decoded::Complete { packet, size }) => {
                     self.core.stats.packets_received[PacketType::Connect as usize] += 1;
-                    self.connect(now, conn, &packet, &bytes[..size]);
+                    let (mut tick, parts) = self.split(now);
+                    let login = parts.authentication.connect(&mut tick, conn, &packet, &bytes[..size]);
+                    if let Some(login) = login {
+                        self.admit(now, conn, &packet, &login);
+                    }
                     Ok(size)
                 }
                 Err(error) => {
-                    self.connect_malformed(now, conn, bytes, error);
+                    let (mut tick, parts) = self.split(now);
+                    parts.authentication.connect_malformed(&mut tick, conn, bytes, error);
                     Err(NextAction::Closed)
                 }
             };
@@ -324,10 +320,8 @@ impl Shard {
             password: connect.password,
             certificate,
         };
-        match self.access.session_name(&offered) {
-            Some(name) => Shard::home_shard(&name, self.core.shards),
-            None => Shard::home_shard(connect.client_id, self.core.shards),
-        }
+        let name = self.authentication.session_name(&offered);
+        home_shard(name.as_deref().unwrap_or(connect.client_id), self.core.shards)
     }
 
     fn packet(&mut self, now: Now, conn: ConnSlot, packet: Packet<'_>, bytes: &[u8]) {
@@ -336,8 +330,8 @@ impl Shard {
             .connections
             .get_mut(conn)
             .expect("a packet comes from an open connection");
-        connection.last_packet_ms = now.monotonic_ms;
-        let (session, phase) = (connection.session, connection.phase);
+        connection.heard(now);
+        let (session, phase) = (connection.session, connection.phase());
         if phase == ConnectionPhase::AwaitingAuth && !matches!(packet, Packet::Auth(_) | Packet::Disconnect(_)) {
             // [MQTT-3.1.2-30]
             return self.protocol_error(
@@ -360,7 +354,14 @@ impl Shard {
             Packet::Subscribe(subscribe) => self.subscribe(now, conn, session, &subscribe),
             Packet::Unsubscribe(unsubscribe) => self.unsubscribe(now, conn, session, &unsubscribe),
             Packet::Disconnect(disconnect) => self.disconnect_received(now, conn, session, &disconnect),
-            Packet::Auth(auth) => self.auth_received(now, conn, &auth),
+            Packet::Auth(auth) => {
+                let (mut tick, parts) = self.split(now);
+                if !parts.authentication.auth_received(&mut tick, conn, &auth) {
+                    // [MQTT-4.12.0-5], [MQTT-4.12.0-7]
+                    let detail = "AUTH is not allowed in this state";
+                    self.protocol_error(now, conn, ReasonCode::ProtocolError, detail);
+                }
+            }
             // [MQTT-3.1.0-2]
             Packet::Connect(_) => self.protocol_error(now, conn, ReasonCode::ProtocolError, "CONNECT was sent twice"),
             Packet::ConnAck(_) | Packet::SubAck(_) | Packet::UnsubAck(_) | Packet::PingResp => {
@@ -380,27 +381,7 @@ impl Shard {
         self.core.taps.ping(now, session);
         self.core.taps.inbox_event(now, session, InboxEvent::Pinged);
         // [MQTT-3.12.4-1]
-        self.send(conn, &Packet::PingResp);
-    }
-
-    /// Queues a packet for a connection. Returns false, without sending it, if it exceeds the client's Maximum Packet
-    /// Size [MQTT-3.1.2-24].
-    pub(crate) fn send(&mut self, conn: ConnSlot, packet: &Packet<'_>) -> bool {
-        let Some(connection) = self.core.connections.get_mut(conn) else {
-            return true;
-        };
-        let (version, room) = (connection.version, connection.maximum_packet_size as usize);
-        let mark = self.core.outbox.mark();
-        packet.encode(version, &mut self.core.outbox.arena);
-        let range = self.core.outbox.range_from(mark);
-        if range.len() > room {
-            self.core.outbox.arena.truncate(mark);
-            return false;
-        }
-        self.core.push(conn, range);
-        self.core.stats.packets_sent[packet.packet_type() as usize] += 1;
-        self.core.stats.bytes_sent += range.len() as u64;
-        true
+        self.core.send(conn, &Packet::PingResp);
     }
 
     /// The connection has closed. Its slot may be reused afterwards.
@@ -432,19 +413,31 @@ impl Shard {
         let Some(connection) = self.core.connections.get_mut(conn) else {
             return;
         };
-        let (session, phase) = (connection.session, connection.phase);
-        if phase == ConnectionPhase::Online {
+        let session = connection.session;
+        if connection.is_online() {
             self.pump(now, session);
         }
     }
 
     /// The answer to `Effect::Authenticate`. Ignored if the connection has another pending question or none.
     pub fn authenticated(&mut self, now: Now, conn: ConnSlot, attempt: AuthAttempt, outcome: AuthOutcome) {
-        let Some(connection) = self.core.connections.get_mut(conn) else {
+        let connection = self.core.connections.get(conn);
+        if !connection.is_some_and(|connection| connection.is_attempt(attempt)) {
             return;
-        };
-        if connection.attempt == attempt {
-            self.authentication_decided(now, conn, outcome);
+        }
+        let (mut tick, parts) = self.split(now);
+        match parts.authentication.decided(&mut tick, conn, outcome) {
+            None => {}
+            Some(AuthDecision::Accept(stored, login)) => {
+                if let Some(connect) = stored.connect() {
+                    self.admit(now, conn, &connect, &login);
+                    self.core.effects.push(Effect::Resume { conn });
+                }
+            }
+            Some(AuthDecision::Disconnect(code, detail)) => {
+                let reason = DisconnectReason::ReAuthenticationFailed;
+                self.end_connection(now, conn, ConnectionEnd::by_server(reason, code, detail));
+            }
         }
     }
 
@@ -504,7 +497,7 @@ impl Shard {
 
     /// The driver does not read from clients now, so keep-alive times do not run.
     pub fn is_not_reading(&mut self, now: Now) {
-        self.core.not_reading_ms = now.monotonic_ms;
+        self.core.connections.is_not_reading(now);
     }
 
     /// Runs due timers, and continues work that did not fit into the last tick.
@@ -524,27 +517,19 @@ impl Shard {
                 self.pump(now, slot);
             }
         }
-        self.run_due(now);
-    }
-
-    /// Bounded, because many wills may be due at once, and they may be large.
-    fn run_due(&mut self, now: Now) {
-        let mut due = std::mem::take(&mut self.due);
-        self.core.timers.advance(now.monotonic_ms, &mut due);
+        self.core.timers.advance(now);
+        // Bounded, because many wills may be due at once, and they may be large.
         let bytes_max = self.batch_bytes() + DUE_BYTES;
-        let mut done = 0;
-        while done < due.len() && self.batch_bytes() < bytes_max {
-            self.timer_due(now, due[done]);
-            done += 1;
+        while self.batch_bytes() < bytes_max
+            && let Some(timer) = self.core.timers.next_due()
+        {
+            self.timer_due(now, timer);
         }
-        due.drain(..done);
-        self.due = due;
     }
 
     /// Returns when `run_timers` must be called next, in monotonic milliseconds.
     pub fn next_deadline(&self) -> Option<u64> {
-        let has_rest = self.groups.has_work() || !self.due.is_empty();
-        if has_rest || !self.core.unfinished.is_empty() {
+        if self.groups.has_work() || !self.core.unfinished.is_empty() {
             return Some(0);
         }
         self.core.timers.next_deadline()
@@ -563,25 +548,15 @@ impl Shard {
     /// Sends DISCONNECT 0x8B to all clients for a graceful shutdown, `limit` connections per call. Returns false when
     /// none is left.
     pub fn shut_down(&mut self, now: Now, limit: usize) -> bool {
-        self.is_shutting_down = true;
-        let slots = self.core.connections.end();
-        let end = ConnSlot(self.shut_down_at.0.saturating_add(limit as u32)).min(slots);
-        for conn in (self.shut_down_at.0..end.0).map(ConnSlot) {
-            if self.core.connections.get(conn).is_some() {
-                self.end_connection(
-                    now,
-                    conn,
-                    DisconnectReason::ServerShuttingDown,
-                    ReasonCode::ServerShuttingDown,
-                    "the server is shutting down",
-                );
-            }
+        let (connections, has_more) = self.core.connections.shut_down(limit);
+        for conn in connections {
+            let ending = ConnectionEnd::by_server(
+                DisconnectReason::ServerShuttingDown,
+                ReasonCode::ServerShuttingDown,
+                "the server is shutting down",
+            );
+            self.end_connection(now, conn, ending);
         }
-        self.shut_down_at = end;
-        end < slots
-    }
-
-    pub(crate) fn event(&mut self, event: ConnectionEvent) {
-        self.core.effects.push(Effect::Event(event));
+        has_more
     }
 }

@@ -56,6 +56,25 @@ impl ShardStats {
         self.drops[reason as usize] += 1;
     }
 
+    /// A client has connected.
+    pub(crate) fn connected(&mut self) {
+        self.connections += 1;
+        self.connections_total += 1;
+        self.connections_max = self.connections_max.max(self.connections);
+    }
+
+    /// The number of sessions has changed.
+    pub(crate) fn set_sessions(&mut self, sessions: usize) {
+        self.sessions = sessions as u64;
+        self.sessions_max = self.sessions_max.max(self.sessions);
+    }
+
+    /// A session has a new subscription.
+    pub(crate) fn subscribed(&mut self) {
+        self.subscriptions += 1;
+        self.subscriptions_max = self.subscriptions_max.max(self.subscriptions);
+    }
+
     /// Adds the numbers of another shard.
     pub fn add(&mut self, other: &ShardStats) {
         macro_rules! sum {

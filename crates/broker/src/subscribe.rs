@@ -168,7 +168,7 @@ impl Shard {
             self.core.hold_until_committed(conn);
         }
         // [MQTT-3.8.4-1], [MQTT-3.8.4-2], [MQTT-3.8.4-5]
-        if !self.send(
+        if !self.core.send(
             conn,
             &Packet::SubAck(SubAck {
                 packet_id,
@@ -411,7 +411,7 @@ impl Shard {
         }
         let properties = Properties::EMPTY;
         // [MQTT-3.10.4-4], [MQTT-3.11.3-1]
-        if !self.send(
+        if !self.core.send(
             conn,
             &Packet::UnsubAck(UnsubAck {
                 packet_id,

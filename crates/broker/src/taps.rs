@@ -5,10 +5,10 @@
 
 use mqtt::{Connect, ProtocolVersion, Publish, QoS, ReasonCode};
 
-use crate::accept::AcceptedClient;
+use crate::access::AcceptedClient;
 use crate::connection::Connection;
 use crate::delayed::{PublishDelay, strip_delay};
-use crate::deliver::{DeliveryOptions, ShardCore};
+use crate::deliver::DeliveryOptions;
 use crate::durable::journaling::PendingCommits;
 use crate::effect::{DropReason, Now};
 use crate::fault::{Fault, is_planted};
@@ -529,30 +529,6 @@ fn stored_up_to(tap: &mut Option<Box<dyn Tap>>, inbox: &mut Option<Box<dyn Inbox
         lane => tap.as_mut().map(|tap| tap.stored_up_to(lane)),
     };
     stored.unwrap_or(u64::MAX)
-}
-
-impl ShardCore {
-    /// Reports the result of authenticating a CONNECT to the tap.
-    pub fn report_authenticated(
-        &mut self,
-        now: Now,
-        conn: ConnSlot,
-        connect: &Connect<'_>,
-        client: AcceptedClient<'_>,
-        reason: ReasonCode,
-    ) {
-        if let Some(connection) = self.connections.get(conn) {
-            self.taps.authenticated(now, connection, connect, client, reason);
-        }
-    }
-
-    /// Reports the result of a re-authentication to the tap.
-    pub fn report_reauthenticated(&mut self, now: Now, conn: ConnSlot, reason: ReasonCode, is_superuser: bool) {
-        let slot = self.connections.get(conn).map(|connection| connection.session);
-        if let Some(session) = slot.and_then(|slot| self.sessions.get(slot)) {
-            self.taps.reauthenticated(now, session, reason, is_superuser);
-        }
-    }
 }
 
 /// Builds a tap message. Fills in the provenance if it is known.

@@ -6,7 +6,7 @@
 use crate::deliver::ShardCore;
 use crate::effect::Now;
 use crate::outgoing_mail::OutgoingMail;
-use crate::slots::{SessionRef, SessionSlot};
+use crate::slots::{NumberSequence, SessionRef, SessionSlot};
 
 pub(crate) struct Tick<'a> {
     pub now: Now,
@@ -15,6 +15,8 @@ pub(crate) struct Tick<'a> {
     /// For other shards.
     pub mail: &'a mut OutgoingMail,
     pub random: &'a mut RandomSequence,
+    /// Numbers of connections, sessions and requests.
+    pub numbers: &'a mut NumberSequence,
     /// A checkpoint is running. A message that changes its owner may be in the snapshot of neither.
     pub is_checkpointing: bool,
 }

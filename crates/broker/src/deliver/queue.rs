@@ -10,7 +10,7 @@ use crate::effect::{DropReason, Now};
 use crate::fault::{Fault, is_planted};
 use crate::message::RecordLocation;
 use crate::outgoing::{Delivery, DeliveryTag, GroupRef};
-use crate::slots::{ConnSlot, SessionRef, SessionSlot};
+use crate::slots::{ConnSlot, ConnectNumber, SessionRef, SessionSlot};
 
 impl ShardCore {
     /// Sends messages of a session: first those in flight from an earlier connection, in order [MQTT-4.4.0-1], then the
@@ -64,8 +64,31 @@ impl ShardCore {
         true
     }
 
+    /// Resends messages that a client has not acknowledged in time. Returns false if the session has another connection
+    /// now, or none.
+    pub fn resend_unacknowledged(&mut self, now: Now, slot: SessionSlot, connect_number: ConnectNumber) -> bool {
+        let Some(session) = self.sessions.get(slot) else {
+            return false;
+        };
+        if session.connect_number != connect_number || session.conn.is_none() {
+            return false;
+        }
+        let link = self.sessions.link(slot);
+        for at in 0..session.outgoing.sent {
+            let Some(entry) = self.sessions.at(slot).outgoing.inflight.get(at) else {
+                break;
+            };
+            let (id, delivery) = (entry.id(), entry.delivery.clone());
+            if self.outbox.queued_bytes(link.conn) > self.config.output_buffer_bytes {
+                break;
+            }
+            self.resend(now, slot, link, id, delivery);
+        }
+        true
+    }
+
     /// Resends a PUBLISH with DUP set [MQTT-3.3.1-1], or its PUBREL.
-    pub fn resend(&mut self, now: Now, slot: SessionSlot, link: SessionLink, id: PacketId, delivery: Option<Delivery>) {
+    fn resend(&mut self, now: Now, slot: SessionSlot, link: SessionLink, id: PacketId, delivery: Option<Delivery>) {
         let conn = link.conn;
         let Some(delivery) = delivery else {
             self.send_ack(conn, PacketType::PubRel, id);

@@ -1,6 +1,6 @@
 //! Queues encoded packets for connections.
 
-use mqtt::{PacketId, PacketType, QoS};
+use mqtt::{Packet, PacketId, PacketType, QoS};
 
 use crate::deliver::encode::{EncodedForms, EncodedTemplate};
 use crate::deliver::{DeliverResult, DeliveryOptions, OutgoingPublish, ShardCore};
@@ -161,6 +161,26 @@ impl ShardCore {
                 },
             );
         }
+    }
+
+    /// Queues a packet for a connection. Returns false, without sending it, if it exceeds the client's Maximum Packet
+    /// Size [MQTT-3.1.2-24].
+    pub fn send(&mut self, conn: ConnSlot, packet: &Packet<'_>) -> bool {
+        let Some(connection) = self.connections.get(conn) else {
+            return true;
+        };
+        let (version, room) = (connection.version, connection.maximum_packet_size as usize);
+        let mark = self.outbox.mark();
+        packet.encode(version, &mut self.outbox.arena);
+        let range = self.outbox.range_from(mark);
+        if range.len() > room {
+            self.outbox.arena.truncate(mark);
+            return false;
+        }
+        self.push(conn, range);
+        self.stats.packets_sent[packet.packet_type() as usize] += 1;
+        self.stats.bytes_sent += range.len() as u64;
+        true
     }
 
     /// Queues an acknowledgement of four bytes, which is the same in all versions.

@@ -15,7 +15,6 @@ use std::sync::Arc;
 use journal::LogHealth;
 use mqtt::{PacketId, PacketType, QoS, ReasonCode};
 
-use crate::connection::ConnectionPhase;
 use crate::deliver::{DeliveryOptions, EncodedForms, SessionLink, ShardCore};
 use crate::durable::pending_records::{CommitAction, Ledger, PendingRecords};
 use crate::durable::record;
@@ -423,7 +422,7 @@ impl Shard {
         let Some(connection) = self.core.connections.get_mut(conn) else {
             return;
         };
-        if reason.is_error() && connection.phase == ConnectionPhase::Closing {
+        if reason.is_error() && connection.is_closing() {
             // The rejected message has closed the connection.
             return;
         }

@@ -17,6 +17,7 @@ use crate::durable::record::{
 use crate::effect::{DisconnectReason, FetchPurpose, Now, ShardId};
 use crate::fault::{Fault, is_planted};
 use crate::interest::SHARDS_MAX;
+use crate::lifecycle::ConnectionEnd;
 use crate::message::{Message, RecordLocation};
 use crate::receipt_actions::PendingAck;
 use crate::shard::Shard;
@@ -549,7 +550,7 @@ impl Shard {
     pub(crate) fn disconnect_without_journal(&mut self, now: Now, conn: ConnSlot) {
         let detail = "the journal has failed: restart the server";
         let (reason, code) = (DisconnectReason::JournalFailed, ReasonCode::ImplementationSpecificError);
-        self.end_connection(now, conn, reason, code, detail);
+        self.end_connection(now, conn, ConnectionEnd::by_server(reason, code, detail));
     }
 }
 

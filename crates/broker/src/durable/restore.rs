@@ -25,7 +25,6 @@ use crate::durable::recovery::{
 };
 use crate::effect::{DropReason, Now, ShardId};
 use crate::fault::{Fault, is_planted};
-use crate::lifecycle::exclusives_after_disconnect;
 use crate::message::{Publication, RecordLocation};
 use crate::node_state::hash;
 use crate::outgoing::{DeliveryTag, GroupRef};
@@ -348,7 +347,10 @@ impl Shard {
         read: &mut ReadMessages<'_>,
     ) -> (SessionSlot, u64) {
         let address = recovered.terms.address.unwrap_or(Ipv4Addr::UNSPECIFIED.into());
-        let slot = self.add_session(now, &recovered.client_id, SocketAddr::new(address, 0));
+        let epoch = SessionEpoch(self.numbers.next());
+        let slot = self
+            .core
+            .add_session(now, &recovered.client_id, SocketAddr::new(address, 0), epoch);
         let left_unix_ms = recovered.left_unix_ms.unwrap_or(now.journal_ms);
         let session = self.core.sessions.at_mut(slot);
         set_terms(session, &recovered);
@@ -357,7 +359,7 @@ impl Shard {
         for id in &recovered.received {
             session.received.insert(*id);
         }
-        session.access = self.access.session(&session.identity());
+        session.access = self.authentication.rights_of(session);
         // Until the client connects and its subscriptions are checked.
         let is_filtered = session.access.is_some();
         let owner = owner_name(session.user_name.as_deref(), address);
@@ -491,10 +493,10 @@ impl Shard {
                 continue;
             }
             let epoch = self.core.sessions.at(slot).epoch;
-            self.will_after_disconnect(now, slot);
+            self.meet_deadline(now, slot, SessionDeadline::Will);
             if self.core.sessions.live(slot, epoch).is_some() {
-                exclusives_after_disconnect(self, now, slot);
-                self.expiry_after_disconnect(now, slot);
+                self.meet_deadline(now, slot, SessionDeadline::ExclusiveRelease);
+                self.meet_deadline(now, slot, SessionDeadline::Expiry);
             }
         }
         end
@@ -604,7 +606,8 @@ mod tests {
         let config = Arc::new(ShardConfig::default());
         let node = Arc::new(NodeState::new(1, 1));
         let mut shard = Shard::new(now, ShardId(0), config, Arc::new(OpenAccess), node, 1);
-        let slot = shard.add_session(now, "c", SocketAddr::from((Ipv4Addr::LOCALHOST, 1)));
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
+        let slot = shard.core.add_session(now, "c", address, SessionEpoch(1));
         shard.restore_queue(slot, recovered, &HashMap::new());
         let cold = shard.core.sessions.at(slot).outgoing.cold.as_deref().unwrap();
         let numbers = |list: &EntryList| list.iter().map(|(entry, _)| entry.seq()).collect::<Vec<_>>();

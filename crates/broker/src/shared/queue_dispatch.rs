@@ -246,7 +246,9 @@ impl ShareGroup {
         if self.has_online() && !std::mem::replace(&mut self.queue.waits_for_space, true) {
             let epoch = self.epoch;
             let at_ms = tick.now.monotonic_ms + SPACE_MS;
-            tick.core.wake(tick.now, at_ms, ShardTimer::Space { index, epoch });
+            tick.core
+                .timers
+                .wake(tick.now, at_ms, ShardTimer::Space { index, epoch });
         }
     }
 

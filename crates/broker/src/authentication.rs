@@ -1,0 +1,474 @@
+//! Authentication of clients: checks CONNECT, asks the authenticator, exchanges AUTH packets before and after CONNACK,
+//! and rejects clients.
+//!
+//! Nothing that follows a CONNECT is handled before it has been accepted: the connection is paused while a decision is
+//! pending, and closing after a rejection. `accept` finds the session of an accepted client.
+
+use std::sync::Arc;
+
+use mqtt::{
+    Auth, ConnAck, Connect, DecodeError, DecodeErrorKind, Packet, PacketType, Properties, Property, PropertyWriter,
+    ProtocolVersion, ReasonCode,
+};
+
+use crate::access::{AcceptedClient, AccessControl, AuthOutcome, ConnectIdentity, SessionAccess};
+use crate::config::ShardConfig;
+use crate::connack::{RejectedConnect, Rejection};
+use crate::connection::{ConnectionPhase, PendingConnect};
+use crate::deliver::ShardCore;
+use crate::effect::{ConnectionEvent, Effect, Now};
+use crate::inbox::InboxClient;
+use crate::node_state::home_shard;
+use crate::owners::OwnerLimit;
+use crate::rejected_connections::{RejectedConnection, RejectedConnections};
+use crate::session::Session;
+use crate::slots::{AuthAttempt, ConnSlot};
+use crate::tap::{GrantedConnect, TapClient, TapEvent, TapEventMask};
+use crate::tick::Tick;
+
+/// Asks the authenticator, and remembers whom it has rejected.
+pub(crate) struct Authentication {
+    access: Arc<dyn AccessControl>,
+    rejected: RejectedConnections,
+}
+
+/// An authenticated client.
+pub(crate) enum Login {
+    Client {
+        client_id: Box<str>,
+        is_superuser: bool,
+        /// Authentication Data for CONNACK.
+        data: Option<Box<[u8]>>,
+    },
+    Inbox(Box<InboxClient>),
+}
+
+/// What follows from a decision of the authenticator.
+pub(crate) enum AuthDecision {
+    /// Accept a CONNECT that was stored.
+    Accept(Box<PendingConnect>, Login),
+    /// Disconnect a client whose re-authentication has failed.
+    Disconnect(ReasonCode, &'static str),
+}
+
+impl Login {
+    /// Returns the CONNECT with which the client is accepted, and the identity of the client.
+    pub fn terms<'a>(&'a self, connect: &Connect<'a>) -> (Connect<'a>, AcceptedClient<'a>) {
+        match self {
+            Login::Client {
+                client_id,
+                is_superuser,
+                ..
+            } => (connect.clone(), AcceptedClient::of(client_id, *is_superuser)),
+            Login::Inbox(client) => client.terms(connect),
+        }
+    }
+
+    /// Returns the Authentication Data for CONNACK.
+    pub fn data(&self) -> Option<&[u8]> {
+        match self {
+            Login::Client { data, .. } => data.as_deref(),
+            Login::Inbox(_) => None,
+        }
+    }
+}
+
+impl Authentication {
+    pub fn new(access: Arc<dyn AccessControl>) -> Authentication {
+        Authentication {
+            access,
+            rejected: RejectedConnections::default(),
+        }
+    }
+
+    /// Returns the client id of the session that a CONNECT leads to, if it differs from that of CONNECT.
+    pub fn session_name(&self, offered: &ConnectIdentity<'_>) -> Option<Box<str>> {
+        self.access.session_name(offered)
+    }
+
+    /// Returns the access rules of a session; `None` if everything is allowed.
+    pub fn rights_of(&self, session: &Session) -> Option<Arc<dyn SessionAccess>> {
+        self.access.session(&session.identity())
+    }
+
+    /// Returns the rejected connections, newest first.
+    pub fn rejected(&self) -> impl Iterator<Item = &RejectedConnection> {
+        self.rejected.newest_first()
+    }
+
+    /// Handles a well-formed CONNECT. `bytes` is the packet. Returns the client if it is authenticated now.
+    pub fn connect(
+        &mut self,
+        tick: &mut Tick<'_>,
+        conn: ConnSlot,
+        connect: &Connect<'_>,
+        bytes: &[u8],
+    ) -> Option<Login> {
+        let connection = tick
+            .core
+            .connections
+            .get_mut(conn)
+            .expect("a packet comes from an open connection");
+        connection.connect_received(tick.now, connect);
+        if let Err(Rejection(reason, detail)) = self.check_connect(tick.core, connect) {
+            let rejected = RejectedConnect {
+                client_id: connect.client_id,
+                connect: Some(connect),
+                reason,
+                detail,
+                is_authenticated: false,
+            };
+            self.reject(tick, conn, rejected);
+            return None;
+        }
+        let client_id: Box<str> = if connect.client_id.is_empty() {
+            unused_client_id(tick)
+        } else {
+            connect.client_id.into()
+        };
+        let connection = tick
+            .core
+            .connections
+            .get_mut(conn)
+            .expect("a packet comes from an open connection");
+        let credentials = connection.take_credentials(connect, &client_id);
+        match self.access.authenticate_now(&credentials) {
+            Some(outcome @ AuthOutcome::Continue { .. }) => {
+                let attempt = AuthAttempt(tick.numbers.next());
+                connection.store_connect(attempt, client_id, connect, bytes);
+                // The client sends an AUTH next, so there is nothing else to do.
+                let _ = self.decided(tick, conn, outcome);
+                None
+            }
+            Some(outcome) => self.conclude(tick, conn, connect, client_id, outcome),
+            None => {
+                let attempt = AuthAttempt(tick.numbers.next());
+                connection.store_connect(attempt, client_id, connect, bytes);
+                tick.core.effects.push(Effect::Authenticate {
+                    conn,
+                    attempt,
+                    credentials: Box::new(credentials),
+                });
+                None
+            }
+        }
+    }
+
+    /// Handles the authenticator's decision about a CONNECT, an AUTH, or a re-authentication.
+    pub fn decided(&mut self, tick: &mut Tick<'_>, conn: ConnSlot, outcome: AuthOutcome) -> Option<AuthDecision> {
+        let core = &mut *tick.core;
+        let connection = core.connections.get_mut(conn)?;
+        let (phase, slot) = (connection.phase(), connection.session);
+        let pending = connection.take_pending()?;
+        match (phase, outcome) {
+            (ConnectionPhase::Closing, _) => None,
+            (_, AuthOutcome::Continue { data }) => {
+                continue_exchange(core, conn, pending, &data);
+                None
+            }
+            (ConnectionPhase::Online, AuthOutcome::Allow { data, is_superuser }) => {
+                if let Some(session) = core.sessions.get(slot) {
+                    core.taps
+                        .reauthenticated(tick.now, session, ReasonCode::Success, is_superuser);
+                }
+                send_auth(
+                    core,
+                    conn,
+                    ReasonCode::Success,
+                    pending.method.as_deref(),
+                    data.as_deref(),
+                );
+                core.effects.push(Effect::Resume { conn });
+                None
+            }
+            (ConnectionPhase::Online, AuthOutcome::Inbox(_)) => {
+                let detail = "a re-authentication cannot change the kind of the client";
+                Some(AuthDecision::Disconnect(ReasonCode::NotAuthorized, detail))
+            }
+            (ConnectionPhase::Online, AuthOutcome::Deny { reason, detail }) => {
+                if let Some(session) = core.sessions.get(slot) {
+                    core.taps.reauthenticated(tick.now, session, reason, false);
+                }
+                Some(AuthDecision::Disconnect(reason, detail))
+            }
+            (_, outcome) => {
+                let client_id = pending.client_id.clone();
+                let login = self.conclude(tick, conn, &pending.connect()?, client_id, outcome)?;
+                Some(AuthDecision::Accept(pending, login))
+            }
+        }
+    }
+
+    /// Reports the outcome of a CONNECT to the tap. Rejects the client, or returns it if it is authenticated.
+    fn conclude(
+        &mut self,
+        tick: &mut Tick<'_>,
+        conn: ConnSlot,
+        connect: &Connect<'_>,
+        client_id: Box<str>,
+        outcome: AuthOutcome,
+    ) -> Option<Login> {
+        match outcome {
+            AuthOutcome::Allow { is_superuser, data } => {
+                let client = AcceptedClient::of(&client_id, is_superuser);
+                report(tick.core, tick.now, conn, connect, client, ReasonCode::Success);
+                Some(Login::Client {
+                    client_id,
+                    is_superuser,
+                    data,
+                })
+            }
+            AuthOutcome::Deny { reason, detail } => {
+                // With the user name that events may show.
+                let user_name = connect.user_name.map(|name| self.access.shown_user_name(name));
+                let shown = Connect {
+                    user_name: user_name.as_deref(),
+                    ..connect.clone()
+                };
+                let client = AcceptedClient::of(&client_id, false);
+                report(tick.core, tick.now, conn, &shown, client, reason);
+                let rejected = RejectedConnect {
+                    client_id: &client_id,
+                    connect: Some(connect),
+                    reason,
+                    detail,
+                    is_authenticated: false,
+                };
+                self.reject(tick, conn, rejected);
+                None
+            }
+            AuthOutcome::Inbox(client) => Some(Login::Inbox(client)),
+            AuthOutcome::Continue { .. } => None,
+        }
+    }
+
+    fn check_connect(&self, core: &ShardCore, connect: &Connect<'_>) -> Result<(), Rejection> {
+        if core.connections.are_shutting_down() {
+            return Err(Rejection(ReasonCode::ServerUnavailable, "the server is shutting down"));
+        }
+        check_client_id(&core.config, connect)?;
+        if let Some(will) = &connect.will {
+            check_will(&core.config, will)?;
+        }
+        match connect.properties.authentication_method() {
+            // [MQTT-4.12.0-1]
+            Some(method) if !self.access.supports_auth_method(method) => Err(Rejection(
+                ReasonCode::BadAuthenticationMethod,
+                "the authentication method is not configured",
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// Handles AUTH of a client: the next step of an exchange, or the start of a re-authentication. Returns false if it
+    /// is not allowed now.
+    pub fn auth_received(&mut self, tick: &mut Tick<'_>, conn: ConnSlot, auth: &Auth<'_>) -> bool {
+        let core = &mut *tick.core;
+        core.stats.packets_received[PacketType::Auth as usize] += 1;
+        let connection = core
+            .connections
+            .get_mut(conn)
+            .expect("a packet comes from an open connection");
+        if !connection.expects(auth) {
+            return false;
+        }
+        let client_id: Box<str> = match connection.pending_client_id() {
+            Some(client_id) => client_id.into(),
+            None => core.sessions.at(connection.session).client_id.clone(),
+        };
+        let attempt = AuthAttempt(tick.numbers.next());
+        connection.store_auth(attempt, &client_id, auth);
+        let credentials = Box::new(connection.auth_credentials(client_id, auth));
+        core.effects.push(Effect::Authenticate {
+            conn,
+            attempt,
+            credentials,
+        });
+        true
+    }
+
+    /// Rejects a malformed or unsupported CONNECT.
+    pub fn connect_malformed(&mut self, tick: &mut Tick<'_>, conn: ConnSlot, bytes: &[u8], error: DecodeError) {
+        // An unsupported version is answered in the nearest supported one [MQTT-3.1.2-2]. For other errors only MQTT 5
+        // has reason codes, and 3.1.1 requires closing the connection without an answer.
+        let is_other_version = matches!(error.kind, DecodeErrorKind::UnsupportedProtocolVersion(_));
+        let version = mqtt::connect_answer_version(bytes).filter(|v| is_other_version || *v == ProtocolVersion::V5);
+        let detail = error.kind.to_string();
+        let rejected = RejectedConnect {
+            client_id: "",
+            connect: None,
+            reason: error.reason,
+            detail: &detail,
+            is_authenticated: false,
+        };
+        match version {
+            Some(version) => {
+                let connection = tick.core.connections.get_mut(conn);
+                connection.expect("the connection is open").version = version;
+                self.reject(tick, conn, rejected);
+            }
+            None => self.close_rejected(tick, conn, rejected),
+        }
+    }
+
+    /// Sends CONNACK with a failure code where the version has one, and closes the connection [MQTT-3.1.4-2],
+    /// [MQTT-3.2.2-7].
+    pub fn reject(&mut self, tick: &mut Tick<'_>, conn: ConnSlot, rejected: RejectedConnect<'_>) {
+        let core = &mut *tick.core;
+        let connection = core.connections.get(conn);
+        let packet_bytes_max = connection.map_or(0, |connection| connection.maximum_packet_size);
+        let mut bytes = Vec::new();
+        rejected.write_properties(&core.config, packet_bytes_max, &mut bytes);
+        let connack = ConnAck {
+            session_present: false,
+            reason: rejected.reason,
+            properties: Properties::from_validated(&bytes),
+        };
+        core.send(conn, &Packet::ConnAck(connack));
+        self.close_rejected(tick, conn, rejected);
+    }
+
+    /// Records a rejected connection for operators and closes it.
+    pub fn close_rejected(&mut self, tick: &mut Tick<'_>, conn: ConnSlot, rejected: RejectedConnect<'_>) {
+        let RejectedConnect {
+            client_id,
+            connect,
+            reason,
+            detail,
+            ..
+        } = rejected;
+        let core = &mut *tick.core;
+        let Some(connection) = core.connections.get_mut(conn) else {
+            return;
+        };
+        connection.close();
+        let version = connection.version;
+        let user_name = connect.and_then(|connect| connect.user_name);
+        let user_name = user_name.map(|name| self.access.shown_user_name(name));
+        let listener = connection.peer.listener;
+        let refusal = RejectedConnection {
+            at_unix_ms: tick.now.unix_ms,
+            client_id: client_id.into(),
+            user_name: user_name.clone(),
+            address: connection.peer.address,
+            transport: connection.peer.transport,
+            listener,
+            reason,
+            detail: detail.into(),
+        };
+        let client = TapClient {
+            client_id,
+            user_name: user_name.as_deref(),
+            address: refusal.address,
+            listener: Some(listener),
+            version,
+        };
+        let tap_event = TapEvent::ConnAck {
+            reason,
+            granted: connect.map(|connect| GrantedConnect::of(&core.config, connect, None)),
+            properties: connect.map_or(&[], |connect| connect.properties.as_bytes()),
+        };
+        core.taps
+            .client_event(tick.now, client, TapEventMask::CONNACK, &tap_event);
+        core.effects.push(Effect::Event(ConnectionEvent::Refused {
+            client_id: refusal.client_id.clone(),
+            user_name: refusal.user_name.clone(),
+            address: refusal.address,
+            reason,
+            detail: detail.into(),
+        }));
+        core.stats.refused_connections += 1;
+        if let Some(limit) = OwnerLimit::of_rejection(detail) {
+            core.stats.limit_rejections[limit as usize] += 1;
+        }
+        self.rejected.add(refusal);
+        core.effects.push(Effect::Close {
+            conn,
+            has_sent_disconnect: false,
+        });
+    }
+}
+
+fn check_client_id(config: &ShardConfig, connect: &Connect<'_>) -> Result<(), Rejection> {
+    let detail = if connect.client_id.len() > config.max_client_id_length {
+        OwnerLimit::ClientIdBytes.rejection()
+    } else if !connect.client_id.is_empty() || connect.version == ProtocolVersion::V5 {
+        return Ok(());
+    } else if !connect.clean_start {
+        // [MQTT-3.1.3-8]
+        "an empty client id requires Clean Session 1"
+    } else if connect.version == ProtocolVersion::V3_1 {
+        "MQTT 3.1 requires a client id"
+    } else {
+        return Ok(());
+    };
+    Err(Rejection(ReasonCode::ClientIdentifierNotValid, detail))
+}
+
+fn check_will(config: &ShardConfig, will: &mqtt::Will<'_>) -> Result<(), Rejection> {
+    if will.topic.len() + will.payload.len() + will.properties.as_bytes().len() > config.max_will_bytes {
+        return Err(Rejection(ReasonCode::QuotaExceeded, OwnerLimit::WillBytes.rejection()));
+    }
+    if will.qos > config.max_qos {
+        // [MQTT-3.2.2-12]
+        let detail = "the will's QoS is above mqtt.max_qos";
+        return Err(Rejection(ReasonCode::QoSNotSupported, detail));
+    }
+    if will.retain && !config.retain_available {
+        // [MQTT-3.2.2-13]
+        let detail = "the will is retained and mqtt.retain_available is off";
+        return Err(Rejection(ReasonCode::RetainNotSupported, detail));
+    }
+    let is_shallow = mqtt::levels(will.topic).count() <= config.max_topic_levels;
+    if mqtt::validate_topic_name(will.topic).is_err() || !is_shallow || !config.allows_characters(will.topic) {
+        let detail = "the will's topic is not a valid topic name";
+        return Err(Rejection(ReasonCode::TopicNameInvalid, detail));
+    }
+    Ok(())
+}
+
+/// Creates an unused client id whose home is this shard [MQTT-3.1.3-6], [MQTT-3.2.2-16].
+fn unused_client_id(tick: &mut Tick<'_>) -> Box<str> {
+    loop {
+        let id = format!("auto-{:016X}{:04X}", tick.random.next(), tick.random.next() as u16);
+        if home_shard(&id, tick.core.shards) == Some(tick.core.id) && tick.core.sessions.slot_of(&id).is_none() {
+            return id.into();
+        }
+    }
+}
+
+/// Reports the result of authenticating a CONNECT to the tap.
+fn report(
+    core: &mut ShardCore,
+    now: Now,
+    conn: ConnSlot,
+    connect: &Connect<'_>,
+    client: AcceptedClient<'_>,
+    reason: ReasonCode,
+) {
+    if let Some(connection) = core.connections.get(conn) {
+        core.taps.authenticated(now, connection, connect, client, reason);
+    }
+}
+
+/// Sends the next step of an exchange to the client [MQTT-4.12.0-2].
+fn continue_exchange(core: &mut ShardCore, conn: ConnSlot, pending: Box<PendingConnect>, data: &[u8]) {
+    let reason = ReasonCode::ContinueAuthentication;
+    send_auth(core, conn, reason, pending.method.as_deref(), Some(data));
+    let connection = core.connections.get_mut(conn).expect("the connection is open");
+    connection.await_auth(pending);
+    core.effects.push(Effect::Resume { conn });
+}
+
+fn send_auth(core: &mut ShardCore, conn: ConnSlot, reason: ReasonCode, method: Option<&str>, data: Option<&[u8]>) {
+    let mut bytes = Vec::new();
+    let mut writer = PropertyWriter::new(&mut bytes);
+    if let Some(method) = method {
+        writer.put(Property::AuthenticationMethod(method));
+    }
+    if let Some(data) = data {
+        writer.put(Property::AuthenticationData(data));
+    }
+    let properties = writer.finish();
+    core.send(conn, &Packet::Auth(Auth { reason, properties }));
+}
