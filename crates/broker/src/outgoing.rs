@@ -11,6 +11,7 @@ use mqtt::{PacketId, QoS};
 use crate::ShardId;
 use crate::durable::cold::ColdEntries;
 use crate::durable::entry::StoredEntry;
+use crate::durable::entry_list::TaggedEntry;
 use crate::durable::record::{GroupKey, Seq};
 use crate::lazy_deque::LazyDeque;
 use crate::message::{Message, Publication, RecordLocation};
@@ -179,7 +180,7 @@ impl OutgoingMessages {
     }
 
     fn oldest_in_flight(&self) -> Option<Seq> {
-        let cold = self.cold.as_ref().and_then(|cold| cold.inflight.front());
+        let cold = self.cold.as_ref().and_then(|cold| cold.entries.earlier().front());
         self.inflight
             .front()
             .map(|entry| entry.seq)
@@ -218,18 +219,11 @@ impl OutgoingMessages {
         }
         let oldest = self.oldest_in_flight();
         if let Some(cold) = &mut self.cold {
-            let oldest = oldest.or(cold.queue.front().map(|next| next.seq())).unwrap_or(0);
+            let oldest = oldest
+                .or(cold.entries.queue().front().map(|next| next.seq()))
+                .unwrap_or(0);
             let may_be = |next: &StoredEntry| next.qos() == QoS::AtLeastOnce && next.seq() - oldest < IDS;
-            loop {
-                let sent = cold.queue.take_while(may_be);
-                let is_any = !sent.is_empty();
-                count += sent.len();
-                cold.inflight.extend(sent);
-                cold.merge_tail_when_empty();
-                if !is_any {
-                    break;
-                }
-            }
+            count += cold.entries.move_to_earlier_while(may_be);
         }
         count
     }
@@ -239,7 +233,7 @@ impl OutgoingMessages {
         let cold = self
             .cold
             .as_ref()
-            .and_then(|cold| cold.inflight.back())
+            .and_then(|cold| cold.entries.earlier().back())
             .map(|entry| entry.seq());
         cold.or(self.inflight.back().map(|entry| entry.seq)).unwrap_or(0)
     }
@@ -344,13 +338,13 @@ impl OutgoingMessages {
 
     /// Returns the number of messages in flight, in memory or not.
     pub fn unacknowledged(&self) -> usize {
-        self.inflight.len() + self.cold.as_ref().map_or(0, |cold| cold.inflight.len())
+        self.inflight.len() + self.cold.as_ref().map_or(0, |cold| cold.entries.earlier().len())
     }
 
     /// Returns the number of messages in flight that the client has not confirmed with PUBACK or PUBREC.
     pub fn undelivered(&self) -> usize {
         let warm = self.inflight.iter().filter(|entry| entry.delivery.is_some()).count();
-        let cold = self.cold.iter().flat_map(|cold| cold.inflight.iter());
+        let cold = self.cold.iter().flat_map(|cold| cold.entries.earlier().iter());
         warm + cold.filter(|(entry, _)| !entry.is_released()).count()
     }
 
@@ -374,10 +368,10 @@ impl OutgoingMessages {
     /// has no place here, because groups retain messages only for non-durable sessions.
     pub fn pop_cold(&mut self) -> Option<(Seq, Option<GroupRef>, RecordLocation)> {
         let cold = self.cold.as_mut()?;
-        let oldest = match cold.pop_oldest() {
-            Some((seq, queued_qos0, tag)) => {
-                self.queued_qos0 -= queued_qos0;
-                (seq, tag.group(), RecordLocation::NONE)
+        let oldest = match cold.entries.drop_oldest() {
+            Some(dropped) => {
+                self.queued_qos0 -= dropped.queued_qos0;
+                (dropped.seq, dropped.tag.group(), RecordLocation::NONE)
             }
             None => {
                 let delivery = cold.fresh.pop_front()?;
@@ -424,6 +418,14 @@ impl OutgoingMessages {
                 }
             }
         }
+        taken
+    }
+
+    /// Removes up to `max` matching cold messages, as `extract` does for messages in memory.
+    pub fn extract_cold(&mut self, max: usize, wanted: impl Fn(GroupRef) -> bool) -> Vec<TaggedEntry> {
+        let Some(cold) = &mut self.cold else { return Vec::new() };
+        let taken = cold.entries.extract_of_groups(max, wanted);
+        self.merge_fresh_if_no_cold();
         taken
     }
 }

@@ -130,7 +130,7 @@ impl Session {
         self.connected_at_ms = terms.now.unix_ms;
         self.outgoing.sent = 0;
         if let Some(cold) = &mut self.outgoing.cold {
-            cold.is_fetching = false;
+            cold.entries.end_fetch();
         }
         let will = connect.will.as_ref();
         self.will = will.map(|will| Box::new(SessionWill::from_connect(will)));

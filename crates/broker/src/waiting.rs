@@ -89,7 +89,7 @@ impl ShardInspection<'_> {
     pub fn inflight_of(&self, now: Now, client_id: &str, range: WaitingRange) -> Option<WaitingPart> {
         let session = self.core.sessions.at(self.core.sessions.slot_of(client_id)?);
         let outgoing = &session.outgoing;
-        let cold = outgoing.cold.iter().flat_map(|cold| cold.inflight.iter());
+        let cold = outgoing.cold.iter().flat_map(|cold| cold.entries.earlier().iter());
         let warm = outgoing.inflight.iter().map(|entry| match &entry.delivery {
             Some(delivery) => view(now, delivery, range.payload_bytes_max),
             None => released(entry.id().get()),
@@ -102,13 +102,15 @@ impl ShardInspection<'_> {
     pub fn queue_of(&self, now: Now, client_id: &str, range: WaitingRange) -> Option<WaitingPart> {
         let session = self.core.sessions.at(self.core.sessions.slot_of(client_id)?);
         let cold = session.outgoing.cold.as_deref();
-        let stored = cold.into_iter().flat_map(|cold| cold.queue.iter());
+        let stored = cold.into_iter().flat_map(|cold| cold.entries.queue().iter());
         let fresh = cold.into_iter().flat_map(|cold| cold.fresh.iter());
         let shown = |delivery: &Delivery| view(now, delivery, range.payload_bytes_max);
         let all = session.outgoing.queue.iter().map(shown);
         let all = all.chain(stored.map(|(entry, _)| of_entry(&entry)));
         let all = all.chain(fresh.chain(session.replays.held_messages()).map(shown));
-        let unlisted = cold.and_then(|cold| cold.pages.as_ref()).map_or(0, |pages| pages.len());
+        let unlisted = cold
+            .and_then(|cold| cold.entries.pages())
+            .map_or(0, |pages| pages.len());
         Some(part(all, range, queued(session), unlisted))
     }
 }

@@ -148,7 +148,7 @@ impl ShardCore {
         let seq = next.seq;
         let out = &session.outgoing;
         // Messages in flight from an earlier connection that are not in memory come first.
-        let is_early = out.cold.as_ref().is_some_and(|cold| !cold.inflight.is_empty());
+        let is_early = out.cold.as_ref().is_some_and(|cold| !cold.entries.earlier().is_empty());
         let needs_commit = link.is_durable || next.tag.group().is_some_and(|group| group.key.0 != 0);
         let is_uncommitted = needs_commit
             && next.qos == QoS::ExactlyOnce

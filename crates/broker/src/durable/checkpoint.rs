@@ -15,9 +15,9 @@ use mqtt::QoS;
 
 use crate::delayed::DelayedMessage;
 use crate::deliver::ShardCore;
-use crate::durable::cold::ColdEntries;
 use crate::durable::compaction::{CheckpointMoves, MovePart};
 use crate::durable::entry_list::entry_of;
+use crate::durable::journaled_queue::JournaledQueue;
 use crate::durable::journaling::session_record;
 use crate::durable::pages::Pages;
 use crate::durable::pending_records::PendingRecords;
@@ -441,11 +441,11 @@ impl SnapshotWriter<'_> {
         };
         let cold = session.outgoing.cold.as_deref();
         if behind == 0
-            && let Some(pages) = cold.and_then(|cold| cold.pages.as_deref())
+            && let Some(pages) = cold.and_then(|cold| cold.entries.pages())
         {
             write_pages(self.ledger, key, pages, self.oldest);
         }
-        let part = cold.map_or(Vec::new(), |cold| cold_entries(cold, behind));
+        let part = cold.map_or(Vec::new(), |cold| cold_entries(&cold.entries, behind));
         if let Some(last) = part.last().map(|entry| entry.seq) {
             self.entries(key, &part);
             return next(last, evictions);
@@ -558,10 +558,10 @@ fn write_pages(ledger: &mut PendingRecords, session: SessionKey, pages: &Pages, 
 }
 
 /// Returns the entries after `behind`, as many as fit into a record. The first part includes all entries in flight.
-fn cold_entries(cold: &ColdEntries, behind: Seq) -> Vec<SessionEntry> {
-    let inflight = cold.inflight.iter().filter(|_| behind == 0);
+fn cold_entries(cold: &JournaledQueue, behind: Seq) -> Vec<SessionEntry> {
+    let inflight = cold.earlier().iter().filter(|_| behind == 0);
     let tail = cold.tail().into_iter().flat_map(|tail| tail.iter_behind(behind));
-    let queue = cold.queue.iter_behind(behind).chain(tail).take(ENTRIES_MAX);
+    let queue = cold.queue().iter_behind(behind).chain(tail).take(ENTRIES_MAX);
     inflight.chain(queue).map(entry_of).collect()
 }
 

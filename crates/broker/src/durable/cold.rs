@@ -1,5 +1,4 @@
-//! Queue entries of a session whose messages are only in the journal ("cold"): a few bytes per message, whatever its
-//! size.
+//! Queue entries of a session whose messages are only in the journal ("cold").
 //!
 //! A disconnected session, or one whose queue is long, keeps journal positions instead of messages. When its connection
 //! needs more, the shard fetches the next messages (`Effect::Fetch`), and they become ordinary deliveries again.
@@ -11,8 +10,8 @@ use mqtt::QoS;
 
 use crate::deliver::ShardCore;
 use crate::durable::entry::StoredEntry;
-use crate::durable::entry_list::{EntryList, TaggedEntry};
-use crate::durable::pages::Pages;
+use crate::durable::entry_list::TaggedEntry;
+use crate::durable::journaled_queue::{FetchStart, JournaledQueue};
 use crate::durable::pending_records::{CommitAction, PendingRecords};
 use crate::durable::record::{JournalRecord, MessageRecord, RecordPosition, Seq};
 use crate::effect::{DropReason, Effect, FetchPurpose, Now};
@@ -34,50 +33,15 @@ const FETCH_MAX: usize = 256;
 
 #[derive(Debug, Default)]
 pub struct ColdEntries {
-    /// Sent at least once, oldest first.
-    pub inflight: EntryList,
-    pub queue: EntryList,
-    /// Entries after `queue`, if the queue is long.
-    pub pages: Option<Box<Pages>>,
+    /// `earlier` has the messages that were sent at least once.
+    pub entries: JournaledQueue,
     /// Messages of this tick. They have no position until the batch is appended.
     pub fresh: LazyDeque<Delivery>,
-    /// A fetch is pending.
-    pub is_fetching: bool,
 }
 
 impl ColdEntries {
     pub fn queued(&self) -> usize {
-        self.queue.len() + self.pages.as_ref().map_or(0, |pages| pages.len()) + self.fresh.len()
-    }
-
-    fn is_empty(&self) -> bool {
-        self.inflight.is_empty() && self.queue.is_empty() && self.pages.is_none()
-    }
-
-    /// Drops the oldest queued entry that has a position. Also returns how many QoS 0 entries that removes. Pages
-    /// contain no messages of groups.
-    pub fn pop_oldest(&mut self) -> Option<(Seq, u32, DeliveryTag)> {
-        let oldest = match self.queue.pop_front() {
-            Some((entry, tag)) => Some((entry.seq(), u32::from(entry.qos() == QoS::AtMostOnce), tag)),
-            None => {
-                let skipped = self.pages.as_mut().and_then(|pages| pages.skip());
-                skipped.map(|(seq, queued_qos0)| (seq, queued_qos0, DeliveryTag::None))
-            }
-        };
-        self.merge_tail_when_empty();
-        oldest
-    }
-
-    /// Updates the positions of messages that compaction has moved. Returns the changed entries.
-    pub fn moved(&mut self, place_of: impl Fn(RecordPosition) -> Option<RecordPosition>) -> Vec<TaggedEntry> {
-        let mut change = |entry: &mut StoredEntry| {
-            let position = place_of(entry.message()).filter(|_| !entry.is_released());
-            position.is_some_and(|position| {
-                entry.move_to(position);
-                true
-            })
-        };
-        self.lists_mut().flat_map(|list| list.change(&mut change)).collect()
+        self.entries.queued() + self.fresh.len()
     }
 }
 
@@ -110,9 +74,10 @@ impl OutgoingMessages {
     fn evict_all(&mut self) {
         self.evictions = self.evictions.wrapping_add(1);
         let cold = self.cold.get_or_insert_default();
-        cold.queue.prepend(self.queue.take().into_iter().filter_map(to_cold));
-        cold.inflight
-            .prepend(self.inflight.take().into_iter().filter_map(to_cold_inflight));
+        cold.entries
+            .prepend_queue(self.queue.take().into_iter().filter_map(to_cold));
+        cold.entries
+            .prepend_earlier(self.inflight.take().into_iter().filter_map(to_cold_inflight));
         self.sent = 0;
         self.queued_bytes = cold.fresh.iter().map(Delivery::stored_bytes).sum();
         self.evict_fresh();
@@ -123,7 +88,7 @@ impl OutgoingMessages {
         let Some(cold) = &mut self.cold else { return };
         let fresh = cold.fresh.take();
         self.queued_bytes -= fresh.iter().map(Delivery::stored_bytes).sum::<usize>();
-        cold.newest().extend(fresh.into_iter().filter_map(to_cold));
+        cold.entries.extend_queue(fresh.into_iter().filter_map(to_cold));
         self.merge_fresh_if_no_cold();
     }
 
@@ -133,7 +98,7 @@ impl OutgoingMessages {
         let mut beyond = self.queue.take();
         self.queue.extend(beyond.drain(..warm_max.min(beyond.len())));
         self.queued_bytes -= beyond.iter().map(Delivery::stored_bytes).sum::<usize>();
-        cold.queue.prepend(beyond.into_iter().filter_map(to_cold));
+        cold.entries.prepend_queue(beyond.into_iter().filter_map(to_cold));
         self.merge_fresh_if_no_cold();
     }
 
@@ -178,7 +143,7 @@ impl OutgoingMessages {
 
     /// If no cold entry is left, appends the messages of this tick to the queue.
     pub fn merge_fresh_if_no_cold(&mut self) {
-        if let Some(mut cold) = self.cold.take_if(|cold| cold.is_empty()) {
+        if let Some(mut cold) = self.cold.take_if(|cold| cold.entries.is_empty()) {
             self.queue.extend(cold.fresh.take());
         }
     }
@@ -189,27 +154,7 @@ impl OutgoingMessages {
             && self
                 .cold
                 .as_ref()
-                .is_some_and(|cold| !(cold.is_fetching || cold.is_empty()))
-    }
-
-    /// Returns the positions to fetch next. In-flight messages come before queued ones and are not fetched together
-    /// with them. `None` if the first message is not committed yet and so cannot be read.
-    fn next_positions(&self, committed: u64) -> Option<Vec<RecordPosition>> {
-        let cold = self.cold.as_ref()?;
-        if let Some(page) = cold.next_page() {
-            let at = page.place.position().filter(|at| at.0 < committed);
-            return at.map(|at| vec![at]);
-        }
-        let next = if cold.inflight.is_empty() {
-            &cold.queue
-        } else {
-            &cold.inflight
-        };
-        let entries = next.iter().take(FETCH_MAX).map(|(entry, _)| entry);
-        let is_readable = |entry: &StoredEntry| entry.is_released() || entry.message().0 < committed;
-        let wanted: Vec<_> = entries.take_while(is_readable).collect();
-        let positions = wanted.iter().filter(|entry| !entry.is_released());
-        (!wanted.is_empty()).then(|| positions.map(StoredEntry::message).collect())
+                .is_some_and(|cold| !(cold.entries.is_fetching() || cold.entries.is_empty()))
     }
 }
 
@@ -234,7 +179,7 @@ impl ShardCore {
             out.evict_beyond(WARM_MAX / 2);
         }
         self.stats.queued_bytes -= (before - out.queued_bytes) as u64;
-        let is_long = |cold: &ColdEntries| cold.is_long(self.config.page_entries.max(1));
+        let is_long = |cold: &ColdEntries| cold.entries.is_long(self.config.page_entries.max(1));
         if out.cold.as_deref().is_some_and(is_long)
             && let Some(ledger) = self.ledger.records_mut()
         {
@@ -265,18 +210,13 @@ impl ShardCore {
         let Some(ledger) = self.ledger.records_mut() else {
             return;
         };
-        let positions = session.outgoing.next_positions(ledger.committed_end());
-        if let Some(cold) = &mut session.outgoing.cold {
-            cold.is_fetching = true;
-        }
         let (connect_number, epoch) = (session.connect_number, session.epoch);
         let purpose = FetchPurpose::Session { slot, connect_number };
-        match positions {
-            None => ledger.wait(CommitAction::Deliver { slot, epoch, seq: 0 }),
-            Some(positions) if ledger.start_fetch(purpose) => {
-                self.effects.push(Effect::Fetch { purpose, positions });
-            }
-            Some(_) => {}
+        let Some(cold) = &mut session.outgoing.cold else { return };
+        match cold.entries.start_fetch(FETCH_MAX, ledger, purpose) {
+            FetchStart::Fetch(positions) => self.effects.push(Effect::Fetch { purpose, positions }),
+            FetchStart::Uncommitted => ledger.wait(CommitAction::Deliver { slot, epoch, seq: 0 }),
+            FetchStart::Queued => {}
         }
     }
 
@@ -285,7 +225,7 @@ impl ShardCore {
         let session = self.sessions.get_mut(slot);
         if let Some(session) = session.filter(|session| session.connect_number == connect_number) {
             if let Some(cold) = &mut session.outgoing.cold {
-                cold.is_fetching = false;
+                cold.entries.end_fetch();
             }
             self.fetch_more(slot);
         }
@@ -351,7 +291,7 @@ impl Shard {
     ) -> Vec<Seq> {
         let cold = self.core.sessions.at(slot).outgoing.cold.as_deref();
         let next = cold
-            .and_then(ColdEntries::next_page)
+            .and_then(|cold| cold.entries.next_page())
             .and_then(|page| page.place.position());
         match next.and_then(|at| records.get(&at)) {
             None => Vec::new(),
@@ -369,15 +309,9 @@ impl Shard {
         let lost_page = self.load_fetched_page(slot, records);
         let out = &mut self.core.sessions.at_mut(slot).outgoing;
         let Some(cold) = &mut out.cold else { return };
-        cold.is_fetching = false;
+        cold.entries.end_fetch();
         let has_arrived = |entry: &StoredEntry| entry.is_released() || records.contains_key(&entry.message());
-        let inflight = cold.inflight.take_while(has_arrived);
-        // All in-flight messages come before queued ones.
-        let queue = match cold.inflight.is_empty() {
-            true => cold.queue.take_while(has_arrived),
-            false => Vec::new(),
-        };
-        cold.merge_tail_when_empty();
+        let (inflight, queue) = cold.entries.take_while(has_arrived);
         let bytes_before = out.queued_bytes;
         let lost_inflight = out.load_inflight(inflight, |entry, tag| delivery_of(now, entry, tag, records));
         let mut lost = out.load_queue(queue, |entry, tag| delivery_of(now, entry, tag, records));

@@ -280,16 +280,12 @@ impl CheckpointMoves {
             return false;
         }
         let new_position = |position| self.moved.get(&position).copied();
+        let cold = &mut cold.entries;
         let moved = cold.moved(|position| Some(position).filter(|at| self.is_old(*at)).and_then(new_position));
         let key = session.key;
-        let tail = cold.tail().into_iter().flat_map(EntryList::iter);
-        let entries = cold
-            .inflight
+        let old = cold
             .iter()
-            .chain(cold.queue.iter())
-            .chain(tail)
-            .map(|(entry, _)| entry);
-        let old = entries
+            .map(|(entry, _)| entry)
             .filter(|entry| !entry.is_released())
             .map(|entry| entry.message())
             .filter(|position| self.is_old(*position));
@@ -377,7 +373,7 @@ impl ShardCore {
     /// Moves the old messages of a session's pages, then rewrites each page. Returns false if there are none.
     fn move_page(&mut self, slot: SessionSlot, moves: &mut CheckpointMoves) -> bool {
         let session = self.sessions.get_mut(slot);
-        let pages = session.and_then(|session| session.outgoing.cold.as_deref_mut()?.pages.as_deref_mut());
+        let pages = session.and_then(|session| session.outgoing.cold.as_deref_mut()?.entries.pages.as_deref_mut());
         moves.page_needed = RecordPosition(u64::MAX);
         let Some(pages) = pages else {
             moves.page = None;
@@ -425,7 +421,7 @@ impl ShardCore {
             .outgoing
             .cold
             .as_deref_mut()
-            .and_then(|cold| cold.pages.as_deref_mut());
+            .and_then(|cold| cold.entries.pages.as_deref_mut());
         let pages = pages.into_iter().flat_map(|pages| &mut pages.list);
         let Some(page) = { pages }.find(|page| page.place == RecordLocation::at(loaded.at)) else {
             return false;

@@ -27,7 +27,6 @@ use std::collections::VecDeque;
 use mqtt::QoS;
 
 use crate::deliver::ShardCore;
-use crate::durable::cold::ColdEntries;
 use crate::durable::entry::StoredEntry;
 use crate::durable::entry_list::{EntryList, TaggedEntry};
 use crate::durable::pending_records::PendingRecords;
@@ -154,48 +153,6 @@ impl Pages {
     }
 }
 
-impl ColdEntries {
-    /// Returns the list that new messages join.
-    pub fn newest(&mut self) -> &mut EntryList {
-        match &mut self.pages {
-            Some(pages) => &mut pages.tail,
-            None => &mut self.queue,
-        }
-    }
-
-    /// Returns all lists of entries in memory, in order.
-    pub fn lists_mut(&mut self) -> impl Iterator<Item = &mut EntryList> {
-        let tail = self.pages.as_deref_mut().map(|pages| &mut pages.tail);
-        [&mut self.inflight, &mut self.queue].into_iter().chain(tail)
-    }
-
-    pub fn tail(&self) -> Option<&EntryList> {
-        self.pages.as_deref().map(|pages| &pages.tail)
-    }
-
-    /// After the last page, the tail becomes the queue.
-    pub fn merge_tail_when_empty(&mut self) {
-        let is_over = |pages: &mut Box<Pages>| pages.list.is_empty() && self.queue.is_empty();
-        if let Some(pages) = self.pages.take_if(is_over) {
-            self.queue = pages.tail;
-        }
-    }
-
-    /// Returns whether a part of the queue should be written as pages.
-    pub fn is_long(&self, page_entries: usize) -> bool {
-        match &self.pages {
-            Some(pages) => pages.tail.len() >= page_entries,
-            None => self.queue.len() >= 3 * page_entries,
-        }
-    }
-
-    /// Returns the next page if no entry precedes it.
-    pub fn next_page(&self) -> Option<&QueuePage> {
-        let is_next = self.inflight.is_empty() && self.queue.is_empty();
-        self.pages.as_deref().filter(|_| is_next)?.list.front()
-    }
-}
-
 impl ShardCore {
     /// Writes pages for queues that have grown too long, before the batch of this tick is closed.
     pub fn write_pages(&mut self) {
@@ -216,17 +173,18 @@ impl ShardCore {
         let Some(session) = session.filter(|session| session.key.0 != 0) else {
             return;
         };
-        let Some(cold) = session
+        let Some(entries) = session
             .outgoing
             .cold
             .as_deref_mut()
-            .filter(|cold| cold.is_long(page_entries))
+            .map(|cold| &mut cold.entries)
+            .filter(|entries| entries.is_long(page_entries))
         else {
             return;
         };
-        let pages = cold.pages.get_or_insert_with(|| {
+        let pages = entries.pages.get_or_insert_with(|| {
             Box::new(Pages {
-                tail: cold.queue.split_off(page_entries),
+                tail: entries.queue.split_off(page_entries),
                 ..Pages::default()
             })
         });
@@ -242,13 +200,13 @@ impl ShardCore {
             pages.messages += page.count as usize;
             pages.list.push_back(page);
         }
-        cold.merge_tail_when_empty();
+        entries.merge_tail_when_empty();
     }
 
     /// Sets the position of a page when its batch has been appended.
     pub fn set_page_place(&mut self, slot: SessionSlot, pending: RecordLocation, place: RecordLocation) {
         let session = self.sessions.get_mut(slot);
-        let pages = session.and_then(|session| session.outgoing.cold.as_deref_mut()?.pages.as_deref_mut());
+        let pages = session.and_then(|session| session.outgoing.cold.as_deref_mut()?.entries.pages.as_deref_mut());
         let page = pages.and_then(|pages| pages.list.iter_mut().rev().find(|page| page.place == pending));
         if let Some(page) = page {
             page.place = place;
@@ -262,6 +220,7 @@ impl ShardCore {
         let Some(cold) = out.cold.as_deref_mut() else {
             return Vec::new();
         };
+        let cold = &mut cold.entries;
         let Some(page) = cold.pages.as_deref_mut().and_then(Pages::pop_page) else {
             return Vec::new();
         };
@@ -288,16 +247,17 @@ impl ShardCore {
         let Some(cold) = session.outgoing.cold.as_deref_mut() else {
             return;
         };
+        let cold = &mut cold.entries;
         let items = cold.queue.take_while(|entry| entry.seq() <= started);
         let (sent, queued): (Vec<TaggedEntry>, Vec<TaggedEntry>) =
             items.into_iter().partition(|(entry, _)| entry.qos() != QoS::AtMostOnce);
         self.stats.queued_messages -= sent.len() as u64;
         self.stats.inflight_messages += sent.len() as u64;
         if !sent.is_empty() {
-            let mut inflight: Vec<TaggedEntry> = cold.inflight.take_while(|_| true);
+            let mut inflight: Vec<TaggedEntry> = cold.earlier.take_while(|_| true);
             inflight.extend(sent);
             inflight.sort_unstable_by_key(|(entry, _)| entry.seq());
-            cold.inflight.extend(inflight);
+            cold.earlier.extend(inflight);
         }
         cold.queue.prepend(queued);
         if cold.pages.is_some() {

@@ -502,7 +502,7 @@ impl Shard {
                 if seq == 0
                     && let Some(cold) = &mut session.outgoing.cold
                 {
-                    cold.is_fetching = false;
+                    cold.entries.end_fetch();
                 }
                 if session.conn.is_some() {
                     self.pump(now, slot);

@@ -438,13 +438,14 @@ impl Shard {
         let (queue, tail): (Vec<&StoredEntry>, Vec<_>) = queued.into_iter().partition(is_before);
         let item = |entry: &StoredEntry| (*entry, tag_of(entry));
         let mut cold = ColdEntries::default();
-        cold.inflight.extend(inflight.into_iter().map(item));
-        cold.queue.extend(queue.into_iter().map(item));
-        cold.pages = (!pages.list.is_empty()).then(|| Box::new(pages));
-        cold.newest().extend(tail.into_iter().map(item));
+        let entries = &mut cold.entries;
+        entries.extend_earlier(inflight.into_iter().map(item));
+        entries.extend_queue(queue.into_iter().map(item));
+        entries.pages = (!pages.list.is_empty()).then(|| Box::new(pages));
+        entries.extend_queue(tail.into_iter().map(item));
         let stats = &mut self.core.stats;
         stats.queued_messages += cold.queued() as u64;
-        stats.inflight_messages += cold.inflight.len() as u64;
+        stats.inflight_messages += cold.entries.earlier().len() as u64;
         let out = &mut self.core.sessions.at_mut(slot).outgoing;
         out.last_seq = recovered.next_seq.saturating_sub(1);
         out.committed_seq = out.last_seq;
@@ -459,7 +460,7 @@ impl Shard {
         let mut damaged = 0;
         loop {
             let cold = self.core.sessions.at(slot).outgoing.cold.as_deref();
-            let Some(pages) = cold.and_then(|cold| cold.pages.as_deref()) else {
+            let Some(pages) = cold.and_then(|cold| cold.entries.pages()) else {
                 return damaged;
             };
             let Some(page) = pages.list.front().copied().filter(|page| page.first <= started) else {
@@ -611,7 +612,7 @@ mod tests {
         shard.restore_queue(slot, recovered, &HashMap::new());
         let cold = shard.core.sessions.at(slot).outgoing.cold.as_deref().unwrap();
         let numbers = |list: &EntryList| list.iter().map(|(entry, _)| entry.seq()).collect::<Vec<_>>();
-        assert_eq!(numbers(&cold.inflight), [3, 4]);
-        assert_eq!(cold.tail().map(numbers), Some(vec![7]), "behind the pages");
+        assert_eq!(numbers(cold.entries.earlier()), [3, 4]);
+        assert_eq!(cold.entries.tail().map(numbers), Some(vec![7]), "behind the pages");
     }
 }

@@ -15,6 +15,7 @@ use mqtt::QoS;
 
 use crate::durable::entry::StoredEntry;
 use crate::durable::entry_list::{EntryList, TaggedEntry};
+use crate::durable::journaled_queue::JournaledQueue;
 use crate::durable::record::{RecordPosition, Seq};
 use crate::effect::Now;
 use crate::fault::{Fault, is_planted};
@@ -27,17 +28,15 @@ const FIRST_COLD: Seq = 1 << 40;
 const FIRST_RETURNED: Seq = FIRST_COLD / 2;
 
 pub(crate) struct GroupQueue {
-    /// `returned` and `cold` have consecutive numbers each, so that a checkpoint can write them in parts.
-    returned: EntryList,
-    cold: EntryList,
+    /// `earlier` has the returned messages. It and the queue have consecutive numbers each, so that a checkpoint can
+    /// write them in parts.
+    cold: JournaledQueue,
     /// Numbers of the next message that is returned after the present ones, and of the next one that becomes cold.
     next_returned: Seq,
     next_cold: Seq,
     warm: VecDeque<Arc<Message>>,
     /// Memory of the warm messages.
     bytes: usize,
-    /// The oldest messages are being fetched, wait for their commit, or wait for a free fetch.
-    pub(super) is_fetching: bool,
     /// The shard continues to dispatch the queue in its next tick.
     pub(super) is_due: bool,
     /// No connected member has space. A timer checks again.
@@ -55,13 +54,11 @@ pub(crate) struct RemovedPositions {
 impl Default for GroupQueue {
     fn default() -> Self {
         GroupQueue {
-            returned: EntryList::default(),
-            cold: EntryList::default(),
+            cold: JournaledQueue::default(),
             next_returned: FIRST_RETURNED,
             next_cold: FIRST_COLD,
             warm: VecDeque::new(),
             bytes: 0,
-            is_fetching: false,
             is_due: false,
             waits_for_space: false,
             published: 0,
@@ -71,16 +68,16 @@ impl Default for GroupQueue {
 
 impl GroupQueue {
     pub fn len(&self) -> usize {
-        self.returned.len() + self.cold.len() + self.warm.len()
+        self.cold.earlier().len() + self.new_len()
     }
 
     /// Returns the number of messages that no member has returned.
     pub fn new_len(&self) -> usize {
-        self.cold.len() + self.warm.len()
+        self.cold.queued() + self.warm.len()
     }
 
     pub fn is_empty(&self) -> bool {
-        !self.has_cold() && self.warm.is_empty()
+        self.cold.is_empty() && self.warm.is_empty()
     }
 
     /// Returns the memory of the warm messages.
@@ -88,12 +85,13 @@ impl GroupQueue {
         self.bytes
     }
 
-    pub fn has_cold(&self) -> bool {
-        !self.returned.is_empty() || !self.cold.is_empty()
+    /// Returns the cold messages.
+    pub(super) fn cold(&self) -> &JournaledQueue {
+        &self.cold
     }
 
-    pub fn first_cold(&self) -> Option<RecordPosition> {
-        self.oldest_list().front().map(|entry| entry.message())
+    pub(super) fn cold_mut(&mut self) -> &mut JournaledQueue {
+        &mut self.cold
     }
 
     pub fn warm(&self) -> impl Iterator<Item = &Arc<Message>> {
@@ -111,12 +109,12 @@ impl GroupQueue {
 
     /// Returns whether the oldest new message is expired, as far as that is known without reading it.
     pub fn is_oldest_expired(&self, now: Now) -> bool {
-        self.cold.is_empty() && self.warm.front().is_some_and(|oldest| oldest.is_expired(now))
+        self.is_all_warm() && self.warm.front().is_some_and(|oldest| oldest.is_expired(now))
     }
 
     /// Returns whether all new messages are in memory.
     pub fn is_all_warm(&self) -> bool {
-        self.cold.is_empty()
+        self.cold.queue().is_empty()
     }
 
     /// Returns the size of the first message in memory.
@@ -137,7 +135,7 @@ impl GroupQueue {
 
     /// Removes the oldest new message that is cold.
     pub fn pop_cold(&mut self) -> Option<RecordPosition> {
-        self.cold.pop_front().map(|(entry, _)| entry.message())
+        self.cold.drop_oldest()?.message
     }
 
     /// Evicts all but the newest `kept` messages, as far as they are in the journal. Returns the freed bytes.
@@ -161,57 +159,41 @@ impl GroupQueue {
     pub fn push_cold(&mut self, positions: Vec<RecordPosition>) {
         let first = self.next_cold;
         self.next_cold += positions.len() as Seq;
-        self.cold.extend(numbered(first, positions));
+        self.cold.extend_queue(numbered(first, positions));
     }
 
     /// Inserts messages that a member has returned.
     pub fn push_returned(&mut self, positions: Vec<RecordPosition>) {
-        let latest = self.returned.back().map(|entry| entry.message());
+        let latest = self.cold.earlier().back().map(|entry| entry.message());
         if latest < positions.first().copied() {
             let first = self.next_returned;
             self.next_returned += positions.len() as Seq;
-            self.returned.extend(numbered(first, positions));
+            self.cold.extend_earlier(numbered(first, positions));
         } else {
-            prepend(&mut self.returned, self.next_returned, positions);
+            self.prepend_returned(positions);
         }
     }
 
     /// Reinserts messages that could not be dispatched.
     pub fn put_back(&mut self, taken: RemovedPositions) {
-        let RemovedPositions {
-            positions,
-            was_returned,
-        } = taken;
-        match was_returned {
-            true => prepend(&mut self.returned, self.next_returned, positions),
-            false => prepend(&mut self.cold, self.next_cold, positions),
+        match taken.was_returned {
+            true => self.prepend_returned(taken.positions),
+            false => {
+                let first = first_before(self.cold.queue(), self.next_cold, &taken.positions);
+                self.cold.prepend_queue(numbered(first, taken.positions));
+            }
         }
     }
 
-    fn oldest_list(&self) -> &EntryList {
-        match self.returned.is_empty() {
-            true => &self.cold,
-            false => &self.returned,
-        }
-    }
-
-    fn oldest_list_mut(&mut self) -> &mut EntryList {
-        match self.returned.is_empty() {
-            true => &mut self.cold,
-            false => &mut self.returned,
-        }
-    }
-
-    /// Returns the positions to read next. Uncommitted messages cannot be read.
-    pub fn next_positions(&self, max: usize, committed: u64) -> Vec<RecordPosition> {
-        let next = self.oldest_list().iter().take(max).map(|(entry, _)| entry.message());
-        next.take_while(|position| position.0 < committed).collect()
+    fn prepend_returned(&mut self, positions: Vec<RecordPosition>) {
+        let first = first_before(self.cold.earlier(), self.next_returned, &positions);
+        self.cold.prepend_earlier(numbered(first, positions));
     }
 
     /// Removes messages that have been read from the front.
     pub fn take_cold(&mut self, has_arrived: impl Fn(RecordPosition) -> bool) -> RemovedPositions {
-        let was_returned = !self.returned.is_empty();
-        let taken = self.oldest_list_mut().take_while(|entry| has_arrived(entry.message()));
+        let was_returned = !self.cold.earlier().is_empty();
+        let taken = self.cold.take_oldest_while(|entry| has_arrived(entry.message()));
         RemovedPositions {
             positions: taken.into_iter().map(|(entry, _)| entry.message()).collect(),
             was_returned,
@@ -220,7 +202,7 @@ impl GroupQueue {
 
     /// Returns numbers and positions of cold messages after a number.
     pub fn part(&self, behind: Seq, max: usize) -> Vec<(Seq, RecordPosition)> {
-        let all = self.returned.iter_behind(behind).chain(self.cold.iter_behind(behind));
+        let all = self.cold.iter_behind(behind);
         all.take(max).map(|(entry, _)| (entry.seq(), entry.message())).collect()
     }
 
@@ -230,25 +212,14 @@ impl GroupQueue {
         numbers: RangeInclusive<Seq>,
         place_of: impl Fn(RecordPosition) -> Option<RecordPosition>,
     ) -> Vec<(RecordPosition, RecordPosition)> {
-        let mut moved = Vec::new();
-        let mut change = |entry: &mut StoredEntry| {
-            let old = entry.message();
-            place_of(old).is_some_and(|new| {
-                entry.move_to(new);
-                moved.push((old, new));
-                true
-            })
-        };
-        self.returned.change_consecutive(numbers.clone(), &mut change);
-        self.cold.change_consecutive(numbers, &mut change);
-        moved
+        self.cold.moved_consecutive(numbers, place_of)
     }
 }
 
-/// Inserts before the first entry. `next` is the number after the last entry, in case the list is empty.
-fn prepend(list: &mut EntryList, next: Seq, positions: Vec<RecordPosition>) {
-    let oldest = list.front().map_or(next, |entry| entry.seq());
-    list.prepend(numbered(oldest - positions.len() as Seq, positions));
+/// Returns the number of the first of these messages, which are inserted before all entries of a list. `next` is the
+/// number after the last entry, in case the list is empty.
+fn first_before(list: &EntryList, next: Seq, positions: &[RecordPosition]) -> Seq {
+    list.front().map_or(next, |entry| entry.seq()) - positions.len() as Seq
 }
 
 fn numbered(first: Seq, positions: Vec<RecordPosition>) -> impl Iterator<Item = TaggedEntry> {
@@ -275,8 +246,7 @@ mod tests {
     }
 
     fn positions(queue: &GroupQueue) -> Vec<u64> {
-        let cold = queue.returned.iter().chain(queue.cold.iter());
-        let cold = cold.map(|(entry, _)| entry.message().0);
+        let cold = queue.cold.iter_behind(0).map(|(entry, _)| entry.message().0);
         let warm = queue.warm().map(|message| message.place().position().unwrap().0);
         cold.chain(warm).collect()
     }

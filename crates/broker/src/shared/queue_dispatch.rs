@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use crate::deliver::EncodedForms;
 use crate::durable::cold::publication_of;
+use crate::durable::journaled_queue::FetchStart;
 use crate::durable::pending_records::CommitAction;
 use crate::durable::record::{GroupKey, JournalRecord, RecordPosition, SessionKey};
 use crate::effect::{DropReason, Effect, FetchPurpose, Now};
@@ -59,13 +60,16 @@ impl ShareGroups {
         let Some(group) = self.table.get_mut(index) else {
             return;
         };
-        if !group.has_online() || group.queue.is_fetching || group.queue.is_empty() {
+        if !group.has_online() || group.queue.cold().is_fetching() || group.queue.is_empty() {
             return;
         }
         let window = tick.core.config.group_window.max(1);
         let published = std::mem::take(&mut group.queue.published).min(PUBLISHED_WINDOWS * window);
         let part = window + 2 * published;
-        let (has_cold, bytes) = (group.queue.has_cold(), group.queue.front_bytes().unwrap_or_default());
+        let (has_cold, bytes) = (
+            !group.queue.cold().is_empty(),
+            group.queue.front_bytes().unwrap_or_default(),
+        );
         if !group.has_available_member(tick, bytes) {
             group.wait_for_space(tick, index);
         } else if has_cold {
@@ -125,7 +129,7 @@ impl ShareGroups {
     /// The journal has committed more, or it is the group's turn.
     pub(crate) fn resume_fetch(&mut self, tick: &mut Tick<'_>, index: GroupIndex) {
         if let Some(group) = self.table.get_mut(index) {
-            group.queue.is_fetching = false;
+            group.queue.cold_mut().end_fetch();
             self.dispatch_queue(tick, index);
         }
     }
@@ -160,7 +164,7 @@ impl ShareGroups {
             self.put_back(tick, index, epoch, taken);
             if is_any_left && let Some(group) = self.table.get_current(index, epoch) {
                 // The rest is read again when a member has space.
-                group.queue.is_fetching = false;
+                group.queue.cold_mut().end_fetch();
                 return group.wait_for_space(tick, index);
             }
         }
@@ -254,18 +258,15 @@ impl ShareGroup {
 
     /// Fetches the first messages of the queue, or waits until they are committed or the fetch can start.
     fn fetch(&mut self, tick: &mut Tick<'_>, index: GroupIndex) {
-        let (Some(ledger), Some(first)) = (tick.core.ledger.records_mut(), self.queue.first_cold()) else {
+        let (Some(ledger), Some(first)) = (tick.core.ledger.records_mut(), self.queue.cold().front()) else {
             return;
         };
-        self.queue.is_fetching = true;
+        let (epoch, purpose) = (self.epoch, FetchPurpose::Group(index));
         let max = tick.core.config.group_window.max(1);
-        let positions = self.queue.next_positions(max, ledger.committed_end());
-        let purpose = FetchPurpose::Group(index);
-        if positions.is_empty() {
-            let epoch = self.epoch;
-            ledger.wait_for(first, CommitAction::FetchForGroup { index, epoch });
-        } else if ledger.start_fetch(purpose) {
-            tick.core.effects.push(Effect::Fetch { purpose, positions });
+        match self.queue.cold_mut().start_fetch(max, ledger, purpose) {
+            FetchStart::Fetch(positions) => tick.core.effects.push(Effect::Fetch { purpose, positions }),
+            FetchStart::Uncommitted => ledger.wait_for(first.message(), CommitAction::FetchForGroup { index, epoch }),
+            FetchStart::Queued => {}
         }
     }
 }

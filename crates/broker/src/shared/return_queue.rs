@@ -3,14 +3,12 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use mqtt::QoS;
-
 use crate::ShardId;
-use crate::durable::entry_list::{EntryList, TaggedEntry};
+use crate::durable::entry_list::TaggedEntry;
 use crate::durable::journaling::ReturnedEntry;
 use crate::mail::{Envelope, GroupHold, MailRequest};
 use crate::message::RecordLocation;
-use crate::outgoing::{DeliveryTag, GroupRef, OutgoingMessages};
+use crate::outgoing::GroupRef;
 use crate::shared::ShareGroups;
 use crate::shared::queue_dispatch::ReturnedMessage;
 use crate::slots::{GroupEpoch, GroupIndex, SessionEpoch, SessionSlot};
@@ -18,40 +16,6 @@ use crate::tick::Tick;
 
 /// Limit of returned cold messages per tick, in windows of a group.
 const RETURNED_WINDOWS: usize = 8;
-
-impl OutgoingMessages {
-    /// Removes up to `max` matching cold messages, as `extract` does for messages in memory.
-    pub fn extract_cold(&mut self, max: usize, wanted: impl Fn(GroupRef) -> bool) -> Vec<TaggedEntry> {
-        let is_wanted = |tag: &DeliveryTag| tag.group().is_some_and(&wanted);
-        let Some(cold) = &mut self.cold else { return Vec::new() };
-        let mut taken = take(&mut cold.inflight, max, |(entry, tag)| {
-            entry.qos() == QoS::AtLeastOnce && !entry.is_released() && is_wanted(tag)
-        });
-        taken.extend(take(&mut cold.queue, max - taken.len(), |(_, tag)| is_wanted(tag)));
-        if let Some(pages) = &mut cold.pages {
-            taken.extend(take(&mut pages.tail, max - taken.len(), |(_, tag)| is_wanted(tag)));
-        }
-        cold.merge_tail_when_empty();
-        self.merge_fresh_if_no_cold();
-        taken
-    }
-}
-
-/// Removes entries from the front until `max` match. Puts the others back.
-fn take(list: &mut EntryList, max: usize, is_wanted: impl Fn(&TaggedEntry) -> bool) -> Vec<TaggedEntry> {
-    if max == 0 || !list.iter().any(|item| is_wanted(&item)) {
-        return Vec::new();
-    }
-    let mut left = max;
-    let front = list.take_items_while(|item| {
-        let is_more = left > 0;
-        left -= usize::from(is_more && is_wanted(item));
-        is_more
-    });
-    let (taken, others): (Vec<TaggedEntry>, Vec<TaggedEntry>) = front.into_iter().partition(is_wanted);
-    list.prepend(others);
-    taken
-}
 
 /// A disconnected session that has more messages to return to a group.
 #[derive(Clone, Copy)]
