@@ -289,10 +289,11 @@ impl SimulatedWorker {
             mark: 0,
         };
         let is_waited_for = publish.qos != QoS::AtMostOnce;
-        if is_waited_for && !self.shard.can_store(now, &message()) {
+        let mut server = self.shard.server_publisher(now);
+        if is_waited_for && !server.can_store(&message()) {
             return;
         }
-        self.shard.publish_from_server(now, message());
+        server.publish(message());
         if is_waited_for {
             let (stored_serials, serial) = (Arc::clone(&self.stored_serials), publish.serial);
             let record_stored = move || {
@@ -301,7 +302,7 @@ impl SimulatedWorker {
                     .unwrap_or_else(PoisonError::into_inner)
                     .push(serial)
             };
-            self.shard.call_when_stored(Box::new(record_stored));
+            server.call_when_stored(Box::new(record_stored));
         }
     }
 
@@ -312,7 +313,7 @@ impl SimulatedWorker {
             return;
         };
         if interleaving.one_in(8) {
-            self.shard.call_when_all_stored(None, Box::new(|| ()));
+            self.shard.server_publisher(s.now).call_when_all_stored(Box::new(|| ()));
         }
         if let Some(journal) = &mut s.journal
             && interleaving.one_in(6)

@@ -291,8 +291,9 @@ impl AlarmWatcher {
         };
         let messages: Vec<(String, String)> = alarms.iter().map(|alarm| sys_topic(node, alarm)).collect();
         let visit = move |shard: &mut Shard, now| {
+            let mut server = shard.server_publisher(now);
             for (topic, payload) in &messages {
-                shard.publish_sys(now, topic, payload, false);
+                server.publish_sys(topic, payload, false);
             }
         };
         // A busy shard may not publish it; alarms on `$SYS` are best effort.

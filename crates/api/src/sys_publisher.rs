@@ -96,8 +96,9 @@ pub async fn publish_events(shards: Shards, mut events: ClientEvents, mut stoppe
             _ = stopped.wait_for(|is_stopped| *is_stopped) => return,
         }
         let visit = move |shard: &mut Shard, now| {
+            let mut server = shard.server_publisher(now);
             for event in &batch {
-                shard.publish_sys(now, &event.topic, &event.payload, false);
+                server.publish_sys(&event.topic, &event.payload, false);
             }
         };
         // One shard publishes all events, so that they stay in order. A busy shard may not publish them.
@@ -154,8 +155,9 @@ impl SysPublisher {
     async fn publish_topics(&mut self, topics: Vec<(String, String)>) {
         let batch = topics.clone();
         let visit = move |shard: &mut Shard, now| {
+            let mut server = shard.server_publisher(now);
             for (topic, payload) in &batch {
-                shard.publish_sys(now, topic, payload, true);
+                server.publish_sys(topic, payload, true);
             }
         };
         if self.shards.on_shard(ShardId(0), visit).await.is_ok() {

@@ -120,7 +120,9 @@ impl Shard {
             self.core.add_session(now, client.client_id, address, epoch)
         });
         self.attach(now, conn, slot, accepted);
-        self.record_session(now, slot);
+        if self.core.ledger.record_connected(now, self.core.sessions.at_mut(slot)) {
+            self.core.link_mut(slot).is_durable = true;
+        }
         let has_published_will = self.core.stats.wills_published > wills;
         let must_wait = self.core.sessions.link(slot).is_durable
             || self.core.ledger.is_end_pending(client.client_id)

@@ -14,7 +14,6 @@ use crate::effect::{DropReason, Now};
 use crate::message::Publication;
 use crate::outbox::Range;
 use crate::router::{InterestedSession, Subscriber};
-use crate::shard::Shard;
 use crate::slots::{ConnSlot, SessionSlot};
 use crate::subscriptions::{ListId, SubscriptionEntry};
 
@@ -59,12 +58,19 @@ struct EncodedMessage {
     payload_bytes: u32,
 }
 
-impl Shard {
-    /// Adds a message to the run for a list. Returns false if it must take the normal path.
+impl ShardCore {
+    /// Adds a message to the run for a list, whose subscribers `entries` returns. Returns false if the message must take
+    /// the normal path.
     #[inline]
-    pub(crate) fn broadcast(&mut self, now: Now, list: ListId, p: &Publication<'_>) -> bool {
-        let wants_every_delivery = self.core.taps.wants_every_delivery();
-        let broadcast = &mut self.core.broadcast;
+    pub(crate) fn broadcast<'e>(
+        &mut self,
+        now: Now,
+        list: ListId,
+        entries: impl FnOnce() -> &'e [SubscriptionEntry<InterestedSession>],
+        p: &Publication<'_>,
+    ) -> bool {
+        let wants_every_delivery = self.taps.wants_every_delivery();
+        let broadcast = &mut self.broadcast;
         if !broadcast.is_open || wants_every_delivery || p.qos != QoS::AtMostOnce || p.retain {
             return false;
         }
@@ -73,19 +79,17 @@ impl Shard {
             .as_ref()
             .is_none_or(|audience| audience.list != list)
         {
-            let entries = self.router.entries(list);
+            let entries = entries();
             if broadcast.last_list != Some(list) || entries.len() < MEMBERS_MIN {
                 broadcast.last_list = Some(list);
                 return false;
             }
-            self.core.end_broadcast_run();
-            self.core.broadcast.recipients = Some(self.core.find_recipients(list, entries));
+            self.end_broadcast_run();
+            self.broadcast.recipients = Some(self.find_recipients(list, entries));
         }
-        self.core.add_to_run(now, p)
+        self.add_to_run(now, p)
     }
-}
 
-impl ShardCore {
     pub fn open_broadcast(&mut self) {
         self.broadcast.is_open = true;
     }

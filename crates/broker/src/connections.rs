@@ -1,7 +1,7 @@
 //! The network connections of a shard, by the slot that the driver has assigned.
 
 use crate::connection::Connection;
-use crate::effect::Now;
+use crate::effect::{Effect, Now};
 use crate::slots::{ConnEpoch, ConnSlot};
 
 #[derive(Default)]
@@ -9,6 +9,8 @@ pub struct Connections {
     slots: Vec<Option<Box<Connection>>>,
     /// Monotonic time until which nothing was read from clients.
     not_reading_ms: u64,
+    /// Connections from which reading is paused until the journal or the tap accepts messages again.
+    paused: Vec<ConnSlot>,
     /// While the shard shuts down, the next connection to end.
     shut_down_at: Option<ConnSlot>,
 }
@@ -38,6 +40,25 @@ impl Connections {
 
     pub fn close(&mut self, conn: ConnSlot) {
         self.slots[conn.index()] = None;
+    }
+
+    /// Pauses reading from a publisher until the journal or the tap accepts messages again.
+    pub fn pause_for_journal(&mut self, conn: ConnSlot) {
+        if let Some(connection) = self.get_mut(conn)
+            && !std::mem::replace(&mut connection.is_held_by_journal, true)
+        {
+            self.paused.push(conn);
+        }
+    }
+
+    /// Resumes reading from MQTT 3.1 and 3.1.1 publishers, which cannot receive a reason code.
+    pub fn resume_paused(&mut self, effects: &mut Vec<Effect>) {
+        for conn in std::mem::take(&mut self.paused) {
+            if let Some(connection) = self.get_mut(conn) {
+                connection.is_held_by_journal = false;
+            }
+            effects.push(Effect::Resume { conn });
+        }
     }
 
     /// Nothing is read from clients now, so keep-alive times do not run.

@@ -5,16 +5,16 @@
 
 use std::sync::Arc;
 
-use mqtt::ReasonCode;
-
+use crate::deliver::ShardCore;
 use crate::durable::journaling::{PendingCommits, RecordFields};
 use crate::durable::record::{JournalRecord, SessionKey, WITH_TAP};
-use crate::effect::{DropReason, Now};
+use crate::effect::DropReason;
 use crate::message::{Message, Publication, RecordLocation};
 use crate::owners::{Holding, Owners};
 use crate::receipt_actions::ReceiptAction;
-use crate::shard::Shard;
-use crate::slots::{DelayedIndex, SessionSlot};
+use crate::router::{Destinations, Router};
+use crate::slots::DelayedIndex;
+use crate::tick::Tick;
 use crate::timers::ShardTimer;
 
 /// Memory limit for the delayed messages of the node, per shard. A limit on their number is not enough, because each
@@ -47,7 +47,7 @@ impl DelayedMessages {
 
     /// Returns whether another message of `bytes` is within the limits of the node. They count the messages of all
     /// shards: one shard has all messages of a client.
-    pub fn has_space(&self, bytes: usize, messages_max: usize, shards: u16) -> bool {
+    fn has_space(&self, bytes: usize, messages_max: usize, shards: u16) -> bool {
         let total = self.owners.total();
         let bytes_max = DELAYED_BYTES_MAX as u64 * u64::from(shards);
         total.count(Holding::Delayed) < messages_max as u64 && total.bytes(Holding::Delayed) + bytes as u64 <= bytes_max
@@ -62,7 +62,7 @@ impl DelayedMessages {
         self.slots.get(index.index())?.as_ref()
     }
 
-    pub fn add(&mut self, delayed: DelayedMessage) -> DelayedIndex {
+    fn add(&mut self, delayed: DelayedMessage) -> DelayedIndex {
         let message = &delayed.message;
         self.owners
             .add(Holding::Delayed, message.owner(), message.stored_bytes() as u64);
@@ -75,13 +75,13 @@ impl DelayedMessages {
     }
 
     /// Marks a message as routed. Returns the message, and whether it was routed before.
-    pub fn set_routed(&mut self, index: DelayedIndex) -> Option<(Arc<Message>, bool)> {
+    fn set_routed(&mut self, index: DelayedIndex) -> Option<(Arc<Message>, bool)> {
         let delayed = self.slots.get_mut(index.index())?.as_mut()?;
         let was_routed = std::mem::replace(&mut delayed.is_routed, true);
         Some((delayed.message.clone(), was_routed))
     }
 
-    pub fn remove(&mut self, index: DelayedIndex) -> Option<DelayedMessage> {
+    fn remove(&mut self, index: DelayedIndex) -> Option<DelayedMessage> {
         let delayed = self.slots.get_mut(index.index())?.take()?;
         self.free.push(index);
         let message = &delayed.message;
@@ -111,86 +111,87 @@ pub fn strip_delay(topic: &str) -> PublishDelay<'_> {
     }
 }
 
-impl Shard {
-    pub(crate) fn delay(
+impl DelayedMessages {
+    /// Stores a message that is due after some seconds. Returns the commits that its acknowledgement waits for, or `None`
+    /// if the limits of the node are reached.
+    pub fn delay(
         &mut self,
-        now: Now,
-        slot: SessionSlot,
+        tick: &mut Tick<'_>,
         p: &Publication<'_>,
         seconds: u32,
         publisher: Option<(SessionKey, u16)>,
-    ) -> (ReasonCode, PendingCommits) {
-        if !self.delayed.has_space(
-            p.stored_bytes(),
-            self.core.config.max_delayed_messages,
-            self.core.shards,
-        ) {
-            return self.reject(now, slot, DropReason::DelayedFull, ReasonCode::QuotaExceeded);
+    ) -> Option<PendingCommits> {
+        let core = &mut *tick.core;
+        if !self.has_space(p.stored_bytes(), core.config.max_delayed_messages, core.shards) {
+            return None;
         }
-        let due_ms = now.monotonic_ms + u64::from(seconds) * 1000;
+        let due_ms = tick.now.monotonic_ms + u64::from(seconds) * 1000;
         let message = p.to_message();
         let record_fields = RecordFields {
-            due_unix_ms: Some(now.unix_at(due_ms)),
+            due_unix_ms: Some(tick.now.unix_at(due_ms)),
             publisher,
             is_required: true,
             ..RecordFields::default()
         };
-        let place = self.core.ledger.record_message(now, p, Some(&message), record_fields);
-        self.delay_until(DelayedMessage {
-            message,
-            due_ms,
-            is_routed: false,
-        });
-        (ReasonCode::Success, PendingCommits::for_journal(!place.is_none()))
+        let place = core.ledger.record_message(tick.now, p, Some(&message), record_fields);
+        self.delay_until(
+            core,
+            DelayedMessage {
+                message,
+                due_ms,
+                is_routed: false,
+            },
+        );
+        Some(PendingCommits::for_journal(!place.is_none()))
     }
 
-    pub(crate) fn delay_until(&mut self, delayed: DelayedMessage) {
+    pub fn delay_until(&mut self, core: &mut ShardCore, delayed: DelayedMessage) {
         let due_ms = delayed.due_ms;
-        let index = self.delayed.add(delayed);
-        self.core.stats.delayed_messages += 1;
-        self.core.timers.insert(due_ms, ShardTimer::Delayed { index });
+        let index = self.add(delayed);
+        core.stats.delayed_messages += 1;
+        core.timers.insert(due_ms, ShardTimer::Delayed { index });
     }
 
-    pub(crate) fn delayed_due(&mut self, now: Now, index: DelayedIndex) {
-        let Some((message, was_routed)) = self.delayed.set_routed(index) else {
+    /// Routes a message that is due, and deletes it when the tap has stored it.
+    pub fn due(&mut self, tick: &mut Tick<'_>, router: &mut Router, to: &mut Destinations<'_>, index: DelayedIndex) {
+        let Some((message, was_routed)) = self.set_routed(index) else {
             return;
         };
-        if !was_routed && message.is_expired(now) {
-            self.core.stats.drop_message(DropReason::Expired);
-            return self.delete_delayed(index);
+        if !was_routed && message.is_expired(tick.now) {
+            tick.core.stats.drop_message(DropReason::Expired);
+            return self.delete(tick.core, index);
         }
         let p = Publication {
             place: RecordLocation::NONE,
             ..message.publication()
         };
-        let mut receipt = self.core.taps.message(now, None, &p, false);
+        let mut receipt = tick.core.taps.message(tick.now, None, &p, false);
         if !was_routed {
-            self.publish(now, &p, None);
+            router.publish(tick, to, &p, None);
         }
-        if self.core.taps.is_used() {
-            let made = self.publish_tap_messages(now);
-            receipt = self.core.taps.join(receipt, made.tap);
+        if tick.core.taps.is_used() {
+            let made = router.publish_tap_messages(tick, to);
+            receipt = tick.core.taps.join(receipt, made.tap);
         }
         let Some(receipt) = receipt else {
-            return self.delete_delayed(index);
+            return self.delete(tick.core, index);
         };
-        self.core
+        tick.core
             .ledger
             .record_of(message.place(), |message| JournalRecord::Delayed {
                 message,
                 due_unix_ms: WITH_TAP,
             });
-        self.core.taps.run_when_stored(receipt, ReceiptAction::Delayed(index));
+        tick.core.taps.run_when_stored(receipt, ReceiptAction::Delayed(index));
     }
 
-    /// Deletes a delayed message that has been published and stored by the tap.
-    pub(crate) fn delete_delayed(&mut self, index: DelayedIndex) {
-        let Some(delayed) = self.delayed.remove(index) else {
+    /// Deletes a message that has been published and stored by the tap.
+    pub fn delete(&mut self, core: &mut ShardCore, index: DelayedIndex) {
+        let Some(delayed) = self.remove(index) else {
             return;
         };
-        self.core.stats.delayed_messages -= 1;
-        self.core
-            .ledger
+        core.stats.delayed_messages -= 1;
+        core.ledger
             .record_of(delayed.message.place(), |message| JournalRecord::DelayedDone {
                 message,
             });

@@ -10,9 +10,10 @@ use crate::inbox::InboxEvent;
 use crate::message::{MessageOrigin, Publication, RecordLocation};
 use crate::node_state::hash;
 use crate::provenance::Provenance;
+use crate::router::Destinations;
 use crate::session::Session;
 use crate::sessions::LOOK_MAX;
-use crate::shard::Shard;
+use crate::shard::{Components, Shard};
 use crate::slots::{ConnEpoch, ConnSlot, ReplayNumber, SessionSlot};
 use crate::tap::{TapEvent, TapEventMask};
 use crate::timers::{SessionDeadline, ShardTimer};
@@ -191,7 +192,7 @@ impl Shard {
         // A client that has disconnected regularly has no will any more.
         core.sessions.resize_holding(slot);
         core.ledger.record_disconnected(now, core.sessions.at(slot));
-        core.evict_later(slot);
+        core.sessions.evict_later(&mut core.ledger, slot);
         self.meet_deadline(now, slot, SessionDeadline::Will);
         let (mut tick, parts) = self.split(now);
         parts.groups.announce_state(&mut tick, slot, false);
@@ -313,7 +314,17 @@ impl Shard {
                     self.meet_deadline(now, session, deadline);
                 }
             }
-            ShardTimer::Delayed { index } => self.delayed_due(now, index),
+            ShardTimer::Delayed { index } => {
+                let (mut tick, parts) = self.split(now);
+                let Components {
+                    delayed,
+                    router,
+                    groups,
+                    retained,
+                    ..
+                } = parts;
+                delayed.due(&mut tick, router, &mut Destinations { groups, retained }, index);
+            }
             ShardTimer::Retry {
                 session,
                 connect_number,
@@ -324,7 +335,10 @@ impl Shard {
                     self.core.timers.insert(now.monotonic_ms + retry_ms, timer);
                 }
             }
-            ShardTimer::Quota { conn, epoch } => self.quota_due(now, conn, epoch),
+            ShardTimer::Quota { conn, epoch } => {
+                let core = &mut self.core;
+                core.connections.quota_due(now, conn, epoch, &mut core.effects);
+            }
             ShardTimer::RetainedExpiry => self.retained.expiry_due(&mut self.core, now),
             ShardTimer::Space { index, epoch } => {
                 let (mut tick, parts) = self.split(now);

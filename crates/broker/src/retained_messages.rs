@@ -18,6 +18,7 @@ use crate::owners::{ClientAccount, Holding, Owners};
 use crate::retained::{RetainedLimits, RetainedStore};
 use crate::retained_messages::late::LateRetained;
 use crate::retained_messages::replay::STEPS_PER_TICK;
+use crate::tick::Tick;
 use crate::timers::ShardTimer;
 
 /// Expired retained messages removed per timer.
@@ -120,6 +121,15 @@ impl RetainedMessages {
             self.set(core, now, p);
         }
         self.update_stats(core);
+    }
+
+    /// Stores a retained message that another shard has recorded, if it can be retained.
+    pub fn retain_recorded(&mut self, tick: &mut Tick<'_>, p: &Publication<'_>) {
+        let has_space = self.has_space(&tick.core.config, p);
+        if has_space {
+            tick.core.ledger.record_retained(tick.now, p);
+        }
+        self.retain(tick.core, tick.now, p, has_space);
     }
 
     /// Restores a retained message after a restart, regardless of the current limits.

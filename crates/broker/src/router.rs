@@ -3,13 +3,19 @@
 //! A filter is announced to the other shards before its SUBACK is sent, and withdrawn after the last subscription has
 //! left the tree.
 
+mod route;
+
 use std::sync::Arc;
+
+use mqtt::QoS;
 
 use crate::effect::ShardId;
 use crate::interest::InterestCounts;
 use crate::node_state::NodeState;
 use crate::slots::{GroupIndex, SessionSlot};
 use crate::subscriptions::{ListId, SubscriberKey, SubscriptionEntry, SubscriptionTree};
+
+pub(crate) use route::{Destinations, PublishResult, RetainOrigin};
 
 pub(crate) struct Router {
     shard: ShardId,
@@ -19,6 +25,23 @@ pub(crate) struct Router {
     interest: InterestCounts,
     /// Filters of durable sessions and groups. `None` without a journal.
     durable: Option<InterestCounts>,
+    scratch: RouteScratch,
+}
+
+/// Buffers of routing, reused to avoid allocations.
+#[derive(Default)]
+struct RouteScratch {
+    lists: Vec<ListId>,
+    groups: Vec<GroupIndex>,
+    merged: Vec<MergedSubscription>,
+}
+
+/// The subscriptions of one session that match one message.
+struct MergedSubscription {
+    session: SessionSlot,
+    maximum_qos: QoS,
+    retain_as_published: bool,
+    identifiers: Vec<u32>,
 }
 
 /// A subscriber in the subscription tree. Its key has the highest bit set for a share group.
@@ -63,6 +86,7 @@ impl Router {
             tree: SubscriptionTree::new(),
             interest: InterestCounts::new(usize::from(shard.0)),
             durable: None,
+            scratch: RouteScratch::default(),
         }
     }
 
@@ -89,6 +113,11 @@ impl Router {
             1 => 0,
             _ => self.node.interest.mask(topic) & !(1 << self.shard.0),
         }
+    }
+
+    /// Returns all shards that may have subscriptions that match a topic.
+    fn interested_shards(&self, topic: &str) -> u64 {
+        self.node.interest.mask(topic)
     }
 
     /// Returns the shards that may have durable recipients of a topic.

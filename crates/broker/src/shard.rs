@@ -5,33 +5,36 @@
 //! one session is `impl ShardCore`, in `deliver`. State with rules of its own is in components with private fields:
 //! `Connections`, `Sessions`, `Taps` and `Ledger` in `ShardCore`, `Router` and `OutgoingMail` here.
 
+mod journal;
+mod mail;
+mod tap;
+
 use std::sync::Arc;
 
-use mqtt::{Decoded, Packet, PacketType, Properties, ProtocolVersion, QoS, ReasonCode};
+use mqtt::{Decoded, Packet, PacketType, Properties, ProtocolVersion, Publish, QoS, ReasonCode};
 
 use crate::access::{AccessControl, AuthOutcome, ConnectIdentity};
 use crate::authentication::{AuthDecision, Authentication};
+use crate::client_acks::ClientAcks;
 use crate::config::ShardConfig;
 use crate::connection::{Connection, ConnectionPhase};
 use crate::delayed::DelayedMessages;
 use crate::deliver::ShardCore;
 use crate::durable::checkpoint::Checkpoints;
-use crate::durable::pending_records::PendingRecords;
-use crate::durable::record::JournalRecord;
+use crate::durable::record::SessionKey;
 use crate::effect::{CloseCause, DisconnectReason, Effect, NextAction, Now, Peer, ReceiveResult, ShardId};
 use crate::inbox::InboxEvent;
 use crate::inbox_sessions::InboxSession;
 use crate::lifecycle::ConnectionEnd;
-use crate::mail::{Envelope, Mail, MailItem};
-use crate::message::RecordLocation;
+use crate::message::Publication;
 use crate::message_limits::MessageLimits;
 use crate::node_state::{NodeState, home_shard};
 use crate::outbox::Outbox;
 use crate::outgoing_mail::OutgoingMail;
+use crate::publish::{ClientPublisher, PublishError};
 use crate::receipt_actions::WAITING_ACKS_MAX;
 use crate::retained_messages::RetainedMessages;
-use crate::route::RouteScratch;
-use crate::router::Router;
+use crate::router::{Destinations, PublishResult, Router};
 use crate::shared::ShareGroups;
 use crate::slots::{AuthAttempt, ConnEpoch, ConnSlot, NumberSequence, SessionSlot};
 use crate::tick::{RandomSequence, Tick};
@@ -47,12 +50,9 @@ pub struct Shard {
     pub(crate) router: Router,
     pub(crate) groups: ShareGroups,
     pub(crate) retained: RetainedMessages,
-    /// Connections from which reading is paused until the journal accepts records again.
-    pub(crate) paused_publishers: Vec<ConnSlot>,
     pub(crate) checkpoints: Checkpoints,
     pub(crate) delayed: DelayedMessages,
     pub(crate) mail: OutgoingMail,
-    pub(crate) scratch: RouteScratch,
     pub(crate) bytes: Vec<u8>,
     /// Numbers of connections, sessions and requests.
     pub(crate) numbers: NumberSequence,
@@ -67,6 +67,19 @@ pub(crate) struct Components<'a> {
     pub retained: &'a mut RetainedMessages,
     pub delayed: &'a mut DelayedMessages,
     pub checkpoints: &'a mut Checkpoints,
+    pub node: &'a NodeState,
+}
+
+impl<'a> Components<'a> {
+    /// Returns the components that publish a message.
+    #[inline]
+    pub fn routing(self) -> (&'a mut Router, Destinations<'a>) {
+        let to = Destinations {
+            groups: self.groups,
+            retained: self.retained,
+        };
+        (self.router, to)
+    }
 }
 
 /// Returns whether the client receives a reason code when a message is rejected. Reading from other clients is paused
@@ -95,11 +108,9 @@ impl Shard {
             router: Router::new(id, shared.clone()),
             shared,
             retained,
-            paused_publishers: Vec::new(),
-            checkpoints: Checkpoints::default(),
+            checkpoints: Checkpoints::new(shards),
             delayed,
             mail: OutgoingMail::new(shards),
-            scratch: RouteScratch::default(),
             bytes: Vec::new(),
             numbers: NumberSequence::default(),
             random: RandomSequence::new(seed),
@@ -124,14 +135,9 @@ impl Shard {
             retained: &mut self.retained,
             delayed: &mut self.delayed,
             checkpoints: &mut self.checkpoints,
+            node: &self.shared,
         };
         (tick, components)
-    }
-
-    /// Starts recording durable state. `last_key` is the highest key that any shard has assigned in any run.
-    pub fn start_journaling(&mut self, last_key: u64) {
-        self.core.ledger.start(last_key);
-        self.router.start_journaling();
     }
 
     /// Returns the shard that owns a client's session. The driver moves a connection there after reading CONNECT.
@@ -192,6 +198,7 @@ impl Shard {
             ConnectionPhase::Authenticating => return Some(NextAction::Pause),
             ConnectionPhase::Closing => return Some(NextAction::Closed),
         }
+        let has_quota = connection.publish_quota.is_some();
         if self.core.outbox.is_over_soft_limit() {
             return Some(NextAction::Flush);
         }
@@ -203,7 +210,12 @@ impl Shard {
                 NextAction::Flush
             });
         }
-        if connection.publish_quota.is_some() && self.is_over_quota(now, conn) {
+        let core = &mut self.core;
+        if has_quota
+            && core
+                .connections
+                .is_over_quota(now, conn, &core.config, &mut core.timers, &mut core.stats)
+        {
             return Some(NextAction::Pause);
         }
         None
@@ -294,20 +306,19 @@ impl Shard {
             && self.core.ledger.is_unavailable()
             && version != ProtocolVersion::V5
             && publish.qos != QoS::AtMostOnce
-            && (self.needs_journal(Some(slot), publish.topic, publish.qos, publish.retain)
+            && (self
+                .router
+                .needs_journal(&self.core, Some(slot), publish.topic, publish.qos, publish.retain)
                 || publish.topic.starts_with("$delayed/"));
-        if !is_for_inbox && !waits_for_journal && !self.must_pause_for_tap(now, conn, version, publish) {
+        let session = self.core.sessions.get(slot);
+        if !is_for_inbox && !waits_for_journal && !self.core.taps.must_pause(now, session, version, publish) {
             return None;
         }
         if waits_for_journal && self.core.ledger.has_failed() {
-            self.disconnect_without_journal(now, conn);
+            self.end_connection(now, conn, journal::journal_failed());
             return Some(NextAction::Closed);
         }
-        if let Some(connection) = self.core.connections.get_mut(conn)
-            && !std::mem::replace(&mut connection.is_held_by_journal, true)
-        {
-            self.paused_publishers.push(conn);
-        }
+        self.core.connections.pause_for_journal(conn);
         Some(NextAction::Pause)
     }
 
@@ -346,10 +357,10 @@ impl Shard {
         }
         match packet {
             Packet::Publish(publish) => self.publish_received(now, conn, session, &publish, bytes.len()),
-            Packet::PubAck(ack) => self.puback(now, session, &ack),
-            Packet::PubRec(ack) => self.pubrec(now, conn, session, &ack),
-            Packet::PubRel(ack) => self.pubrel(conn, session, &ack),
-            Packet::PubComp(ack) => self.pubcomp(now, session, &ack),
+            Packet::PubAck(ack) => self.acks_of(now, conn, session).puback(&ack),
+            Packet::PubRec(ack) => self.acks_of(now, conn, session).pubrec(&ack),
+            Packet::PubRel(ack) => self.acks_of(now, conn, session).pubrel(&ack),
+            Packet::PubComp(ack) => self.acks_of(now, conn, session).pubcomp(&ack),
             Packet::PingReq => self.ping(now, conn, session),
             Packet::Subscribe(subscribe) => self.subscribe(now, conn, session, &subscribe),
             Packet::Unsubscribe(unsubscribe) => self.unsubscribe(now, conn, session, &unsubscribe),
@@ -373,6 +384,66 @@ impl Shard {
                 );
             }
         }
+    }
+
+    fn publish_received(
+        &mut self,
+        now: Now,
+        conn: ConnSlot,
+        slot: SessionSlot,
+        publish: &Publish<'_>,
+        packet_bytes: usize,
+    ) {
+        let (tick, parts) = self.split(now);
+        let mut publisher = ClientPublisher {
+            tick,
+            router: parts.router,
+            to: Destinations {
+                groups: parts.groups,
+                retained: parts.retained,
+            },
+            delayed: parts.delayed,
+            owners: &parts.node.owners,
+            conn,
+            slot,
+        };
+        match publisher.receive(publish, packet_bytes) {
+            Ok(()) => {}
+            Err(PublishError::Protocol { code, detail }) => self.protocol_error(now, conn, code, detail),
+            Err(PublishError::Overload { code, detail }) => {
+                let reason = DisconnectReason::QuotaExceeded;
+                self.end_connection(now, conn, ConnectionEnd::by_server(reason, code, detail));
+            }
+        }
+    }
+
+    fn acks_of(&mut self, now: Now, conn: ConnSlot, slot: SessionSlot) -> ClientAcks<'_> {
+        let (tick, parts) = self.split(now);
+        ClientAcks {
+            tick,
+            groups: parts.groups,
+            retained: parts.retained,
+            conn,
+            slot,
+        }
+    }
+
+    /// Publishes a message.
+    pub(crate) fn publish(
+        &mut self,
+        now: Now,
+        p: &Publication<'_>,
+        publisher: Option<(SessionKey, u16)>,
+    ) -> PublishResult {
+        let (mut tick, parts) = self.split(now);
+        let (router, mut to) = parts.routing();
+        router.publish(&mut tick, &mut to, p, publisher)
+    }
+
+    /// Sends what a session waits for.
+    pub(crate) fn pump(&mut self, now: Now, slot: SessionSlot) {
+        let (mut tick, parts) = self.split(now);
+        parts.retained.pump(&mut tick, slot);
     }
 
     fn ping(&mut self, now: Now, conn: ConnSlot, slot: SessionSlot) {
@@ -441,58 +512,12 @@ impl Shard {
         }
     }
 
-    /// Handles mail of another shard.
-    pub fn mail(&mut self, now: Now, mail: Mail) {
-        self.core.open_broadcast();
-        let from = mail.from();
-        let mut routed = RecordLocation::NONE;
-        let mut reader = mail.read();
-        while let Some(item) = reader.next() {
-            if !matches!(item, MailItem::Publication(Envelope::Route { .. }, _)) {
-                self.core.end_broadcast_run();
-            }
-            match item {
-                MailItem::Publication(Envelope::Route { stamp }, p) => {
-                    routed = routed.max(p.place);
-                    if stamp > 0 {
-                        self.retained.arrived(p.topic, ShardId(from), stamp);
-                    }
-                    self.core.ledger.set_routing_in_progress(routed.position().is_some());
-                    self.route_local(now, &p);
-                }
-                MailItem::Publication(Envelope::Late { from, stamp }, p) => {
-                    routed = routed.max(p.place);
-                    if !self.retained.is_overtaken(p.topic, from, stamp) {
-                        self.route_local(now, &p);
-                    }
-                }
-                MailItem::Publication(Envelope::Retain { routed_by, stamp }, p) => {
-                    routed = routed.max(p.place);
-                    self.retain_from(now, ShardId(from), routed_by, stamp, &p);
-                }
-                MailItem::Publication(envelope, p) => self.addressed_publication(now, envelope, &p),
-                MailItem::MailRequest(request) => self.request(now, request),
-            }
-        }
-        if let Some(up_to) = routed.position() {
-            let by = self.core.id.0;
-            self.core.ledger.record(&JournalRecord::Routed { by, from, up_to });
-            self.core.ledger.set_routing_in_progress(false);
-        }
-        self.core.close_broadcast();
-    }
-
     /// Applies a changed configuration. Existing state stays, even if it exceeds a lower limit.
     pub fn reconfigure(&mut self, config: Arc<ShardConfig>) {
         self.core.taps.set_message_limits(MessageLimits::of(&config));
         self.core.config = config;
-        self.renew_quotas();
-    }
-
-    /// Removes and returns the mail for another shard.
-    pub fn take_mail(&mut self, to: ShardId) -> Option<Mail> {
-        let base = self.core.ledger.records().map_or(0, PendingRecords::base);
-        self.mail.take(to, self.core.id, base)
+        let core = &mut self.core;
+        core.connections.renew_quotas(&core.config, &mut core.effects);
     }
 
     /// The driver does not read from clients now, so keep-alive times do not run.
@@ -519,8 +544,8 @@ impl Shard {
         }
         self.core.timers.advance(now);
         // Bounded, because many wills may be due at once, and they may be large.
-        let bytes_max = self.batch_bytes() + DUE_BYTES;
-        while self.batch_bytes() < bytes_max
+        let bytes_max = self.core.ledger.batch_bytes() + DUE_BYTES;
+        while self.core.ledger.batch_bytes() < bytes_max
             && let Some(timer) = self.core.timers.next_due()
         {
             self.timer_due(now, timer);

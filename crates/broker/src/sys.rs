@@ -2,15 +2,13 @@
 //! payloads that tools for those brokers expect.
 //!
 //! Pure functions from numbers to topics and payloads. The caller decides when to publish them, and should use
-//! `Shard::publish_sys`, so that statistics do not count themselves as undelivered messages.
+//! `ServerPublisher::publish_sys`, so that statistics do not count themselves as undelivered messages.
 
 use std::fmt::Write;
 
 use mqtt::{PacketType, QoS};
 
-use crate::effect::{ConnectionEvent, DropReason, Now};
-use crate::publish::ServerMessage;
-use crate::shard::Shard;
+use crate::effect::{ConnectionEvent, DropReason};
 use crate::stats::ShardStats;
 
 /// Properties of a node besides its statistics.
@@ -327,22 +325,6 @@ pub fn rfc3339(unix_ms: u64) -> String {
     let (seconds, ms) = (ms_of_day / 1000, ms_of_day % 1000);
     let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
     format!("{year:04}-{month:02}-{day_of_month:02}T{hour:02}:{minute:02}:{second:02}.{ms:03}Z")
-}
-
-impl Shard {
-    /// Publishes a statistic or an event of the server. It is not counted as dropped if it has no subscriber.
-    pub fn publish_sys(&mut self, now: Now, topic: &str, payload: &str, retain: bool) {
-        let message = ServerMessage {
-            topic,
-            payload: payload.as_bytes(),
-            retain,
-            ..ServerMessage::default()
-        };
-        let is_wanted = self.publish_from_server(now, message);
-        if !is_wanted {
-            self.core.stats.drops[DropReason::NoSubscriber as usize] -= 1;
-        }
-    }
 }
 
 #[cfg(test)]

@@ -17,10 +17,9 @@ use crate::inbox_sessions::INBOX_LANE;
 use crate::message::Publication;
 use crate::message_limits::MessageLimits;
 use crate::outgoing::Delivery;
-use crate::provenance::{DecodedProvenance, Provenance};
+use crate::provenance::DecodedProvenance;
 use crate::receipt_actions::{OpenId, PendingAck, ReceiptAction, ReceiptActions};
 use crate::session::Session;
-use crate::shard::Shard;
 use crate::slots::{ConnSlot, SessionEpoch};
 use crate::tap::{
     OffloadedResult, Receipt, Tap, TapClient, TapEvent, TapEventMask, TapMessage, TapPublication, TapResult,
@@ -508,6 +507,30 @@ impl Taps {
         self.wants.has(TapEventMask::DELIVERED | TapEventMask::DELIVERY_DROPPED)
     }
 
+    /// Returns whether reading from a 3.1 or 3.1.1 client must be paused because the tap cannot accept its message.
+    /// These versions have no reason codes.
+    pub(crate) fn must_pause(
+        &mut self,
+        now: Now,
+        session: Option<&Session>,
+        version: ProtocolVersion,
+        publish: &Publish<'_>,
+    ) -> bool {
+        if version == ProtocolVersion::V5 || !self.is_full() || publish.qos == QoS::AtMostOnce || session.is_none() {
+            return false;
+        }
+        let topic = match strip_delay(publish.topic) {
+            PublishDelay::Seconds(_, topic) => topic,
+            PublishDelay::None | PublishDelay::Malformed => publish.topic,
+        };
+        let p = Publication {
+            qos: publish.qos,
+            retain: publish.retain,
+            ..Publication::from_server(topic, publish.payload)
+        };
+        self.rejects(now, session, &p)
+    }
+
     /// Returns whether the tap must be asked before a message is accepted, and cannot accept it.
     pub(crate) fn rejects(&mut self, now: Now, session: Option<&Session>, p: &Publication<'_>) -> bool {
         if !self.wants.has(TapEventMask::CHECK_FULL) || p.qos == QoS::AtMostOnce {
@@ -548,111 +571,5 @@ fn tap_message<'a>(now: Now, p: &Publication<'a>) -> TapMessage<'a> {
         retain: p.retain,
         is_duplicate: false,
         mark: source.map_or(0, |source| source.mark),
-    }
-}
-
-impl Shard {
-    /// Attaches a tap to this shard. It receives no earlier events.
-    pub fn set_tap(&mut self, tap: Box<dyn Tap>) {
-        self.core.taps.attach(tap, SessionEpoch(self.numbers.last()));
-        self.core.taps.set_message_limits(MessageLimits::of(&self.core.config));
-    }
-
-    /// Attaches an inbox to this shard.
-    pub fn set_inbox(&mut self, inbox: Box<dyn Inbox>) {
-        self.core.taps.attach_inbox(inbox);
-    }
-
-    /// Returns the state of the tap and the inbox.
-    pub fn taps(&self) -> &Taps {
-        &self.core.taps
-    }
-
-    /// Begins a tick. Called before anything else of it.
-    pub fn begin_tick(&mut self, now: Now) {
-        self.core.outbox.begin_tick(now.monotonic_ms);
-        if let Some(ledger) = self.core.ledger.records_mut() {
-            ledger.begin_tick(now);
-        }
-        if self.core.taps.begin_tick(now) {
-            self.resume_paused_publishers();
-        }
-    }
-
-    /// Publishes the messages that the tap has created, and those that it creates from them. Returns the commits that
-    /// the acknowledgement of the original message waits for.
-    pub(crate) fn publish_tap_messages(&mut self, now: Now) -> PendingCommits {
-        let mut commits = PendingCommits::default();
-        loop {
-            let made = self.core.taps.take_publications();
-            if made.is_empty() {
-                return commits;
-            }
-            for message in made {
-                if self.core.taps.message_limits().check(&message.limited()).is_err() {
-                    self.core.stats.drop_message(DropReason::TopicInvalid);
-                    continue;
-                }
-                let provenance = self
-                    .core
-                    .taps
-                    .provenance(now, None, message.mark, TapEventMask::MESSAGE_EVENTS);
-                let p = Publication {
-                    properties: &message.properties,
-                    qos: message.qos,
-                    retain: message.retain,
-                    expires_at_ms: message.expiry_s.map(|s| now.monotonic_ms + u64::from(s) * 1000),
-                    provenance: Provenance::from_written(&provenance),
-                    ..Publication::from_server(&message.topic, &message.payload)
-                };
-                // The publisher of the original cannot be rejected any more, and each retry would disconnect it.
-                // Retained messages are checked in `publish`.
-                if self.core.ledger.has_failed() && self.needs_journal(None, p.topic, p.qos, false) {
-                    self.core.stats.drop_message(DropReason::JournalFull);
-                    continue;
-                }
-                let receipt = self.core.taps.marked(now, None, &p, false, message.mark);
-                commits.tap = self.core.taps.join(commits.tap, receipt);
-                commits.journal |= self.publish(now, &p, None).is_recorded;
-            }
-        }
-    }
-
-    /// Ends a tick. Called before `journal_batch`.
-    pub fn end_tap_tick(&mut self, now: Now) {
-        if self.core.taps.is_used() {
-            self.publish_tap_messages(now);
-            self.core.taps.end_tick();
-        }
-    }
-
-    /// Returns whether reading from a 3.1 or 3.1.1 client must be paused because the tap cannot accept its message.
-    /// These versions have no reason codes.
-    pub(crate) fn must_pause_for_tap(
-        &mut self,
-        now: Now,
-        conn: ConnSlot,
-        version: ProtocolVersion,
-        publish: &Publish<'_>,
-    ) -> bool {
-        if version == ProtocolVersion::V5 || !self.core.taps.is_full() || publish.qos == QoS::AtMostOnce {
-            return false;
-        }
-        let Some(slot) = self.core.connections.get_mut(conn).map(|connection| connection.session) else {
-            return false;
-        };
-        let Some(session) = self.core.sessions.get(slot) else {
-            return false;
-        };
-        let topic = match strip_delay(publish.topic) {
-            PublishDelay::Seconds(_, topic) => topic,
-            PublishDelay::None | PublishDelay::Malformed => publish.topic,
-        };
-        let p = Publication {
-            qos: publish.qos,
-            retain: publish.retain,
-            ..Publication::from_server(topic, publish.payload)
-        };
-        self.core.taps.rejects(now, Some(session), &p)
     }
 }

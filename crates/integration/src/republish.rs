@@ -98,16 +98,17 @@ pub async fn publish_all(net: &net::ServerHandle, unpublished: &mut PendingPubli
                 tracing::warn!(topic = message.topic, %limit, "a message of a rule or a source was dropped");
             }
             let all = || part.iter().map(server_message);
-            if let Some(message) = all().find(|message| !shard.can_store(now, message)) {
+            let mut server = shard.server_publisher(now);
+            if let Some(message) = all().find(|message| !server.can_store(message)) {
                 return Err(format!(
                     "topic {}: the server cannot store more messages at present",
                     message.topic
                 ));
             }
             for message in all() {
-                shard.publish_from_server(now, message);
+                server.publish(message);
             }
-            shard.call_when_stored(Box::new(move || _ = stored.send(())));
+            server.call_when_stored(Box::new(move || _ = stored.send(())));
             Ok(())
         };
         let asked = net.call_async(*shard, publish);

@@ -63,7 +63,7 @@ impl NetWorker {
                 connection.is_in_ready_list = false;
                 self.read_connection(slot, &mut buffers);
             }
-            if self.shard.batch_bytes() > BATCH_BYTES_MAX {
+            if self.shard.ledger().batch_bytes() > BATCH_BYTES_MAX {
                 self.flush_all();
                 if !self.can_read() {
                     break;

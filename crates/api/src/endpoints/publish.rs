@@ -171,24 +171,23 @@ fn publish_all(shard: &mut Shard, now: Now, messages: &[(usize, DecodedMessage)]
     for (_, message) in messages {
         message.check_limits(&limits)?;
     }
+    let mut server = shard.server_publisher(now);
     let waited_for = || messages.iter().filter(|(_, message)| message.qos != QoS::AtMostOnce);
     let must_be_stored = |message: &DecodedMessage| message.retain || message.qos != QoS::AtMostOnce;
-    let is_rejected = |(_, message): &&(usize, DecodedMessage)| {
-        must_be_stored(message) && !shard.can_store(now, &message.of_server())
-    };
+    let is_rejected =
+        |(_, message): &&(usize, DecodedMessage)| must_be_stored(message) && !server.can_store(&message.of_server());
     if let Some((_, message)) = messages.iter().find(is_rejected) {
         let topic = &message.topic;
         return Err(HttpProblem::unavailable(format!(
             "cannot store a message for topic {topic}: the disk or the buffer of an action is full"
         )));
     }
-    let publish =
-        |(index, message): &(usize, DecodedMessage)| (*index, shard.publish_from_server(now, message.of_server()));
+    let publish = |(index, message): &(usize, DecodedMessage)| (*index, server.publish(message.of_server()));
     let matched = messages.iter().map(publish).collect();
     let committed = waited_for().next().map(|_| {
         let (sender, committed) = oneshot::channel();
         // Sending fails if the request has ended.
-        shard.call_when_stored(Box::new(move || _ = sender.send(())));
+        server.call_when_stored(Box::new(move || _ = sender.send(())));
         committed
     });
     Ok(ShardBatch { matched, committed })

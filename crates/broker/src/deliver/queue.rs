@@ -34,7 +34,7 @@ impl ShardCore {
                 if link.must_check_queue && session.outgoing.is_idle() && session.replays.is_done() {
                     self.sessions.link_mut(slot).must_check_queue = false;
                 }
-                return self.fetch_more(slot);
+                return self.sessions.fetch_more(&mut self.ledger, &mut self.effects, slot);
             }
         }
         self.continue_later(conn, slot);
@@ -262,7 +262,7 @@ impl ShardCore {
         let seq = delivery.seq;
         out.push_queue(delivery);
         self.ledger.add_recipient(&mut self.sessions, slot, seq, terms);
-        self.evict_later(slot);
+        self.sessions.evict_later(&mut self.ledger, slot);
         self.stats.queued_messages += 1;
         self.stats.queued_bytes += bytes as u64;
         DeliverResult::Queued

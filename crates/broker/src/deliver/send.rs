@@ -1,6 +1,6 @@
 //! Queues encoded packets for connections.
 
-use mqtt::{Packet, PacketId, PacketType, QoS};
+use mqtt::{Ack, Packet, PacketId, PacketType, Properties, Property, PropertyWriter, ProtocolVersion, QoS, ReasonCode};
 
 use crate::deliver::encode::{EncodedForms, EncodedTemplate};
 use crate::deliver::{DeliverResult, DeliveryOptions, OutgoingPublish, ShardCore};
@@ -8,6 +8,7 @@ use crate::effect::{DropReason, Now};
 use crate::message::Publication;
 use crate::outbox::Range;
 use crate::outgoing::{Delivery, DeliveryTag, packet_id};
+use crate::receipt_actions::PendingAck;
 use crate::slots::{ConnSlot, SessionSlot};
 use crate::tap::TapEventMask;
 
@@ -192,5 +193,37 @@ impl ShardCore {
         self.push(conn, range);
         self.stats.packets_sent[kind as usize] += 1;
         self.stats.bytes_sent += 4;
+    }
+
+    /// Sends an acknowledgement. Success takes four bytes in every version. A failure has a reason code in MQTT 5;
+    /// before that it looks like success [MQTT-3.3.5-2].
+    pub fn send_acknowledgement(&mut self, ack: PendingAck) {
+        let PendingAck {
+            conn, kind, id, reason, ..
+        } = ack;
+        let Some(connection) = self.connections.get_mut(conn) else {
+            return;
+        };
+        if reason == ReasonCode::Success || connection.version != ProtocolVersion::V5 {
+            return self.send_ack(conn, kind, id);
+        }
+        let slot = connection.session;
+        let wants_text = self.sessions.get(slot).is_some_and(|s| s.wants_problem_information);
+        let mut bytes = Vec::new();
+        if wants_text && reason.is_error() && self.sessions.link(slot).maximum_packet_size > 256 {
+            PropertyWriter::new(&mut bytes).put(Property::ReasonString(reason.name()));
+        }
+        let ack = Ack {
+            packet_id: id,
+            reason,
+            properties: Properties::from_validated(&bytes),
+        };
+        let packet = match kind {
+            PacketType::PubAck => Packet::PubAck(ack),
+            PacketType::PubRec => Packet::PubRec(ack),
+            PacketType::PubRel => Packet::PubRel(ack),
+            _ => Packet::PubComp(ack),
+        };
+        self.send(conn, &packet);
     }
 }

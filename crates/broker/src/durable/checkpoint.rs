@@ -13,14 +13,14 @@ use std::sync::Arc;
 
 use mqtt::QoS;
 
-use crate::delayed::DelayedMessage;
+use crate::delayed::{DelayedMessage, DelayedMessages};
 use crate::deliver::ShardCore;
 use crate::durable::compaction::{CheckpointMoves, MovePart};
 use crate::durable::entry_list::entry_of;
 use crate::durable::journaled_queue::JournaledQueue;
 use crate::durable::journaling::session_record;
 use crate::durable::pages::Pages;
-use crate::durable::pending_records::PendingRecords;
+use crate::durable::pending_records::{Ledger, PendingRecords};
 use crate::durable::record::{
     Entries, GroupKey, JournalRecord, PageRefs, Positions, RecordPosition, Seq, SessionEntry, SessionKey, Targets,
     WITH_TAP,
@@ -31,10 +31,11 @@ use crate::mail::MailRequest;
 use crate::message::Message;
 use crate::outgoing::Delivery;
 use crate::retained::{RetainedStore, ScanBudget, ScanCursor};
+use crate::retained_messages::RetainedMessages;
 use crate::session::Session;
-use crate::shard::Shard;
-use crate::shared::ShareGroup;
+use crate::shared::{ShareGroup, ShareGroups};
 use crate::slots::{DelayedIndex, GroupEpoch, GroupIndex, SessionSlot};
+use crate::tick::Tick;
 
 /// Bytes of records per tick; writing them takes some hundred microseconds.
 const STEP_BYTES: usize = 128 * 1024;
@@ -51,8 +52,8 @@ const SCAN: ScanBudget = ScanBudget {
 };
 
 /// The running checkpoint of a shard, and the barriers of the other shards.
-#[derive(Default)]
 pub(crate) struct Checkpoints {
+    shards: u16,
     running: Option<Box<RunningCheckpoint>>,
     /// Number of other shards that have started a checkpoint which this shard has not, and that have finished their
     /// part.
@@ -106,14 +107,86 @@ pub struct FinishedCheckpoint {
     pub moved_bytes: u64,
 }
 
+/// The durable state of a shard besides its sessions.
+pub(crate) struct DurableState<'a> {
+    pub groups: &'a mut ShareGroups,
+    pub retained: &'a RetainedMessages,
+    pub delayed: &'a DelayedMessages,
+}
+
 impl Checkpoints {
+    pub fn new(shards: u16) -> Checkpoints {
+        Checkpoints {
+            shards,
+            running: None,
+            barriers: [0; 2],
+        }
+    }
+
     /// Returns false while a step of the checkpoint is executed.
     pub fn is_running(&self) -> bool {
         self.running.is_some()
     }
 
-    pub fn moves_mut(&mut self) -> Option<&mut CheckpointMoves> {
-        self.running.as_mut().map(|running| &mut running.moves)
+    /// Starts a checkpoint. Messages in `part` that are still needed are rewritten, so that their segments can be
+    /// deleted.
+    pub fn begin(&mut self, tick: &mut Tick<'_>, part: MovePart) {
+        let Some(records) = tick.core.ledger.records_mut() else {
+            return;
+        };
+        debug_assert_eq!(records.batch_bytes(), 0, "earlier records must be appended first");
+        records.forget_referenced();
+        self.running = Some(Box::new(RunningCheckpoint {
+            at: CheckpointStep::Begin,
+            oldest: None,
+            bytes: 0,
+            moves: CheckpointMoves::new(part),
+        }));
+        send_barrier(tick, false);
+        record_checkpoint(tick);
+    }
+
+    /// Continues the checkpoint. Returns the result when it has finished.
+    pub fn advance(&mut self, tick: &mut Tick<'_>, state: &mut DurableState<'_>) -> Option<FinishedCheckpoint> {
+        if !self.is_active() {
+            return None;
+        }
+        let mut walk = self.running.take()?;
+        tick.is_checkpointing = false;
+        debug_assert!(
+            tick.core.ledger.batch_bytes() == 0 || matches!(walk.at, CheckpointStep::Begin),
+            "earlier records must be appended first"
+        );
+        match walk.at {
+            CheckpointStep::Begin => {
+                self.consume_barriers(false);
+                walk.at = CheckpointStep::Holding(SessionSlot::FIRST);
+            }
+            CheckpointStep::End => {
+                self.consume_barriers(true);
+                // Ensures that this tick has a batch: the last one of the checkpoint.
+                record_checkpoint(tick);
+                return Some(walk.finish(&tick.core.ledger));
+            }
+            _ => {}
+        }
+        walk.work(tick, state);
+        self.running = Some(walk);
+        None
+    }
+
+    /// The batch of this tick has been appended at `base`.
+    pub fn batch_appended(&mut self, base: u64) {
+        if let Some(running) = &mut self.running {
+            running.moves.set_positions(base);
+        }
+    }
+
+    /// Moves messages that have been read for the checkpoint.
+    pub fn fetched(&mut self, ledger: &mut Ledger, positions: &[RecordPosition], records: &[Option<Vec<u8>>]) {
+        if let (Some(running), Some(ledger)) = (&mut self.running, ledger.records_mut()) {
+            running.moves.fetched(ledger, positions, records);
+        }
     }
 
     /// Another shard has started a checkpoint, or has finished its part.
@@ -122,178 +195,130 @@ impl Checkpoints {
     }
 
     /// Returns whether all other shards have reached this barrier.
-    fn has_passed_barrier(&self, is_end: bool, shards: u16) -> bool {
-        self.barriers[usize::from(is_end)] + 1 >= shards
+    fn has_passed_barrier(&self, is_end: bool) -> bool {
+        self.barriers[usize::from(is_end)] + 1 >= self.shards
     }
 
-    fn consume_barriers(&mut self, is_end: bool, shards: u16) {
-        self.barriers[usize::from(is_end)] -= shards - 1;
+    fn consume_barriers(&mut self, is_end: bool) {
+        self.barriers[usize::from(is_end)] -= self.shards - 1;
     }
 
-    fn is_active(&self, shards: u16) -> bool {
+    /// Returns whether a checkpoint is running and not waiting.
+    pub fn is_active(&self) -> bool {
         self.running.as_ref().is_some_and(|walk| match walk.at {
-            CheckpointStep::Begin => self.has_passed_barrier(false, shards),
-            CheckpointStep::End => self.has_passed_barrier(true, shards),
+            CheckpointStep::Begin => self.has_passed_barrier(false),
+            CheckpointStep::End => self.has_passed_barrier(true),
             _ => !walk.moves.is_fetching(),
         })
     }
 }
 
-impl Shard {
-    /// Starts a checkpoint. Every shard of the node must start one, and none may start the next before all have
-    /// finished. Messages in `part` that are still needed are rewritten, so that their segments can be deleted.
-    pub fn begin_checkpoint(&mut self, now: Now, part: MovePart) {
-        if !self.core.ledger.is_active() {
-            return;
-        }
-        debug_assert_eq!(self.batch_bytes(), 0, "earlier records must be appended first");
-        self.checkpoints.running = Some(Box::new(RunningCheckpoint {
-            at: CheckpointStep::Begin,
-            oldest: None,
-            bytes: 0,
-            moves: CheckpointMoves::new(part),
-        }));
-        if let Some(ledger) = self.core.ledger.records_mut() {
-            ledger.forget_referenced();
-        }
-        self.send_barrier(false);
-        self.record_checkpoint(now);
-    }
+fn record_checkpoint(tick: &mut Tick<'_>) {
+    let (shards, last_key) = (tick.core.shards, tick.core.ledger.last_key());
+    tick.core.ledger.record(&JournalRecord::Checkpoint {
+        unix_ms: tick.now.journal_ms,
+        shards,
+        last_key,
+    });
+}
 
-    fn record_checkpoint(&mut self, now: Now) {
-        let (shards, last_key) = (self.core.shards, self.core.ledger.last_key());
-        self.core.ledger.record(&JournalRecord::Checkpoint {
-            unix_ms: now.journal_ms,
-            shards,
-            last_key,
-        });
+fn send_barrier(tick: &mut Tick<'_>, is_end: bool) {
+    for other in (0..tick.core.shards).filter(|other| *other != tick.core.id.0) {
+        tick.mail.request(ShardId(other), MailRequest::Barrier { is_end });
     }
+}
 
-    fn send_barrier(&mut self, is_end: bool) {
-        for other in (0..self.core.shards).filter(|other| *other != self.core.id.0) {
-            self.mail.request(ShardId(other), MailRequest::Barrier { is_end });
+impl RunningCheckpoint {
+    fn finish(&self, ledger: &Ledger) -> FinishedCheckpoint {
+        let mentioned = ledger.records().and_then(PendingRecords::oldest_referenced);
+        let oldest = self.oldest.into_iter().chain(mentioned).min();
+        FinishedCheckpoint {
+            oldest: oldest.filter(|_| !is_planted(Fault::CheckpointForgetsOldest)),
+            bytes: self.bytes.saturating_sub(self.moves.bytes),
+            moved_bytes: self.moves.written,
         }
     }
 
-    /// Continues a checkpoint. Must be called at the start of a tick, when all earlier records have been appended.
-    /// Returns the result when the checkpoint has finished. It is valid once the batch of this tick is committed.
-    pub fn continue_checkpoint(&mut self, now: Now) -> Option<FinishedCheckpoint> {
-        if !self.is_checkpoint_active() {
-            return None;
-        }
-        let mut walk = self.checkpoints.running.take()?;
-        debug_assert!(
-            self.batch_bytes() == 0 || matches!(walk.at, CheckpointStep::Begin),
-            "earlier records must be appended first"
-        );
-        match walk.at {
-            CheckpointStep::Begin => {
-                self.checkpoints.consume_barriers(false, self.core.shards);
-                walk.at = CheckpointStep::Holding(SessionSlot::FIRST);
-            }
-            CheckpointStep::End => {
-                self.checkpoints.consume_barriers(true, self.core.shards);
-                // Ensures that this tick has a batch: the last one of the checkpoint.
-                self.record_checkpoint(now);
-                let mentioned = self.core.ledger.records().and_then(PendingRecords::oldest_referenced);
-                let oldest = walk.oldest.into_iter().chain(mentioned).min();
-                let oldest = oldest.filter(|_| !is_planted(Fault::CheckpointForgetsOldest));
-                return Some(FinishedCheckpoint {
-                    oldest,
-                    bytes: walk.bytes.saturating_sub(walk.moves.bytes),
-                    moved_bytes: walk.moves.written,
-                });
-            }
-            _ => {}
-        }
-        let before = self.batch_bytes();
+    /// Executes as many steps as one tick allows.
+    fn work(&mut self, tick: &mut Tick<'_>, state: &mut DurableState<'_>) {
+        let before = tick.core.ledger.batch_bytes();
         let limit = before + STEP_BYTES;
         let mut steps = 0;
-        while self.batch_bytes() < limit && steps < SLOTS && !matches!(walk.at, CheckpointStep::End) {
+        while tick.core.ledger.batch_bytes() < limit && steps < SLOTS && !matches!(self.at, CheckpointStep::End) {
             steps += 1;
-            if walk.moves.must_wait() {
+            if self.moves.must_wait() {
                 break;
             }
-            walk.at = self.step(now, &mut walk);
-            match walk.at {
-                CheckpointStep::End => self.send_barrier(true),
+            self.at = self.step(tick, state);
+            match self.at {
+                CheckpointStep::End => send_barrier(tick, true),
                 CheckpointStep::Holding(_) => break,
                 _ => {}
             }
         }
-        walk.bytes += (self.batch_bytes() - before) as u64;
-        self.checkpoints.running = Some(walk);
-        None
-    }
-
-    /// Returns whether a checkpoint is running and not waiting.
-    pub fn is_checkpoint_active(&self) -> bool {
-        self.checkpoints.is_active(self.core.shards)
-    }
-
-    /// Returns the bytes that have been recorded but not appended.
-    pub fn batch_bytes(&self) -> usize {
-        self.core.ledger.records().map_or(0, PendingRecords::batch_bytes)
+        self.bytes += (tick.core.ledger.batch_bytes() - before) as u64;
     }
 
     /// Moves old messages of the group or session that is written next. Returns false if there are none.
-    fn move_old(&mut self, now: Now, at: &CheckpointStep, moves: &mut CheckpointMoves) -> bool {
-        match *at {
+    fn move_old(&mut self, tick: &mut Tick<'_>, groups: &mut ShareGroups) -> bool {
+        let moves = &mut self.moves;
+        match self.at {
             CheckpointStep::Groups(index) => {
-                let (group, ledger) = (self.groups.get_mut(index), self.core.ledger.records_mut());
+                let (group, ledger) = (groups.get_mut(index), tick.core.ledger.records_mut());
                 group
                     .zip(ledger)
-                    .is_some_and(|(group, ledger)| moves.group(now, ledger, group))
+                    .is_some_and(|(group, ledger)| moves.group(tick.now, ledger, group))
             }
             CheckpointStep::Held { index, epoch, behind } => {
-                let group = self.groups.get_current(index, epoch);
-                group.is_some_and(|group| moves.group_entries(&mut self.core, group, behind, ENTRIES_MAX))
+                let group = groups.get_current(index, epoch);
+                group.is_some_and(|group| moves.group_entries(tick.core, group, behind, ENTRIES_MAX))
             }
             CheckpointStep::Sessions(slot) => {
-                slot < self.core.sessions.end() && moves.session(now, &mut self.core, slot)
+                slot < tick.core.sessions.end() && moves.session(tick.now, tick.core, slot)
             }
             _ => false,
         }
     }
 
     /// Writes one group, some retained messages, one session, or a part of a queue. Returns the next step.
-    fn step(&mut self, now: Now, walk: &mut RunningCheckpoint) -> CheckpointStep {
-        let RunningCheckpoint { at, oldest, moves, .. } = walk;
-        let at = at.clone();
-        if self.move_old(now, &at, moves) {
-            return at;
+    fn step(&mut self, tick: &mut Tick<'_>, state: &mut DurableState<'_>) -> CheckpointStep {
+        if self.move_old(tick, state.groups) {
+            return self.at.clone();
         }
+        let RunningCheckpoint { at, oldest, moves, .. } = self;
+        let at = at.clone();
         if let CheckpointStep::Holding(slot) = at
             && moves.has_old_entries()
-            && slot < self.core.sessions.end()
+            && slot < tick.core.sessions.end()
         {
-            let end = SessionSlot(slot.0 + SLOTS).min(self.core.sessions.end());
+            let end = SessionSlot(slot.0 + SLOTS).min(tick.core.sessions.end());
             slot.until(end)
-                .for_each(|slot| self.core.release_held_messages(now, slot, moves));
+                .for_each(|slot| moves.release_held_messages(tick.now, tick.core, slot));
             return CheckpointStep::Holding(end);
         }
-        let ShardCore { ledger, sessions, .. } = &mut self.core;
+        let ShardCore { ledger, sessions, .. } = &mut *tick.core;
         let Some(ledger) = ledger.records_mut() else {
             return CheckpointStep::End;
         };
+        let now = tick.now;
         let mut writer = SnapshotWriter { now, ledger, oldest };
         match at {
             CheckpointStep::Begin | CheckpointStep::Holding(_) => CheckpointStep::Groups(GroupIndex::FIRST),
-            CheckpointStep::Groups(index) if index < self.groups.end() => match self.groups.get(index) {
+            CheckpointStep::Groups(index) if index < state.groups.end() => match state.groups.get(index) {
                 Some(group) => writer.group(index, group),
                 None => CheckpointStep::Groups(index.next()),
             },
             CheckpointStep::Groups(_) => CheckpointStep::Retained(None),
-            CheckpointStep::Held { index, epoch, behind } => match self.groups.get_current(index, epoch) {
+            CheckpointStep::Held { index, epoch, behind } => match state.groups.get_current(index, epoch) {
                 Some(group) => writer.held(index, group, behind),
                 None => CheckpointStep::Groups(index.next()),
             },
-            CheckpointStep::Retained(cursor) => match writer.retained(self.retained.store(), cursor, moves) {
+            CheckpointStep::Retained(cursor) => match writer.retained(state.retained.store(), cursor, moves) {
                 Some(cursor) => CheckpointStep::Retained(Some(cursor)),
                 None => CheckpointStep::Delayed(DelayedIndex::FIRST),
             },
-            CheckpointStep::Delayed(index) if index < self.delayed.end() => {
-                if let Some(delayed) = self.delayed.get(index) {
+            CheckpointStep::Delayed(index) if index < state.delayed.end() => {
+                if let Some(delayed) = state.delayed.get(index) {
                     writer.delayed(delayed, moves);
                 }
                 CheckpointStep::Delayed(index.next())

@@ -8,19 +8,20 @@ use std::sync::Arc;
 
 use mqtt::QoS;
 
-use crate::deliver::ShardCore;
 use crate::durable::entry::StoredEntry;
 use crate::durable::entry_list::TaggedEntry;
 use crate::durable::journaled_queue::{FetchStart, JournaledQueue};
-use crate::durable::pending_records::{CommitAction, PendingRecords};
+use crate::durable::pending_records::{CommitAction, Ledger, PendingRecords};
 use crate::durable::record::{JournalRecord, MessageRecord, RecordPosition, Seq};
 use crate::effect::{DropReason, Effect, FetchPurpose, Now};
 use crate::fault::{Fault, is_planted};
 use crate::lazy_deque::LazyDeque;
 use crate::message::{Message, MessageOrigin, Publication, RecordLocation};
 use crate::outgoing::{Delivery, DeliveryTag, Inflight, OutgoingMessages};
-use crate::shard::Shard;
-use crate::slots::{ConnSlot, ConnectNumber, SessionSlot};
+use crate::sessions::Sessions;
+use crate::slots::{ConnSlot, ConnectNumber, SessionEpoch, SessionSlot};
+use crate::stats::ShardStats;
+use crate::tick::Tick;
 
 /// Messages that a connected session keeps in memory. Further messages are evicted.
 const WARM_MAX: usize = 512;
@@ -158,14 +159,30 @@ impl OutgoingMessages {
     }
 }
 
-impl ShardCore {
+impl Sessions {
+    /// The batch of this tick has been appended at `base`. Sets the positions of its pages, and evicts messages.
+    pub(crate) fn batch_appended(
+        &mut self,
+        records: &mut PendingRecords,
+        stats: &mut ShardStats,
+        page_entries: usize,
+        base: u64,
+    ) {
+        for (slot, place) in records.take_unplaced_pages() {
+            self.set_page_place(slot, place, place.placed(base));
+        }
+        for slot in records.take_eviction_candidates() {
+            self.evict(slot, records, stats, page_entries.max(1));
+        }
+    }
+
     /// Evicts messages of a session from memory. Called after a batch was appended.
-    pub fn evict(&mut self, slot: SessionSlot) {
-        if !self.sessions.link(slot).is_durable {
+    fn evict(&mut self, slot: SessionSlot, records: &mut PendingRecords, stats: &mut ShardStats, page_entries: usize) {
+        if !self.link(slot).is_durable {
             return;
         }
-        let is_offline = self.sessions.link(slot).conn == ConnSlot::NONE;
-        let Some(session) = self.sessions.get_mut(slot) else {
+        let is_offline = self.link(slot).conn == ConnSlot::NONE;
+        let Some(session) = self.get_mut(slot) else {
             return;
         };
         session.is_eviction_scheduled = false;
@@ -178,167 +195,129 @@ impl ShardCore {
         } else if out.queue.len() > WARM_MAX && out.can_evict() {
             out.evict_beyond(WARM_MAX / 2);
         }
-        self.stats.queued_bytes -= (before - out.queued_bytes) as u64;
-        let is_long = |cold: &ColdEntries| cold.entries.is_long(self.config.page_entries.max(1));
-        if out.cold.as_deref().is_some_and(is_long)
-            && let Some(ledger) = self.ledger.records_mut()
-        {
-            ledger.write_pages_later(slot);
+        stats.queued_bytes -= (before - out.queued_bytes) as u64;
+        let is_long = |cold: &ColdEntries| cold.entries.is_long(page_entries);
+        if out.cold.as_deref().is_some_and(is_long) {
+            records.write_pages_later(slot);
         }
     }
 
     /// Schedules an eviction check of the session for when this tick's batch has been appended.
-    pub fn evict_later(&mut self, slot: SessionSlot) {
-        let Some(ledger) = self.ledger.records_mut() else {
-            return;
-        };
-        let session = self.sessions.get_mut(slot).expect("the session exists");
+    pub(crate) fn evict_later(&mut self, ledger: &mut Ledger, slot: SessionSlot) {
+        let Some(records) = ledger.records_mut() else { return };
+        let session = self.get_mut(slot).expect("the session exists");
         if session.key.0 != 0 && !session.is_eviction_scheduled {
             session.is_eviction_scheduled = true;
-            ledger.evict_after_append(slot);
+            records.evict_after_append(slot);
         }
     }
 
     /// Fetches the next messages of a session if they are not in memory.
-    pub fn fetch_more(&mut self, slot: SessionSlot) {
-        let Some(session) = self.sessions.get_mut(slot) else {
+    pub(crate) fn fetch_more(&mut self, ledger: &mut Ledger, effects: &mut Vec<Effect>, slot: SessionSlot) {
+        let Some(session) = self.get_mut(slot) else {
             return;
         };
         if session.conn.is_none() || !session.outgoing.needs_fetch() {
             return;
         }
-        let Some(ledger) = self.ledger.records_mut() else {
-            return;
-        };
+        let Some(records) = ledger.records_mut() else { return };
         let (connect_number, epoch) = (session.connect_number, session.epoch);
         let purpose = FetchPurpose::Session { slot, connect_number };
         let Some(cold) = &mut session.outgoing.cold else { return };
-        match cold.entries.start_fetch(FETCH_MAX, ledger, purpose) {
-            FetchStart::Fetch(positions) => self.effects.push(Effect::Fetch { purpose, positions }),
-            FetchStart::Uncommitted => ledger.wait(CommitAction::Deliver { slot, epoch, seq: 0 }),
+        match cold.entries.start_fetch(FETCH_MAX, records, purpose) {
+            FetchStart::Fetch(positions) => effects.push(Effect::Fetch { purpose, positions }),
+            FetchStart::Uncommitted => records.wait(CommitAction::Deliver { slot, epoch, seq: 0 }),
             FetchStart::Queued => {}
         }
     }
 
     /// Starts a queued fetch, if the session still has this connection.
-    fn resume_fetch(&mut self, slot: SessionSlot, connect_number: ConnectNumber) {
-        let session = self.sessions.get_mut(slot);
+    pub(crate) fn resume_fetch(
+        &mut self,
+        ledger: &mut Ledger,
+        effects: &mut Vec<Effect>,
+        slot: SessionSlot,
+        connect_number: ConnectNumber,
+    ) {
+        let session = self.get_mut(slot);
         if let Some(session) = session.filter(|session| session.connect_number == connect_number) {
             if let Some(cold) = &mut session.outgoing.cold {
                 cold.entries.end_fetch();
             }
-            self.fetch_more(slot);
+            self.fetch_more(ledger, effects, slot);
         }
     }
-}
 
-impl Shard {
-    /// The answer to `Effect::Fetch`: the first of the requested records, at least one. The driver decides how many it
-    /// reads at once. A record is `None` if the journal could not read it.
-    pub fn fetched(
-        &mut self,
-        now: Now,
-        purpose: FetchPurpose,
-        positions: &[RecordPosition],
-        records: Vec<Option<Vec<u8>>>,
-    ) {
-        if purpose == FetchPurpose::Move {
-            if let (Some(moves), Some(ledger)) = (self.checkpoints.moves_mut(), self.core.ledger.records_mut()) {
-                moves.fetched(ledger, positions, &records);
-            }
-            return;
+    /// The journal has committed the records of a session up to message `seq`, or its messages have become readable if
+    /// `seq` is 0. Returns whether the session may continue to send.
+    pub(crate) fn deliveries_committed(&mut self, slot: SessionSlot, epoch: SessionEpoch, seq: Seq) -> bool {
+        let Some(session) = self.live(slot, epoch) else {
+            return false;
+        };
+        session.outgoing.committed_seq = session.outgoing.committed_seq.max(seq);
+        if seq == 0
+            && let Some(cold) = &mut session.outgoing.cold
+        {
+            cold.entries.end_fetch();
         }
-        if let Some(ledger) = self.core.ledger.records_mut() {
-            ledger.fetch_ended();
-        }
-        let records: BTreeMap<RecordPosition, Option<Vec<u8>>> = positions.iter().copied().zip(records).collect();
-        match purpose {
-            FetchPurpose::Session { slot, connect_number } => {
-                let session = self.core.sessions.get(slot);
-                if session.is_some_and(|session| session.connect_number == connect_number && session.conn.is_some()) {
-                    self.load_fetched(now, slot, &records);
-                    self.pump(now, slot);
-                }
-            }
-            FetchPurpose::Group(index) => {
-                let (mut tick, parts) = self.split(now);
-                parts.groups.fetched(&mut tick, index, &records);
-            }
-            FetchPurpose::Move => {}
-        }
-        self.start_queued_fetches(now);
-    }
-
-    /// Starts queued fetches.
-    fn start_queued_fetches(&mut self, now: Now) {
-        while let Some(purpose) = self.core.ledger.records_mut().and_then(PendingRecords::next_fetch) {
-            match purpose {
-                FetchPurpose::Session { slot, connect_number } => self.core.resume_fetch(slot, connect_number),
-                FetchPurpose::Group(index) => {
-                    let (mut tick, parts) = self.split(now);
-                    parts.groups.resume_fetch(&mut tick, index);
-                }
-                FetchPurpose::Move => {}
-            }
-        }
+        session.conn.is_some()
     }
 
     /// Loads the next page if its record has arrived. Returns the entries that could not be read.
-    fn load_fetched_page(
-        &mut self,
-        slot: SessionSlot,
-        records: &BTreeMap<RecordPosition, Option<Vec<u8>>>,
-    ) -> Vec<Seq> {
-        let cold = self.core.sessions.at(slot).outgoing.cold.as_deref();
+    fn load_fetched_page(&mut self, ledger: &mut Ledger, slot: SessionSlot, records: &FetchedRecords) -> Vec<Seq> {
+        let cold = self.at(slot).outgoing.cold.as_deref();
         let next = cold
             .and_then(|cold| cold.entries.next_page())
             .and_then(|page| page.place.position());
         match next.and_then(|at| records.get(&at)) {
             None => Vec::new(),
-            Some(record) => self.core.load_page(slot, record.as_deref()),
-        }
-    }
-
-    /// Turns cold entries into deliveries, in order, as far as their records have arrived.
-    pub(super) fn load_fetched(
-        &mut self,
-        now: Now,
-        slot: SessionSlot,
-        records: &BTreeMap<RecordPosition, Option<Vec<u8>>>,
-    ) {
-        let lost_page = self.load_fetched_page(slot, records);
-        let out = &mut self.core.sessions.at_mut(slot).outgoing;
-        let Some(cold) = &mut out.cold else { return };
-        cold.entries.end_fetch();
-        let has_arrived = |entry: &StoredEntry| entry.is_released() || records.contains_key(&entry.message());
-        let (inflight, queue) = cold.entries.take_while(has_arrived);
-        let bytes_before = out.queued_bytes;
-        let lost_inflight = out.load_inflight(inflight, |entry, tag| delivery_of(now, entry, tag, records));
-        let mut lost = out.load_queue(queue, |entry, tag| delivery_of(now, entry, tag, records));
-        lost.extend(lost_page);
-        let more_bytes = (out.queued_bytes - bytes_before) as u64;
-        out.merge_fresh_if_no_cold();
-        let stats = &mut self.core.stats;
-        stats.queued_bytes += more_bytes;
-        stats.inflight_messages -= lost_inflight.len() as u64;
-        stats.queued_messages -= lost.len() as u64;
-        for seq in lost_inflight.into_iter().chain(lost) {
-            self.core
-                .ledger
-                .record_acknowledged(&self.core.sessions, slot, seq, false);
-            self.core.drop_cold(now, slot, DropReason::Damaged);
+            Some(record) => self.load_page(ledger, slot, record.as_deref()),
         }
     }
 }
 
+/// Records that the driver has read. A record is `None` if the journal could not read it.
+pub(crate) type FetchedRecords = BTreeMap<RecordPosition, Option<Vec<u8>>>;
+
+/// Turns cold entries of a session into deliveries, in order, as far as their records have arrived. Does nothing if the
+/// session no longer has the connection that asked for them. Returns whether the session may continue to send.
+pub(crate) fn load_fetched(
+    tick: &mut Tick<'_>,
+    slot: SessionSlot,
+    connect_number: ConnectNumber,
+    records: &FetchedRecords,
+) -> bool {
+    let (now, core) = (tick.now, &mut *tick.core);
+    let session = core.sessions.get(slot);
+    if !session.is_some_and(|session| session.connect_number == connect_number && session.conn.is_some()) {
+        return false;
+    }
+    let lost_page = core.sessions.load_fetched_page(&mut core.ledger, slot, records);
+    let out = &mut core.sessions.at_mut(slot).outgoing;
+    let Some(cold) = &mut out.cold else { return true };
+    cold.entries.end_fetch();
+    let has_arrived = |entry: &StoredEntry| entry.is_released() || records.contains_key(&entry.message());
+    let (inflight, queue) = cold.entries.take_while(has_arrived);
+    let bytes_before = out.queued_bytes;
+    let lost_inflight = out.load_inflight(inflight, |entry, tag| delivery_of(now, entry, tag, records));
+    let mut lost = out.load_queue(queue, |entry, tag| delivery_of(now, entry, tag, records));
+    lost.extend(lost_page);
+    let more_bytes = (out.queued_bytes - bytes_before) as u64;
+    out.merge_fresh_if_no_cold();
+    let stats = &mut core.stats;
+    stats.queued_bytes += more_bytes;
+    stats.inflight_messages -= lost_inflight.len() as u64;
+    stats.queued_messages -= lost.len() as u64;
+    for seq in lost_inflight.into_iter().chain(lost) {
+        core.ledger.record_acknowledged(&core.sessions, slot, seq, false);
+        core.drop_cold(now, slot, DropReason::Damaged);
+    }
+    true
+}
+
 /// Builds a delivery from the record of its message. After PUBREC only the packet identifier is left, even if the
 /// session has another entry of the same message.
-fn delivery_of(
-    now: Now,
-    entry: StoredEntry,
-    tag: DeliveryTag,
-    records: &BTreeMap<RecordPosition, Option<Vec<u8>>>,
-) -> Option<Delivery> {
+fn delivery_of(now: Now, entry: StoredEntry, tag: DeliveryTag, records: &FetchedRecords) -> Option<Delivery> {
     if entry.is_released() {
         return None;
     }

@@ -27,7 +27,6 @@ use crate::effect::{Effect, FetchPurpose, Now};
 use crate::fault::{Fault, is_planted};
 use crate::message::{Message, RecordLocation};
 use crate::outgoing::{Delivery, DeliveryTag, OutgoingMessages};
-use crate::shard::Shard;
 use crate::shared::ShareGroup;
 use crate::slots::SessionSlot;
 
@@ -246,14 +245,14 @@ impl CheckpointMoves {
         if positions.is_empty() {
             return false;
         }
-        core.fetch_for_move(self, positions);
+        self.fetch(&mut core.effects, positions);
         true
     }
 
     /// Moves the old messages of a session. Returns false if there are none.
     pub(super) fn session(&mut self, now: Now, core: &mut ShardCore, slot: SessionSlot) -> bool {
         // A `$delayed` message may have been published to it since the first pass.
-        core.release_held_messages(now, slot, self);
+        self.release_held_messages(now, core, slot);
         let Some(ledger) = core.ledger.records_mut() else {
             return false;
         };
@@ -293,9 +292,9 @@ impl CheckpointMoves {
         let moved: Vec<SessionEntry> = moved.into_iter().map(entry_of).collect();
         ledger.record_entries(key, &moved);
         if !positions.is_empty() {
-            core.fetch_for_move(self, positions);
+            self.fetch(&mut core.effects, positions);
         }
-        self.is_fetching || self.is_unplaced || core.move_page(slot, self)
+        self.is_fetching || self.is_unplaced || self.move_page(core, slot)
     }
 
     /// Moves the messages that were read, within the byte budget. `records` is empty if the journal cannot be read now;
@@ -340,39 +339,33 @@ impl CheckpointMoves {
     }
 }
 
-impl Shard {
-    /// Repeats a fetch that the driver could not queue.
-    pub fn retry_fetch(&mut self, purpose: FetchPurpose, positions: Vec<RecordPosition>) {
-        self.core.effects.push(Effect::Fetch { purpose, positions });
-    }
-}
-
-impl ShardCore {
+impl CheckpointMoves {
     /// Queues the held messages of a session if any of them must be moved.
-    pub(super) fn release_held_messages(&mut self, now: Now, slot: SessionSlot, moves: &CheckpointMoves) {
-        if !self.sessions.link(slot).is_replaying {
+    pub(super) fn release_held_messages(&self, now: Now, core: &mut ShardCore, slot: SessionSlot) {
+        if !core.sessions.link(slot).is_replaying {
             return;
         }
         let is_old = |delivery: &Delivery| {
             let position = delivery.message.place().position();
-            position.is_some_and(|position| moves.is_old(position))
+            position.is_some_and(|position| self.is_old(position))
         };
-        if self.sessions.at(slot).replays.held_messages().any(is_old) {
-            self.release(now, slot);
+        if core.sessions.at(slot).replays.held_messages().any(is_old) {
+            core.release(now, slot);
         }
     }
 
-    fn fetch_for_move(&mut self, moves: &mut CheckpointMoves, positions: impl IntoIterator<Item = RecordPosition>) {
-        moves.is_fetching = true;
-        self.effects.push(Effect::Fetch {
+    fn fetch(&mut self, effects: &mut Vec<Effect>, positions: impl IntoIterator<Item = RecordPosition>) {
+        self.is_fetching = true;
+        effects.push(Effect::Fetch {
             purpose: FetchPurpose::Move,
             positions: positions.into_iter().collect(),
         });
     }
 
     /// Moves the old messages of a session's pages, then rewrites each page. Returns false if there are none.
-    fn move_page(&mut self, slot: SessionSlot, moves: &mut CheckpointMoves) -> bool {
-        let session = self.sessions.get_mut(slot);
+    fn move_page(&mut self, core: &mut ShardCore, slot: SessionSlot) -> bool {
+        let moves = self;
+        let session = core.sessions.get_mut(slot);
         let pages = session.and_then(|session| session.outgoing.cold.as_deref_mut()?.entries.pages.as_deref_mut());
         moves.page_needed = RecordPosition(u64::MAX);
         let Some(pages) = pages else {
@@ -388,7 +381,7 @@ impl ShardCore {
         }
         let Some(mut loaded) = loaded.or(lost) else {
             let Some((_, at)) = old else { return false };
-            self.fetch_for_move(moves, [at]);
+            moves.fetch(&mut core.effects, [at]);
             return true;
         };
         loaded.entries.change(|entry| {
@@ -405,18 +398,21 @@ impl ShardCore {
         let old: BTreeSet<RecordPosition> = messages.filter(|at| moves.is_old(*at)).take(READ_MAX).collect();
         if !old.is_empty() {
             moves.page = Some(loaded);
-            self.fetch_for_move(moves, old);
+            moves.fetch(&mut core.effects, old);
             return true;
         }
-        moves.is_unplaced |= self.rewrite_page(slot, loaded);
+        moves.is_unplaced |= loaded.rewrite(core, slot);
         true
     }
+}
 
+impl LoadedPage {
     /// Records the page at its new position. Returns false if the session no longer has the page.
-    fn rewrite_page(&mut self, slot: SessionSlot, loaded: LoadedPage) -> bool {
-        let (Some(session), Some(ledger)) = (self.sessions.get_mut(slot), self.ledger.records_mut()) else {
+    fn rewrite(self, core: &mut ShardCore, slot: SessionSlot) -> bool {
+        let (Some(session), Some(ledger)) = (core.sessions.get_mut(slot), core.ledger.records_mut()) else {
             return false;
         };
+        let loaded = self;
         let pages = session
             .outgoing
             .cold

@@ -13,7 +13,7 @@
 use std::sync::Arc;
 
 use journal::LogHealth;
-use mqtt::{PacketId, PacketType, QoS, ReasonCode};
+use mqtt::QoS;
 
 use crate::deliver::{DeliveryOptions, EncodedForms, SessionLink, ShardCore};
 use crate::durable::pending_records::{CommitAction, Ledger, PendingRecords};
@@ -22,14 +22,12 @@ use crate::durable::record::{
     GroupKey, JournalRecord, MessageRecord, Recipient, RecordPosition, RecordTarget, RetainedTerms, Seq, SessionKey,
     SessionRecord, SubscriptionRecord, Targets, WillRecord,
 };
-use crate::effect::{Effect, Now};
+use crate::effect::Now;
 use crate::exclusive::EXCLUSIVE;
 use crate::fault::{Fault, is_planted};
 use crate::message::{Message, Publication, RecordLocation};
-use crate::receipt_actions::PendingAck;
 use crate::session::{RetainedReplay, Session, SessionWill, Subscription, SubscriptionKind};
 use crate::sessions::Sessions;
-use crate::shard::Shard;
 use crate::slots::{ConnSlot, SessionSlot};
 use crate::tap::Receipt;
 
@@ -409,83 +407,27 @@ impl ShardCore {
     }
 }
 
-impl Shard {
-    /// Sends an acknowledgement after its commits, and never before earlier acknowledgements of the connection.
-    pub(crate) fn acknowledge_when_committed(
-        &mut self,
-        conn: ConnSlot,
-        kind: PacketType,
-        id: PacketId,
-        reason: ReasonCode,
-        commits: PendingCommits,
-    ) {
-        let Some(connection) = self.core.connections.get_mut(conn) else {
-            return;
-        };
-        if reason.is_error() && connection.is_closing() {
-            // The rejected message has closed the connection.
-            return;
-        }
-        let ack = PendingAck {
-            conn,
-            epoch: connection.epoch,
-            kind,
-            id,
-            reason,
-            receipt: commits.tap,
-        };
-        if let Some(ledger) = self.core.ledger.records_mut()
-            && (connection.waiting_acks > 0 || commits.journal && ledger.has_uncommitted())
-            && !(is_planted(Fault::AcknowledgeBeforeCommit) && kind != PacketType::PubRel)
-            && !(is_planted(Fault::ReleaseBeforeCommit) && kind == PacketType::PubRel)
-        {
-            connection.waiting_acks += 1;
-            return ledger.wait(CommitAction::Ack(ack));
-        }
-        self.acknowledge_or_wait(ack);
-    }
-
+impl Ledger {
     /// Records the terms of a CONNECT. The session becomes or stays durable. That includes a session with a new expiry
-    /// interval of 0: a crash may lose this CONNECT, and then its later messages must be in the journal.
-    pub(crate) fn record_session(&mut self, now: Now, slot: SessionSlot) {
-        let Some(session) = self.core.sessions.get_mut(slot) else {
-            return;
-        };
-        let Some(ledger) = self.core.ledger.records_mut() else {
-            return;
+    /// interval of 0: a crash may lose this CONNECT, and then its later messages must be in the journal. Returns true if
+    /// the session has become durable.
+    pub(crate) fn record_connected(&mut self, now: Now, session: &mut Session) -> bool {
+        let Some(records) = self.records_mut() else {
+            return false;
         };
         if session.key.0 != 0 {
             let terms = terms_of(session);
             let session = session.key;
-            ledger.record(&JournalRecord::Connected { session, terms });
-            return;
+            records.record(&JournalRecord::Connected { session, terms });
+            return false;
         }
         if session.expiry_s == 0 {
-            return;
+            return false;
         }
-        session.key = ledger.next_session();
+        session.key = records.next_session();
         let record = session_record(now, session);
-        ledger.record(&JournalRecord::Session(record));
-        self.core.link_mut(slot).is_durable = true;
-    }
-
-    /// Returns whether a message needs the journal, before its recipients are known. `slot` is the publishing session.
-    pub(crate) fn needs_journal(&self, slot: Option<SessionSlot>, topic: &str, qos: QoS, retain: bool) -> bool {
-        let is_acknowledged = qos != QoS::AtMostOnce;
-        // Duplicates must be recognised after a crash.
-        let is_once = qos == QoS::ExactlyOnce && slot.is_some_and(|slot| self.core.sessions.at(slot).key.0 != 0);
-        let has_durable_recipient = || self.core.config.journals_all_messages || self.router.durable_shards(topic) != 0;
-        self.core.ledger.is_active() && (retain || is_once || is_acknowledged && has_durable_recipient())
-    }
-
-    /// Resumes reading from MQTT 3.1 and 3.1.1 publishers, which cannot receive a reason code.
-    pub(crate) fn resume_paused_publishers(&mut self) {
-        for conn in std::mem::take(&mut self.paused_publishers) {
-            if let Some(connection) = self.core.connections.get_mut(conn) {
-                connection.is_held_by_journal = false;
-            }
-            self.core.effects.push(Effect::Resume { conn });
-        }
+        records.record(&JournalRecord::Session(record));
+        true
     }
 }
 

@@ -26,14 +26,15 @@ use std::collections::VecDeque;
 
 use mqtt::QoS;
 
-use crate::deliver::ShardCore;
 use crate::durable::entry::StoredEntry;
 use crate::durable::entry_list::{EntryList, TaggedEntry};
-use crate::durable::pending_records::PendingRecords;
+use crate::durable::pending_records::{Ledger, PendingRecords};
 use crate::durable::record::{JournalRecord, PackedEntries, PageRef, RecordPosition, Seq, SessionKey};
 use crate::message::RecordLocation;
 use crate::outgoing::DeliveryTag;
+use crate::sessions::Sessions;
 use crate::slots::SessionSlot;
+use crate::stats::ShardStats;
 
 /// Pages per session and tick.
 const WRITTEN_MAX: usize = 16;
@@ -153,23 +154,17 @@ impl Pages {
     }
 }
 
-impl ShardCore {
+impl Sessions {
     /// Writes pages for queues that have grown too long, before the batch of this tick is closed.
-    pub fn write_pages(&mut self) {
-        let Some(ledger) = self.ledger.records_mut() else {
-            return;
-        };
-        for slot in ledger.take_paging() {
-            self.write_pages_of(slot);
+    pub(crate) fn write_pages(&mut self, ledger: &mut Ledger, page_entries: usize) {
+        let Some(records) = ledger.records_mut() else { return };
+        for slot in records.take_paging() {
+            self.write_pages_of(slot, records, page_entries.max(1));
         }
     }
 
-    fn write_pages_of(&mut self, slot: SessionSlot) {
-        let page_entries = self.config.page_entries.max(1);
-        let Some(ledger) = self.ledger.records_mut() else {
-            return;
-        };
-        let session = self.sessions.get_mut(slot);
+    fn write_pages_of(&mut self, slot: SessionSlot, ledger: &mut PendingRecords, page_entries: usize) {
+        let session = self.get_mut(slot);
         let Some(session) = session.filter(|session| session.key.0 != 0) else {
             return;
         };
@@ -204,8 +199,8 @@ impl ShardCore {
     }
 
     /// Sets the position of a page when its batch has been appended.
-    pub fn set_page_place(&mut self, slot: SessionSlot, pending: RecordLocation, place: RecordLocation) {
-        let session = self.sessions.get_mut(slot);
+    pub(super) fn set_page_place(&mut self, slot: SessionSlot, pending: RecordLocation, place: RecordLocation) {
+        let session = self.get_mut(slot);
         let pages = session.and_then(|session| session.outgoing.cold.as_deref_mut()?.entries.pages.as_deref_mut());
         let page = pages.and_then(|pages| pages.list.iter_mut().rev().find(|page| page.place == pending));
         if let Some(page) = page {
@@ -214,8 +209,8 @@ impl ShardCore {
     }
 
     /// Loads the first page of a session's queue. Returns the numbers of its entries if the record could not be read.
-    pub fn load_page(&mut self, slot: SessionSlot, record: Option<&[u8]>) -> Vec<Seq> {
-        let session = self.sessions.get_mut(slot).expect("the session exists");
+    pub(super) fn load_page(&mut self, ledger: &mut Ledger, slot: SessionSlot, record: Option<&[u8]>) -> Vec<Seq> {
+        let session = self.get_mut(slot).expect("the session exists");
         let (key, out) = (session.key, &mut session.outgoing);
         let Some(cold) = out.cold.as_deref_mut() else {
             return Vec::new();
@@ -231,19 +226,17 @@ impl ShardCore {
         };
         let items = items.unwrap_or_default();
         out.queued_qos0 = out.queued_qos0 - page.queued_qos0 + count_qos0(&items);
-        if let Some(ledger) = self.ledger.records_mut() {
+        if let Some(ledger) = ledger.records_mut() {
             ledger.record_page_loaded(key, page.needed(), &items);
         }
         cold.queue.extend(items);
         cold.merge_tail_when_empty();
         lost
     }
-}
 
-impl ShardCore {
     /// Marks queued entries up to `started` as sent at least once.
-    pub(super) fn mark_sent(&mut self, slot: SessionSlot, started: Seq) {
-        let session = self.sessions.get_mut(slot).expect("the session exists");
+    pub(super) fn mark_sent(&mut self, stats: &mut ShardStats, slot: SessionSlot, started: Seq) {
+        let session = self.get_mut(slot).expect("the session exists");
         let Some(cold) = session.outgoing.cold.as_deref_mut() else {
             return;
         };
@@ -251,8 +244,8 @@ impl ShardCore {
         let items = cold.queue.take_while(|entry| entry.seq() <= started);
         let (sent, queued): (Vec<TaggedEntry>, Vec<TaggedEntry>) =
             items.into_iter().partition(|(entry, _)| entry.qos() != QoS::AtMostOnce);
-        self.stats.queued_messages -= sent.len() as u64;
-        self.stats.inflight_messages += sent.len() as u64;
+        stats.queued_messages -= sent.len() as u64;
+        stats.inflight_messages += sent.len() as u64;
         if !sent.is_empty() {
             let mut inflight: Vec<TaggedEntry> = cold.earlier.take_while(|_| true);
             inflight.extend(sent);
@@ -264,7 +257,7 @@ impl ShardCore {
             cold.merge_tail_when_empty();
             // The tail has become the queue.
             if cold.pages.is_none() {
-                self.mark_sent(slot, started);
+                self.mark_sent(stats, slot, started);
             }
         }
     }

@@ -8,19 +8,15 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use mqtt::ReasonCode;
-
 use crate::durable::ended_sessions::EndedSessions;
 use crate::durable::record::{
     AcknowledgedEntry, GroupKey, JournalRecord, MessageRecord, RecordPosition, SessionKey, SettledItems,
 };
-use crate::effect::{DisconnectReason, FetchPurpose, Now, ShardId};
+use crate::effect::{FetchPurpose, Now, ShardId};
 use crate::fault::{Fault, is_planted};
 use crate::interest::SHARDS_MAX;
-use crate::lifecycle::ConnectionEnd;
 use crate::message::{Message, RecordLocation};
 use crate::receipt_actions::PendingAck;
-use crate::shard::Shard;
 use crate::slots::{ConnEpoch, ConnSlot, GroupEpoch, GroupIndex, SessionEpoch, SessionSlot};
 use crate::tap::Receipt;
 use journal::{LogBatch, LogHealth};
@@ -349,7 +345,7 @@ impl PendingRecords {
         }
     }
 
-    fn appended(&mut self, base: u64, end: u64) {
+    pub(crate) fn appended(&mut self, base: u64, end: u64) {
         (self.base, self.end) = (base, end);
         self.ended_sessions.appended(end);
         self.close_group();
@@ -427,130 +423,72 @@ impl Ledger {
     }
 }
 
-impl Shard {
-    /// Returns the state of the journal's batch and its waiters.
-    pub fn ledger(&self) -> &Ledger {
-        &self.core.ledger
+impl Ledger {
+    /// Returns the bytes that have been recorded but not appended.
+    #[inline]
+    pub fn batch_bytes(&self) -> usize {
+        self.records().map_or(0, PendingRecords::batch_bytes)
     }
 
-    /// Returns the records of this tick. The driver appends them before it takes mail or writes to sockets.
-    pub fn journal_batch(&mut self) -> Option<&mut LogBatch> {
-        self.core.write_pages();
-        self.core.ledger.records_mut()?.close_batch()
+    /// Ends the tick. Returns its records, if it has any.
+    pub(crate) fn close_batch(&mut self) -> Option<&mut LogBatch> {
+        self.records_mut()?.close_batch()
     }
 
-    /// Sets the position of the appended batch: its first byte and the byte after its last. Empties the batch.
-    pub fn appended(&mut self, base: u64, end: u64) {
-        let Some(ledger) = self.core.ledger.records_mut() else {
-            return;
+    /// The journal has committed everything before `end`. `next_committed` then returns the actions that waited for it.
+    pub(crate) fn set_committed(&mut self, end: u64) {
+        if let Some(records) = self.records_mut() {
+            records.advance_committed(end);
+        }
+    }
+
+    /// The driver has answered a fetch.
+    pub(crate) fn fetch_ended(&mut self) {
+        if let Some(records) = self.records_mut() {
+            records.fetch_ended();
+        }
+    }
+
+    /// Removes and returns a queued fetch that can start.
+    pub(crate) fn next_fetch(&mut self) -> Option<FetchPurpose> {
+        self.records_mut()?.next_fetch()
+    }
+
+    /// Removes and returns the next action whose records are committed.
+    pub(crate) fn next_committed(&mut self) -> Option<CommitAction> {
+        self.records_mut()?.next_due()
+    }
+
+    /// Sets the state of the journal. Returns whether publishers that wait for it must continue: it accepts records
+    /// again, or it has failed. After a failure a paused connection is closed when its pending packet is handled.
+    pub(crate) fn set_health(&mut self, health: LogHealth) -> bool {
+        let Some(records) = self.records_mut() else {
+            return false;
         };
-        ledger.appended(base, end);
-        if let Some(moves) = self.checkpoints.moves_mut() {
-            moves.set_positions(base);
-        }
-        for (slot, place) in std::mem::take(&mut ledger.unplaced_pages) {
-            self.core.set_page_place(slot, place, place.placed(base));
-        }
-        let Some(ledger) = self.core.ledger.records_mut() else {
-            return;
+        let before = std::mem::replace(&mut records.health, health);
+        before != LogHealth::Ok && before != health
+    }
+
+    /// Removes and returns all actions, because the journal has failed and no further commit will follow.
+    pub(crate) fn take_waiting(&mut self) -> VecDeque<CommitAction> {
+        let Some(records) = self.records_mut() else {
+            return VecDeque::new();
         };
-        for slot in std::mem::take(&mut ledger.eviction_candidates) {
-            self.core.evict(slot);
-        }
+        records.waiter_groups.clear();
+        records.ungrouped_waiters = 0;
+        std::mem::take(&mut records.waiting)
+    }
+}
+
+impl PendingRecords {
+    /// Removes and returns the pages of the appended batch.
+    pub(super) fn take_unplaced_pages(&mut self) -> Vec<(SessionSlot, RecordLocation)> {
+        std::mem::take(&mut self.unplaced_pages)
     }
 
-    /// The journal has committed everything before `end`. Runs the waiters.
-    pub fn committed(&mut self, now: Now, end: u64) {
-        let Some(ledger) = self.core.ledger.records_mut() else {
-            return;
-        };
-        ledger.advance_committed(end);
-        self.run_commit_actions(now);
-    }
-
-    /// Runs all waiters whose records are committed.
-    pub(crate) fn run_commit_actions(&mut self, now: Now) {
-        while let Some(waiting) = self.core.ledger.records_mut().and_then(|ledger| ledger.next_due()) {
-            self.run_commit_action(now, waiting);
-        }
-    }
-
-    fn run_commit_action(&mut self, now: Now, waiting: CommitAction) {
-        match waiting {
-            CommitAction::Ack(ack) => {
-                let connection = self.core.connections.live(ack.conn, ack.epoch);
-                if let Some(connection) = connection {
-                    connection.waiting_acks -= 1;
-                    self.acknowledge_or_wait(ack);
-                }
-            }
-            CommitAction::Release { conn, epoch } => {
-                if self.core.connections.live(conn, epoch).is_some() {
-                    self.core.outbox.release(conn);
-                }
-            }
-            CommitAction::Call(receipt, done) => self.call_when_tap_stored(receipt, done),
-            CommitAction::FetchForGroup { index, epoch } => {
-                let (mut tick, parts) = self.split(now);
-                parts.groups.resume_current_fetch(&mut tick, index, epoch);
-            }
-            CommitAction::Deliver { slot, epoch, seq } => {
-                let Some(session) = self.core.sessions.live(slot, epoch) else {
-                    return;
-                };
-                session.outgoing.committed_seq = session.outgoing.committed_seq.max(seq);
-                if seq == 0
-                    && let Some(cold) = &mut session.outgoing.cold
-                {
-                    cold.entries.end_fetch();
-                }
-                if session.conn.is_some() {
-                    self.pump(now, slot);
-                }
-            }
-        }
-    }
-
-    /// Sets the state of the journal. While it is full, publications that need it are rejected.
-    pub fn journal_health(&mut self, health: LogHealth) {
-        let Some(ledger) = self.core.ledger.records_mut() else {
-            return;
-        };
-        let before = std::mem::replace(&mut ledger.health, health);
-        if before != LogHealth::Ok && before != health {
-            // After a journal failure a paused connection is closed when its pending packet is handled.
-            self.resume_paused_publishers();
-        }
-    }
-
-    /// Disconnects all clients that wait for the journal, because it has failed and no further commit will follow. A
-    /// connection whose output is held back is closed without a DISCONNECT.
-    pub fn disconnect_waiting(&mut self, now: Now) {
-        let Some(ledger) = self.core.ledger.records_mut() else {
-            return;
-        };
-        ledger.waiter_groups.clear();
-        ledger.ungrouped_waiters = 0;
-        for waiting in std::mem::take(&mut ledger.waiting) {
-            let (conn, epoch, is_held) = match waiting {
-                CommitAction::Ack(PendingAck { conn, epoch, .. }) => (conn, epoch, false),
-                CommitAction::Release { conn, epoch } => (conn, epoch, true),
-                // These waiters get no reply. QoS 2 messages without a commit are never sent.
-                CommitAction::Call(..) | CommitAction::Deliver { .. } | CommitAction::FetchForGroup { .. } => continue,
-            };
-            if self.core.connections.live(conn, epoch).is_some() {
-                self.disconnect_without_journal(now, conn);
-                if is_held {
-                    self.core.outbox.close(conn);
-                }
-            }
-        }
-    }
-
-    pub(crate) fn disconnect_without_journal(&mut self, now: Now, conn: ConnSlot) {
-        let detail = "the journal has failed: restart the server";
-        let (reason, code) = (DisconnectReason::JournalFailed, ReasonCode::ImplementationSpecificError);
-        self.end_connection(now, conn, ConnectionEnd::by_server(reason, code, detail));
+    /// Removes and returns the sessions whose messages can leave memory now.
+    pub(super) fn take_eviction_candidates(&mut self) -> Vec<SessionSlot> {
+        std::mem::take(&mut self.eviction_candidates)
     }
 }
 

@@ -31,10 +31,12 @@ use crate::outgoing::{DeliveryTag, GroupRef};
 use crate::owners::{ClientAccount, SessionHolding, owner_name};
 use crate::router::{InterestedSession, Subscriber};
 use crate::session::{Session, SessionWill, Subscription};
-use crate::shard::{DUE_BYTES, Shard};
+use crate::shard::{Components, DUE_BYTES, Shard};
 use crate::shared::JoinRequest;
-use crate::slots::{ReplayNumber, SessionSlot, SubscribeTicket};
+use crate::slots::{ReplayNumber, SessionEpoch, SessionSlot, SubscribeTicket};
 use crate::subscribe::ParsedFilter;
+use crate::tick::Tick;
+use crate::timers::SessionDeadline;
 
 /// Reads message records. Calls back with the index of each position and its payload, or `None` if it cannot be read.
 pub type ReadMessages<'a> = dyn FnMut(&[RecordPosition], &mut dyn FnMut(usize, Option<&[u8]>)) + 'a;
@@ -83,7 +85,8 @@ pub fn restore(
         let paged: u64 = session.pages.iter().map(|page| u64::from(page.count)).sum();
         result.queued_messages += session.entries.len() as u64 + paged;
         let home = Shard::home_shard(&session.client_id, shards.len() as u16).map_or(0, |id| usize::from(id.0));
-        let (slot, damaged) = shards[home].restore_session(now, session, &groups, read);
+        let (tick, parts) = shards[home].split(now);
+        let (slot, damaged) = SessionRestorer { tick, parts }.restore(session, &groups, read);
         result.damaged += damaged;
         connected.extend(was_connected.then_some((home, slot)));
     }
@@ -196,7 +199,7 @@ fn resume_deadlines(now: Now, shards: &mut [Shard], append: &mut AppendBatch<'_>
     while is_any_left {
         is_any_left = false;
         for (shard, slot) in shards.iter_mut().zip(&mut slots) {
-            *slot = shard.resume_deadlines(now, *slot);
+            *slot = resume_deadlines_of(shard, now, *slot);
             is_any_left |= *slot < shard.core.sessions.end();
         }
         exchange_mail(now, shards, append);
@@ -253,11 +256,13 @@ fn restore_delayed(
                 ..publication_of(now, &record, position)
             };
             let message = p.to_message();
-            shards[index % count].delay_until(DelayedMessage {
+            let shard = &mut shards[index % count];
+            let delayed = DelayedMessage {
                 message,
                 due_ms: now.monotonic_at(due_unix_ms),
                 is_routed: due_unix_ms == WITH_TAP,
-            });
+            };
+            shard.delayed.delay_until(&mut shard.core, delayed);
         }
         _ => {
             damaged += 1;
@@ -302,7 +307,8 @@ fn route_rest(
         };
         for shard in &mut *shards {
             shard.core.home_filter = Some((old_shards.max(1), mask));
-            shard.route_local(now, &p);
+            let (mut tick, parts) = shard.split(now);
+            parts.router.route_local(&mut tick, parts.groups, &p);
             shard.core.home_filter = None;
         }
         let owner = usize::from(shards[0].retained.owner_of(p.topic).0);
@@ -310,11 +316,8 @@ fn route_rest(
         if p.retain && mask >> old_owner & 1 == 1 {
             let owner = &mut shards[owner];
             owner.shared.register_retaining(owner.core.id);
-            let has_space = owner.retained.has_space(&owner.core.config, &p);
-            if has_space {
-                owner.core.ledger.record_retained(now, &p);
-            }
-            owner.retained.retain(&mut owner.core, now, &p, has_space);
+            let (mut tick, parts) = owner.split(now);
+            parts.retained.retain_recorded(&mut tick, &p);
         }
     });
     for (by, from, up_to) in watermarks(unrouted) {
@@ -338,46 +341,52 @@ fn watermarks(unrouted: &[Unrouted]) -> Vec<(u16, u16, RecordPosition)> {
         .collect()
 }
 
-impl Shard {
-    fn restore_session(
+/// Restores the sessions of a shard.
+struct SessionRestorer<'a> {
+    tick: Tick<'a>,
+    parts: Components<'a>,
+}
+
+impl SessionRestorer<'_> {
+    /// Returns the slot of the session, and the number of messages that could not be read.
+    fn restore(
         &mut self,
-        now: Now,
         recovered: RecoveredSession,
         groups: &HashMap<GroupKey, GroupRef>,
         read: &mut ReadMessages<'_>,
     ) -> (SessionSlot, u64) {
+        let (now, core) = (self.tick.now, &mut *self.tick.core);
         let address = recovered.terms.address.unwrap_or(Ipv4Addr::UNSPECIFIED.into());
-        let epoch = SessionEpoch(self.numbers.next());
-        let slot = self
-            .core
-            .add_session(now, &recovered.client_id, SocketAddr::new(address, 0), epoch);
+        let epoch = SessionEpoch(self.tick.numbers.next());
+        let slot = core.add_session(now, &recovered.client_id, SocketAddr::new(address, 0), epoch);
         let left_unix_ms = recovered.left_unix_ms.unwrap_or(now.journal_ms);
-        let session = self.core.sessions.at_mut(slot);
+        let session = core.sessions.at_mut(slot);
         set_terms(session, &recovered);
         session.disconnected_at_ms = left_unix_ms;
         session.left_at_ms = now.monotonic_at(left_unix_ms);
         for id in &recovered.received {
             session.received.insert(*id);
         }
-        session.access = self.authentication.rights_of(session);
+        session.access = self.parts.authentication.rights_of(session);
         // Until the client connects and its subscriptions are checked.
         let is_filtered = session.access.is_some();
         let owner = owner_name(session.user_name.as_deref(), address);
-        let holding = SessionHolding::new(&self.shared.owners, Some(&owner), session.holding_bytes());
-        self.core.sessions.set_holding(slot, holding);
-        let link = self.core.link_mut(slot);
+        let holding = SessionHolding::new(&self.parts.node.owners, Some(&owner), session.holding_bytes());
+        core.sessions.set_holding(slot, holding);
+        let link = core.link_mut(slot);
         link.is_durable = true;
         link.is_filtered = is_filtered;
         for (filter, subscription) in recovered.subscriptions.iter() {
-            self.restore_subscription(now, slot, filter, subscription);
+            self.restore_subscription(slot, filter, subscription);
         }
         let started = recovered.started;
-        self.restore_queue(slot, recovered, groups);
-        let damaged = self.load_started_pages(now, slot, started, read);
+        let core = &mut *self.tick.core;
+        restore_queue(core, slot, recovered, groups);
+        let damaged = load_started_pages(core, now, slot, started, read);
         (slot, damaged)
     }
 
-    fn restore_subscription(&mut self, now: Now, slot: SessionSlot, filter: &str, recovered: &RecoveredSubscription) {
+    fn restore_subscription(&mut self, slot: SessionSlot, filter: &str, recovered: &RecoveredSubscription) {
         let (options, identifier) = (recovered.options, recovered.identifier);
         let Ok(target) = ParsedFilter::parse(filter) else {
             return;
@@ -387,13 +396,16 @@ impl Shard {
             identifier,
             kind: target.kind(),
         };
-        let session = self.core.sessions.at_mut(slot);
+        let session = self.tick.core.sessions.at_mut(slot);
         session.subscriptions.insert(filter, subscription);
-        self.core.stats.subscriptions += 1;
+        self.tick.core.stats.subscriptions += 1;
         if recovered.is_replaying {
-            let number = ReplayNumber(self.numbers.next());
-            let replay = self.retained.replay_of(number, target.filter(), options, identifier);
-            self.core.sessions.at_mut(slot).replays.push_back(replay);
+            let number = ReplayNumber(self.tick.numbers.next());
+            let replay = self
+                .parts
+                .retained
+                .replay_of(number, target.filter(), options, identifier);
+            self.tick.core.sessions.at_mut(slot).replays.push_back(replay);
         }
         let interest = InterestedSession {
             identifier: identifier.unwrap_or(0),
@@ -407,101 +419,110 @@ impl Shard {
                     subscription: interest,
                     ticket: SubscribeTicket::NONE,
                 };
-                let (mut tick, parts) = self.split(now);
-                parts.groups.join(&mut tick, parts.router, request);
+                self.parts.groups.join(&mut self.tick, self.parts.router, request);
             }
             ParsedFilter::Plain(bare) | ParsedFilter::Exclusive(bare) => {
                 if matches!(target, ParsedFilter::Exclusive(_)) {
-                    self.shared.exclusives.claim(bare, self.session_ref(slot));
+                    let session = self.tick.session_ref(slot);
+                    self.parts.node.exclusives.claim(bare, session);
                 }
-                self.router.update_durable(bare, true);
-                self.core.invalidate_recipients();
-                self.router.add(bare, Subscriber::Session(slot), interest);
+                self.parts.router.update_durable(bare, true);
+                self.tick.core.invalidate_recipients();
+                self.parts.router.add(bare, Subscriber::Session(slot), interest);
             }
         }
     }
+}
 
-    fn restore_queue(&mut self, slot: SessionSlot, recovered: RecoveredSession, groups: &HashMap<GroupKey, GroupRef>) {
-        let tag_of = |entry: &StoredEntry| {
-            let tag = Some(entry.seq()).filter(|_| entry.is_tagged());
-            let tag = tag.and_then(|seq| recovered.tags.get(seq));
-            tag.map_or(DeliveryTag::None, |tag| restore_tag(tag, groups))
+fn restore_queue(
+    core: &mut ShardCore,
+    slot: SessionSlot,
+    recovered: RecoveredSession,
+    groups: &HashMap<GroupKey, GroupRef>,
+) {
+    let tag_of = |entry: &StoredEntry| {
+        let tag = Some(entry.seq()).filter(|_| entry.is_tagged());
+        let tag = tag.and_then(|seq| recovered.tags.get(seq));
+        tag.map_or(DeliveryTag::None, |tag| restore_tag(tag, groups))
+    };
+    let pages = Pages::new(recovered.pages.iter().map(|page| QueuePage::from(*page)).collect());
+    let paged_qos0: u32 = pages.list.iter().map(|page| page.queued_qos0).sum();
+    let is_before = |entry: &&StoredEntry| pages.list.front().is_none_or(|page| entry.seq() < page.first);
+    let was_sent = |entry: &&StoredEntry| entry.seq() <= recovered.started && entry.qos() != mqtt::QoS::AtMostOnce;
+    let is_qos0 = |entry: &&StoredEntry| entry.qos() == mqtt::QoS::AtMostOnce;
+    let queued_qos0 = recovered.entries.iter().filter(is_qos0).count() as u32 + paged_qos0;
+    // Includes entries behind a page. QoS 0 entries among them were written to pages again.
+    let (inflight, queued): (Vec<&StoredEntry>, Vec<_>) = recovered.entries.iter().partition(was_sent);
+    let (queue, tail): (Vec<&StoredEntry>, Vec<_>) = queued.into_iter().partition(is_before);
+    let item = |entry: &StoredEntry| (*entry, tag_of(entry));
+    let mut cold = ColdEntries::default();
+    let entries = &mut cold.entries;
+    entries.extend_earlier(inflight.into_iter().map(item));
+    entries.extend_queue(queue.into_iter().map(item));
+    entries.pages = (!pages.list.is_empty()).then(|| Box::new(pages));
+    entries.extend_queue(tail.into_iter().map(item));
+    let stats = &mut core.stats;
+    stats.queued_messages += cold.queued() as u64;
+    stats.inflight_messages += cold.entries.earlier().len() as u64;
+    let out = &mut core.sessions.at_mut(slot).outgoing;
+    out.last_seq = recovered.next_seq.saturating_sub(1);
+    out.committed_seq = out.last_seq;
+    out.queued_qos0 = queued_qos0;
+    out.cold = Some(Box::new(cold));
+    out.merge_fresh_if_no_cold();
+}
+
+/// Loads the pages that a connected client may already have received from. Returns the number of messages that
+/// could not be read.
+fn load_started_pages(
+    core: &mut ShardCore,
+    now: Now,
+    slot: SessionSlot,
+    started: Seq,
+    read: &mut ReadMessages<'_>,
+) -> u64 {
+    let mut damaged = 0;
+    loop {
+        let cold = core.sessions.at(slot).outgoing.cold.as_deref();
+        let Some(pages) = cold.and_then(|cold| cold.entries.pages()) else {
+            return damaged;
         };
-        let pages = Pages::new(recovered.pages.iter().map(|page| QueuePage::from(*page)).collect());
-        let paged_qos0: u32 = pages.list.iter().map(|page| page.queued_qos0).sum();
-        let is_before = |entry: &&StoredEntry| pages.list.front().is_none_or(|page| entry.seq() < page.first);
-        let was_sent = |entry: &&StoredEntry| entry.seq() <= recovered.started && entry.qos() != mqtt::QoS::AtMostOnce;
-        let is_qos0 = |entry: &&StoredEntry| entry.qos() == mqtt::QoS::AtMostOnce;
-        let queued_qos0 = recovered.entries.iter().filter(is_qos0).count() as u32 + paged_qos0;
-        // Includes entries behind a page. QoS 0 entries among them were written to pages again.
-        let (inflight, queued): (Vec<&StoredEntry>, Vec<_>) = recovered.entries.iter().partition(was_sent);
-        let (queue, tail): (Vec<&StoredEntry>, Vec<_>) = queued.into_iter().partition(is_before);
-        let item = |entry: &StoredEntry| (*entry, tag_of(entry));
-        let mut cold = ColdEntries::default();
-        let entries = &mut cold.entries;
-        entries.extend_earlier(inflight.into_iter().map(item));
-        entries.extend_queue(queue.into_iter().map(item));
-        entries.pages = (!pages.list.is_empty()).then(|| Box::new(pages));
-        entries.extend_queue(tail.into_iter().map(item));
-        let stats = &mut self.core.stats;
-        stats.queued_messages += cold.queued() as u64;
-        stats.inflight_messages += cold.entries.earlier().len() as u64;
-        let out = &mut self.core.sessions.at_mut(slot).outgoing;
-        out.last_seq = recovered.next_seq.saturating_sub(1);
-        out.committed_seq = out.last_seq;
-        out.queued_qos0 = queued_qos0;
-        out.cold = Some(Box::new(cold));
-        out.merge_fresh_if_no_cold();
+        let Some(page) = pages.list.front().copied().filter(|page| page.first <= started) else {
+            return damaged;
+        };
+        let mut record = None;
+        let position: Vec<RecordPosition> = page.place.position().into_iter().collect();
+        read(&position, &mut |_, bytes| record = bytes.map(<[u8]>::to_vec));
+        let lost = core.sessions.load_page(&mut core.ledger, slot, record.as_deref());
+        damaged += lost.len() as u64;
+        core.stats.queued_messages -= lost.len() as u64;
+        for seq in lost {
+            core.ledger.record_acknowledged(&core.sessions, slot, seq, false);
+            core.drop_cold(now, slot, DropReason::Damaged);
+        }
+        core.sessions.mark_sent(&mut core.stats, slot, started);
     }
+}
 
-    /// Loads the pages that a connected client may already have received from. Returns the number of messages that
-    /// could not be read.
-    fn load_started_pages(&mut self, now: Now, slot: SessionSlot, started: Seq, read: &mut ReadMessages<'_>) -> u64 {
-        let mut damaged = 0;
-        loop {
-            let cold = self.core.sessions.at(slot).outgoing.cold.as_deref();
-            let Some(pages) = cold.and_then(|cold| cold.entries.pages()) else {
-                return damaged;
-            };
-            let Some(page) = pages.list.front().copied().filter(|page| page.first <= started) else {
-                return damaged;
-            };
-            let mut record = None;
-            let position: Vec<RecordPosition> = page.place.position().into_iter().collect();
-            read(&position, &mut |_, bytes| record = bytes.map(<[u8]>::to_vec));
-            let lost = self.core.load_page(slot, record.as_deref());
-            damaged += lost.len() as u64;
-            self.core.stats.queued_messages -= lost.len() as u64;
-            for seq in lost {
-                self.core
-                    .ledger
-                    .record_acknowledged(&self.core.sessions, slot, seq, false);
-                self.core.drop_cold(now, slot, DropReason::Damaged);
-            }
-            self.core.mark_sent(slot, started);
+/// Schedules wills and expiry of the sessions from slot `from` on, including those due while the process was down.
+/// Returns the slot to continue at.
+fn resume_deadlines_of(shard: &mut Shard, now: Now, from: SessionSlot) -> SessionSlot {
+    let end = shard.core.sessions.end();
+    for slot in from.until(end) {
+        if shard.core.ledger.batch_bytes() >= DUE_BYTES {
+            return slot;
+        }
+        if shard.core.sessions.get(slot).is_none() {
+            continue;
+        }
+        let epoch = shard.core.sessions.at(slot).epoch;
+        shard.meet_deadline(now, slot, SessionDeadline::Will);
+        if shard.core.sessions.live(slot, epoch).is_some() {
+            shard.meet_deadline(now, slot, SessionDeadline::ExclusiveRelease);
+            shard.meet_deadline(now, slot, SessionDeadline::Expiry);
         }
     }
-
-    /// Schedules wills and expiry of the sessions from slot `from` on, including those due while the process was down.
-    /// Returns the slot to continue at.
-    fn resume_deadlines(&mut self, now: Now, from: SessionSlot) -> SessionSlot {
-        let end = self.core.sessions.end();
-        for slot in from.until(end) {
-            if self.batch_bytes() >= DUE_BYTES {
-                return slot;
-            }
-            if self.core.sessions.get(slot).is_none() {
-                continue;
-            }
-            let epoch = self.core.sessions.at(slot).epoch;
-            self.meet_deadline(now, slot, SessionDeadline::Will);
-            if self.core.sessions.live(slot, epoch).is_some() {
-                self.meet_deadline(now, slot, SessionDeadline::ExclusiveRelease);
-                self.meet_deadline(now, slot, SessionDeadline::Expiry);
-            }
-        }
-        end
-    }
+    end
 }
 
 impl ShardCore {
@@ -609,7 +630,7 @@ mod tests {
         let mut shard = Shard::new(now, ShardId(0), config, Arc::new(OpenAccess), node, 1);
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
         let slot = shard.core.add_session(now, "c", address, SessionEpoch(1));
-        shard.restore_queue(slot, recovered, &HashMap::new());
+        restore_queue(&mut shard.core, slot, recovered, &HashMap::new());
         let cold = shard.core.sessions.at(slot).outgoing.cold.as_deref().unwrap();
         let numbers = |list: &EntryList| list.iter().map(|(entry, _)| entry.seq()).collect::<Vec<_>>();
         assert_eq!(numbers(cold.entries.earlier()), [3, 4]);

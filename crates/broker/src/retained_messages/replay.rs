@@ -98,6 +98,14 @@ impl RetainedMessages {
         }
     }
 
+    /// Sends what a session waits for: its queue, then retained messages for new subscriptions.
+    pub fn pump(&mut self, tick: &mut Tick<'_>, slot: SessionSlot) {
+        tick.core.pump(tick.now, slot);
+        if !tick.core.sessions.at(slot).replays.is_done() {
+            self.replay(tick, slot);
+        }
+    }
+
     /// Continues the first replay of a session while its connection accepts more.
     pub fn replay(&mut self, tick: &mut Tick<'_>, slot: SessionSlot) {
         let now = tick.now;

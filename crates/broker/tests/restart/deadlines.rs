@@ -88,7 +88,7 @@ fn records_of_many_timers_are_spread_over_ticks() {
     let mut ticks = 0;
     loop {
         node.shard.run_timers(later);
-        let bytes = node.shard.batch_bytes();
+        let bytes = node.shard.ledger().batch_bytes();
         assert!(bytes <= BATCH_BYTES_MAX, "{bytes} bytes in one batch");
         node.end_tick();
         ticks += 1;

@@ -88,12 +88,12 @@ fn tap_receives_wills_and_server_messages() {
         payload: b"p",
         ..ServerMessage::default()
     };
-    w.shards[0].publish_from_server(w.now, message);
+    w.shards[0].server_publisher(w.now).publish(message);
     let message = ServerMessage {
         topic: "$SYS/broker/uptime",
         ..message
     };
-    w.shards[0].publish_from_server(w.now, message);
+    w.shards[0].server_publisher(w.now).publish(message);
     let client = w.connect(V5, "c", true, &[]);
     w.publish(client, "$delayed/5/later", "d", AtMostOnce);
     assert_eq!(

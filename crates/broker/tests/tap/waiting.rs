@@ -218,9 +218,11 @@ fn outside_publisher_is_notified_when_the_message_is_durable() {
             qos: AtLeastOnce,
             ..ServerMessage::default()
         };
-        w.shards[0].publish_from_server(w.now, message);
+        w.shards[0].server_publisher(w.now).publish(message);
         let told = told.clone();
-        w.shards[0].call_when_stored(Box::new(move || told.send(topic).unwrap()));
+        w.shards[0]
+            .server_publisher(w.now)
+            .call_when_stored(Box::new(move || told.send(topic).unwrap()));
     }
     let heard = |hears: &std::sync::mpsc::Receiver<&'static str>| hears.try_iter().collect::<Vec<_>>();
     assert_eq!(heard(&hears), ["passed"]);

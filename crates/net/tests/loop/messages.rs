@@ -356,7 +356,7 @@ fn delayed_mail_has_the_right_journal_positions() {
                 expiry_s: None,
                 mark: 0,
             };
-            shard.publish_from_server(now, message)
+            shard.server_publisher(now).publish(message)
         };
         assert!(running.handle.call(ShardId(0), PATIENCE, publish).unwrap());
     }

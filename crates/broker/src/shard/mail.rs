@@ -1,16 +1,71 @@
-//! Passes mail of other shards to the component that handles it, except messages to route and to retain.
+//! Mail between shards: passes each item to the component that handles it.
 
 use mqtt::SharedFilter;
 
-use crate::effect::Now;
-use crate::mail::{Envelope, MailRequest};
-use crate::message::Publication;
+use crate::durable::pending_records::PendingRecords;
+use crate::durable::record::JournalRecord;
+use crate::effect::{Now, ShardId};
+use crate::mail::{Envelope, Mail, MailItem, MailRequest};
+use crate::message::{Publication, RecordLocation};
 use crate::outgoing_mail::OutgoingMail;
+use crate::router::RetainOrigin;
 use crate::shard::Shard;
 use crate::slots::{ReplayId, SessionRef, SubscribeTicket};
 
 impl Shard {
-    pub(crate) fn request(&mut self, now: Now, request: MailRequest) {
+    /// Handles mail of another shard.
+    pub fn mail(&mut self, now: Now, mail: Mail) {
+        self.core.open_broadcast();
+        let from = mail.from();
+        let mut routed = RecordLocation::NONE;
+        let mut reader = mail.read();
+        while let Some(item) = reader.next() {
+            if !matches!(item, MailItem::Publication(Envelope::Route { .. }, _)) {
+                self.core.end_broadcast_run();
+            }
+            let (mut tick, parts) = self.split(now);
+            let (router, mut to) = parts.routing();
+            match item {
+                MailItem::Publication(Envelope::Route { stamp }, p) => {
+                    routed = routed.max(p.place);
+                    if stamp > 0 {
+                        to.retained.arrived(p.topic, ShardId(from), stamp);
+                    }
+                    let is_recorded = routed.position().is_some();
+                    tick.core.ledger.set_routing_in_progress(is_recorded);
+                    router.route_local(&mut tick, to.groups, &p);
+                }
+                MailItem::Publication(Envelope::Late { from, stamp }, p) => {
+                    routed = routed.max(p.place);
+                    if !to.retained.is_overtaken(p.topic, from, stamp) {
+                        router.route_local(&mut tick, to.groups, &p);
+                    }
+                }
+                MailItem::Publication(Envelope::Retain { routed_by, stamp }, p) => {
+                    routed = routed.max(p.place);
+                    let from = ShardId(from);
+                    let origin = RetainOrigin { from, routed_by, stamp };
+                    router.retain_from(&mut tick, &mut to, origin, &p);
+                }
+                MailItem::Publication(envelope, p) => self.addressed_publication(now, envelope, &p),
+                MailItem::MailRequest(request) => self.request(now, request),
+            }
+        }
+        if let Some(up_to) = routed.position() {
+            let by = self.core.id.0;
+            self.core.ledger.record(&JournalRecord::Routed { by, from, up_to });
+            self.core.ledger.set_routing_in_progress(false);
+        }
+        self.core.close_broadcast();
+    }
+
+    /// Removes and returns the mail for another shard.
+    pub fn take_mail(&mut self, to: ShardId) -> Option<Mail> {
+        let base = self.core.ledger.records().map_or(0, PendingRecords::base);
+        self.mail.take(to, self.core.id, base)
+    }
+
+    fn request(&mut self, now: Now, request: MailRequest) {
         let (mut tick, parts) = self.split(now);
         let (tick, groups, router) = (&mut tick, parts.groups, parts.router);
         match request {
@@ -71,7 +126,7 @@ impl Shard {
     }
 
     /// Handles publications for one session or one group.
-    pub(crate) fn addressed_publication(&mut self, now: Now, envelope: Envelope, p: &Publication<'_>) {
+    fn addressed_publication(&mut self, now: Now, envelope: Envelope, p: &Publication<'_>) {
         let (mut tick, parts) = self.split(now);
         match envelope {
             Envelope::Member {

@@ -1,0 +1,173 @@
+//! The journal's side of a shard: the records of a tick, their commit, reads, and checkpoints.
+
+use std::collections::BTreeMap;
+
+use journal::{LogBatch, LogHealth};
+use mqtt::ReasonCode;
+
+use crate::durable::checkpoint::{DurableState, FinishedCheckpoint};
+use crate::durable::cold::load_fetched;
+use crate::durable::compaction::MovePart;
+use crate::durable::pending_records::{CommitAction, Ledger};
+use crate::durable::record::RecordPosition;
+use crate::effect::{DisconnectReason, Effect, FetchPurpose, Now};
+use crate::lifecycle::ConnectionEnd;
+use crate::receipt_actions::PendingAck;
+use crate::shard::Shard;
+
+/// Returns how the connection of a client ends that needs a journal which has failed.
+pub(super) fn journal_failed() -> ConnectionEnd<'static> {
+    let detail = "the journal has failed: restart the server";
+    let (reason, code) = (DisconnectReason::JournalFailed, ReasonCode::ImplementationSpecificError);
+    ConnectionEnd::by_server(reason, code, detail)
+}
+
+impl Shard {
+    /// Starts recording durable state. `last_key` is the highest key that any shard has assigned in any run.
+    pub fn start_journaling(&mut self, last_key: u64) {
+        self.core.ledger.start(last_key);
+        self.router.start_journaling();
+    }
+
+    /// Returns the state of the journal's batch and its waiters.
+    pub fn ledger(&self) -> &Ledger {
+        &self.core.ledger
+    }
+
+    /// Returns the records of this tick. The driver appends them before it takes mail or writes to sockets.
+    pub fn journal_batch(&mut self) -> Option<&mut LogBatch> {
+        let core = &mut self.core;
+        core.sessions.write_pages(&mut core.ledger, core.config.page_entries);
+        core.ledger.close_batch()
+    }
+
+    /// Sets the position of the appended batch: its first byte and the byte after its last. Empties the batch.
+    pub fn appended(&mut self, base: u64, end: u64) {
+        let core = &mut self.core;
+        let Some(records) = core.ledger.records_mut() else {
+            return;
+        };
+        records.appended(base, end);
+        self.checkpoints.batch_appended(base);
+        core.sessions
+            .batch_appended(records, &mut core.stats, core.config.page_entries, base);
+    }
+
+    /// The journal has committed everything before `end`. Runs the actions that waited for it.
+    pub fn committed(&mut self, now: Now, end: u64) {
+        let (mut tick, parts) = self.split(now);
+        tick.core.ledger.set_committed(end);
+        while let Some(action) = tick.core.ledger.next_committed() {
+            match action {
+                CommitAction::Ack(ack) => tick.core.acknowledge_committed(ack),
+                CommitAction::Release { conn, epoch } => {
+                    if tick.core.connections.live(conn, epoch).is_some() {
+                        tick.core.outbox.release(conn);
+                    }
+                }
+                CommitAction::Call(receipt, done) => tick.core.taps.call_when_stored(receipt, done),
+                CommitAction::FetchForGroup { index, epoch } => {
+                    parts.groups.resume_current_fetch(&mut tick, index, epoch);
+                }
+                CommitAction::Deliver { slot, epoch, seq } => {
+                    if tick.core.sessions.deliveries_committed(slot, epoch, seq) {
+                        parts.retained.pump(&mut tick, slot);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Sets the state of the journal. While it is full, publications that need it are rejected.
+    pub fn journal_health(&mut self, health: LogHealth) {
+        let core = &mut self.core;
+        if core.ledger.set_health(health) {
+            core.connections.resume_paused(&mut core.effects);
+        }
+    }
+
+    /// Disconnects all clients that wait for the journal, because it has failed and no further commit will follow. A
+    /// connection whose output is held back is closed without a DISCONNECT.
+    pub fn disconnect_waiting(&mut self, now: Now) {
+        for waiting in self.core.ledger.take_waiting() {
+            let (conn, epoch, is_held) = match waiting {
+                CommitAction::Ack(PendingAck { conn, epoch, .. }) => (conn, epoch, false),
+                CommitAction::Release { conn, epoch } => (conn, epoch, true),
+                // These waiters get no reply. QoS 2 messages without a commit are never sent.
+                CommitAction::Call(..) | CommitAction::Deliver { .. } | CommitAction::FetchForGroup { .. } => continue,
+            };
+            if self.core.connections.live(conn, epoch).is_some() {
+                self.end_connection(now, conn, journal_failed());
+                if is_held {
+                    self.core.outbox.close(conn);
+                }
+            }
+        }
+    }
+
+    /// The answer to `Effect::Fetch`: the first of the requested records, at least one. The driver decides how many it
+    /// reads at once. A record is `None` if the journal could not read it.
+    pub fn fetched(
+        &mut self,
+        now: Now,
+        purpose: FetchPurpose,
+        positions: &[RecordPosition],
+        records: Vec<Option<Vec<u8>>>,
+    ) {
+        let (mut tick, parts) = self.split(now);
+        if purpose == FetchPurpose::Move {
+            return parts.checkpoints.fetched(&mut tick.core.ledger, positions, &records);
+        }
+        tick.core.ledger.fetch_ended();
+        let records: BTreeMap<_, _> = positions.iter().copied().zip(records).collect();
+        match purpose {
+            FetchPurpose::Session { slot, connect_number } => {
+                if load_fetched(&mut tick, slot, connect_number, &records) {
+                    parts.retained.pump(&mut tick, slot);
+                }
+            }
+            FetchPurpose::Group(index) => parts.groups.fetched(&mut tick, index, &records),
+            FetchPurpose::Move => {}
+        }
+        while let Some(purpose) = tick.core.ledger.next_fetch() {
+            let core = &mut *tick.core;
+            match purpose {
+                FetchPurpose::Session { slot, connect_number } => {
+                    core.sessions
+                        .resume_fetch(&mut core.ledger, &mut core.effects, slot, connect_number);
+                }
+                FetchPurpose::Group(index) => parts.groups.resume_fetch(&mut tick, index),
+                FetchPurpose::Move => {}
+            }
+        }
+    }
+
+    /// Repeats a fetch that the driver could not queue.
+    pub fn retry_fetch(&mut self, purpose: FetchPurpose, positions: Vec<RecordPosition>) {
+        self.core.effects.push(Effect::Fetch { purpose, positions });
+    }
+
+    /// Starts a checkpoint. Every shard of the node must start one, and none may start the next before all have
+    /// finished. Messages in `part` that are still needed are rewritten, so that their segments can be deleted.
+    pub fn begin_checkpoint(&mut self, now: Now, part: MovePart) {
+        let (mut tick, parts) = self.split(now);
+        parts.checkpoints.begin(&mut tick, part);
+    }
+
+    /// Continues a checkpoint. Must be called at the start of a tick, when all earlier records have been appended.
+    /// Returns the result when the checkpoint has finished. It is valid once the batch of this tick is committed.
+    pub fn continue_checkpoint(&mut self, now: Now) -> Option<FinishedCheckpoint> {
+        let (mut tick, parts) = self.split(now);
+        let mut state = DurableState {
+            groups: parts.groups,
+            retained: parts.retained,
+            delayed: parts.delayed,
+        };
+        parts.checkpoints.advance(&mut tick, &mut state)
+    }
+
+    /// Returns whether a checkpoint is running and not waiting.
+    pub fn is_checkpoint_active(&self) -> bool {
+        self.checkpoints.is_active()
+    }
+}
