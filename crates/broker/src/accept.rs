@@ -6,12 +6,12 @@ use mqtt::{ConnAck, Connect, Packet, Properties, ProtocolVersion, ReasonCode};
 
 use crate::authentication::Login;
 use crate::connack::{AcceptedConnect, RejectedConnect, Rejection};
+use crate::connection_end::ConnectionEnd;
 use crate::deliver::ShardCore;
 use crate::effect::{ConnectionEvent, DisconnectReason, Effect, Now};
 use crate::fault::{Fault, is_planted};
 use crate::inbox::InboxEvent;
 use crate::inbox_sessions::InboxAccess;
-use crate::lifecycle::ConnectionEnd;
 use crate::owners::{Holding, OwnerLimit, Owners, SessionHolding, owner_name};
 use crate::session::{ConnectTerms, SessionWill};
 use crate::shard::Shard;
@@ -265,8 +265,8 @@ impl Shard {
             core.timers.insert(now.monotonic_ms + retry_ms, timer);
         }
         if session_present {
-            self.recheck_subscriptions(now, slot);
             let (mut tick, parts) = self.split(now);
+            parts.router.recheck_subscriptions(&mut tick, parts.groups, slot);
             parts.groups.announce_state(&mut tick, slot, true);
             self.pump(now, slot);
         }

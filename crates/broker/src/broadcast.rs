@@ -7,7 +7,7 @@
 //! subscribers. That happens before anything else is queued for any connection, before a link or a subscription
 //! changes, and at the end of the shard's input.
 
-use mqtt::{PacketType, QoS};
+use mqtt::QoS;
 
 use crate::deliver::{PublishForm, ShardCore};
 use crate::effect::{DropReason, Now};
@@ -209,16 +209,18 @@ impl ShardCore {
         for member in &audience.members {
             if self.outbox.queued_bytes(member.conn) + whole.len() <= self.config.output_buffer_bytes {
                 self.outbox.push(member.conn, whole);
-                self.count_broadcast(member.session, count, whole.len());
+                self.sessions.count_sent(member.session, count, whole.len());
                 complete += 1;
             } else {
                 self.flush_run_partially(member, &run);
             }
         }
-        self.stats.messages_sent[QoS::AtMostOnce as usize] += complete * count;
-        self.stats.packets_sent[PacketType::Publish as usize] += complete * count;
-        self.stats.bytes_sent += complete * whole.len() as u64;
-        self.stats.publish_bytes_sent += complete * run.payload_bytes as u64;
+        self.stats.sent(
+            QoS::AtMostOnce,
+            complete as u64 * count,
+            complete * whole.len(),
+            complete * run.payload_bytes,
+        );
         run.messages.clear();
         run.payload_bytes = 0;
         self.broadcast.run = run;

@@ -6,7 +6,6 @@
 //! for connections, and `queue` handles messages that must wait.
 
 mod encode;
-mod link;
 mod queue;
 mod send;
 
@@ -29,15 +28,15 @@ use crate::node_state::hash;
 use crate::outbox::Outbox;
 use crate::outgoing::{Delivery, DeliveryTag, GroupRef};
 use crate::session::Session;
+use crate::session_link::SessionLink;
 use crate::sessions::Sessions;
 use crate::slots::{ConnSlot, SessionEpoch, SessionRef, SessionSlot};
 use crate::stats::ShardStats;
 use crate::taps::Taps;
 use crate::timers::Timers;
-use crate::trace::Traces;
+use crate::trace::{ShardTraces, TracedClients};
 
 pub use encode::{EncodedForms, PublishForm};
-pub use link::SessionLink;
 
 pub struct ShardCore {
     pub id: ShardId,
@@ -57,8 +56,7 @@ pub struct ShardCore {
     pub home_filter: Option<(u16, u64)>,
     pub ledger: Ledger,
     pub taps: Taps,
-    /// `None` if no trace is active.
-    pub traces: Option<Box<Traces>>,
+    pub(crate) traces: ShardTraces,
     /// Members that have dropped a message of a group without acknowledging it. Their groups are informed in the next
     /// tick.
     pub released_members: Vec<(SessionRef, GroupRef)>,
@@ -108,8 +106,18 @@ impl ShardCore {
             released_members: Vec::new(),
             home_filter: None,
             ledger: Ledger::new(id),
-            traces: None,
+            traces: ShardTraces::default(),
         }
+    }
+
+    /// Returns the traces, and what they show of clients.
+    #[inline]
+    pub(crate) fn traced(&mut self) -> (&mut ShardTraces, TracedClients<'_>) {
+        let clients = TracedClients {
+            connections: &self.connections,
+            sessions: &self.sessions,
+        };
+        (&mut self.traces, clients)
     }
 
     /// Requires that the client has no session. The caller sets the terms of the CONNECT.
@@ -119,6 +127,18 @@ impl ShardCore {
         let slot = self.sessions.add(session);
         self.stats.set_sessions(self.sessions.len());
         slot
+    }
+
+    /// Returns the first fields of a session for modification. Invalidates cached broadcasts.
+    pub fn link_mut(&mut self, slot: SessionSlot) -> &mut SessionLink {
+        self.invalidate_recipients();
+        self.sessions.link_mut(slot)
+    }
+
+    #[inline]
+    pub fn count_sent(&mut self, slot: SessionSlot, qos: QoS, packet_bytes: usize, payload_bytes: usize) {
+        self.sessions.count_sent(slot, 1, packet_bytes);
+        self.stats.sent(qos, 1, packet_bytes, payload_bytes);
     }
 
     /// Delivers a message to one session.
@@ -137,7 +157,7 @@ impl ShardCore {
         {
             return DeliverResult::Queued;
         }
-        if self.is_forbidden(slot, p.topic) {
+        if self.sessions.is_forbidden(slot, p.topic) {
             return self.drop_delivery(now, slot, DropReason::NotAuthorizedToReceive, p, terms);
         }
         if link.is_replaying && terms.group.is_none() && self.sessions.at(slot).replays.must_wait(p.topic) {
@@ -283,12 +303,6 @@ impl ShardCore {
         }
     }
 
-    /// Returns whether the access rules of a session forbid a new message.
-    #[inline]
-    pub fn is_forbidden(&self, slot: SessionSlot, topic: &str) -> bool {
-        self.sessions.link(slot).is_filtered && !self.sessions.at(slot).can_receive(topic)
-    }
-
     fn deliver_qos0(
         &mut self,
         now: Now,
@@ -318,7 +332,7 @@ impl ShardCore {
         forms: &mut EncodedForms,
     ) -> DeliverResult {
         let link = self.sessions.link(slot);
-        if self.is_forbidden(slot, p.topic) {
+        if self.sessions.is_forbidden(slot, p.topic) {
             return self.drop_delivery(now, slot, DropReason::NotAuthorizedToReceive, p, terms);
         }
         if terms.qos != QoS::AtMostOnce || link.conn == ConnSlot::NONE {

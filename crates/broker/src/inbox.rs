@@ -11,6 +11,9 @@ use mqtt::{QoS, ReasonCode};
 
 use crate::effect::Now;
 
+/// Lane of the receipts of the inbox. Lanes of taps are lower.
+pub(crate) const INBOX_LANE: u16 = u16::MAX;
+
 /// Id of a client of the inbox. The authenticator assigns it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct InboxKey(pub u128);

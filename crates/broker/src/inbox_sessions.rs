@@ -10,7 +10,7 @@ use crate::access::{AcceptedClient, SessionAccess, SubscribeAccess};
 use crate::deliver::{DeliverResult, DeliveryOptions, EncodedForms, ShardCore};
 use crate::durable::journaling::PendingCommits;
 use crate::effect::{DropReason, Now};
-use crate::inbox::{InboxClient, InboxEvent, InboxKey, InboxMessage, InboxResult};
+use crate::inbox::{INBOX_LANE, InboxClient, InboxEvent, InboxKey, InboxMessage, InboxResult};
 use crate::message::Publication;
 use crate::outgoing::Delivery;
 use crate::session::Session;
@@ -18,9 +18,6 @@ use crate::slots::{ConnSlot, SessionSlot};
 use crate::tap::Receipt;
 use crate::taps::Taps;
 use crate::tick::Tick;
-
-/// Lane of the receipts of the inbox. Lanes of taps are lower.
-pub(crate) const INBOX_LANE: u16 = u16::MAX;
 
 /// Bytes of messages that a client has not received or acknowledged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

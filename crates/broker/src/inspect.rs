@@ -19,6 +19,8 @@ use crate::shard::Shard;
 use crate::shared::{ShareGroup, ShareGroupMember, ShareGroups};
 use crate::slots::{ConnSlot, SessionRef, SessionSlot, SubscribeTicket};
 use crate::stats::ShardStats;
+use crate::subscribe::RequestedSubscription;
+use crate::trace::{TraceFilter, TraceSink};
 
 /// A session and, if connected, its connection.
 #[derive(Clone, Debug)]
@@ -180,15 +182,15 @@ impl Shard {
         options: SubscriptionOptions,
     ) -> Option<ReasonCode> {
         let slot = self.core.sessions.slot_of(client_id)?;
-        let reason = self
-            .subscribe_filter(
-                now,
-                slot,
-                SubscribeFilter { filter, options },
-                Properties::EMPTY,
-                SubscribeTicket::NONE,
-            )
-            .0;
+        let requested = RequestedSubscription {
+            asked: SubscribeFilter { filter, options },
+            properties: Properties::EMPTY,
+            ticket: SubscribeTicket::NONE,
+        };
+        let (mut tick, parts) = self.split(now);
+        let (reason, _) = parts
+            .router
+            .subscribe(&mut tick, parts.groups, parts.retained, slot, requested);
         self.pump(now, slot);
         Some(reason)
     }
@@ -197,7 +199,14 @@ impl Shard {
     /// shard.
     pub fn unsubscribe_client(&mut self, now: Now, client_id: &str, filter: &str) -> Option<bool> {
         let slot = self.core.sessions.slot_of(client_id)?;
-        Some(self.unsubscribe_filter(now, slot, filter))
+        let (mut tick, parts) = self.split(now);
+        let removed = parts.router.unsubscribe(&mut tick, parts.groups, slot, filter, None);
+        Some(removed.is_some())
+    }
+
+    /// Starts a trace. Returns false if there are too many traces.
+    pub fn trace(&mut self, filter: TraceFilter, sink: Box<dyn TraceSink>) -> bool {
+        self.core.traces.start(filter, sink)
     }
 
     /// Returns the connection of a client, for the driver.

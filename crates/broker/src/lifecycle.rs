@@ -1,13 +1,14 @@
 //! End of connections and sessions, and what happens when time passes: wills, expiry, keep-alive.
 
-use mqtt::{Disconnect, Packet, PacketType, Properties, Property, PropertyWriter, ProtocolVersion, ReasonCode};
+use mqtt::{Disconnect, Packet, PacketType, Properties, ProtocolVersion, ReasonCode};
 
 use crate::access::ClientIdentity;
 use crate::connack::RejectedConnect;
 use crate::connection::Connection;
+use crate::connection_end::ConnectionEnd;
 use crate::effect::{ConnectionEvent, DisconnectReason, DropReason, Effect, Now};
 use crate::inbox::InboxEvent;
-use crate::message::{MessageOrigin, Publication, RecordLocation};
+use crate::message::{MessageOrigin, Publication, RecordLocation, is_reserved};
 use crate::node_state::hash;
 use crate::provenance::Provenance;
 use crate::router::Destinations;
@@ -15,55 +16,9 @@ use crate::session::Session;
 use crate::sessions::LOOK_MAX;
 use crate::shard::{Components, Shard};
 use crate::slots::{ConnEpoch, ConnSlot, ReplayNumber, SessionSlot};
+use crate::subscribe::{AnswerState, Violation};
 use crate::tap::{TapEvent, TapEventMask};
 use crate::timers::{SessionDeadline, ShardTimer};
-
-/// How a connection ends.
-pub(crate) struct ConnectionEnd<'a> {
-    pub reason: DisconnectReason,
-    /// Reason code of the DISCONNECT, sent by either side.
-    pub code: Option<ReasonCode>,
-    /// Another connection takes over the client id with Clean Start.
-    pub is_discarded: bool,
-    pub detail: &'a str,
-    /// Properties of the client's DISCONNECT.
-    pub properties: Properties<'a>,
-}
-
-impl<'a> ConnectionEnd<'a> {
-    /// The server ends the connection.
-    pub(crate) fn by_server(reason: DisconnectReason, code: ReasonCode, detail: &'a str) -> ConnectionEnd<'a> {
-        ConnectionEnd {
-            reason,
-            code: Some(code),
-            is_discarded: false,
-            detail,
-            properties: Properties::EMPTY,
-        }
-    }
-
-    /// The server ends the connection because the client has violated the protocol or a limit.
-    pub(crate) fn by_violation(code: ReasonCode, detail: &'a str) -> ConnectionEnd<'a> {
-        let reason = match code {
-            ReasonCode::MalformedPacket => DisconnectReason::MalformedPacket,
-            ReasonCode::PacketTooLarge => DisconnectReason::PacketTooLarge,
-            ReasonCode::ReceiveMaximumExceeded => DisconnectReason::ReceiveMaximumExceeded,
-            ReasonCode::TopicAliasInvalid => DisconnectReason::TopicAliasInvalid,
-            ReasonCode::TopicNameInvalid => DisconnectReason::TopicNameInvalid,
-            ReasonCode::NotAuthorized => DisconnectReason::NotAuthorized,
-            ReasonCode::QuotaExceeded => DisconnectReason::QuotaExceeded,
-            _ => DisconnectReason::ProtocolError,
-        };
-        ConnectionEnd::by_server(reason, code, detail)
-    }
-
-    /// Writes the properties of DISCONNECT. `packet_bytes_max` is the client's Maximum Packet Size [MQTT-3.14.2-3].
-    fn write_properties(&self, packet_bytes_max: u32, out: &mut Vec<u8>) {
-        if self.detail.len() + 16 < packet_bytes_max as usize {
-            PropertyWriter::new(out).put(Property::ReasonString(self.detail));
-        }
-    }
-}
 
 impl Shard {
     /// Handles a protocol violation: sends DISCONNECT to an MQTT 5 client and closes the connection [MQTT-4.13.1-1].
@@ -84,6 +39,20 @@ impl Shard {
             return parts.authentication.reject(&mut tick, conn, rejected);
         }
         self.end_connection(now, conn, ConnectionEnd::by_violation(code, detail));
+    }
+
+    /// The answer to a SUBSCRIBE or UNSUBSCRIBE has been sent, or waits, or the packet was a violation. A replay that
+    /// starts or ends with it may have to send messages.
+    pub(crate) fn answered(&mut self, now: Now, slot: SessionSlot, result: Result<AnswerState, Violation>) {
+        match result {
+            Ok(AnswerState::Sent) => self.pump(now, slot),
+            Ok(AnswerState::Waiting) => {}
+            Err(Violation { code, detail }) => {
+                if let Some(conn) = self.core.sessions.at(slot).conn {
+                    self.protocol_error(now, conn, code, &detail);
+                }
+            }
+        }
     }
 
     /// Ends a connection from the server's side: sends DISCONNECT to an MQTT 5 client [MQTT-3.14.0-1] and closes the
@@ -158,7 +127,8 @@ impl Shard {
     pub(crate) fn detach(&mut self, now: Now, conn: ConnSlot, ending: ConnectionEnd<'_>) {
         let ConnectionEnd { reason, detail, .. } = ending;
         let core = &mut self.core;
-        core.trace_leaving(conn);
+        let (traces, clients) = core.traced();
+        traces.leaving(clients, conn);
         let Some(slot) = core.connections.get_mut(conn).and_then(Connection::detach) else {
             return;
         };
@@ -221,8 +191,9 @@ impl Shard {
             SessionDeadline::Will => self.publish_will(now, slot),
             SessionDeadline::ExclusiveRelease => {
                 let filters: Vec<String> = session.exclusive_filters().map(str::to_owned).collect();
+                let (mut tick, parts) = self.split(now);
                 for filter in filters {
-                    self.unsubscribe_filter(now, slot, &filter);
+                    parts.router.unsubscribe(&mut tick, parts.groups, slot, &filter, None);
                 }
             }
             SessionDeadline::Expiry => self.end_session(now, slot, "session expiry interval has passed"),
@@ -277,9 +248,9 @@ impl Shard {
     /// Ends a session: publishes a pending will [MQTT-3.1.2-8] and removes subscriptions, queue and client id.
     pub(crate) fn end_session(&mut self, now: Now, slot: SessionSlot, detail: &'static str) {
         // Leaves its groups first, so that they do not select it for its own messages.
-        self.drop_subscriptions(now, slot);
-        self.core.release(now, slot);
         let (mut tick, parts) = self.split(now);
+        parts.router.drop_subscriptions(&mut tick, parts.groups, slot);
+        tick.core.release(now, slot);
         parts.groups.return_shared(&mut tick, slot, usize::MAX, |_| true);
         self.publish_will(now, slot);
         self.core.ledger.record_session_ended(self.core.sessions.at(slot));
@@ -463,20 +434,12 @@ impl Shard {
             }
             let access = self.authentication.rights_of(session);
             self.core.sessions.at_mut(slot).access = access;
-            self.recheck_subscriptions(now, slot);
+            let (mut tick, parts) = self.split(now);
+            parts.router.recheck_subscriptions(&mut tick, parts.groups, slot);
             if let Some(conn) = self.core.sessions.at(slot).conn {
                 // A replay whose subscription was removed may have held messages.
                 self.core.continue_later(conn, slot);
             }
         }
     }
-}
-
-/// Returns whether only the server may publish to a topic.
-pub(crate) fn is_reserved(topic: &str) -> bool {
-    ["$SYS", "$CONTROL", "$share"].iter().any(|reserved| {
-        topic
-            .strip_prefix(reserved)
-            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-    })
 }

@@ -283,3 +283,12 @@ impl Message {
 pub(crate) fn granted(published: QoS, maximum: QoS) -> QoS {
     published.min(maximum)
 }
+
+/// Returns whether only the server may publish to a topic.
+pub(crate) fn is_reserved(topic: &str) -> bool {
+    ["$SYS", "$CONTROL", "$share"].iter().any(|reserved| {
+        topic
+            .strip_prefix(reserved)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    })
+}

@@ -12,7 +12,7 @@ use mqtt::QoS;
 use crate::effect::ShardId;
 use crate::interest::InterestCounts;
 use crate::node_state::NodeState;
-use crate::slots::{GroupIndex, SessionSlot};
+use crate::slots::{GroupIndex, SessionRef, SessionSlot};
 use crate::subscriptions::{ListId, SubscriberKey, SubscriptionEntry, SubscriptionTree};
 
 pub(crate) use route::{Destinations, PublishResult, RetainOrigin};
@@ -144,6 +144,15 @@ impl Router {
                 self.interest.remove(&self.node.interest, filter);
             }
         }
+    }
+
+    /// Takes an exclusive subscription. Returns false if another session of the node holds it.
+    pub(crate) fn claim_exclusive(&self, filter: &str, session: SessionRef) -> bool {
+        self.node.exclusives.claim(filter, session)
+    }
+
+    pub(crate) fn release_exclusive(&self, filter: &str, session: SessionRef) {
+        self.node.exclusives.release(filter, session);
     }
 
     /// Announces to all shards that a durable session or group has, or no longer has, this filter.

@@ -163,6 +163,16 @@ impl Session {
         self.replays.forget_request(number);
     }
 
+    /// One of the share groups that an answer waits for is done. Returns the SUBACK or UNSUBACK if it was the last one.
+    pub(crate) fn take_answer(&mut self, ticket: SubscribeTicket) -> Option<PendingSubAck> {
+        let at = self.subacks.iter().position(|answer| answer.ticket == ticket)?;
+        self.subacks[at].waiting -= 1;
+        match self.subacks[at].waiting {
+            0 => self.subacks.remove(at),
+            _ => None,
+        }
+    }
+
     /// Returns whether the session is offline, and has not been connected since this connection.
     pub(crate) fn is_offline_since(&self, connect_number: ConnectNumber) -> bool {
         self.connect_number == connect_number && self.conn.is_none()

@@ -5,10 +5,10 @@
 //! length; a free slot has no session.
 
 use crate::client_ids::ClientIds;
-use crate::deliver::SessionLink;
 use crate::inbox::InboxKey;
 use crate::owners::SessionHolding;
 use crate::session::Session;
+use crate::session_link::SessionLink;
 use crate::slots::{ConnectNumber, SessionEpoch, SessionSlot};
 
 /// Maximum number of sessions that a query visits per call.
@@ -75,6 +75,20 @@ impl Sessions {
     #[inline]
     pub fn link_mut(&mut self, slot: SessionSlot) -> &mut SessionLink {
         &mut self.links[slot.index()]
+    }
+
+    /// Counts PUBLISH packets that were queued for the connection of a session.
+    #[inline]
+    pub fn count_sent(&mut self, slot: SessionSlot, messages: u64, bytes: usize) {
+        let link = &mut self.links[slot.index()];
+        link.messages_sent += messages;
+        link.bytes_sent += bytes as u64;
+    }
+
+    /// Returns whether the access rules of a session forbid a new message.
+    #[inline]
+    pub fn is_forbidden(&self, slot: SessionSlot, topic: &str) -> bool {
+        self.link(slot).is_filtered && !self.at(slot).can_receive(topic)
     }
 
     /// Returns the entry of a session in the accounts. `None` before its CONNECT is accepted.

@@ -18,6 +18,7 @@ use crate::authentication::{AuthDecision, Authentication};
 use crate::client_acks::ClientAcks;
 use crate::config::ShardConfig;
 use crate::connection::{Connection, ConnectionPhase};
+use crate::connection_end::ConnectionEnd;
 use crate::delayed::DelayedMessages;
 use crate::deliver::ShardCore;
 use crate::durable::checkpoint::Checkpoints;
@@ -25,7 +26,6 @@ use crate::durable::record::SessionKey;
 use crate::effect::{CloseCause, DisconnectReason, Effect, NextAction, Now, Peer, ReceiveResult, ShardId};
 use crate::inbox::InboxEvent;
 use crate::inbox_sessions::InboxSession;
-use crate::lifecycle::ConnectionEnd;
 use crate::message::Publication;
 use crate::message_limits::MessageLimits;
 use crate::node_state::{NodeState, home_shard};
@@ -38,6 +38,7 @@ use crate::router::{Destinations, PublishResult, Router};
 use crate::shared::ShareGroups;
 use crate::slots::{AuthAttempt, ConnEpoch, ConnSlot, NumberSequence, SessionSlot};
 use crate::tick::{RandomSequence, Tick};
+use crate::trace::TracedClients;
 
 /// Bytes that timers record per tick, and deadlines per step of a restart, because the size of a journal batch is
 /// limited.
@@ -166,7 +167,8 @@ impl Shard {
         self.core.open_broadcast();
         let received = self.receive_packets(now, conn, bytes);
         self.core.close_broadcast();
-        self.core.trace_received(conn, &bytes[..received.consumed]);
+        let (traces, clients) = self.core.traced();
+        traces.received(clients, conn, &bytes[..received.consumed]);
         received
     }
 
@@ -362,8 +364,25 @@ impl Shard {
             Packet::PubRel(ack) => self.acks_of(now, conn, session).pubrel(&ack),
             Packet::PubComp(ack) => self.acks_of(now, conn, session).pubcomp(&ack),
             Packet::PingReq => self.ping(now, conn, session),
-            Packet::Subscribe(subscribe) => self.subscribe(now, conn, session, &subscribe),
-            Packet::Unsubscribe(unsubscribe) => self.unsubscribe(now, conn, session, &unsubscribe),
+            Packet::Subscribe(subscribe) => {
+                let (
+                    mut tick,
+                    Components {
+                        router,
+                        groups,
+                        retained,
+                        ..
+                    },
+                ) = self.split(now);
+                let answered = router.subscribe_received(&mut tick, groups, retained, session, &subscribe);
+                self.answered(now, session, answered);
+            }
+            Packet::Unsubscribe(unsubscribe) => {
+                let (mut tick, parts) = self.split(now);
+                let router = parts.router;
+                let answered = router.unsubscribe_received(&mut tick, parts.groups, session, &unsubscribe);
+                self.answered(now, session, answered);
+            }
             Packet::Disconnect(disconnect) => self.disconnect_received(now, conn, session, &disconnect),
             Packet::Auth(auth) => {
                 let (mut tick, parts) = self.split(now);
@@ -469,7 +488,7 @@ impl Shard {
             properties: Properties::EMPTY,
         };
         self.detach(now, conn, ending);
-        self.core.trace_closed(conn);
+        self.core.traces.closed(conn);
         self.core.outbox.close(conn);
         self.core.connections.close(conn);
     }
@@ -564,9 +583,20 @@ impl Shard {
         &mut self.core.outbox
     }
 
+    /// Traces the output of this tick. The driver calls it before it writes any of it.
+    #[inline]
+    pub fn trace_output(&mut self) {
+        let core = &mut self.core;
+        let clients = TracedClients {
+            connections: &core.connections,
+            sessions: &core.sessions,
+        };
+        core.traces.sent(clients, &core.outbox);
+    }
+
     /// Moves the effects to `into`.
     pub fn take_effects(&mut self, into: &mut Vec<Effect>) {
-        self.core.trace_events();
+        self.core.traces.events(&self.core.effects);
         into.append(&mut self.core.effects);
     }
 

@@ -1,5 +1,7 @@
 //! Counters and gauges of a shard: plain integers that one thread owns. Operators read a copy.
 
+use mqtt::{PacketType, QoS};
+
 use crate::owners::OwnerLimit;
 use crate::{DisconnectReason, DropReason};
 
@@ -54,6 +56,15 @@ pub struct ShardStats {
 impl ShardStats {
     pub fn drop_message(&mut self, reason: DropReason) {
         self.drops[reason as usize] += 1;
+    }
+
+    /// Counts PUBLISH packets that were queued for connections.
+    #[inline]
+    pub(crate) fn sent(&mut self, qos: QoS, messages: u64, packet_bytes: usize, payload_bytes: usize) {
+        self.messages_sent[qos as usize] += messages;
+        self.packets_sent[PacketType::Publish as usize] += messages;
+        self.bytes_sent += packet_bytes as u64;
+        self.publish_bytes_sent += payload_bytes as u64;
     }
 
     /// A client has connected.

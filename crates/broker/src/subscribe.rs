@@ -1,67 +1,59 @@
 //! SUBSCRIBE and UNSUBSCRIBE: which filters are granted, and the updates of the subscription index.
 
+use std::borrow::Cow;
+
 use mqtt::{
-    FilterError, Packet, PacketId, PacketType, Properties, ProtocolVersion, ReasonCode, RetainHandling, SharedFilter,
-    SubAck, Subscribe, SubscribeFilter, SubscriptionOptions, UnsubAck, Unsubscribe,
+    FilterError, Packet, PacketId, PacketType, Properties, ProtocolVersion, ReasonCode, RetainHandling, SubAck,
+    Subscribe, SubscribeFilter, SubscriptionOptions, UnsubAck, Unsubscribe,
 };
 
 use crate::access::SubscribeAccess;
-use crate::effect::Now;
+use crate::config::ShardConfig;
+use crate::deliver::ShardCore;
 use crate::exclusive::EXCLUSIVE;
 use crate::fault::{Fault, is_planted};
-use crate::router::{InterestedSession, Subscriber};
+use crate::parsed_filter::ParsedFilter;
+use crate::retained_messages::RetainedMessages;
+use crate::router::{InterestedSession, Router, Subscriber};
 use crate::session::{PendingSubAck, Subscription, SubscriptionKind};
-use crate::shard::Shard;
-use crate::shared::JoinRequest;
-use crate::slots::{ConnSlot, ReplayNumber, SessionEpoch, SessionRef, SessionSlot, SubscribeTicket};
+use crate::shared::{JoinRequest, ShareGroups};
+use crate::slots::{ReplayNumber, SessionEpoch, SessionSlot, SubscribeTicket};
 use crate::tap::{TapEvent, TapEventMask};
+use crate::tick::Tick;
 
 /// Total length of the filters of a session, because they are one record of the journal and one step of a checkpoint.
 pub(crate) const FILTER_BYTES_MAX: usize = 16 << 20;
 
-/// A parsed filter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ParsedFilter<'a> {
-    Plain(&'a str),
-    Shared(SharedFilter<'a>),
-    Exclusive(&'a str),
+/// A packet that violates the protocol or exceeds a limit. Its connection is closed.
+pub(crate) struct Violation {
+    pub code: ReasonCode,
+    pub detail: Cow<'static, str>,
 }
 
-impl<'a> ParsedFilter<'a> {
-    /// Parses `$share/{name}/{filter}`, `$queue/{filter}` (a share name of its own), `$exclusive/{topic}`, or a plain
-    /// filter.
-    pub(crate) fn parse(filter: &'a str) -> Result<ParsedFilter<'a>, FilterError> {
-        let target = if let Some(shared) = SharedFilter::parse(filter)? {
-            ParsedFilter::Shared(shared)
-        } else if let Some(rest) = filter.strip_prefix("$queue/") {
-            ParsedFilter::Shared(SharedFilter {
-                share_name: "$queue",
-                filter: rest,
-            })
-        } else if let Some(rest) = filter.strip_prefix(EXCLUSIVE) {
-            ParsedFilter::Exclusive(rest)
-        } else {
-            ParsedFilter::Plain(filter)
-        };
-        mqtt::validate_filter(target.filter())?;
-        Ok(target)
-    }
-
-    /// Returns the filter that is matched with topics.
-    pub(crate) fn filter(self) -> &'a str {
-        match self {
-            ParsedFilter::Plain(filter) | ParsedFilter::Exclusive(filter) => filter,
-            ParsedFilter::Shared(shared) => shared.filter,
+impl Violation {
+    pub fn new(code: ReasonCode, detail: impl Into<Cow<'static, str>>) -> Violation {
+        Violation {
+            code,
+            detail: detail.into(),
         }
     }
+}
 
-    pub(crate) fn kind(self) -> SubscriptionKind {
-        match self {
-            ParsedFilter::Plain(_) => SubscriptionKind::Plain,
-            ParsedFilter::Shared(_) => SubscriptionKind::Shared,
-            ParsedFilter::Exclusive(_) => SubscriptionKind::Exclusive,
-        }
-    }
+/// Whether the answer to a SUBSCRIBE or UNSUBSCRIBE has been sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AnswerState {
+    Sent,
+    /// Another shard must change the index of a share group first.
+    Waiting,
+}
+
+/// A subscription that a client or an operator requests.
+#[derive(Clone, Copy)]
+pub(crate) struct RequestedSubscription<'a> {
+    pub asked: SubscribeFilter<'a>,
+    /// Properties of SUBSCRIBE.
+    pub properties: Properties<'a>,
+    pub ticket: SubscribeTicket,
 }
 
 /// Returns whether a filter is malformed, so that the connection is closed [MQTT-4.7.3-1], [MQTT-4.13.1-1] (in 3.1.1
@@ -78,163 +70,85 @@ fn suback_code(reason: ReasonCode, is_v5: bool) -> u8 {
     }
 }
 
-impl Shard {
-    pub(crate) fn subscribe(&mut self, now: Now, conn: ConnSlot, slot: SessionSlot, subscribe: &Subscribe<'_>) {
-        self.core.stats.packets_received[PacketType::Subscribe as usize] += 1;
-        let identifier = subscribe.properties.subscription_identifier();
-        let refusal = match self.core.config.subscription_identifiers {
-            false => Some("mqtt.subscription_identifiers is off"),
-            true => self
-                .core
-                .sessions
-                .inbox_key(slot)
-                .map(|_| "this client cannot use subscription identifiers"),
-        };
-        if let Some(detail) = refusal.filter(|_| identifier.is_some()) {
-            return self.protocol_error(now, conn, ReasonCode::SubscriptionIdentifiersNotSupported, detail);
-        }
-        let is_v5 = self.core.sessions.at(slot).version == ProtocolVersion::V5;
-        for asked in subscribe.filters.iter() {
-            match ParsedFilter::parse(asked.filter) {
-                Err(error) if is_malformed(error, is_v5) => {
-                    return self.protocol_error(now, conn, ReasonCode::MalformedPacket, &error.to_string());
-                }
-                Ok(ParsedFilter::Shared(_)) if asked.options.no_local => {
-                    // [MQTT-3.8.3-4]
-                    let detail = "No Local is not allowed in a shared subscription";
-                    return self.protocol_error(now, conn, ReasonCode::ProtocolError, detail);
-                }
-                Ok(target) if is_v5 => {
-                    if let Some((code, detail)) = self.missing_feature(target) {
-                        return self.protocol_error(now, conn, code, detail);
-                    }
-                }
-                _ => {}
-            }
-        }
-        if let Some(client) = self.core.sessions.inbox_key(slot) {
-            let reasons = self.core.taps.inbox_subscribed(now, client, subscribe);
+impl Router {
+    pub fn subscribe_received(
+        &mut self,
+        tick: &mut Tick<'_>,
+        groups: &mut ShareGroups,
+        retained: &RetainedMessages,
+        slot: SessionSlot,
+        subscribe: &Subscribe<'_>,
+    ) -> Result<AnswerState, Violation> {
+        let core = &mut *tick.core;
+        core.stats.packets_received[PacketType::Subscribe as usize] += 1;
+        let (session, inbox_key) = (core.sessions.at(slot), core.sessions.inbox_key(slot));
+        let (is_v5, is_bridge) = (session.version == ProtocolVersion::V5, session.is_bridge);
+        check_subscribe(&core.config, is_v5, inbox_key.is_some(), subscribe)?;
+        let packet_id = subscribe.packet_id;
+        if let Some(client) = inbox_key {
+            let reasons = core.taps.inbox_subscribed(tick.now, client, subscribe);
             let reasons: Vec<u8> = reasons.into_iter().map(|reason| suback_code(reason, is_v5)).collect();
-            return self.suback(now, conn, slot, subscribe.packet_id, &reasons);
+            return send_suback(core, slot, packet_id, &reasons);
         }
         let mut reasons = Vec::with_capacity(subscribe.filters.len());
-        let (ticket, mut waiting) = (SubscribeTicket(self.numbers.next()), 0);
-        let is_bridge = self.core.sessions.at(slot).is_bridge;
-        for mut filter in subscribe.filters.iter() {
-            if is_bridge && matches!(ParsedFilter::parse(filter.filter), Ok(ParsedFilter::Plain(_))) {
+        let (ticket, mut waiting) = (SubscribeTicket(tick.numbers.next()), 0);
+        for mut asked in subscribe.filters.iter() {
+            if is_bridge && matches!(ParsedFilter::parse(asked.filter), Ok(ParsedFilter::Plain(_))) {
                 // A bridge before MQTT 5 cannot ask for these options. As in Mosquitto, the bridge flag implies them.
-                filter.options.no_local = true;
-                filter.options.retain_as_published = true;
+                asked.options.no_local = true;
+                asked.options.retain_as_published = true;
             }
-            let (reason, must_wait) = self.subscribe_filter(now, slot, filter, subscribe.properties, ticket);
+            let requested = RequestedSubscription {
+                asked,
+                properties: subscribe.properties,
+                ticket,
+            };
+            let (reason, must_wait) = self.subscribe(tick, groups, retained, slot, requested);
             waiting += u32::from(must_wait);
             reasons.push(suback_code(reason, is_v5));
         }
-        let packet_id = subscribe.packet_id;
         if waiting > 0 {
-            self.core.sessions.at_mut(slot).subacks.push_back(PendingSubAck {
+            tick.core.sessions.at_mut(slot).subacks.push_back(PendingSubAck {
                 packet_id,
                 reasons,
                 kind: PacketType::SubAck,
                 waiting,
                 ticket,
             });
-            return;
+            return Ok(AnswerState::Waiting);
         }
-        self.suback(now, conn, slot, packet_id, &reasons);
-    }
-
-    /// Returns the code and text of the DISCONNECT for a subscription that CONNACK has announced as not available
-    /// (sections 3.2.2.3.11 and 3.2.2.3.13 of MQTT 5.0).
-    fn missing_feature(&self, target: ParsedFilter<'_>) -> Option<(ReasonCode, &'static str)> {
-        let config = &self.core.config;
-        if !config.shared_subscription && matches!(target, ParsedFilter::Shared(_)) {
-            return Some((
-                ReasonCode::SharedSubscriptionsNotSupported,
-                "mqtt.shared_subscription is off",
-            ));
-        }
-        if !config.wildcard_subscription && mqtt::has_wildcards(target.filter()) {
-            return Some((
-                ReasonCode::WildcardSubscriptionsNotSupported,
-                "mqtt.wildcard_subscription is off",
-            ));
-        }
-        None
-    }
-
-    fn suback(&mut self, now: Now, conn: ConnSlot, slot: SessionSlot, packet_id: PacketId, reasons: &[u8]) {
-        if self.core.sessions.link(slot).is_durable && !is_planted(Fault::SubackBeforeCommit) {
-            self.core.hold_until_committed(conn);
-        }
-        // [MQTT-3.8.4-1], [MQTT-3.8.4-2], [MQTT-3.8.4-5]
-        if !self.core.send(
-            conn,
-            &Packet::SubAck(SubAck {
-                packet_id,
-                properties: Properties::EMPTY,
-                reasons,
-            }),
-        ) {
-            return self.protocol_error(
-                now,
-                conn,
-                ReasonCode::PacketTooLarge,
-                "SUBACK exceeds the client's Maximum Packet Size",
-            );
-        }
-        self.pump(now, slot);
-    }
-
-    /// Another shard has added a shared subscription to its index, or removed it.
-    pub(crate) fn joined(&mut self, now: Now, slot: SessionSlot, epoch: SessionEpoch, ticket: SubscribeTicket) {
-        let Some(session) = self.core.sessions.live(slot, epoch) else {
-            return;
-        };
-        let Some(at) = session.subacks.iter().position(|s| s.ticket == ticket) else {
-            return;
-        };
-        session.subacks[at].waiting -= 1;
-        if session.subacks[at].waiting > 0 {
-            return;
-        }
-        let done = session.subacks.remove(at);
-        let (Some(conn), Some(done)) = (session.conn, done) else {
-            return;
-        };
-        match done.kind {
-            PacketType::SubAck => self.suback(now, conn, slot, done.packet_id, &done.reasons),
-            _ => self.unsuback(now, conn, slot, done.packet_id, &done.reasons),
-        }
+        send_suback(tick.core, slot, packet_id, &reasons)
     }
 
     /// Adds or replaces one subscription. Returns the reason code for SUBACK. The second value is true if SUBACK must
     /// wait for `MailRequest::Joined` with the ticket.
-    pub(crate) fn subscribe_filter(
+    pub fn subscribe(
         &mut self,
-        now: Now,
+        tick: &mut Tick<'_>,
+        groups: &mut ShareGroups,
+        retained: &RetainedMessages,
         slot: SessionSlot,
-        asked: SubscribeFilter<'_>,
-        properties: Properties<'_>,
-        ticket: SubscribeTicket,
+        requested: RequestedSubscription<'_>,
     ) -> (ReasonCode, bool) {
+        let RequestedSubscription {
+            asked,
+            properties,
+            ticket,
+        } = requested;
         let identifier = properties.subscription_identifier();
-        let checked = self.check_filter(slot, asked.filter);
+        let checked = check_filter(tick.core, slot, asked.filter);
         let tap_event = TapEvent::Authorized {
             is_publish: false,
             topic: asked.filter,
             is_allowed: !matches!(checked, Err(ReasonCode::NotAuthorized)),
         };
-        self.core
-            .taps
-            .session_event(now, self.core.sessions.at(slot), TapEventMask::AUTHORIZED, &tap_event);
+        report(tick, slot, TapEventMask::AUTHORIZED, &tap_event);
         let target = match checked {
             Ok(target) => target,
             Err(reason) => return (reason, false),
         };
-        let mut must_wait = false;
         let options = SubscriptionOptions {
-            maximum_qos: asked.options.maximum_qos.min(self.core.config.max_qos),
+            maximum_qos: asked.options.maximum_qos.min(tick.core.config.max_qos),
             ..asked.options
         };
         let subscription = Subscription {
@@ -243,31 +157,26 @@ impl Shard {
             kind: target.kind(),
         };
         if let ParsedFilter::Exclusive(filter) = target
-            && !self.shared.exclusives.claim(filter, self.session_ref(slot))
+            && !self.claim_exclusive(filter, tick.session_ref(slot))
         {
             return (ReasonCode::QuotaExceeded, false);
         }
-        let replaced = self
-            .core
-            .sessions
-            .at_mut(slot)
-            .subscriptions
-            .insert(asked.filter, subscription);
-        let starts_replay = self.needs_replay(target, options, replaced.is_some());
-        let is_replaying = starts_replay || self.core.sessions.at(slot).replays.is_pending(target.filter());
-        self.core
-            .ledger
-            .record_subscribed(self.core.sessions.at(slot), asked.filter, &subscription, is_replaying);
+        let core = &mut *tick.core;
+        let session = core.sessions.at_mut(slot);
+        let replaced = session.subscriptions.insert(asked.filter, subscription);
+        let starts_replay = wants_replay(target, options, replaced.is_some()) && retained.has_messages(target.filter());
+        let is_replaying = starts_replay || session.replays.is_pending(target.filter());
+        core.ledger
+            .record_subscribed(session, asked.filter, &subscription, is_replaying);
         if replaced.is_none() {
-            self.update_durable_filter(slot, target, true);
-            let stats = &mut self.core.stats;
-            stats.subscriptions += 1;
-            stats.subscriptions_max = stats.subscriptions_max.max(stats.subscriptions);
+            self.update_durable_target(core, slot, target, true);
+            core.stats.subscribed();
         }
         let interest = InterestedSession {
             identifier: identifier.unwrap_or(0),
             options,
         };
+        let mut must_wait = false;
         match target {
             ParsedFilter::Shared(shared) => {
                 let request = JoinRequest {
@@ -276,17 +185,16 @@ impl Shard {
                     subscription: interest,
                     ticket,
                 };
-                let (mut tick, parts) = self.split(now);
-                must_wait = parts.groups.join(&mut tick, parts.router, request);
+                must_wait = groups.join(tick, self, request);
             }
             ParsedFilter::Plain(filter) | ParsedFilter::Exclusive(filter) => {
-                self.core.invalidate_recipients();
-                self.router.add(filter, Subscriber::Session(slot), interest);
+                core.invalidate_recipients();
+                self.add(filter, Subscriber::Session(slot), interest);
                 if starts_replay {
-                    let number = ReplayNumber(self.numbers.next());
-                    let replay = self.retained.replay_of(number, filter, options, identifier);
-                    self.core.link_mut(slot).is_replaying = true;
-                    self.core.sessions.at_mut(slot).replays.push_back(replay);
+                    let number = ReplayNumber(tick.numbers.next());
+                    let replay = retained.replay_of(number, filter, options, identifier);
+                    core.link_mut(slot).is_replaying = true;
+                    core.sessions.at_mut(slot).replays.push_back(replay);
                 }
             }
         }
@@ -295,9 +203,7 @@ impl Shard {
             qos: options.maximum_qos,
             properties: properties.as_bytes(),
         };
-        self.core
-            .taps
-            .session_event(now, self.core.sessions.at(slot), TapEventMask::SUBSCRIBED, &tap_event);
+        report(tick, slot, TapEventMask::SUBSCRIBED, &tap_event);
         let reason = match options.maximum_qos {
             mqtt::QoS::AtMostOnce => ReasonCode::Success,
             mqtt::QoS::AtLeastOnce => ReasonCode::GrantedQoS1,
@@ -306,187 +212,124 @@ impl Shard {
         (reason, must_wait)
     }
 
-    /// Returns whether retained messages must be sent [MQTT-3.3.1-9] to [MQTT-3.3.1-11].
-    fn needs_replay(&self, target: ParsedFilter<'_>, options: SubscriptionOptions, existed: bool) -> bool {
-        let is_wanted = match options.retain_handling {
-            RetainHandling::SendAtSubscribe => true,
-            RetainHandling::SendIfNew => !existed,
-            RetainHandling::DoNotSend => false,
-        };
-        is_wanted && target.kind() != SubscriptionKind::Shared && self.retained.has_messages(target.filter())
-    }
-
-    fn check_filter<'a>(&mut self, slot: SessionSlot, filter: &'a str) -> Result<ParsedFilter<'a>, ReasonCode> {
-        let target = ParsedFilter::parse(filter).map_err(|_| ReasonCode::TopicFilterInvalid)?;
-        let config = &self.core.config;
-        let bare = target.filter();
-        if mqtt::levels(bare).count() > config.max_topic_levels || !config.allows_characters(filter) {
-            return Err(ReasonCode::TopicFilterInvalid);
-        }
-        if let Some((code, _)) = self.missing_feature(target) {
-            return Err(code);
-        }
-        if matches!(target, ParsedFilter::Exclusive(_)) && (!config.exclusive_subscription || mqtt::has_wildcards(bare))
-        {
-            return Err(ReasonCode::TopicFilterInvalid);
-        }
-        let subscriptions_max = config.max_subscriptions;
-        let session = self.core.sessions.at(slot);
-        let subscriptions = &session.subscriptions;
-        let is_full =
-            subscriptions.len() >= subscriptions_max || subscriptions.filter_bytes() + filter.len() > FILTER_BYTES_MAX;
-        if is_full && subscriptions.get(filter).is_none() {
-            return Err(ReasonCode::QuotaExceeded);
-        }
-        match session.access.as_ref().map(|a| a.can_subscribe(bare)) {
-            None | Some(SubscribeAccess::Allowed) => {}
-            Some(SubscribeAccess::AllowedInPart) => self.core.link_mut(slot).is_filtered = true,
-            Some(SubscribeAccess::Denied) => return Err(ReasonCode::NotAuthorized),
-        }
-        Ok(target)
-    }
-
-    pub(crate) fn unsubscribe(&mut self, now: Now, conn: ConnSlot, slot: SessionSlot, unsubscribe: &Unsubscribe<'_>) {
-        self.core.stats.packets_received[PacketType::Unsubscribe as usize] += 1;
-        let is_v5 = self.core.sessions.at(slot).version == ProtocolVersion::V5;
+    pub fn unsubscribe_received(
+        &mut self,
+        tick: &mut Tick<'_>,
+        groups: &mut ShareGroups,
+        slot: SessionSlot,
+        unsubscribe: &Unsubscribe<'_>,
+    ) -> Result<AnswerState, Violation> {
+        let core = &mut *tick.core;
+        core.stats.packets_received[PacketType::Unsubscribe as usize] += 1;
+        let is_v5 = core.sessions.at(slot).version == ProtocolVersion::V5;
         let mut errors = unsubscribe
             .filters
             .iter()
             .filter_map(|filter| ParsedFilter::parse(filter).err());
         if let Some(error) = errors.find(|error| is_malformed(*error, is_v5)) {
-            return self.protocol_error(now, conn, ReasonCode::MalformedPacket, &error.to_string());
+            return Err(Violation::new(ReasonCode::MalformedPacket, error.to_string()));
         }
-        if let Some(client) = self.core.sessions.inbox_key(slot) {
-            let mut reasons = self.core.taps.inbox_unsubscribed(now, client, unsubscribe);
+        let packet_id = unsubscribe.packet_id;
+        if let Some(client) = core.sessions.inbox_key(slot) {
+            let mut reasons = core.taps.inbox_unsubscribed(tick.now, client, unsubscribe);
             reasons.retain(|_| is_v5);
             let reasons: Vec<u8> = reasons.into_iter().map(ReasonCode::to_u8).collect();
-            return self.unsuback(now, conn, slot, unsubscribe.packet_id, &reasons);
+            return send_unsuback(core, slot, packet_id, &reasons);
         }
         let mut reasons = Vec::new();
-        let (ticket, mut waiting) = (SubscribeTicket(self.numbers.next()), 0);
+        let (ticket, mut waiting) = (SubscribeTicket(tick.numbers.next()), 0);
         for filter in unsubscribe.filters.iter() {
-            let known = self.core.sessions.at(slot).subscriptions.get(filter);
+            let known = tick.core.sessions.at(slot).subscriptions.get(filter);
             let qos = known.map_or(mqtt::QoS::AtMostOnce, |known| known.options.maximum_qos);
-            let reason =
-                match ParsedFilter::parse(filter).map(|_| self.remove_subscription(now, slot, filter, Some(ticket))) {
-                    Err(_) => ReasonCode::TopicFilterInvalid,
-                    Ok(Some(must_wait)) => {
-                        waiting += u32::from(must_wait);
-                        let tap_event = TapEvent::Unsubscribed {
-                            filter,
-                            qos,
-                            properties: unsubscribe.properties.as_bytes(),
-                        };
-                        self.core.taps.session_event(
-                            now,
-                            self.core.sessions.at(slot),
-                            TapEventMask::UNSUBSCRIBED,
-                            &tap_event,
-                        );
-                        ReasonCode::Success
-                    }
-                    Ok(None) => ReasonCode::NoSubscriptionExisted,
-                };
+            let removed =
+                ParsedFilter::parse(filter).map(|_| self.unsubscribe(tick, groups, slot, filter, Some(ticket)));
+            let reason = match removed {
+                Err(_) => ReasonCode::TopicFilterInvalid,
+                Ok(Some(must_wait)) => {
+                    waiting += u32::from(must_wait);
+                    let tap_event = TapEvent::Unsubscribed {
+                        filter,
+                        qos,
+                        properties: unsubscribe.properties.as_bytes(),
+                    };
+                    report(tick, slot, TapEventMask::UNSUBSCRIBED, &tap_event);
+                    ReasonCode::Success
+                }
+                Ok(None) => ReasonCode::NoSubscriptionExisted,
+            };
             if is_v5 {
                 reasons.push(reason.to_u8());
             }
         }
-        let packet_id = unsubscribe.packet_id;
         if waiting > 0 {
-            self.core.sessions.at_mut(slot).subacks.push_back(PendingSubAck {
+            tick.core.sessions.at_mut(slot).subacks.push_back(PendingSubAck {
                 packet_id,
                 reasons,
                 kind: PacketType::UnsubAck,
                 waiting,
                 ticket,
             });
-            return;
+            return Ok(AnswerState::Waiting);
         }
-        self.unsuback(now, conn, slot, packet_id, &reasons);
-    }
-
-    fn unsuback(&mut self, now: Now, conn: ConnSlot, slot: SessionSlot, packet_id: PacketId, reasons: &[u8]) {
-        if self.core.sessions.link(slot).is_durable && !is_planted(Fault::SubackBeforeCommit) {
-            self.core.hold_until_committed(conn);
-        }
-        let properties = Properties::EMPTY;
-        // [MQTT-3.10.4-4], [MQTT-3.11.3-1]
-        if !self.core.send(
-            conn,
-            &Packet::UnsubAck(UnsubAck {
-                packet_id,
-                properties,
-                reasons,
-            }),
-        ) {
-            self.protocol_error(
-                now,
-                conn,
-                ReasonCode::PacketTooLarge,
-                "UNSUBACK exceeds the client's Maximum Packet Size",
-            );
-            return;
-        }
-        // A replay that ends here may have held messages of other subscriptions.
-        self.pump(now, slot);
-    }
-
-    /// Removes one subscription. Returns false if there was none.
-    pub(crate) fn unsubscribe_filter(&mut self, now: Now, slot: SessionSlot, filter: &str) -> bool {
-        self.remove_subscription(now, slot, filter, None).is_some()
+        send_unsuback(tick.core, slot, packet_id, &reasons)
     }
 
     /// Removes one subscription. Returns `Some(true)` if UNSUBACK must wait for `MailRequest::Joined` with the ticket,
     /// and `None` if there was no subscription.
-    fn remove_subscription(
+    pub fn unsubscribe(
         &mut self,
-        now: Now,
+        tick: &mut Tick<'_>,
+        groups: &mut ShareGroups,
         slot: SessionSlot,
         filter: &str,
         ticket: Option<SubscribeTicket>,
     ) -> Option<bool> {
-        let session = self.core.sessions.at_mut(slot);
+        let core = &mut *tick.core;
+        let session = core.sessions.at_mut(slot);
         session.subscriptions.remove(filter)?;
-        self.core.stats.subscriptions -= 1;
-        self.core
-            .ledger
-            .record_unsubscribed(self.core.sessions.at(slot), filter);
-        Some(self.unindex_target(now, slot, filter, ticket))
+        core.stats.subscriptions -= 1;
+        core.ledger.record_unsubscribed(session, filter);
+        Some(self.remove_target(tick, groups, slot, filter, ticket))
     }
 
-    fn unindex_target(&mut self, now: Now, slot: SessionSlot, filter: &str, ticket: Option<SubscribeTicket>) -> bool {
-        let target = ParsedFilter::parse(filter);
-        if let Ok(target) = target {
-            self.update_durable_filter(slot, target, false);
-        }
-        if let Ok(ParsedFilter::Plain(bare) | ParsedFilter::Exclusive(bare)) = target {
-            self.core.sessions.at_mut(slot).replays.remove(bare);
-        }
+    /// Removes a filter of a session from the index. Returns true if another shard must answer the ticket.
+    fn remove_target(
+        &mut self,
+        tick: &mut Tick<'_>,
+        groups: &mut ShareGroups,
+        slot: SessionSlot,
+        filter: &str,
+        ticket: Option<SubscribeTicket>,
+    ) -> bool {
+        let Ok(target) = ParsedFilter::parse(filter) else {
+            return false;
+        };
+        self.update_durable_target(tick.core, slot, target, false);
         match target {
-            Ok(ParsedFilter::Shared(shared)) => {
-                let (mut tick, parts) = self.split(now);
-                return parts.groups.leave(&mut tick, parts.router, slot, shared, ticket);
+            ParsedFilter::Shared(shared) => return groups.leave(tick, self, slot, shared, ticket),
+            ParsedFilter::Plain(bare) => {
+                tick.core.sessions.at_mut(slot).replays.remove(bare);
+                self.remove_unless_held(tick.core, slot, bare, EXCLUSIVE);
             }
-            Ok(ParsedFilter::Plain(bare)) => self.unindex_unless_held(slot, bare, EXCLUSIVE),
-            Ok(ParsedFilter::Exclusive(bare)) => {
-                self.shared.exclusives.release(bare, self.session_ref(slot));
-                self.unindex_unless_held(slot, bare, "");
+            ParsedFilter::Exclusive(bare) => {
+                tick.core.sessions.at_mut(slot).replays.remove(bare);
+                self.release_exclusive(bare, tick.session_ref(slot));
+                self.remove_unless_held(tick.core, slot, bare, "");
             }
-            Err(_) => {}
         }
         false
     }
 
     /// A session may hold a filter both plainly and exclusively. The index has one entry for both.
-    fn unindex_unless_held(&mut self, slot: SessionSlot, bare: &str, other_prefix: &str) {
-        let session = self.core.sessions.at(slot);
+    fn remove_unless_held(&mut self, core: &mut ShardCore, slot: SessionSlot, bare: &str, other_prefix: &str) {
+        let session = core.sessions.at(slot);
         let other = match other_prefix {
             "" => session.subscriptions.get(bare).copied(),
             prefix => session.subscriptions.get(&format!("{prefix}{bare}")).copied(),
         };
-        self.core.invalidate_recipients();
+        core.invalidate_recipients();
         match other {
-            Some(held) => self.router.add(
+            Some(held) => self.add(
                 bare,
                 Subscriber::Session(slot),
                 InterestedSession {
@@ -494,26 +337,26 @@ impl Shard {
                     options: held.options,
                 },
             ),
-            None => self.router.remove(bare, Subscriber::Session(slot)),
+            None => self.remove(bare, Subscriber::Session(slot)),
         }
     }
 
     /// Removes all subscriptions of a session that ends.
-    pub(crate) fn drop_subscriptions(&mut self, now: Now, slot: SessionSlot) {
-        let session = self.core.sessions.at_mut(slot);
+    pub fn drop_subscriptions(&mut self, tick: &mut Tick<'_>, groups: &mut ShareGroups, slot: SessionSlot) {
+        let session = tick.core.sessions.at_mut(slot);
         session.replays.clear();
         let subscriptions = std::mem::take(&mut session.subscriptions);
-        self.core.stats.subscriptions -= subscriptions.len() as u64;
+        tick.core.stats.subscriptions -= subscriptions.len() as u64;
         for (filter, _) in subscriptions.iter() {
-            self.unindex_target(now, slot, filter, None);
+            self.remove_target(tick, groups, slot, filter, None);
         }
     }
 
     /// Applies access rules that may have changed: removes subscriptions that they no longer allow. Messages that are
     /// already queued are checked when they are sent.
-    pub(crate) fn recheck_subscriptions(&mut self, now: Now, slot: SessionSlot) {
-        let session = self.core.sessions.at(slot);
-        let was_filtered = self.core.sessions.link(slot).is_filtered;
+    pub fn recheck_subscriptions(&mut self, tick: &mut Tick<'_>, groups: &mut ShareGroups, slot: SessionSlot) {
+        let session = tick.core.sessions.at(slot);
+        let was_filtered = tick.core.sessions.link(slot).is_filtered;
         let mut denied = Vec::new();
         let mut is_filtered = false;
         if let Some(access) = &session.access {
@@ -533,33 +376,194 @@ impl Shard {
         let has_queued =
             session.outgoing.queued() + session.outgoing.unacknowledged() > 0 || !session.replays.is_done();
         let must_check_queue = session.access.is_some() && has_queued;
-        let link = self.core.link_mut(slot);
+        let link = tick.core.link_mut(slot);
         link.is_filtered = is_filtered;
         link.must_check_queue = must_check_queue;
         for filter in denied {
-            self.unsubscribe_filter(now, slot, &filter);
+            self.unsubscribe(tick, groups, slot, &filter, None);
         }
         if was_filtered || is_filtered {
-            let (mut tick, parts) = self.split(now);
-            parts.groups.announce_rights(&mut tick, slot);
+            groups.announce_rights(tick, slot);
         }
     }
 
     /// Announces to all shards that a durable session has, or no longer has, this filter. For shared subscriptions the
     /// group's home shard does that.
-    fn update_durable_filter(&mut self, slot: SessionSlot, target: ParsedFilter<'_>, is_added: bool) {
+    fn update_durable_target(&mut self, core: &ShardCore, slot: SessionSlot, target: ParsedFilter<'_>, is_added: bool) {
         if let ParsedFilter::Plain(filter) | ParsedFilter::Exclusive(filter) = target
-            && self.core.sessions.link(slot).is_durable
+            && core.sessions.link(slot).is_durable
         {
-            self.router.update_durable(filter, is_added);
+            self.update_durable(filter, is_added);
         }
     }
+}
 
-    pub(crate) fn session_ref(&self, slot: SessionSlot) -> SessionRef {
-        SessionRef {
-            shard: self.core.id,
-            session: slot,
-            epoch: self.core.sessions.at(slot).epoch,
+/// Another shard has added a shared subscription to its index, or removed it. Returns the connection whose SUBACK or
+/// UNSUBACK waited for that and has been sent.
+pub(crate) fn joined(
+    tick: &mut Tick<'_>,
+    slot: SessionSlot,
+    epoch: SessionEpoch,
+    ticket: SubscribeTicket,
+) -> Result<AnswerState, Violation> {
+    let Some(session) = tick.core.sessions.live(slot, epoch) else {
+        return Ok(AnswerState::Waiting);
+    };
+    let Some(done) = session.take_answer(ticket).filter(|_| session.conn.is_some()) else {
+        return Ok(AnswerState::Waiting);
+    };
+    match done.kind {
+        PacketType::SubAck => send_suback(tick.core, slot, done.packet_id, &done.reasons),
+        _ => send_unsuback(tick.core, slot, done.packet_id, &done.reasons),
+    }
+}
+
+/// Checks what CONNACK and the protocol forbid in a SUBSCRIBE.
+fn check_subscribe(
+    config: &ShardConfig,
+    is_v5: bool,
+    is_for_inbox: bool,
+    subscribe: &Subscribe<'_>,
+) -> Result<(), Violation> {
+    if subscribe.properties.subscription_identifier().is_some() {
+        let code = ReasonCode::SubscriptionIdentifiersNotSupported;
+        if !config.subscription_identifiers {
+            return Err(Violation::new(code, "mqtt.subscription_identifiers is off"));
+        }
+        if is_for_inbox {
+            return Err(Violation::new(code, "this client cannot use subscription identifiers"));
         }
     }
+    for asked in subscribe.filters.iter() {
+        match ParsedFilter::parse(asked.filter) {
+            Err(error) if is_malformed(error, is_v5) => {
+                return Err(Violation::new(ReasonCode::MalformedPacket, error.to_string()));
+            }
+            Ok(ParsedFilter::Shared(_)) if asked.options.no_local => {
+                // [MQTT-3.8.3-4]
+                let detail = "No Local is not allowed in a shared subscription";
+                return Err(Violation::new(ReasonCode::ProtocolError, detail));
+            }
+            Ok(target) if is_v5 => {
+                if let Some((code, detail)) = missing_feature(config, target) {
+                    return Err(Violation::new(code, detail));
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Returns the code and text of the DISCONNECT for a subscription that CONNACK has announced as not available (sections
+/// 3.2.2.3.11 and 3.2.2.3.13 of MQTT 5.0).
+fn missing_feature(config: &ShardConfig, target: ParsedFilter<'_>) -> Option<(ReasonCode, &'static str)> {
+    if !config.shared_subscription && matches!(target, ParsedFilter::Shared(_)) {
+        return Some((
+            ReasonCode::SharedSubscriptionsNotSupported,
+            "mqtt.shared_subscription is off",
+        ));
+    }
+    if !config.wildcard_subscription && mqtt::has_wildcards(target.filter()) {
+        return Some((
+            ReasonCode::WildcardSubscriptionsNotSupported,
+            "mqtt.wildcard_subscription is off",
+        ));
+    }
+    None
+}
+
+fn check_filter<'a>(core: &mut ShardCore, slot: SessionSlot, filter: &'a str) -> Result<ParsedFilter<'a>, ReasonCode> {
+    let target = ParsedFilter::parse(filter).map_err(|_| ReasonCode::TopicFilterInvalid)?;
+    let config = &core.config;
+    let bare = target.filter();
+    if mqtt::levels(bare).count() > config.max_topic_levels || !config.allows_characters(filter) {
+        return Err(ReasonCode::TopicFilterInvalid);
+    }
+    if let Some((code, _)) = missing_feature(config, target) {
+        return Err(code);
+    }
+    if matches!(target, ParsedFilter::Exclusive(_)) && (!config.exclusive_subscription || mqtt::has_wildcards(bare)) {
+        return Err(ReasonCode::TopicFilterInvalid);
+    }
+    let session = core.sessions.at(slot);
+    let subscriptions = &session.subscriptions;
+    let is_full = subscriptions.len() >= config.max_subscriptions
+        || subscriptions.filter_bytes() + filter.len() > FILTER_BYTES_MAX;
+    if is_full && subscriptions.get(filter).is_none() {
+        return Err(ReasonCode::QuotaExceeded);
+    }
+    match session.access.as_ref().map(|a| a.can_subscribe(bare)) {
+        None | Some(SubscribeAccess::Allowed) => {}
+        Some(SubscribeAccess::AllowedInPart) => core.link_mut(slot).is_filtered = true,
+        Some(SubscribeAccess::Denied) => return Err(ReasonCode::NotAuthorized),
+    }
+    Ok(target)
+}
+
+/// Returns whether retained messages must be sent [MQTT-3.3.1-9] to [MQTT-3.3.1-11], if there are any.
+fn wants_replay(target: ParsedFilter<'_>, options: SubscriptionOptions, existed: bool) -> bool {
+    let is_wanted = match options.retain_handling {
+        RetainHandling::SendAtSubscribe => true,
+        RetainHandling::SendIfNew => !existed,
+        RetainHandling::DoNotSend => false,
+    };
+    is_wanted && target.kind() != SubscriptionKind::Shared
+}
+
+fn report(tick: &mut Tick<'_>, slot: SessionSlot, wanted: TapEventMask, tap_event: &TapEvent<'_>) {
+    let session = tick.core.sessions.at(slot);
+    tick.core.taps.session_event(tick.now, session, wanted, tap_event);
+}
+
+fn send_suback(
+    core: &mut ShardCore,
+    slot: SessionSlot,
+    packet_id: PacketId,
+    reasons: &[u8],
+) -> Result<AnswerState, Violation> {
+    // [MQTT-3.8.4-1], [MQTT-3.8.4-2], [MQTT-3.8.4-5]
+    let suback = Packet::SubAck(SubAck {
+        packet_id,
+        properties: Properties::EMPTY,
+        reasons,
+    });
+    match send_answer(core, slot, &suback) {
+        true => Ok(AnswerState::Sent),
+        false => {
+            let detail = "SUBACK exceeds the client's Maximum Packet Size";
+            Err(Violation::new(ReasonCode::PacketTooLarge, detail))
+        }
+    }
+}
+
+fn send_unsuback(
+    core: &mut ShardCore,
+    slot: SessionSlot,
+    packet_id: PacketId,
+    reasons: &[u8],
+) -> Result<AnswerState, Violation> {
+    // [MQTT-3.10.4-4], [MQTT-3.11.3-1]
+    let unsuback = Packet::UnsubAck(UnsubAck {
+        packet_id,
+        properties: Properties::EMPTY,
+        reasons,
+    });
+    match send_answer(core, slot, &unsuback) {
+        true => Ok(AnswerState::Sent),
+        false => {
+            let detail = "UNSUBACK exceeds the client's Maximum Packet Size";
+            Err(Violation::new(ReasonCode::PacketTooLarge, detail))
+        }
+    }
+}
+
+/// Sends the answer of a connected session. It waits for the commit of the subscriptions of a durable session. Returns
+/// false if it is too large.
+fn send_answer(core: &mut ShardCore, slot: SessionSlot, packet: &Packet<'_>) -> bool {
+    let link = core.sessions.link(slot);
+    if link.is_durable && !is_planted(Fault::SubackBeforeCommit) {
+        core.hold_until_committed(link.conn);
+    }
+    core.send(link.conn, packet)
 }

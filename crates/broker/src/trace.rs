@@ -13,11 +13,11 @@ use std::net::IpAddr;
 use mqtt::{Decoded, Packet, PacketType, filter_matches};
 
 use crate::connection::Connection;
-use crate::deliver::ShardCore;
+use crate::connections::Connections;
 use crate::effect::{ConnectionEvent, Effect};
 use crate::outbox::Outbox;
 use crate::session::Session;
-use crate::shard::Shard;
+use crate::sessions::Sessions;
 use crate::slots::ConnSlot;
 use crate::tap::TapClient;
 
@@ -73,7 +73,7 @@ pub trait TraceSink: Send {
 
 /// The active traces of a shard.
 #[derive(Default)]
-pub struct Traces {
+struct Traces {
     all: Vec<(TraceFilter, Box<dyn TraceSink>)>,
     /// Clients of the connections without a session.
     detached: HashMap<ConnSlot, DetachedClient>,
@@ -138,10 +138,28 @@ impl TraceFilter {
     }
 }
 
-impl Shard {
+/// What traces show of the clients of connections.
+#[derive(Clone, Copy)]
+pub(crate) struct TracedClients<'a> {
+    pub connections: &'a Connections,
+    pub sessions: &'a Sessions,
+}
+
+impl<'a> TracedClients<'a> {
+    fn session_at(self, conn: ConnSlot) -> Option<&'a Session> {
+        let connection = self.connections.get(conn)?;
+        self.sessions.get(connection.session)
+    }
+}
+
+/// The traces of a shard; `None` if none is active.
+#[derive(Default)]
+pub(crate) struct ShardTraces(Option<Box<Traces>>);
+
+impl ShardTraces {
     /// Starts a trace. Returns false if there are too many traces.
-    pub fn trace(&mut self, filter: TraceFilter, sink: Box<dyn TraceSink>) -> bool {
-        let traces = self.core.traces.get_or_insert_default();
+    pub fn start(&mut self, filter: TraceFilter, sink: Box<dyn TraceSink>) -> bool {
+        let traces = self.0.get_or_insert_default();
         traces.all.retain(|(_, sink)| !sink.has_ended());
         let has_space = traces.all.len() < TRACES_MAX;
         if has_space {
@@ -150,111 +168,53 @@ impl Shard {
         has_space
     }
 
-    /// Traces the output of this tick. The driver calls it before it writes any of it.
-    #[inline]
-    pub fn trace_output(&mut self) {
-        if self.core.traces.is_some() {
-            self.core.trace_sent();
-        }
-    }
-}
-
-impl ShardCore {
     /// Traces packets that were received on a connection and have been handled.
     #[inline]
-    pub fn trace_received(&mut self, conn: ConnSlot, bytes: &[u8]) {
-        if self.traces.is_some() {
-            self.show_received(conn, bytes);
+    pub fn received(&mut self, clients: TracedClients<'_>, conn: ConnSlot, bytes: &[u8]) {
+        if let Some(traces) = &mut self.0 {
+            traces.show_received(clients, conn, bytes);
+            self.remove_ended();
         }
     }
 
     /// Remembers the client of a connection that is about to lose its session.
     #[inline]
-    pub fn trace_leaving(&mut self, conn: ConnSlot) {
-        if self.traces.is_some() {
-            self.remember_closed(conn);
+    pub fn leaving(&mut self, clients: TracedClients<'_>, conn: ConnSlot) {
+        if let Some(traces) = &mut self.0 {
+            traces.remember_closed(clients, conn);
         }
     }
 
     #[inline]
-    pub fn trace_closed(&mut self, conn: ConnSlot) {
-        if let Some(traces) = &mut self.traces {
+    pub fn closed(&mut self, conn: ConnSlot) {
+        if let Some(traces) = &mut self.0 {
             traces.detached.remove(&conn);
         }
     }
 
     #[inline]
-    pub fn trace_events(&mut self) {
-        if let Some(traces) = &mut self.traces {
-            traces.show_events(&self.effects);
+    pub fn events(&mut self, effects: &[Effect]) {
+        if let Some(traces) = &mut self.0 {
+            traces.show_events(effects);
         }
     }
 
-    #[cold]
-    fn show_received(&mut self, conn: ConnSlot, bytes: &[u8]) {
-        let Some(mut traces) = self.traces.take() else { return };
-        if bytes
-            .first()
-            .is_some_and(|first| first >> 4 == PacketType::Connect as u8)
-        {
-            traces.record_connect(conn, bytes);
+    /// Traces the output of this tick.
+    #[inline]
+    pub fn sent(&mut self, clients: TracedClients<'_>, outbox: &Outbox) {
+        if let Some(traces) = &mut self.0 {
+            traces.show_sent(clients, outbox);
+            self.remove_ended();
         }
-        let aliases = |connection: &Connection, alias: u16| {
-            let incoming = &connection.aliases.as_ref()?.incoming;
-            incoming.get(alias).map(str::to_owned)
-        };
-        traces.trace_packets(self, conn, PacketDirection::Received, bytes, aliases);
-        self.put_back(traces);
     }
 
-    fn remember_closed(&mut self, conn: ConnSlot) {
-        let Some(mut traces) = self.traces.take() else { return };
-        if let Some(session) = self.session_at(conn) {
-            let client = DetachedClient {
-                client_id: session.client_id.clone(),
-                user_name: session.user_name.clone(),
-                is_user_name_secret: session.inbox_key().is_some(),
-            };
-            traces.record_client(conn, client);
-        }
-        self.traces = Some(traces);
-    }
-
-    #[cold]
-    fn trace_sent(&mut self) {
-        let Some(mut traces) = self.traces.take() else { return };
-        let mut bytes = std::mem::take(&mut traces.bytes);
-        let mut left = OUTPUT_BYTES_MAX;
-        for &conn in self.outbox.dirty() {
-            if !traces.is_traced(self, conn) {
-                continue;
-            }
-            bytes.clear();
-            let passed_over = copy_tick_output(&self.outbox, conn, left, &mut bytes);
-            left -= bytes.len();
-            let shown = traces.trace_packets(self, conn, PacketDirection::Sent, &bytes, outgoing_topic);
-            let passed_over = passed_over + bytes.len() - shown;
-            if passed_over > 0 {
-                traces
-                    .all
-                    .iter_mut()
-                    .for_each(|(_, sink)| sink.skipped_bytes(passed_over));
+    fn remove_ended(&mut self) {
+        if let Some(traces) = &mut self.0 {
+            traces.all.retain(|(_, sink)| !sink.has_ended());
+            if traces.all.is_empty() {
+                self.0 = None;
             }
         }
-        bytes.clear();
-        traces.bytes = bytes;
-        self.put_back(traces);
-    }
-
-    /// Puts the traces back, without those that have ended.
-    fn put_back(&mut self, mut traces: Box<Traces>) {
-        traces.all.retain(|(_, sink)| !sink.has_ended());
-        self.traces = (!traces.all.is_empty()).then_some(traces);
-    }
-
-    fn session_at(&self, conn: ConnSlot) -> Option<&Session> {
-        let connection = self.connections.get(conn)?;
-        self.sessions.get(connection.session)
     }
 }
 
@@ -278,6 +238,56 @@ fn outgoing_topic(connection: &Connection, alias: u16) -> Option<String> {
 }
 
 impl Traces {
+    #[cold]
+    fn show_received(&mut self, clients: TracedClients<'_>, conn: ConnSlot, bytes: &[u8]) {
+        if bytes
+            .first()
+            .is_some_and(|first| first >> 4 == PacketType::Connect as u8)
+        {
+            self.record_connect(conn, bytes);
+        }
+        let aliases = |connection: &Connection, alias: u16| {
+            let incoming = &connection.aliases.as_ref()?.incoming;
+            incoming.get(alias).map(str::to_owned)
+        };
+        self.trace_packets(clients, conn, PacketDirection::Received, bytes, aliases);
+    }
+
+    #[cold]
+    fn remember_closed(&mut self, clients: TracedClients<'_>, conn: ConnSlot) {
+        if let Some(session) = clients.session_at(conn) {
+            let client = DetachedClient {
+                client_id: session.client_id.clone(),
+                user_name: session.user_name.clone(),
+                is_user_name_secret: session.inbox_key().is_some(),
+            };
+            self.record_client(conn, client);
+        }
+    }
+
+    #[cold]
+    fn show_sent(&mut self, clients: TracedClients<'_>, outbox: &Outbox) {
+        let mut bytes = std::mem::take(&mut self.bytes);
+        let mut left = OUTPUT_BYTES_MAX;
+        for &conn in outbox.dirty() {
+            if !self.is_traced(clients, conn) {
+                continue;
+            }
+            bytes.clear();
+            let passed_over = copy_tick_output(outbox, conn, left, &mut bytes);
+            left -= bytes.len();
+            let shown = self.trace_packets(clients, conn, PacketDirection::Sent, &bytes, outgoing_topic);
+            let passed_over = passed_over + bytes.len() - shown;
+            if passed_over > 0 {
+                self.all
+                    .iter_mut()
+                    .for_each(|(_, sink)| sink.skipped_bytes(passed_over));
+            }
+        }
+        bytes.clear();
+        self.bytes = bytes;
+    }
+
     fn record_client(&mut self, conn: ConnSlot, client: DetachedClient) {
         if self.detached.len() < DETACHED_MAX || self.detached.contains_key(&conn) {
             self.detached.insert(conn, client);
@@ -300,9 +310,9 @@ impl Traces {
     }
 
     /// Returns the client of a connection, if it is known, and whether its user name is a secret.
-    fn client_of<'a>(&'a self, core: &'a ShardCore, conn: ConnSlot) -> Option<(TapClient<'a>, bool)> {
-        let connection = core.connections.get(conn)?;
-        let (client_id, user_name, is_user_name_secret) = match (core.session_at(conn), self.detached.get(&conn)) {
+    fn client_of<'a>(&'a self, clients: TracedClients<'a>, conn: ConnSlot) -> Option<(TapClient<'a>, bool)> {
+        let connection = clients.connections.get(conn)?;
+        let (client_id, user_name, is_user_name_secret) = match (clients.session_at(conn), self.detached.get(&conn)) {
             (Some(session), _) => (
                 &session.client_id,
                 session.user_name.as_deref(),
@@ -325,15 +335,15 @@ impl Traces {
         Some((client, is_user_name_secret))
     }
 
-    fn is_traced(&self, core: &ShardCore, conn: ConnSlot) -> bool {
-        self.client_of(core, conn)
+    fn is_traced(&self, clients: TracedClients<'_>, conn: ConnSlot) -> bool {
+        self.client_of(clients, conn)
             .is_some_and(|(client, _)| self.all.iter().any(|(filter, _)| filter.matches(&client)))
     }
 
     /// Traces whole packets. Returns their size in bytes.
     fn trace_packets(
         &mut self,
-        core: &ShardCore,
+        clients: TracedClients<'_>,
         conn: ConnSlot,
         direction: PacketDirection,
         bytes: &[u8],
@@ -341,10 +351,10 @@ impl Traces {
     ) -> usize {
         let mut all = std::mem::take(&mut self.all);
         let mut shown = 0;
-        if let Some((client, is_user_name_secret)) = self.client_of(core, conn)
+        if let Some((client, is_user_name_secret)) = self.client_of(clients, conn)
             && all.iter().any(|(filter, _)| filter.matches(&client))
         {
-            let connection = core.connections.get(conn);
+            let connection = clients.connections.get(conn);
             while let Ok(Decoded::Complete { packet, size }) = mqtt::decode(&bytes[shown..], client.version, usize::MAX)
             {
                 shown += size;

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use mqtt::{PacketId, Properties, ProtocolVersion, Publish, PublishExtras, QoS};
 
-use crate::deliver::{DeliveryOptions, SessionLink, ShardCore};
+use crate::deliver::{DeliveryOptions, ShardCore};
 use crate::effect::Now;
 use crate::message::{Message, Publication};
 use crate::outbox::Range;
+use crate::session_link::SessionLink;
 use crate::slots::ConnSlot;
 
 /// Shorter topics do not get an alias, because the alias itself takes three bytes.

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use journal::LogHealth;
 use mqtt::QoS;
 
-use crate::deliver::{DeliveryOptions, EncodedForms, SessionLink, ShardCore};
+use crate::deliver::{DeliveryOptions, EncodedForms, ShardCore};
 use crate::durable::pending_records::{CommitAction, Ledger, PendingRecords};
 use crate::durable::record;
 use crate::durable::record::{
@@ -27,6 +27,7 @@ use crate::exclusive::EXCLUSIVE;
 use crate::fault::{Fault, is_planted};
 use crate::message::{Message, Publication, RecordLocation};
 use crate::session::{RetainedReplay, Session, SessionWill, Subscription, SubscriptionKind};
+use crate::session_link::SessionLink;
 use crate::sessions::Sessions;
 use crate::slots::{ConnSlot, SessionSlot};
 use crate::tap::Receipt;

@@ -29,12 +29,12 @@ use crate::message::{Publication, RecordLocation};
 use crate::node_state::hash;
 use crate::outgoing::{DeliveryTag, GroupRef};
 use crate::owners::{ClientAccount, SessionHolding, owner_name};
+use crate::parsed_filter::ParsedFilter;
 use crate::router::{InterestedSession, Subscriber};
 use crate::session::{Session, SessionWill, Subscription};
 use crate::shard::{Components, DUE_BYTES, Shard};
 use crate::shared::JoinRequest;
 use crate::slots::{ReplayNumber, SessionEpoch, SessionSlot, SubscribeTicket};
-use crate::subscribe::ParsedFilter;
 use crate::tick::Tick;
 use crate::timers::SessionDeadline;
 
@@ -424,7 +424,7 @@ impl SessionRestorer<'_> {
             ParsedFilter::Plain(bare) | ParsedFilter::Exclusive(bare) => {
                 if matches!(target, ParsedFilter::Exclusive(_)) {
                     let session = self.tick.session_ref(slot);
-                    self.parts.node.exclusives.claim(bare, session);
+                    self.parts.router.claim_exclusive(bare, session);
                 }
                 self.parts.router.update_durable(bare, true);
                 self.tick.core.invalidate_recipients();

@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use journal::{LogBatch, LogHealth};
 use mqtt::ReasonCode;
 
+use crate::connection_end::ConnectionEnd;
 use crate::durable::checkpoint::{DurableState, FinishedCheckpoint};
 use crate::durable::cold::load_fetched;
 use crate::durable::compaction::MovePart;
 use crate::durable::pending_records::{CommitAction, Ledger};
 use crate::durable::record::RecordPosition;
 use crate::effect::{DisconnectReason, Effect, FetchPurpose, Now};
-use crate::lifecycle::ConnectionEnd;
 use crate::receipt_actions::PendingAck;
 use crate::shard::Shard;
 

@@ -11,6 +11,7 @@ use crate::outgoing_mail::OutgoingMail;
 use crate::router::RetainOrigin;
 use crate::shard::Shard;
 use crate::slots::{ReplayId, SessionRef, SubscribeTicket};
+use crate::subscribe;
 
 impl Shard {
     /// Handles mail of another shard.
@@ -79,7 +80,10 @@ impl Shard {
                 groups.add_member(tick, router, shared(&share_name, &filter), member);
                 confirm_membership(tick.mail, session, ticket);
             }
-            MailRequest::Joined { session, epoch, ticket } => self.joined(now, session, epoch, ticket),
+            MailRequest::Joined { session, epoch, ticket } => {
+                let answered = subscribe::joined(tick, session, epoch, ticket);
+                self.answered(now, session, answered);
+            }
             MailRequest::Leave {
                 share_name,
                 filter,

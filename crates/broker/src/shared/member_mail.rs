@@ -32,7 +32,7 @@ impl ShareGroups {
         let is_online = tick.core.sessions.live(session, epoch).map(|s| s.conn.is_some());
         let needs_ack = granted(p.qos, maximum_qos) != QoS::AtMostOnce;
         let has_space = !needs_ack || is_online.is_some() && tick.core.has_space(session, p.stored_bytes());
-        if is_online.is_some() && tick.core.is_forbidden(session, p.topic) {
+        if is_online.is_some() && tick.core.sessions.is_forbidden(session, p.topic) {
             // A right was revoked while the message was in transit. The group knows that when the message arrives, so
             // it selects another member.
             if needs_ack && !is_assigned {

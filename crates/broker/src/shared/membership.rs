@@ -9,12 +9,12 @@ use crate::durable::recovery::RecoveredGroup;
 use crate::effect::{DropReason, ShardId};
 use crate::mail::MailRequest;
 use crate::outgoing::GroupRef;
+use crate::parsed_filter::ParsedFilter;
 use crate::router::{InterestedSession, Router, Subscriber};
 use crate::session::{Session, SubscriptionKind};
 use crate::shared::group::{ShareGroup, ShareGroupMember};
 use crate::shared::{ShareGroups, group_home};
 use crate::slots::{GroupIndex, SessionRef, SessionSlot, SubscribeTicket};
-use crate::subscribe::ParsedFilter;
 use crate::tick::Tick;
 
 /// A session of this shard subscribes to a shared filter.

@@ -1,9 +1,6 @@
 //! The fields of a session that delivery reads first: half a cache line each, in one array.
 
-use mqtt::{PacketType, QoS};
-
-use crate::deliver::ShardCore;
-use crate::slots::{ConnSlot, SessionSlot};
+use crate::slots::ConnSlot;
 
 /// Hot fields of a session: half a cache line.
 #[derive(Clone, Copy, Debug)]
@@ -44,31 +41,5 @@ impl Default for SessionLink {
             messages_sent: 0,
             bytes_sent: 0,
         }
-    }
-}
-
-impl ShardCore {
-    /// Returns the fields for modification. Invalidates cached broadcasts.
-    pub fn link_mut(&mut self, slot: SessionSlot) -> &mut SessionLink {
-        self.invalidate_recipients();
-        self.sessions.link_mut(slot)
-    }
-
-    #[inline]
-    pub fn count_sent(&mut self, slot: SessionSlot, qos: QoS, packet_bytes: usize, payload_bytes: usize) {
-        let link = self.sessions.link_mut(slot);
-        link.messages_sent += 1;
-        link.bytes_sent += packet_bytes as u64;
-        self.stats.messages_sent[qos as usize] += 1;
-        self.stats.packets_sent[PacketType::Publish as usize] += 1;
-        self.stats.bytes_sent += packet_bytes as u64;
-        self.stats.publish_bytes_sent += payload_bytes as u64;
-    }
-
-    #[inline]
-    pub fn count_broadcast(&mut self, slot: SessionSlot, messages: u64, bytes: usize) {
-        let link = self.sessions.link_mut(slot);
-        link.messages_sent += messages;
-        link.bytes_sent += bytes as u64;
     }
 }
