@@ -1,9 +1,8 @@
 //! A shard: the share of the broker that one core runs. This file has the entry points for the driver.
 //!
-//! The packets are handled in `connect`, `authenticate`, `accept`, `connack`, `publish`, `subscribe`, `route`,
-//! `broadcast`, `shared`, `mail_requests`, `replay` and `lifecycle`, all `impl Shard`. The delivery of one message to
-//! one session is `impl ShardCore`, in `deliver`. State with rules of its own is in components with private fields:
-//! `Connections`, `Sessions`, `Taps` and `Ledger` in `ShardCore`, `Router` and `OutgoingMail` here.
+//! A shard connects components with private fields, and passes them a `Tick`. `ClientPublisher` handles PUBLISH, and
+//! `ClientAcks` the acknowledgements of clients. `shard/journal.rs`, `shard/mail.rs` and `shard/tap.rs` have the entry
+//! points for the journal, for other shards and for the tap.
 
 mod journal;
 mod mail;
