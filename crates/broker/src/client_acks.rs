@@ -2,8 +2,9 @@
 
 use mqtt::{Ack, PacketType, ReasonCode};
 
-use crate::durable::journaling::PendingCommits;
-use crate::outgoing::{AckResult, Delivery};
+use crate::delivery::Delivery;
+use crate::durable::record_fields::PendingCommits;
+use crate::outgoing::AckResult;
 use crate::retained_messages::RetainedMessages;
 use crate::shared::ShareGroups;
 use crate::slots::{ConnSlot, SessionSlot};

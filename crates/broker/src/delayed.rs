@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use crate::deliver::ShardCore;
-use crate::durable::journaling::{PendingCommits, RecordFields};
 use crate::durable::record::{JournalRecord, SessionKey, WITH_TAP};
+use crate::durable::record_fields::{PendingCommits, RecordFields};
 use crate::effect::DropReason;
 use crate::message::{Message, Publication, RecordLocation};
 use crate::owners::{Holding, Owners};
@@ -88,26 +88,6 @@ impl DelayedMessages {
         self.owners
             .remove(Holding::Delayed, message.owner(), message.stored_bytes() as u64);
         Some(delayed)
-    }
-}
-
-pub enum PublishDelay<'a> {
-    None,
-    Seconds(u32, &'a str),
-    Malformed,
-}
-
-/// Parses `$delayed/{seconds}/{topic}`.
-pub fn strip_delay(topic: &str) -> PublishDelay<'_> {
-    let Some(rest) = topic.strip_prefix("$delayed/") else {
-        return PublishDelay::None;
-    };
-    match rest.split_once('/') {
-        Some((seconds, topic)) if !topic.is_empty() => match seconds.parse() {
-            Ok(seconds) => PublishDelay::Seconds(seconds, topic),
-            Err(_) => PublishDelay::Malformed,
-        },
-        _ => PublishDelay::Malformed,
     }
 }
 

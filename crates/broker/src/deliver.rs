@@ -5,6 +5,7 @@
 //! borrowed at the same time. This file decides what happens to a message. `encode` writes packets, `send` queues them
 //! for connections, and `queue` handles messages that must wait.
 
+mod broadcast;
 mod encode;
 mod queue;
 mod send;
@@ -15,18 +16,17 @@ use std::sync::Arc;
 
 use mqtt::QoS;
 
-use crate::broadcast::Broadcast;
 use crate::config::ShardConfig;
 use crate::connections::Connections;
-use crate::durable::journaling::RecordFields;
+use crate::delivery::{Delivery, DeliveryOptions, DeliveryTag, GroupRef};
 use crate::durable::pending_records::Ledger;
 use crate::durable::record::Seq;
+use crate::durable::record_fields::RecordFields;
 use crate::effect::{ConnectionEvent, DropReason, Effect, Now, ShardId};
 use crate::message::Publication;
 use crate::message_limits::MessageLimits;
 use crate::node_state::hash;
 use crate::outbox::Outbox;
-use crate::outgoing::{Delivery, DeliveryTag, GroupRef};
 use crate::session::Session;
 use crate::session_link::SessionLink;
 use crate::sessions::Sessions;
@@ -36,6 +36,7 @@ use crate::taps::Taps;
 use crate::timers::Timers;
 use crate::trace::{ShardTraces, TracedClients};
 
+use broadcast::Broadcast;
 pub use encode::{EncodedForms, PublishForm};
 
 pub struct ShardCore {
@@ -60,16 +61,6 @@ pub struct ShardCore {
     /// Members that have dropped a message of a group without acknowledging it. Their groups are informed in the next
     /// tick.
     pub released_members: Vec<(SessionRef, GroupRef)>,
-}
-
-/// How a subscription receives a message.
-#[derive(Clone, Copy, Debug)]
-pub struct DeliveryOptions<'a> {
-    pub qos: QoS,
-    /// Retain flag of the outgoing packet.
-    pub retain: bool,
-    pub identifiers: &'a [u32],
-    pub group: Option<GroupRef>,
 }
 
 /// A QoS 1 or 2 message that is sent to a session for the first time.

@@ -24,3 +24,4 @@ pub(crate) mod journaled_queue;
 pub(crate) mod journaling;
 pub(crate) mod pages;
 pub(crate) mod pending_records;
+pub(crate) mod record_fields;

@@ -7,12 +7,12 @@
 use mqtt::{Connect, ProtocolVersion, Publish, QoS, ReasonCode, Subscribe, Unsubscribe};
 
 use crate::access::{AcceptedClient, SessionAccess, SubscribeAccess};
-use crate::deliver::{DeliverResult, DeliveryOptions, EncodedForms, ShardCore};
-use crate::durable::journaling::PendingCommits;
+use crate::deliver::{DeliverResult, EncodedForms, ShardCore};
+use crate::delivery::{Delivery, DeliveryOptions};
+use crate::durable::record_fields::PendingCommits;
 use crate::effect::{DropReason, Now};
 use crate::inbox::{INBOX_LANE, InboxClient, InboxEvent, InboxKey, InboxMessage, InboxResult};
 use crate::message::Publication;
-use crate::outgoing::Delivery;
 use crate::session::Session;
 use crate::slots::{ConnSlot, SessionSlot};
 use crate::tap::Receipt;

@@ -7,9 +7,9 @@
 
 mod accept;
 mod access;
+mod acknowledgements;
 mod address;
 mod authentication;
-mod broadcast;
 mod client_acks;
 mod client_ids;
 mod client_order;
@@ -20,6 +20,7 @@ mod connection_end;
 mod connections;
 mod delayed;
 mod deliver;
+mod delivery;
 mod effect;
 mod exclusive;
 mod fixed_limits;
@@ -37,6 +38,7 @@ mod outgoing;
 mod outgoing_mail;
 mod parsed_filter;
 mod publish;
+mod publish_delay;
 mod publish_quota;
 mod receipt_actions;
 mod receive_window;

@@ -19,13 +19,13 @@ use mqtt::QoS;
 
 use crate::ShardId;
 use crate::access::MemberRights;
-use crate::durable::record::GroupKey;
+use crate::delivery::GroupRef;
+use crate::durable::record::{GroupKey, RecordPosition};
 use crate::message::{MessageOrigin, Publication, RecordLocation};
-use crate::outgoing::GroupRef;
 use crate::owners::ClientAccount;
 use crate::provenance::Provenance;
 use crate::retained::ScanCursor;
-use crate::shared::{ReturnedMessage, ShareGroupMember};
+use crate::shared::member::ShareGroupMember;
 use crate::slots::{GroupEpoch, GroupIndex, ReplayNumber, SessionEpoch, SessionRef, SessionSlot, SubscribeTicket};
 
 /// Mail for one other shard. Opaque to the driver.
@@ -97,6 +97,14 @@ impl GroupHold {
             held_by,
         }
     }
+}
+
+/// A returned message that is only in the journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReturnedMessage {
+    pub message: RecordPosition,
+    /// Group that holds the message in the journal; 0 if none.
+    pub held_by: GroupKey,
 }
 
 /// Requests other than publications.

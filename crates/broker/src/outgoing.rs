@@ -4,123 +4,15 @@
 //! is the same after a restart. Identifiers wrap around and stop at the oldest one in use. An acknowledgement finds its
 //! message by binary search. The caller bounds both lists (Receive Maximum, queue limits).
 
-use std::sync::Arc;
-
 use mqtt::{PacketId, QoS};
 
-use crate::ShardId;
-use crate::durable::cold::ColdEntries;
+use crate::delivery::{Delivery, GroupRef};
 use crate::durable::entry::StoredEntry;
 use crate::durable::entry_list::TaggedEntry;
-use crate::durable::record::{GroupKey, Seq};
+use crate::durable::journaled_queue::ColdEntries;
+use crate::durable::record::Seq;
 use crate::lazy_deque::LazyDeque;
-use crate::message::{Message, Publication, RecordLocation};
-use crate::slots::{GroupEpoch, GroupIndex};
-
-/// A message for one session, with the fields that are specific to the session.
-#[derive(Debug, Clone)]
-pub struct Delivery {
-    pub message: Arc<Message>,
-    pub qos: QoS,
-    pub retain: bool,
-    /// Number of the message in the session; 0 if it is not assigned yet.
-    pub seq: Seq,
-    pub tag: DeliveryTag,
-}
-
-impl Delivery {
-    /// Returns the memory that the delivery uses, approximately. Used for limits.
-    pub fn stored_bytes(&self) -> usize {
-        self.message.stored_bytes() + self.tag.stored_bytes()
-    }
-
-    /// Returns the message with the QoS and retain flag of this session.
-    pub fn publication(&self) -> Publication<'_> {
-        Publication {
-            qos: self.qos,
-            retain: self.retain,
-            ..self.message.publication()
-        }
-    }
-}
-
-/// Fields that most deliveries do not have.
-#[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub enum DeliveryTag {
-    #[default]
-    None,
-    /// Subscription Identifier.
-    Identifier(u32),
-    Full(Box<FullDeliveryTag>),
-}
-
-#[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub struct FullDeliveryTag {
-    pub identifiers: Vec<u32>,
-    /// Shared subscription that selected this session. The message returns to it if the session cannot receive it.
-    pub group: Option<GroupRef>,
-}
-
-/// A shared subscription on any shard.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct GroupRef {
-    pub shard: ShardId,
-    pub index: GroupIndex,
-    pub epoch: GroupEpoch,
-    /// Key in the journal; 0 if the group is not durable.
-    pub key: GroupKey,
-}
-
-impl GroupRef {
-    /// Returns whether both refer to the same group, regardless of the key.
-    pub fn is_same_group(self, other: GroupRef) -> bool {
-        (self.shard, self.index, self.epoch) == (other.shard, other.index, other.epoch)
-    }
-}
-
-impl DeliveryTag {
-    /// Maximum size of the tag of a group's message, which has at most one identifier.
-    pub const GROUP_BYTES_MAX: usize = size_of::<FullDeliveryTag>() + size_of::<u32>();
-
-    pub fn new(identifiers: &[u32], group: Option<GroupRef>) -> DeliveryTag {
-        match (identifiers, group) {
-            ([], None) => DeliveryTag::None,
-            ([id], None) => DeliveryTag::Identifier(*id),
-            _ => DeliveryTag::Full(Box::new(FullDeliveryTag {
-                identifiers: identifiers.to_vec(),
-                group,
-            })),
-        }
-    }
-
-    /// Counts the identifiers, because a message may have as many as the client has subscriptions.
-    fn stored_bytes(&self) -> usize {
-        match self {
-            DeliveryTag::None | DeliveryTag::Identifier(_) => 0,
-            DeliveryTag::Full(full) => size_of::<FullDeliveryTag>() + size_of_val(&full.identifiers[..]),
-        }
-    }
-
-    pub fn identifiers(&self) -> &[u32] {
-        match self {
-            DeliveryTag::None => &[],
-            DeliveryTag::Identifier(id) => std::slice::from_ref(id),
-            DeliveryTag::Full(full) => &full.identifiers,
-        }
-    }
-
-    pub fn group(&self) -> Option<GroupRef> {
-        match self {
-            DeliveryTag::Full(full) => full.group,
-            _ => None,
-        }
-    }
-
-    /// Returns the key of the durable group that the message comes from.
-    pub fn group_key(&self) -> Option<GroupKey> {
-        self.group().map(|group| group.key).filter(|key| key.0 != 0)
-    }
-}
+use crate::message::RecordLocation;
 
 #[derive(Debug)]
 pub struct Inflight {
@@ -433,6 +325,7 @@ impl OutgoingMessages {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::delivery::DeliveryTag;
     use crate::message::{MessageOrigin, Publication};
 
     fn delivery(qos: QoS) -> Delivery {

@@ -3,8 +3,8 @@
 use mqtt::{PacketId, PacketType, Property, ProtocolVersion, Publish, QoS, ReasonCode};
 
 use crate::connection::Connection;
-use crate::delayed::{DelayedMessages, PublishDelay, strip_delay};
-use crate::durable::journaling::PendingCommits;
+use crate::delayed::DelayedMessages;
+use crate::durable::record_fields::PendingCommits;
 use crate::effect::{ConnectionEvent, DropReason, Effect};
 use crate::inbox::InboxKey;
 use crate::inbox_sessions::publish_to_inbox;
@@ -12,6 +12,7 @@ use crate::message::{MessageOrigin, Publication, RecordLocation, is_reserved};
 use crate::node_state::hash;
 use crate::owners::{Holding, Owners};
 use crate::provenance::Provenance;
+use crate::publish_delay::{PublishDelay, strip_delay};
 use crate::receipt_actions::OpenId;
 use crate::router::{Destinations, Router};
 use crate::slots::{ConnSlot, SessionSlot};

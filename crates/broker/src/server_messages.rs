@@ -2,7 +2,7 @@
 
 use mqtt::QoS;
 
-use crate::durable::journaling::PendingCommits;
+use crate::durable::record_fields::PendingCommits;
 use crate::effect::DropReason;
 use crate::message::Publication;
 use crate::message_limits::LimitedMessage;

@@ -11,12 +11,13 @@ use mqtt::{Connect, Disconnect, PacketId, PacketType, ProtocolVersion, QoS, Reas
 
 use crate::access::{ClientIdentity, SessionAccess};
 use crate::address::CompactAddress;
+use crate::delivery::Delivery;
 use crate::durable::record::SessionKey;
 use crate::effect::Peer;
 use crate::exclusive::EXCLUSIVE;
 use crate::inbox::InboxKey;
 use crate::lazy_deque::LazyDeque;
-use crate::outgoing::{Delivery, OutgoingMessages};
+use crate::outgoing::OutgoingMessages;
 use crate::receive_window::ReceivedIds;
 use crate::retained::ScanCursor;
 use crate::slots::{ConnectNumber, ReplayNumber, SessionEpoch, SubscribeTicket};

@@ -14,6 +14,7 @@
 mod dispatch;
 mod enqueue;
 mod group;
+pub(crate) mod member;
 mod member_mail;
 mod membership;
 mod queue;
@@ -28,19 +29,18 @@ use mqtt::SharedFilter;
 use crate::access::MemberRights;
 use crate::config::ShardConfig;
 use crate::deliver::EncodedForms;
+use crate::delivery::GroupRef;
 use crate::effect::{DropReason, ShardId};
 use crate::mail::{GroupHold, MailRequest};
 use crate::message::{Message, Publication};
 use crate::node_state::hash;
-use crate::outgoing::GroupRef;
 use crate::shared::group::GroupTable;
 use crate::shared::return_queue::ReturnQueue;
 use crate::slots::{GroupEpoch, GroupIndex, SessionRef, SessionSlot};
 use crate::tick::Tick;
 
-pub(crate) use group::{ShareGroup, ShareGroupMember};
+pub(crate) use group::ShareGroup;
 pub(crate) use membership::JoinRequest;
-pub use queue_dispatch::ReturnedMessage;
 
 /// The share groups whose home is this shard, and the messages that sessions of this shard return to groups.
 pub(crate) struct ShareGroups {

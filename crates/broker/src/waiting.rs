@@ -5,13 +5,14 @@
 
 use mqtt::QoS;
 
+use crate::delivery::Delivery;
 use crate::durable::cold::publication_of;
 use crate::durable::entry::StoredEntry;
 use crate::durable::record::{JournalRecord, RecordPosition};
 use crate::effect::Now;
 use crate::inspect::ShardInspection;
 use crate::message::Publication;
-use crate::outgoing::{Delivery, packet_id};
+use crate::outgoing::packet_id;
 use crate::session::Session;
 use crate::sessions::LOOK_MAX;
 

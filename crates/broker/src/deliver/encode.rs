@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use mqtt::{PacketId, Properties, ProtocolVersion, Publish, PublishExtras, QoS};
 
-use crate::deliver::{DeliveryOptions, ShardCore};
+use crate::deliver::ShardCore;
+use crate::delivery::DeliveryOptions;
 use crate::effect::Now;
 use crate::message::{Message, Publication};
 use crate::outbox::Range;

@@ -4,12 +4,12 @@ use mqtt::{PacketId, PacketType, PublishExtras, QoS};
 
 use crate::config::QueueDropPolicy;
 use crate::deliver::encode::{EncodedForms, PublishForm};
-use crate::deliver::{DeliverResult, DeliveryOptions, OutgoingPublish, ShardCore};
+use crate::deliver::{DeliverResult, OutgoingPublish, ShardCore};
+use crate::delivery::{Delivery, DeliveryOptions, DeliveryTag, GroupRef};
 use crate::durable::record::JournalRecord;
 use crate::effect::{DropReason, Now};
 use crate::fault::{Fault, is_planted};
 use crate::message::RecordLocation;
-use crate::outgoing::{Delivery, DeliveryTag, GroupRef};
 use crate::session_link::SessionLink;
 use crate::slots::{ConnSlot, ConnectNumber, SessionRef, SessionSlot};
 

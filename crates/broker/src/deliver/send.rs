@@ -3,11 +3,13 @@
 use mqtt::{Ack, Packet, PacketId, PacketType, Properties, Property, PropertyWriter, ProtocolVersion, QoS, ReasonCode};
 
 use crate::deliver::encode::{EncodedForms, EncodedTemplate};
-use crate::deliver::{DeliverResult, DeliveryOptions, OutgoingPublish, ShardCore};
+use crate::deliver::{DeliverResult, OutgoingPublish, ShardCore};
+use crate::delivery::{Delivery, DeliveryOptions, DeliveryTag};
+use crate::durable::pending_records::CommitAction;
 use crate::effect::{DropReason, Now};
 use crate::message::Publication;
 use crate::outbox::Range;
-use crate::outgoing::{Delivery, DeliveryTag, packet_id};
+use crate::outgoing::packet_id;
 use crate::receipt_actions::PendingAck;
 use crate::slots::{ConnSlot, SessionSlot};
 use crate::tap::TapEventMask;
@@ -225,5 +227,18 @@ impl ShardCore {
             _ => Packet::PubComp(ack),
         };
         self.send(conn, &packet);
+    }
+
+    /// Holds back all further output of a connection until the records written so far are committed.
+    pub fn hold_until_committed(&mut self, conn: ConnSlot) {
+        let Some(epoch) = self.connections.get_mut(conn).map(|c| c.epoch) else {
+            return;
+        };
+        if let Some(ledger) = self.ledger.records_mut()
+            && ledger.has_uncommitted()
+        {
+            self.outbox.hold(conn);
+            ledger.wait(CommitAction::Release { conn, epoch });
+        }
     }
 }

@@ -15,6 +15,7 @@ use mqtt::QoS;
 
 use crate::delayed::{DelayedMessage, DelayedMessages};
 use crate::deliver::ShardCore;
+use crate::delivery::Delivery;
 use crate::durable::compaction::{CheckpointMoves, MovePart};
 use crate::durable::entry_list::entry_of;
 use crate::durable::journaled_queue::JournaledQueue;
@@ -29,7 +30,6 @@ use crate::effect::{Now, ShardId};
 use crate::fault::{Fault, is_planted};
 use crate::mail::MailRequest;
 use crate::message::Message;
-use crate::outgoing::Delivery;
 use crate::retained::{RetainedStore, ScanBudget, ScanCursor};
 use crate::retained_messages::RetainedMessages;
 use crate::session::Session;

@@ -8,16 +8,17 @@ use std::sync::Arc;
 
 use mqtt::QoS;
 
+use crate::delivery::{Delivery, DeliveryTag};
 use crate::durable::entry::StoredEntry;
 use crate::durable::entry_list::TaggedEntry;
-use crate::durable::journaled_queue::{FetchStart, JournaledQueue};
+use crate::durable::journaled_queue::{ColdEntries, FetchStart};
+use crate::durable::pages::{Pages, count_qos0, read_page};
 use crate::durable::pending_records::{CommitAction, Ledger, PendingRecords};
 use crate::durable::record::{JournalRecord, MessageRecord, RecordPosition, Seq};
 use crate::effect::{DropReason, Effect, FetchPurpose, Now};
 use crate::fault::{Fault, is_planted};
-use crate::lazy_deque::LazyDeque;
 use crate::message::{Message, MessageOrigin, Publication, RecordLocation};
-use crate::outgoing::{Delivery, DeliveryTag, Inflight, OutgoingMessages};
+use crate::outgoing::{Inflight, OutgoingMessages};
 use crate::sessions::Sessions;
 use crate::slots::{ConnSlot, ConnectNumber, SessionEpoch, SessionSlot};
 use crate::stats::ShardStats;
@@ -32,19 +33,8 @@ const WARM_LOW: usize = 128;
 /// Messages per fetch.
 const FETCH_MAX: usize = 256;
 
-#[derive(Debug, Default)]
-pub struct ColdEntries {
-    /// `earlier` has the messages that were sent at least once.
-    pub entries: JournaledQueue,
-    /// Messages of this tick. They have no position until the batch is appended.
-    pub fresh: LazyDeque<Delivery>,
-}
-
-impl ColdEntries {
-    pub fn queued(&self) -> usize {
-        self.entries.queued() + self.fresh.len()
-    }
-}
+/// Pages per session and tick.
+const WRITTEN_MAX: usize = 16;
 
 /// Converts a delivery into an entry. `None` if its message is not in the journal.
 fn to_cold(delivery: Delivery) -> Option<TaggedEntry> {
@@ -272,6 +262,115 @@ impl Sessions {
         match next.and_then(|at| records.get(&at)) {
             None => Vec::new(),
             Some(record) => self.load_page(ledger, slot, record.as_deref()),
+        }
+    }
+}
+
+impl Sessions {
+    /// Writes pages for queues that have grown too long, before the batch of this tick is closed.
+    pub(crate) fn write_pages(&mut self, ledger: &mut Ledger, page_entries: usize) {
+        let Some(records) = ledger.records_mut() else { return };
+        for slot in records.take_paging() {
+            self.write_pages_of(slot, records, page_entries.max(1));
+        }
+    }
+
+    fn write_pages_of(&mut self, slot: SessionSlot, ledger: &mut PendingRecords, page_entries: usize) {
+        let session = self.get_mut(slot);
+        let Some(session) = session.filter(|session| session.key.0 != 0) else {
+            return;
+        };
+        let Some(entries) = session
+            .outgoing
+            .cold
+            .as_deref_mut()
+            .map(|cold| &mut cold.entries)
+            .filter(|entries| entries.is_long(page_entries))
+        else {
+            return;
+        };
+        let pages = entries.pages.get_or_insert_with(|| {
+            Box::new(Pages {
+                tail: entries.queue.split_off(page_entries),
+                ..Pages::default()
+            })
+        });
+        for written in 0.. {
+            if written == WRITTEN_MAX {
+                ledger.write_pages_later(slot);
+                break;
+            }
+            let Some(items) = pages.next_page(page_entries) else {
+                break;
+            };
+            let page = ledger.put_page(slot, session.key, items);
+            pages.messages += page.count as usize;
+            pages.list.push_back(page);
+        }
+        entries.merge_tail_when_empty();
+    }
+
+    /// Sets the position of a page when its batch has been appended.
+    pub(super) fn set_page_place(&mut self, slot: SessionSlot, pending: RecordLocation, place: RecordLocation) {
+        let session = self.get_mut(slot);
+        let pages = session.and_then(|session| session.outgoing.cold.as_deref_mut()?.entries.pages.as_deref_mut());
+        let page = pages.and_then(|pages| pages.list.iter_mut().rev().find(|page| page.place == pending));
+        if let Some(page) = page {
+            page.place = place;
+        }
+    }
+
+    /// Loads the first page of a session's queue. Returns the numbers of its entries if the record could not be read.
+    pub(super) fn load_page(&mut self, ledger: &mut Ledger, slot: SessionSlot, record: Option<&[u8]>) -> Vec<Seq> {
+        let session = self.get_mut(slot).expect("the session exists");
+        let (key, out) = (session.key, &mut session.outgoing);
+        let Some(cold) = out.cold.as_deref_mut() else {
+            return Vec::new();
+        };
+        let cold = &mut cold.entries;
+        let Some(page) = cold.pages.as_deref_mut().and_then(Pages::pop_page) else {
+            return Vec::new();
+        };
+        let items = record.and_then(|record| read_page(&page, record));
+        let lost = match &items {
+            Some(_) => Vec::new(),
+            None => (page.first..page.first + u64::from(page.count)).collect(),
+        };
+        let items = items.unwrap_or_default();
+        out.queued_qos0 = out.queued_qos0 - page.queued_qos0 + count_qos0(&items);
+        if let Some(ledger) = ledger.records_mut() {
+            ledger.record_page_loaded(key, page.needed(), &items);
+        }
+        cold.queue.extend(items);
+        cold.merge_tail_when_empty();
+        lost
+    }
+
+    /// Marks queued entries up to `started` as sent at least once.
+    pub(super) fn mark_sent(&mut self, stats: &mut ShardStats, slot: SessionSlot, started: Seq) {
+        let session = self.get_mut(slot).expect("the session exists");
+        let Some(cold) = session.outgoing.cold.as_deref_mut() else {
+            return;
+        };
+        let cold = &mut cold.entries;
+        let items = cold.queue.take_while(|entry| entry.seq() <= started);
+        let (sent, queued): (Vec<TaggedEntry>, Vec<TaggedEntry>) =
+            items.into_iter().partition(|(entry, _)| entry.qos() != QoS::AtMostOnce);
+        stats.queued_messages -= sent.len() as u64;
+        stats.inflight_messages += sent.len() as u64;
+        if !sent.is_empty() {
+            let mut inflight: Vec<TaggedEntry> = cold.earlier.take_while(|_| true);
+            inflight.extend(sent);
+            inflight.sort_unstable_by_key(|(entry, _)| entry.seq());
+            cold.earlier.extend(inflight);
+        }
+        cold.queue.prepend(queued);
+        if cold.pages.is_some() {
+            cold.merge_tail_when_empty();
+            // The tail has become the queue.
+            if cold.pages.is_none() {
+                self.mark_sent(stats, slot, started);
+            }
         }
     }
 }

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use mqtt::QoS;
 
 use crate::deliver::ShardCore;
+use crate::delivery::{Delivery, DeliveryTag};
 use crate::durable::entry::StoredEntry;
 use crate::durable::entry_list::{EntryList, entry_of};
 use crate::durable::journaling::put_group_recipient;
@@ -26,7 +27,7 @@ use crate::durable::record::{JournalRecord, MessageRecord, RecordPosition, Seq, 
 use crate::effect::{Effect, FetchPurpose, Now};
 use crate::fault::{Fault, is_planted};
 use crate::message::{Message, RecordLocation};
-use crate::outgoing::{Delivery, DeliveryTag, OutgoingMessages};
+use crate::outgoing::OutgoingMessages;
 use crate::shared::ShareGroup;
 use crate::slots::SessionSlot;
 

@@ -19,11 +19,11 @@ use std::collections::VecDeque;
 use std::ops::RangeInclusive;
 
 use crate::ShardId;
+use crate::delivery::{DeliveryTag, GroupRef};
 use crate::durable::entry::StoredEntry;
 use crate::durable::record::{
     GroupKey, NotARecord, PackedEntries, Reader, RecordPosition, Seq, SessionEntry, put_integer,
 };
-use crate::outgoing::{DeliveryTag, GroupRef};
 use crate::slots::{GroupEpoch, GroupIndex};
 
 /// A chunk is decoded as a whole to add or remove an entry, which takes some hundred nanoseconds.

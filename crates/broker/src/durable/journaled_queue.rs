@@ -12,13 +12,14 @@ use std::ops::RangeInclusive;
 
 use mqtt::QoS;
 
+use crate::delivery::{Delivery, DeliveryTag, GroupRef};
 use crate::durable::entry::StoredEntry;
 use crate::durable::entry_list::{EntryList, TaggedEntry};
 use crate::durable::pages::{Pages, QueuePage};
 use crate::durable::pending_records::PendingRecords;
 use crate::durable::record::{RecordPosition, Seq};
 use crate::effect::FetchPurpose;
-use crate::outgoing::{DeliveryTag, GroupRef};
+use crate::lazy_deque::LazyDeque;
 
 #[derive(Debug, Default)]
 pub struct JournaledQueue {
@@ -28,6 +29,21 @@ pub struct JournaledQueue {
     pub(super) pages: Option<Box<Pages>>,
     /// The oldest messages are being fetched, wait for their commit, or wait for a free fetch.
     is_fetching: bool,
+}
+
+/// The messages of a session that are only in the journal, and newer ones.
+#[derive(Debug, Default)]
+pub struct ColdEntries {
+    /// `earlier` has the messages that were sent at least once.
+    pub entries: JournaledQueue,
+    /// Messages of this tick. They have no position until the batch is appended.
+    pub fresh: LazyDeque<Delivery>,
+}
+
+impl ColdEntries {
+    pub fn queued(&self) -> usize {
+        self.entries.queued() + self.fresh.len()
+    }
 }
 
 /// How a fetch has started.

@@ -15,13 +15,14 @@ use std::sync::Arc;
 use journal::LogHealth;
 use mqtt::QoS;
 
-use crate::deliver::{DeliveryOptions, EncodedForms, ShardCore};
+use crate::delivery::DeliveryOptions;
 use crate::durable::pending_records::{CommitAction, Ledger, PendingRecords};
 use crate::durable::record;
 use crate::durable::record::{
-    GroupKey, JournalRecord, MessageRecord, Recipient, RecordPosition, RecordTarget, RetainedTerms, Seq, SessionKey,
-    SessionRecord, SubscriptionRecord, Targets, WillRecord,
+    GroupKey, JournalRecord, MessageRecord, Recipient, RecordPosition, RecordTarget, SessionKey, SessionRecord,
+    SubscriptionRecord, Targets, WillRecord,
 };
+use crate::durable::record_fields::{RecordFields, ReturnedEntry};
 use crate::effect::Now;
 use crate::exclusive::EXCLUSIVE;
 use crate::fault::{Fault, is_planted};
@@ -29,48 +30,7 @@ use crate::message::{Message, Publication, RecordLocation};
 use crate::session::{RetainedReplay, Session, SessionWill, Subscription, SubscriptionKind};
 use crate::session_link::SessionLink;
 use crate::sessions::Sessions;
-use crate::slots::{ConnSlot, SessionSlot};
-use crate::tap::Receipt;
-
-/// Fields of a message record beyond the message and its recipients.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct RecordFields {
-    /// Bit set of the shards that have not routed or retained the message yet.
-    pub pending_shards: u64,
-    /// Publication time of a `$delayed` message, in Unix milliseconds.
-    pub due_unix_ms: Option<u64>,
-    pub retained: Option<RetainedTerms>,
-    /// Session and packet identifier of a QoS 2 publisher.
-    pub publisher: Option<(SessionKey, u16)>,
-    /// Write a record even if this shard has no recipient.
-    pub is_required: bool,
-}
-
-/// A message that a session returns to its group.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ReturnedEntry {
-    pub seq: Seq,
-    pub qos: QoS,
-    pub place: RecordLocation,
-}
-
-/// Commits that an acknowledgement waits for.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct PendingCommits {
-    /// Wait for the records that have been written so far.
-    pub journal: bool,
-    /// Wait until the tap has stored the message.
-    pub tap: Option<Receipt>,
-}
-
-impl PendingCommits {
-    pub fn for_journal(is_recorded: bool) -> PendingCommits {
-        PendingCommits {
-            journal: is_recorded,
-            tap: None,
-        }
-    }
-}
+use crate::slots::SessionSlot;
 
 impl Ledger {
     /// Returns whether a delivery must wait for the commit. At QoS 2 the client remembers the packet identifier, and a
@@ -358,10 +318,10 @@ impl Ledger {
         now: Now,
         group: GroupKey,
         p: &Publication<'_>,
-        forms: &EncodedForms,
+        stored: Option<&Arc<Message>>,
     ) {
         let is_recorded = self.records().is_some_and(PendingRecords::has_targets);
-        self.record_message(now, p, forms.stored(), RecordFields::default());
+        self.record_message(now, p, stored, RecordFields::default());
         if !is_recorded {
             self.record_group_dropped(group, p.place);
         }
@@ -389,21 +349,6 @@ impl Ledger {
     pub(crate) fn record_retained_cleared(&mut self, topic: &str) {
         if !is_planted(Fault::ForgetCleared) {
             self.record(&JournalRecord::RetainedCleared { topic });
-        }
-    }
-}
-
-impl ShardCore {
-    /// Holds back all further output of a connection until the records written so far are committed.
-    pub fn hold_until_committed(&mut self, conn: ConnSlot) {
-        let Some(epoch) = self.connections.get_mut(conn).map(|c| c.epoch) else {
-            return;
-        };
-        if let Some(ledger) = self.ledger.records_mut()
-            && ledger.has_uncommitted()
-        {
-            self.outbox.hold(conn);
-            ledger.wait(CommitAction::Release { conn, epoch });
         }
     }
 }

@@ -13,8 +13,10 @@ use mqtt::ProtocolVersion;
 
 use crate::delayed::DelayedMessage;
 use crate::deliver::ShardCore;
-use crate::durable::cold::{ColdEntries, publication_of};
+use crate::delivery::{DeliveryTag, GroupRef};
+use crate::durable::cold::publication_of;
 use crate::durable::entry::StoredEntry;
+use crate::durable::journaled_queue::ColdEntries;
 use crate::durable::pages::{Pages, QueuePage};
 use crate::durable::record;
 use crate::durable::record::{
@@ -27,7 +29,6 @@ use crate::effect::{DropReason, Now, ShardId};
 use crate::fault::{Fault, is_planted};
 use crate::message::{Publication, RecordLocation};
 use crate::node_state::hash;
-use crate::outgoing::{DeliveryTag, GroupRef};
 use crate::owners::{ClientAccount, SessionHolding, owner_name};
 use crate::parsed_filter::ParsedFilter;
 use crate::router::{InterestedSession, Subscriber};

@@ -9,8 +9,9 @@
 
 use mqtt::{RetainHandling, SubscriptionOptions};
 
-use crate::deliver::{DeliveryOptions, EncodedForms, ShardCore};
-use crate::durable::journaling::RecordFields;
+use crate::deliver::{EncodedForms, ShardCore};
+use crate::delivery::DeliveryOptions;
+use crate::durable::record_fields::RecordFields;
 use crate::effect::{Now, ShardId};
 use crate::mail::{Envelope, MailRequest, ReplayRequest};
 use crate::message::Publication;

@@ -4,9 +4,10 @@
 use mqtt::QoS;
 
 use crate::config::OverlappingDelivery;
-use crate::deliver::{DeliveryOptions, EncodedForms, ShardCore};
-use crate::durable::journaling::{PendingCommits, RecordFields};
+use crate::deliver::{EncodedForms, ShardCore};
+use crate::delivery::DeliveryOptions;
 use crate::durable::record::{RetainedTerms, SessionKey};
+use crate::durable::record_fields::{PendingCommits, RecordFields};
 use crate::effect::{DropReason, ShardId};
 use crate::mail::Envelope;
 use crate::message::{MessageOrigin, Publication, granted};

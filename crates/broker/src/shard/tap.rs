@@ -1,6 +1,6 @@
 //! The tap's side of a shard: ticks, results of its other threads, and messages of the server.
 
-use crate::durable::journaling::PendingCommits;
+use crate::durable::record_fields::PendingCommits;
 use crate::effect::Now;
 use crate::inbox::Inbox;
 use crate::message_limits::MessageLimits;

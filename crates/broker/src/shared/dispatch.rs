@@ -3,15 +3,16 @@
 use mqtt::QoS;
 
 use crate::config::ShareStrategy;
-use crate::deliver::{DeliverResult, DeliveryOptions, EncodedForms, ShardCore};
-use crate::durable::journaling::RecordFields;
+use crate::deliver::{DeliverResult, EncodedForms, ShardCore};
+use crate::delivery::DeliveryOptions;
 use crate::durable::record::GroupKey;
+use crate::durable::record_fields::RecordFields;
 use crate::effect::DropReason;
 use crate::mail::{Envelope, MemberSubscription};
 use crate::message::{Publication, granted};
 use crate::shared::ShareGroups;
 use crate::shared::enqueue::{can_queue, must_record_holder};
-use crate::shared::group::ShareGroupMember;
+use crate::shared::member::ShareGroupMember;
 use crate::slots::{ConnSlot, GroupIndex, SessionSlot};
 use crate::tick::Tick;
 
@@ -81,7 +82,9 @@ impl ShareGroups {
         let key = self.table.get(index).map_or(GroupKey::default(), |group| group.key);
         let cause = DispatchCause::Again { is_held };
         match self.select_and_dispatch(tick, index, p, forms, cause) {
-            DispatchResult::Local if is_held => tick.core.ledger.record_group_delivery(tick.now, key, p, forms),
+            DispatchResult::Local if is_held => {
+                tick.core.ledger.record_group_delivery(tick.now, key, p, forms.stored())
+            }
             DispatchResult::Dropped if is_held => tick.core.ledger.record_group_dropped(key, p.place),
             result => {
                 let place = tick

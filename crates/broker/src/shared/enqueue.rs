@@ -8,8 +8,9 @@ use crate::config::QueueDropPolicy;
 use crate::deliver::{EncodedForms, ShardCore};
 use crate::effect::DropReason;
 use crate::message::{Message, Publication, RecordLocation, granted};
-use crate::shared::group::{ShareGroup, ShareGroupMember};
+use crate::shared::group::ShareGroup;
 use crate::shared::group_home;
+use crate::shared::member::ShareGroupMember;
 use crate::stats::ShardStats;
 use crate::tick::Tick;
 

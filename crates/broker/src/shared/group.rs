@@ -2,15 +2,16 @@
 
 use std::collections::HashMap;
 
-use mqtt::{QoS, SharedFilter, SubscriptionOptions};
+use mqtt::SharedFilter;
 
 use crate::access::MemberRights;
 use crate::config::ShareStrategy;
+use crate::delivery::GroupRef;
 use crate::durable::record::GroupKey;
 use crate::effect::{DropReason, ShardId};
-use crate::message::{Publication, granted};
+use crate::message::Publication;
 use crate::node_state::hash;
-use crate::outgoing::GroupRef;
+use crate::shared::member::ShareGroupMember;
 use crate::shared::queue::GroupQueue;
 use crate::slots::{GroupEpoch, GroupIndex, NumberSequence, SessionRef};
 
@@ -37,24 +38,6 @@ pub(crate) struct ShareGroup {
     /// Next index of the round robin strategy; selected member of the sticky strategy.
     pub(super) next: usize,
     pub(super) queue: GroupQueue,
-}
-
-#[derive(Clone, Debug)]
-pub(crate) struct ShareGroupMember {
-    pub(super) session: SessionRef,
-    /// The group does not select the member for topics that it may not read.
-    pub(super) rights: MemberRights,
-    pub(super) options: SubscriptionOptions,
-    pub(super) identifier: u32,
-    pub(super) is_online: bool,
-    /// The session is durable.
-    pub(super) is_durable: bool,
-    /// Messages sent to the member and not acknowledged, if the strategy counts them.
-    pub(super) inflight: u32,
-    /// The member's queue was full. The group does not select it before this time.
-    pub(super) full_until_ms: u64,
-    /// Length of that delay; grows each time.
-    pub(super) full_for_ms: u64,
 }
 
 impl GroupTable {
@@ -296,27 +279,10 @@ impl ShareGroup {
     }
 }
 
-impl ShareGroupMember {
-    pub fn session(&self) -> SessionRef {
-        self.session
-    }
-
-    pub fn maximum_qos(&self) -> QoS {
-        self.options.maximum_qos
-    }
-
-    pub fn is_online(&self) -> bool {
-        self.is_online
-    }
-
-    /// Returns whether a message may wait for this member.
-    pub fn can_wait_for(&self, p: &Publication<'_>) -> bool {
-        granted(p.qos, self.options.maximum_qos) != QoS::AtMostOnce && self.rights.can_receive(p.topic)
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use mqtt::SubscriptionOptions;
+
     use super::*;
     use crate::{SessionEpoch, SessionSlot, ShardId};
 

@@ -3,13 +3,13 @@
 use mqtt::QoS;
 
 use crate::deliver::{DeliverResult, EncodedForms};
-use crate::durable::journaling::RecordFields;
+use crate::delivery::GroupRef;
 use crate::durable::record::GroupKey;
+use crate::durable::record_fields::RecordFields;
 use crate::effect::DropReason;
-use crate::mail::{Envelope, GroupHold, MailRequest, MemberSubscription};
+use crate::mail::{Envelope, GroupHold, MailRequest, MemberSubscription, ReturnedMessage};
 use crate::message::{Publication, granted};
-use crate::outgoing::GroupRef;
-use crate::shared::{ReturnedMessage, ShareGroups};
+use crate::shared::ShareGroups;
 use crate::slots::{SessionEpoch, SessionRef, SessionSlot};
 use crate::tick::Tick;
 
@@ -80,7 +80,9 @@ impl ShareGroups {
         let mut forms = EncodedForms::default();
         let delivered = self.deliver_member(tick, session, p, subscription, &mut forms);
         if !group_retains || matches!(delivered, DeliverResult::Dropped(_)) {
-            tick.core.ledger.record_group_delivery(tick.now, group.key, p, &forms);
+            tick.core
+                .ledger
+                .record_group_delivery(tick.now, group.key, p, forms.stored());
         }
     }
 

@@ -4,15 +4,16 @@
 use mqtt::{SharedFilter, SubscriptionOptions};
 
 use crate::access::MemberRights;
+use crate::delivery::GroupRef;
 use crate::durable::record::{JournalRecord, RecordPosition};
 use crate::durable::recovery::RecoveredGroup;
 use crate::effect::{DropReason, ShardId};
 use crate::mail::MailRequest;
-use crate::outgoing::GroupRef;
 use crate::parsed_filter::ParsedFilter;
 use crate::router::{InterestedSession, Router, Subscriber};
 use crate::session::{Session, SubscriptionKind};
-use crate::shared::group::{ShareGroup, ShareGroupMember};
+use crate::shared::group::ShareGroup;
+use crate::shared::member::ShareGroupMember;
 use crate::shared::{ShareGroups, group_home};
 use crate::slots::{GroupIndex, SessionRef, SessionSlot, SubscribeTicket};
 use crate::tick::Tick;

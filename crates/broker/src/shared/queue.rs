@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use mqtt::QoS;
 
+use crate::delivery::DeliveryTag;
 use crate::durable::entry::StoredEntry;
 use crate::durable::entry_list::{EntryList, TaggedEntry};
 use crate::durable::journaled_queue::JournaledQueue;
@@ -20,7 +21,6 @@ use crate::durable::record::{RecordPosition, Seq};
 use crate::effect::Now;
 use crate::fault::{Fault, is_planted};
 use crate::message::Message;
-use crate::outgoing::DeliveryTag;
 
 const FIRST_COLD: Seq = 1 << 40;
 

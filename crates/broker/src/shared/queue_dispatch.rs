@@ -10,8 +10,9 @@ use crate::deliver::EncodedForms;
 use crate::durable::cold::publication_of;
 use crate::durable::journaled_queue::FetchStart;
 use crate::durable::pending_records::CommitAction;
-use crate::durable::record::{GroupKey, JournalRecord, RecordPosition, SessionKey};
+use crate::durable::record::{JournalRecord, RecordPosition, SessionKey};
 use crate::effect::{DropReason, Effect, FetchPurpose, Now};
+use crate::mail::ReturnedMessage;
 use crate::message::RecordLocation;
 use crate::shared::ShareGroups;
 use crate::shared::group::ShareGroup;
@@ -31,14 +32,6 @@ const SPACE_MS_MAX: u64 = 160;
 
 /// Number of groups that continue to dispatch messages from memory per tick.
 const GROUPS_PER_TICK: usize = 8;
-
-/// A returned message that is only in the journal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ReturnedMessage {
-    pub message: RecordPosition,
-    /// Group that holds the message in the journal; 0 if none.
-    pub held_by: GroupKey,
-}
 
 impl ShareGroups {
     /// A member of another shard has a full queue.

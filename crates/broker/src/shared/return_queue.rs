@@ -4,13 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::ShardId;
+use crate::delivery::GroupRef;
 use crate::durable::entry_list::TaggedEntry;
-use crate::durable::journaling::ReturnedEntry;
-use crate::mail::{Envelope, GroupHold, MailRequest};
+use crate::durable::record_fields::ReturnedEntry;
+use crate::mail::{Envelope, GroupHold, MailRequest, ReturnedMessage};
 use crate::message::RecordLocation;
-use crate::outgoing::GroupRef;
 use crate::shared::ShareGroups;
-use crate::shared::queue_dispatch::ReturnedMessage;
 use crate::slots::{GroupEpoch, GroupIndex, SessionEpoch, SessionSlot};
 use crate::tick::Tick;
 

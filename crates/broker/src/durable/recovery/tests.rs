@@ -2,12 +2,12 @@
 //! so on.
 
 use super::*;
+use crate::delivery::DeliveryTag;
 use crate::durable::entry_list::EntryList;
 use crate::durable::record::{
     AcknowledgedEntry, ConnectSettings, Entries, GroupKey, PackedEntries, PageRef, PageRefs, Positions, RetainedTerms,
     SessionRecord, SettledItems, SubscriptionRecord, WillRecord,
 };
-use crate::outgoing::DeliveryTag;
 use crate::provenance::Provenance;
 use mqtt::QoS;
 use std::fmt::Write;
