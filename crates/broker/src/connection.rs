@@ -91,9 +91,30 @@ pub struct Aliases {
 /// Bytes of User Properties of CONNECT that are stored for operators to see.
 pub(crate) const USER_PROPERTIES_BYTES_MAX: usize = 4096;
 
+/// Shorter topics do not get an alias, because the alias itself takes three bytes.
+const ALIAS_TOPIC_BYTES_MIN: usize = 4;
+
+/// Marks an alias that the client already knows. The server assigns fewer aliases than this bit.
+pub const KNOWN_ALIAS: u16 = 0x8000;
+
 /// Total length of topic names that a connection may store under aliases. The maximum of 65,535 aliases could use 4 GiB
 /// otherwise.
 pub(crate) const INCOMING_ALIAS_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+impl Aliases {
+    /// Returns an alias for the topic, marked with `KNOWN_ALIAS` if the client knows it already [MQTT-3.3.2-9].
+    pub fn for_topic(&mut self, topic: &str) -> Option<u16> {
+        if let Some(alias) = self.outgoing.get(topic) {
+            return Some(alias | KNOWN_ALIAS);
+        }
+        let next = self.outgoing.len() as u16 + 1;
+        if next > self.outgoing_max || topic.len() < ALIAS_TOPIC_BYTES_MIN {
+            return None;
+        }
+        self.outgoing.insert(topic.into(), next);
+        Some(next)
+    }
+}
 
 /// Aliases set by the client. Sparse, because a client may start with alias 65,535.
 #[derive(Default)]

@@ -61,6 +61,18 @@ impl Connections {
         }
     }
 
+    /// Returns an alias for a topic, as `Aliases::for_topic`.
+    pub fn alias_for(&mut self, conn: ConnSlot, topic: &str) -> Option<u16> {
+        self.get_mut(conn)?.aliases.as_mut()?.for_topic(topic)
+    }
+
+    /// Withdraws an alias that the client has not received.
+    pub fn forget_alias(&mut self, conn: ConnSlot, topic: &str) {
+        if let Some(aliases) = self.get_mut(conn).and_then(|c| c.aliases.as_mut()) {
+            aliases.outgoing.remove(topic);
+        }
+    }
+
     /// Nothing is read from clients now, so keep-alive times do not run.
     pub fn is_not_reading(&mut self, now: Now) {
         self.not_reading_ms = now.monotonic_ms;

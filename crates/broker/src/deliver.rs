@@ -2,11 +2,10 @@
 //! the fields that differ are patched.
 //!
 //! `ShardCore` is the part of a shard that delivery needs. It does not contain the subscription tree, so both can be
-//! borrowed at the same time. This file decides what happens to a message. `encode` writes packets, `send` queues them
-//! for connections, and `queue` handles messages that must wait.
+//! borrowed at the same time. This file decides what happens to a message. `send` queues packets for connections, and
+//! `queue` handles messages that must wait. The crate's module `encode` writes packets.
 
 mod broadcast;
-mod encode;
 mod queue;
 mod send;
 
@@ -23,6 +22,7 @@ use crate::durable::pending_records::Ledger;
 use crate::durable::record::Seq;
 use crate::durable::record_fields::RecordFields;
 use crate::effect::{ConnectionEvent, DropReason, Effect, Now, ShardId};
+use crate::encode::EncodedForms;
 use crate::message::Publication;
 use crate::message_limits::MessageLimits;
 use crate::node_state::hash;
@@ -37,7 +37,6 @@ use crate::timers::Timers;
 use crate::trace::{ShardTraces, TracedClients};
 
 use broadcast::Broadcast;
-pub use encode::{EncodedForms, PublishForm};
 
 pub struct ShardCore {
     pub id: ShardId,
@@ -149,7 +148,12 @@ impl ShardCore {
             return DeliverResult::Queued;
         }
         if self.sessions.is_forbidden(slot, p.topic) {
-            return self.drop_delivery(now, slot, DropReason::NotAuthorizedToReceive, p, terms);
+            return self.drop_for(
+                now,
+                slot,
+                DropReason::NotAuthorizedToReceive,
+                Some(&terms.applied_to(p)),
+            );
         }
         if link.is_replaying && terms.group.is_none() && self.sessions.at(slot).replays.must_wait(p.topic) {
             return self.hold_for_replay(now, slot, p, terms, forms);
@@ -177,7 +181,8 @@ impl ShardCore {
             return self.deliver_qos0(now, slot, p, terms, forms);
         }
         if link.conn != ConnSlot::NONE {
-            let is_open = self.can_queue_live(link.conn) && !self.ledger.must_wait_for_commit(link, terms);
+            let is_open =
+                self.outbox.accepts_live(link.conn, &self.config) && !self.ledger.must_wait_for_commit(link, terms);
             let session = self.sessions.at(slot);
             let out = &session.outgoing;
             if is_open
@@ -197,7 +202,7 @@ impl ShardCore {
                 return delivered;
             }
         } else if self.sessions.at(slot).expiry_s == 0 {
-            return self.drop_delivery(now, slot, DropReason::SessionEnded, p, terms);
+            return self.drop_for(now, slot, DropReason::SessionEnded, Some(&terms.applied_to(p)));
         }
         let delivery = Delivery {
             message: forms.message(p),
@@ -207,7 +212,7 @@ impl ShardCore {
             tag: DeliveryTag::new(terms.identifiers, terms.group),
         };
         let delivered = self.enqueue(now, slot, delivery, terms);
-        if link.conn != ConnSlot::NONE && !self.has_tick_capacity(link.conn) {
+        if link.conn != ConnSlot::NONE && !self.outbox.has_tick_capacity(link.conn, &self.config) {
             self.continue_later(link.conn, slot);
         }
         delivered
@@ -271,7 +276,7 @@ impl ShardCore {
                 };
                 self.ledger
                     .record_dropped(self.sessions.at(slot), delivery.message.place());
-                self.drop_queued(now, slot, reason, &delivery);
+                self.drop_for(now, slot, reason, Some(&delivery.publication()));
                 continue;
             }
             let message = delivery.message.clone();
@@ -306,8 +311,8 @@ impl ShardCore {
         if link.conn == ConnSlot::NONE || (self.config.queue_qos0 && self.sessions.at(slot).outgoing.queued_qos0 > 0) {
             return self.queue_qos0(now, slot, p, terms, forms);
         }
-        if !self.can_queue_live(link.conn) {
-            return self.drop_delivery(now, slot, DropReason::SlowConsumer, p, terms);
+        if !self.outbox.accepts_live(link.conn, &self.config) {
+            return self.drop_for(now, slot, DropReason::SlowConsumer, Some(&terms.applied_to(p)));
         }
         self.send_qos0(now, slot, p, terms, forms)
     }
@@ -324,7 +329,12 @@ impl ShardCore {
     ) -> DeliverResult {
         let link = self.sessions.link(slot);
         if self.sessions.is_forbidden(slot, p.topic) {
-            return self.drop_delivery(now, slot, DropReason::NotAuthorizedToReceive, p, terms);
+            return self.drop_for(
+                now,
+                slot,
+                DropReason::NotAuthorizedToReceive,
+                Some(&terms.applied_to(p)),
+            );
         }
         if terms.qos != QoS::AtMostOnce || link.conn == ConnSlot::NONE {
             return self.deliver_now(now, slot, p, terms, forms);
@@ -342,7 +352,7 @@ impl ShardCore {
     ) -> DeliverResult {
         let is_lost = self.sessions.link(slot).conn == ConnSlot::NONE && self.sessions.at(slot).expiry_s == 0;
         if !self.config.queue_qos0 || is_lost {
-            return self.drop_delivery(now, slot, DropReason::OfflineQoS0, p, terms);
+            return self.drop_for(now, slot, DropReason::OfflineQoS0, Some(&terms.applied_to(p)));
         }
         let delivery = Delivery {
             message: forms.message(p),
@@ -354,53 +364,18 @@ impl ShardCore {
         self.enqueue(now, slot, delivery, terms)
     }
 
-    /// Returns whether a live message may be queued for a connection.
-    #[inline]
-    pub fn can_queue_live(&self, conn: ConnSlot) -> bool {
-        let has_space = self.outbox.queued_bytes(conn) <= self.config.output_buffer_bytes
-            || self.outbox.accepts_burst(conn, self.config.burst_buffer_bytes);
-        has_space && !self.outbox.is_full()
-    }
-
-    /// Drops a message that would have been delivered on these terms.
+    /// Drops a message that would have been delivered to a session, or is in its queue. `p` is `None` if the message is
+    /// only in the journal.
     #[cold]
-    pub fn drop_delivery(
+    pub fn drop_for(
         &mut self,
         now: Now,
         slot: SessionSlot,
         reason: DropReason,
-        p: &Publication<'_>,
-        terms: DeliveryOptions<'_>,
+        p: Option<&Publication<'_>>,
     ) -> DeliverResult {
-        let p = Publication {
-            qos: terms.qos,
-            retain: terms.retain,
-            ..*p
-        };
         let session = self.sessions.at(slot);
-        self.taps.delivery_dropped(now, session, Some(&p), reason);
-        self.dropped(now, slot, reason)
-    }
-
-    /// Drops a message from the session's queue.
-    #[cold]
-    pub fn drop_queued(
-        &mut self,
-        now: Now,
-        slot: SessionSlot,
-        reason: DropReason,
-        delivery: &Delivery,
-    ) -> DeliverResult {
-        let (session, p) = (self.sessions.at(slot), delivery.publication());
-        self.taps.delivery_dropped(now, session, Some(&p), reason);
-        self.dropped(now, slot, reason)
-    }
-
-    /// Drops a message that is only in the journal.
-    #[cold]
-    pub fn drop_cold(&mut self, now: Now, slot: SessionSlot, reason: DropReason) -> DeliverResult {
-        let session = self.sessions.at(slot);
-        self.taps.delivery_dropped(now, session, None, reason);
+        self.taps.delivery_dropped(now, session, p, reason);
         self.dropped(now, slot, reason)
     }
 

@@ -19,6 +19,17 @@ pub struct DeliveryOptions<'a> {
     pub group: Option<GroupRef>,
 }
 
+impl DeliveryOptions<'_> {
+    /// Returns a message as the subscription receives it.
+    pub fn applied_to<'p>(self, p: &Publication<'p>) -> Publication<'p> {
+        Publication {
+            qos: self.qos,
+            retain: self.retain,
+            ..*p
+        }
+    }
+}
+
 /// A message for one session, with the fields that are specific to the session.
 #[derive(Debug, Clone)]
 pub struct Delivery {

@@ -7,10 +7,11 @@
 use mqtt::{Connect, ProtocolVersion, Publish, QoS, ReasonCode, Subscribe, Unsubscribe};
 
 use crate::access::{AcceptedClient, SessionAccess, SubscribeAccess};
-use crate::deliver::{DeliverResult, EncodedForms, ShardCore};
+use crate::deliver::{DeliverResult, ShardCore};
 use crate::delivery::{Delivery, DeliveryOptions};
 use crate::durable::record_fields::PendingCommits;
 use crate::effect::{DropReason, Now};
+use crate::encode::EncodedForms;
 use crate::inbox::{INBOX_LANE, InboxClient, InboxEvent, InboxKey, InboxMessage, InboxResult};
 use crate::message::Publication;
 use crate::session::Session;

@@ -22,6 +22,7 @@ mod delayed;
 mod deliver;
 mod delivery;
 mod effect;
+mod encode;
 mod exclusive;
 mod fixed_limits;
 mod id_table;

@@ -12,6 +12,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::ConnSlot;
+use crate::config::ShardConfig;
 
 /// If the arena is larger, the driver is asked to flush before it passes more input.
 pub const ARENA_SOFT_LIMIT_BYTES: usize = 512 * 1024;
@@ -226,6 +227,19 @@ impl Outbox {
         self.queued_bytes(slot) <= burst_bytes
             && self.backlog_bytes <= BURST_BACKLOGS_BYTES_MAX
             && backlog.is_none_or(|backlog| self.now_ms.saturating_sub(backlog.since_ms) < BURST_MS)
+    }
+
+    /// Returns whether a live message may be queued for a connection.
+    #[inline]
+    pub(crate) fn accepts_live(&self, slot: ConnSlot, config: &ShardConfig) -> bool {
+        let has_space = self.queued_bytes(slot) <= config.output_buffer_bytes
+            || self.accepts_burst(slot, config.burst_buffer_bytes);
+        has_space && !self.is_full()
+    }
+
+    /// Returns whether more output of a queue or a replay may be queued for a connection in this tick.
+    pub(crate) fn has_tick_capacity(&self, slot: ConnSlot, config: &ShardConfig) -> bool {
+        self.queued_bytes(slot) <= config.output_buffer_bytes && !self.is_over_soft_limit()
     }
 
     /// Stops writing to a connection until `release` has been called as often.

@@ -6,7 +6,8 @@
 
 use mqtt::{PacketId, QoS};
 
-use crate::delivery::{Delivery, GroupRef};
+use crate::config::ShardConfig;
+use crate::delivery::{Delivery, DeliveryTag, GroupRef};
 use crate::durable::entry::StoredEntry;
 use crate::durable::entry_list::TaggedEntry;
 use crate::durable::journaled_queue::ColdEntries;
@@ -221,6 +222,14 @@ impl OutgoingMessages {
     /// Returns the number of queued messages, in memory or not.
     pub fn queued(&self) -> usize {
         self.queue.len() + self.cold.as_ref().map_or(0, |cold| cold.queued())
+    }
+
+    /// Returns whether a group's message of `bytes` fits into the queue without dropping another.
+    pub fn has_space(&self, bytes: usize, config: &ShardConfig) -> bool {
+        let bytes = bytes + DeliveryTag::GROUP_BYTES_MAX;
+        let is_full =
+            self.queued() >= config.max_queued_messages || self.queued_bytes + bytes > config.max_queued_bytes;
+        !is_full || self.queued() == 0
     }
 
     /// Returns whether a new message can be sent at once, because nothing precedes it.

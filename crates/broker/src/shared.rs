@@ -28,9 +28,9 @@ use mqtt::SharedFilter;
 
 use crate::access::MemberRights;
 use crate::config::ShardConfig;
-use crate::deliver::EncodedForms;
 use crate::delivery::GroupRef;
 use crate::effect::{DropReason, ShardId};
+use crate::encode::EncodedForms;
 use crate::mail::{GroupHold, MailRequest};
 use crate::message::{Message, Publication};
 use crate::node_state::hash;

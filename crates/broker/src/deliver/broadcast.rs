@@ -9,8 +9,9 @@
 
 use mqtt::QoS;
 
-use crate::deliver::{PublishForm, ShardCore};
+use crate::deliver::ShardCore;
 use crate::effect::{DropReason, Now};
+use crate::encode::PublishForm;
 use crate::message::Publication;
 use crate::outbox::Range;
 use crate::router::{InterestedSession, Subscriber};
@@ -172,7 +173,7 @@ impl ShardCore {
             return false;
         };
         let (is_v5, limit) = (audience.is_v5, audience.maximum_packet_size);
-        let (range, _) = self.encode(now, p, PublishForm::qos0(is_v5, false));
+        let (range, _) = self.outbox.encode_publish(now, p, PublishForm::qos0(is_v5, false));
         if range.len() > limit {
             self.outbox.arena.truncate(range.start as usize);
             return false;
@@ -231,7 +232,7 @@ impl ShardCore {
     fn flush_run_partially(&mut self, member: &BroadcastRecipient, run: &BroadcastRun) {
         let mut start = run.start;
         for &EncodedMessage { end, payload_bytes } in &run.messages {
-            if !self.can_queue_live(member.conn) {
+            if !self.outbox.accepts_live(member.conn, &self.config) {
                 self.dropped(run.now, member.session, DropReason::SlowConsumer);
             } else {
                 let range = Range { start, end };

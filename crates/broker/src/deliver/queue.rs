@@ -3,11 +3,11 @@
 use mqtt::{PacketId, PacketType, PublishExtras, QoS};
 
 use crate::config::QueueDropPolicy;
-use crate::deliver::encode::{EncodedForms, PublishForm};
 use crate::deliver::{DeliverResult, OutgoingPublish, ShardCore};
-use crate::delivery::{Delivery, DeliveryOptions, DeliveryTag, GroupRef};
+use crate::delivery::{Delivery, DeliveryOptions, GroupRef};
 use crate::durable::record::JournalRecord;
 use crate::effect::{DropReason, Now};
+use crate::encode::{EncodedForms, PublishForm};
 use crate::fault::{Fault, is_planted};
 use crate::message::RecordLocation;
 use crate::session_link::SessionLink;
@@ -22,11 +22,19 @@ impl ShardCore {
             return;
         }
         let conn = link.conn;
-        while self.has_tick_capacity(conn) {
+        while self.outbox.has_tick_capacity(conn, &self.config) {
             let session = self.sessions.at(slot);
             let out = &session.outgoing;
             let has_more = if out.sent < out.inflight.len() {
-                out.sent < usize::from(session.window) && self.resend_next(now, slot, link)
+                let is_in_window = out.sent < usize::from(session.window);
+                if is_in_window {
+                    let out = &mut self.sessions.at_mut(slot).outgoing;
+                    let entry = &out.inflight[out.sent];
+                    let (id, delivery) = (entry.id(), entry.delivery.clone());
+                    out.sent += 1;
+                    self.resend(now, slot, link, id, delivery);
+                }
+                is_in_window
             } else {
                 self.send_queued(now, slot, link)
             };
@@ -41,11 +49,6 @@ impl ShardCore {
         self.continue_later(conn, slot);
     }
 
-    /// Returns whether more output may be queued for a connection in this tick.
-    pub fn has_tick_capacity(&self, conn: ConnSlot) -> bool {
-        self.outbox.queued_bytes(conn) <= self.config.output_buffer_bytes && !self.outbox.is_over_soft_limit()
-    }
-
     /// Schedules the session for the next tick. A session with a backlog continues when that has drained.
     pub fn continue_later(&mut self, conn: ConnSlot, slot: SessionSlot) {
         let has_backlog = self.outbox.has_backlog(conn);
@@ -54,15 +57,6 @@ impl ShardCore {
             session.is_unfinished = true;
             self.unfinished.push_back(slot);
         }
-    }
-
-    fn resend_next(&mut self, now: Now, slot: SessionSlot, link: SessionLink) -> bool {
-        let out = &mut self.sessions.at_mut(slot).outgoing;
-        let entry = &out.inflight[out.sent];
-        let (id, delivery) = (entry.id(), entry.delivery.clone());
-        out.sent += 1;
-        self.resend(now, slot, link, id, delivery);
-        true
     }
 
     /// Resends messages that a client has not acknowledged in time. Returns false if the session has another connection
@@ -110,7 +104,7 @@ impl ShardCore {
             id: Some(id),
             extras,
         };
-        let (range, _) = self.encode(now, &p, form);
+        let (range, _) = self.outbox.encode_publish(now, &p, form);
         // A message that the client may not receive any more counts as acknowledged: its access rules have changed, or
         // its Maximum Packet Size is now smaller [MQTT-3.1.2-25].
         let refusal = if link.must_check_queue && !self.sessions.at(slot).can_receive(p.topic) {
@@ -120,7 +114,7 @@ impl ShardCore {
         };
         if let Some(reason) = refusal {
             self.outbox.arena.truncate(mark);
-            self.drop_queued(now, slot, reason, &delivery);
+            self.drop_for(now, slot, reason, Some(&delivery.publication()));
             self.ledger
                 .record_acknowledged(&self.sessions, slot, delivery.seq, false);
             let out = &mut self.sessions.at_mut(slot).outgoing;
@@ -170,7 +164,7 @@ impl ShardCore {
                 false => DropReason::Expired,
             };
             self.ledger.record_acknowledged(&self.sessions, slot, seq, false);
-            self.drop_queued(now, slot, reason, &delivery);
+            self.drop_for(now, slot, reason, Some(&delivery.publication()));
             if let Some(group) = delivery.tag.group() {
                 self.report_group_drop(slot, group, delivery.message.place());
             }
@@ -218,15 +212,6 @@ impl ShardCore {
         }
     }
 
-    /// Returns whether a group's message of `bytes` fits into a session's queue without dropping another.
-    pub fn has_space(&self, slot: SessionSlot, bytes: usize) -> bool {
-        let out = &self.sessions.at(slot).outgoing;
-        let bytes = bytes + DeliveryTag::GROUP_BYTES_MAX;
-        let is_full =
-            out.queued() >= self.config.max_queued_messages || out.queued_bytes + bytes > self.config.max_queued_bytes;
-        !is_full || out.queued() == 0
-    }
-
     /// Appends a message to a session's queue, within its limits.
     pub fn enqueue(
         &mut self,
@@ -254,7 +239,7 @@ impl ShardCore {
                 break;
             };
             if policy == QueueDropPolicy::Newest || out.queued() == 0 {
-                return self.drop_queued(now, slot, reason, &delivery);
+                return self.drop_for(now, slot, reason, Some(&delivery.publication()));
             }
             self.drop_oldest(now, slot, reason);
         }
@@ -276,7 +261,7 @@ impl ShardCore {
             self.stats.queued_messages -= 1;
             self.stats.queued_bytes -= oldest.stored_bytes() as u64;
             self.ledger.record_acknowledged(&self.sessions, slot, oldest.seq, false);
-            self.drop_queued(now, slot, reason, &oldest);
+            self.drop_for(now, slot, reason, Some(&oldest.publication()));
             if let Some(group) = oldest.tag.group() {
                 self.report_group_drop(slot, group, oldest.message.place());
             }
@@ -286,7 +271,7 @@ impl ShardCore {
             self.stats.queued_messages -= 1;
             self.stats.queued_bytes -= freed as u64;
             self.ledger.record_acknowledged(&self.sessions, slot, seq, false);
-            self.drop_cold(now, slot, reason);
+            self.drop_for(now, slot, reason, None);
             if let Some(group) = group {
                 self.report_group_drop(slot, group, place);
             }

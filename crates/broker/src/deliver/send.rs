@@ -2,11 +2,11 @@
 
 use mqtt::{Ack, Packet, PacketId, PacketType, Properties, Property, PropertyWriter, ProtocolVersion, QoS, ReasonCode};
 
-use crate::deliver::encode::{EncodedForms, EncodedTemplate};
 use crate::deliver::{DeliverResult, OutgoingPublish, ShardCore};
 use crate::delivery::{Delivery, DeliveryOptions, DeliveryTag};
 use crate::durable::pending_records::CommitAction;
 use crate::effect::{DropReason, Now};
+use crate::encode::{EncodedForms, EncodedTemplate, SingleEncoder};
 use crate::message::Publication;
 use crate::outbox::Range;
 use crate::outgoing::packet_id;
@@ -14,16 +14,20 @@ use crate::receipt_actions::PendingAck;
 use crate::slots::{ConnSlot, SessionSlot};
 use crate::tap::TapEventMask;
 
-/// At QoS 1 and 2, payloads up to this size are copied with their header for each subscriber; larger ones are
-/// referenced.
-const COPY_PAYLOAD_BYTES: usize = 512;
-
 impl ShardCore {
     /// Queues a range of the arena for a connection, after all earlier output.
     #[inline]
     pub fn push(&mut self, conn: ConnSlot, range: Range) {
         self.end_broadcast_run();
         self.outbox.push(conn, range);
+    }
+
+    fn single_encoder(&mut self, now: Now) -> SingleEncoder<'_> {
+        SingleEncoder {
+            now,
+            outbox: &mut self.outbox,
+            connections: &mut self.connections,
+        }
     }
 
     pub(super) fn send_qos0(
@@ -38,20 +42,21 @@ impl ShardCore {
         let conn = link.conn;
         let is_shared_form = terms.identifiers.is_empty() && !link.uses_aliases;
         let range = if is_shared_form {
-            self.plain_form(now, link.is_v5, terms.retain, p, forms)
+            forms.plain(&mut self.outbox, now, p, link.is_v5, terms.retain)
         } else {
-            self.encode_for(now, link, p, terms, None).0
+            self.single_encoder(now).encode(link, p, terms, None).0
         };
         if range.len() > link.maximum_packet_size as usize {
             if !is_shared_form {
                 self.outbox.arena.truncate(range.start as usize);
             }
-            return self.drop_delivery(now, slot, DropReason::TooLargeForClient, p, terms);
+            return self.drop_for(now, slot, DropReason::TooLargeForClient, Some(&terms.applied_to(p)));
         }
         if is_shared_form {
             self.push(conn, range);
         } else {
-            self.push_single(conn, range, p.payload.len(), forms);
+            self.end_broadcast_run();
+            self.outbox.push_single(conn, range, p.payload.len(), forms);
         }
         self.count_sent(slot, QoS::AtMostOnce, range.len(), p.payload.len());
         let terms = DeliveryOptions {
@@ -78,26 +83,28 @@ impl ShardCore {
         let conn = link.conn;
         let mark = self.outbox.mark();
         let is_shared_form = terms.identifiers.is_empty() && !link.uses_aliases;
-        let template = &mut forms.templates[usize::from(link.is_v5)][usize::from(terms.retain)][terms.qos as usize - 1];
+        let template = forms.template_mut(link.is_v5, terms.retain, terms.qos);
         let size = match (*template, is_shared_form) {
             (Some(have), true) => {
                 if have.range.len() > link.maximum_packet_size as usize {
-                    return self.drop_delivery(now, slot, DropReason::TooLargeForClient, p, terms);
+                    return self.drop_for(now, slot, DropReason::TooLargeForClient, Some(&terms.applied_to(p)));
                 }
-                self.push_copy(conn, have, p.payload.len(), id);
+                self.end_broadcast_run();
+                self.outbox.push_copy(conn, have, p.payload.len(), id);
                 have.range.len()
             }
             _ => {
-                let (range, id_offset) = self.encode_for(now, link, p, terms, Some(id));
+                let (range, id_offset) = self.single_encoder(now).encode(link, p, terms, Some(id));
                 if range.len() > link.maximum_packet_size as usize {
                     self.outbox.arena.truncate(mark);
-                    return self.drop_delivery(now, slot, DropReason::TooLargeForClient, p, terms);
+                    return self.drop_for(now, slot, DropReason::TooLargeForClient, Some(&terms.applied_to(p)));
                 }
                 if is_shared_form {
                     *template = Some(EncodedTemplate { range, id_offset });
                     self.push(conn, range);
                 } else {
-                    self.push_single(conn, range, p.payload.len(), forms);
+                    self.end_broadcast_run();
+                    self.outbox.push_single(conn, range, p.payload.len(), forms);
                 }
                 range.len()
             }
@@ -116,54 +123,6 @@ impl ShardCore {
             self.taps.delivered(now, self.sessions.at(slot), p, terms);
         }
         DeliverResult::Sent
-    }
-
-    /// Queues a packet that was encoded for this connection only and is the last of the arena. Connections share a
-    /// large payload.
-    fn push_single(&mut self, conn: ConnSlot, range: Range, payload_bytes: usize, forms: &mut EncodedForms) {
-        if payload_bytes <= COPY_PAYLOAD_BYTES {
-            return self.push(conn, range);
-        }
-        let header = Range {
-            start: range.start,
-            end: range.end - payload_bytes as u32,
-        };
-        let Some(payload) = forms.payload else {
-            forms.payload = Some(Range {
-                start: header.end,
-                end: range.end,
-            });
-            return self.push(conn, range);
-        };
-        self.outbox.arena.truncate(header.end as usize);
-        self.push(conn, header);
-        self.push(conn, payload);
-    }
-
-    /// Queues a copy of an encoded PUBLISH with another packet identifier.
-    fn push_copy(&mut self, conn: ConnSlot, template: EncodedTemplate, payload_bytes: usize, id: PacketId) {
-        let mark = self.outbox.mark();
-        let whole = template.range.start as usize..template.range.end as usize;
-        let is_copied = payload_bytes <= COPY_PAYLOAD_BYTES;
-        let copied = if is_copied {
-            whole.clone()
-        } else {
-            whole.start..whole.end - payload_bytes
-        };
-        self.outbox.arena.extend_from_within(copied.clone());
-        let at = mark + template.id_offset as usize;
-        self.outbox.arena[at..at + 2].copy_from_slice(&id.get().to_be_bytes());
-        let range = self.outbox.range_from(mark);
-        self.push(conn, range);
-        if !is_copied {
-            self.push(
-                conn,
-                Range {
-                    start: copied.end as u32,
-                    end: whole.end as u32,
-                },
-            );
-        }
     }
 
     /// Queues a packet for a connection. Returns false, without sending it, if it exceeds the client's Maximum Packet

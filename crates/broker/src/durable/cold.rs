@@ -409,7 +409,7 @@ pub(crate) fn load_fetched(
     stats.queued_messages -= lost.len() as u64;
     for seq in lost_inflight.into_iter().chain(lost) {
         core.ledger.record_acknowledged(&core.sessions, slot, seq, false);
-        core.drop_cold(now, slot, DropReason::Damaged);
+        core.drop_for(now, slot, DropReason::Damaged, None);
     }
     true
 }

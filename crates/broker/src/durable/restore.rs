@@ -499,7 +499,7 @@ fn load_started_pages(
         core.stats.queued_messages -= lost.len() as u64;
         for seq in lost {
             core.ledger.record_acknowledged(&core.sessions, slot, seq, false);
-            core.drop_cold(now, slot, DropReason::Damaged);
+            core.drop_for(now, slot, DropReason::Damaged, None);
         }
         core.sessions.mark_sent(&mut core.stats, slot, started);
     }

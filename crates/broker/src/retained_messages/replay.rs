@@ -9,10 +9,11 @@
 
 use mqtt::{RetainHandling, SubscriptionOptions};
 
-use crate::deliver::{EncodedForms, ShardCore};
+use crate::deliver::ShardCore;
 use crate::delivery::DeliveryOptions;
 use crate::durable::record_fields::RecordFields;
 use crate::effect::{Now, ShardId};
+use crate::encode::EncodedForms;
 use crate::mail::{Envelope, MailRequest, ReplayRequest};
 use crate::message::Publication;
 use crate::retained::{ScanBudget, ScanCursor};
@@ -164,7 +165,10 @@ impl RetainedMessages {
                 let mut forms = EncodedForms::of(message.clone());
                 deliver_retained(core, now, slot, replay, &message.publication(), &mut forms);
                 let session = core.sessions.at(slot);
-                session.outgoing.is_idle() && session.conn.is_some_and(|conn| core.has_tick_capacity(conn))
+                session.outgoing.is_idle()
+                    && session
+                        .conn
+                        .is_some_and(|conn| core.outbox.has_tick_capacity(conn, &core.config))
             },
         );
         self.replay_steps_left = self.replay_steps_left.saturating_sub(scan.steps + BATCH_STEPS);
@@ -264,7 +268,7 @@ fn can_replay(core: &mut ShardCore, slot: SessionSlot) -> bool {
     if !session.outgoing.is_idle() {
         return false;
     }
-    if core.has_tick_capacity(conn) {
+    if core.outbox.has_tick_capacity(conn, &core.config) {
         return true;
     }
     core.continue_later(conn, slot);

@@ -4,11 +4,12 @@
 use mqtt::QoS;
 
 use crate::config::OverlappingDelivery;
-use crate::deliver::{EncodedForms, ShardCore};
+use crate::deliver::ShardCore;
 use crate::delivery::DeliveryOptions;
 use crate::durable::record::{RetainedTerms, SessionKey};
 use crate::durable::record_fields::{PendingCommits, RecordFields};
 use crate::effect::{DropReason, ShardId};
+use crate::encode::EncodedForms;
 use crate::mail::Envelope;
 use crate::message::{MessageOrigin, Publication, granted};
 use crate::provenance::Provenance;

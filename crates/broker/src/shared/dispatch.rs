@@ -3,11 +3,12 @@
 use mqtt::QoS;
 
 use crate::config::ShareStrategy;
-use crate::deliver::{DeliverResult, EncodedForms, ShardCore};
+use crate::deliver::{DeliverResult, ShardCore};
 use crate::delivery::DeliveryOptions;
 use crate::durable::record::GroupKey;
 use crate::durable::record_fields::RecordFields;
 use crate::effect::DropReason;
+use crate::encode::EncodedForms;
 use crate::mail::{Envelope, MemberSubscription};
 use crate::message::{Publication, granted};
 use crate::shared::ShareGroups;

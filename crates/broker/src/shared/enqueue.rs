@@ -5,8 +5,9 @@ use std::sync::Arc;
 use mqtt::QoS;
 
 use crate::config::QueueDropPolicy;
-use crate::deliver::{EncodedForms, ShardCore};
+use crate::deliver::ShardCore;
 use crate::effect::DropReason;
+use crate::encode::EncodedForms;
 use crate::message::{Message, Publication, RecordLocation, granted};
 use crate::shared::group::ShareGroup;
 use crate::shared::group_home;
@@ -159,7 +160,12 @@ pub(super) fn must_record_holder(tick: &Tick<'_>, is_held: bool) -> bool {
 pub(super) fn can_queue(tick: &Tick<'_>, member: &ShareGroupMember, qos: QoS, bytes: usize) -> bool {
     let is_queued = granted(qos, member.options.maximum_qos) != QoS::AtMostOnce;
     let has_space = match member.session.shard == tick.core.id {
-        true => tick.core.has_space(member.session.session, bytes),
+        true => tick
+            .core
+            .sessions
+            .at(member.session.session)
+            .outgoing
+            .has_space(bytes, &tick.core.config),
         false => member.full_until_ms <= tick.now.monotonic_ms,
     };
     has_space || !is_queued

@@ -2,11 +2,12 @@
 
 use mqtt::QoS;
 
-use crate::deliver::{DeliverResult, EncodedForms};
+use crate::deliver::DeliverResult;
 use crate::delivery::GroupRef;
 use crate::durable::record::GroupKey;
 use crate::durable::record_fields::RecordFields;
 use crate::effect::DropReason;
+use crate::encode::EncodedForms;
 use crate::mail::{Envelope, GroupHold, MailRequest, MemberSubscription, ReturnedMessage};
 use crate::message::{Publication, granted};
 use crate::shared::ShareGroups;
@@ -31,7 +32,14 @@ impl ShareGroups {
         } = subscription;
         let is_online = tick.core.sessions.live(session, epoch).map(|s| s.conn.is_some());
         let needs_ack = granted(p.qos, maximum_qos) != QoS::AtMostOnce;
-        let has_space = !needs_ack || is_online.is_some() && tick.core.has_space(session, p.stored_bytes());
+        let has_space = !needs_ack
+            || is_online.is_some()
+                && tick
+                    .core
+                    .sessions
+                    .at(session)
+                    .outgoing
+                    .has_space(p.stored_bytes(), &tick.core.config);
         if is_online.is_some() && tick.core.sessions.is_forbidden(session, p.topic) {
             // A right was revoked while the message was in transit. The group knows that when the message arrives, so
             // it selects another member.

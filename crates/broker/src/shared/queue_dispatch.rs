@@ -6,12 +6,12 @@
 
 use std::collections::BTreeMap;
 
-use crate::deliver::EncodedForms;
 use crate::durable::cold::publication_of;
 use crate::durable::journaled_queue::FetchStart;
 use crate::durable::pending_records::CommitAction;
 use crate::durable::record::{JournalRecord, RecordPosition, SessionKey};
 use crate::effect::{DropReason, Effect, FetchPurpose, Now};
+use crate::encode::EncodedForms;
 use crate::mail::ReturnedMessage;
 use crate::message::RecordLocation;
 use crate::shared::ShareGroups;

@@ -4,19 +4,18 @@ use std::sync::Arc;
 
 use mqtt::{PacketId, Properties, ProtocolVersion, Publish, PublishExtras, QoS};
 
-use crate::deliver::ShardCore;
+use crate::connection::KNOWN_ALIAS;
+use crate::connections::Connections;
 use crate::delivery::DeliveryOptions;
 use crate::effect::Now;
 use crate::message::{Message, Publication};
-use crate::outbox::Range;
+use crate::outbox::{Outbox, Range};
 use crate::session_link::SessionLink;
 use crate::slots::ConnSlot;
 
-/// Shorter topics do not get an alias, because the alias itself takes three bytes.
-const ALIAS_TOPIC_BYTES_MIN: usize = 4;
-
-/// Marks an alias that the client already knows. The server assigns fewer aliases than this bit.
-const KNOWN_ALIAS: u16 = 0x8000;
+/// At QoS 1 and 2, payloads up to this size are copied with their header for each subscriber; larger ones are
+/// referenced.
+const COPY_PAYLOAD_BYTES: usize = 512;
 
 /// Encodings of one message made so far, and the message itself once it is stored.
 #[derive(Default)]
@@ -24,16 +23,16 @@ pub struct EncodedForms {
     /// QoS 0, indexed by version class and retain flag.
     plain: [[Option<Range>; 2]; 2],
     /// QoS 1 and 2, indexed by version class, retain flag and QoS.
-    pub(super) templates: [[[Option<EncodedTemplate>; 2]; 2]; 2],
+    templates: [[[Option<EncodedTemplate>; 2]; 2]; 2],
     /// The payload in the first form that was encoded for a single connection.
-    pub(super) payload: Option<Range>,
+    payload: Option<Range>,
     message: Option<Arc<Message>>,
 }
 
 #[derive(Clone, Copy)]
-pub(super) struct EncodedTemplate {
-    pub(super) range: Range,
-    pub(super) id_offset: u32,
+pub struct EncodedTemplate {
+    pub range: Range,
+    pub id_offset: u32,
 }
 
 /// Fields of a PUBLISH that depend on its receiver.
@@ -70,6 +69,18 @@ impl EncodedForms {
         }
     }
 
+    /// Returns the encoding that all QoS 0 subscribers of one form share.
+    pub fn plain(&mut self, outbox: &mut Outbox, now: Now, p: &Publication<'_>, is_v5: bool, retain: bool) -> Range {
+        let known = &mut self.plain[usize::from(is_v5)][usize::from(retain)];
+        *known.get_or_insert_with(|| outbox.encode_publish(now, p, PublishForm::qos0(is_v5, retain)).0)
+    }
+
+    /// Returns the encoding that is copied for the QoS 1 or 2 subscribers of one form, if there is one.
+    #[inline]
+    pub fn template_mut(&mut self, is_v5: bool, retain: bool, qos: QoS) -> &mut Option<EncodedTemplate> {
+        &mut self.templates[usize::from(is_v5)][usize::from(retain)][qos as usize - 1]
+    }
+
     /// Returns the message if it is stored.
     pub fn stored(&self) -> Option<&Arc<Message>> {
         self.message.as_ref()
@@ -80,26 +91,9 @@ impl EncodedForms {
     }
 }
 
-impl ShardCore {
-    /// Returns the encoding that all subscribers of one form share.
-    pub(super) fn plain_form(
-        &mut self,
-        now: Now,
-        is_v5: bool,
-        retain: bool,
-        p: &Publication<'_>,
-        forms: &mut EncodedForms,
-    ) -> Range {
-        if let Some(range) = forms.plain[usize::from(is_v5)][usize::from(retain)] {
-            return range;
-        }
-        let (range, _) = self.encode(now, p, PublishForm::qos0(is_v5, retain));
-        forms.plain[usize::from(is_v5)][usize::from(retain)] = Some(range);
-        range
-    }
-
+impl Outbox {
     /// Encodes a PUBLISH. Returns its range and the offset of the packet identifier.
-    pub fn encode(&mut self, now: Now, p: &Publication<'_>, form: PublishForm<'_>) -> (Range, u32) {
+    pub fn encode_publish(&mut self, now: Now, p: &Publication<'_>, form: PublishForm<'_>) -> (Range, u32) {
         let PublishForm {
             is_v5,
             qos,
@@ -108,7 +102,7 @@ impl ShardCore {
             id,
             extras,
         } = form;
-        let mark = self.outbox.mark();
+        let mark = self.mark();
         let topic = if extras.topic_alias.is_some_and(|alias| alias & KNOWN_ALIAS != 0) {
             ""
         } else {
@@ -133,21 +127,77 @@ impl ShardCore {
         } else {
             ProtocolVersion::V3_1_1
         };
-        let id_offset = mqtt::encode_publish(&publish, extras, version, &mut self.outbox.arena);
-        (self.outbox.range_from(mark), id_offset as u32)
+        let id_offset = mqtt::encode_publish(&publish, extras, version, &mut self.arena);
+        (self.range_from(mark), id_offset as u32)
     }
 
-    /// Encodes for one connection, with subscription identifiers or a topic alias.
-    pub(super) fn encode_for(
-        &mut self,
-        now: Now,
+    /// Queues a packet that was encoded for this connection only and is the last of the arena. Connections share a
+    /// large payload.
+    pub fn push_single(&mut self, conn: ConnSlot, range: Range, payload_bytes: usize, forms: &mut EncodedForms) {
+        if payload_bytes <= COPY_PAYLOAD_BYTES {
+            return self.push(conn, range);
+        }
+        let header = Range {
+            start: range.start,
+            end: range.end - payload_bytes as u32,
+        };
+        let Some(payload) = forms.payload else {
+            forms.payload = Some(Range {
+                start: header.end,
+                end: range.end,
+            });
+            return self.push(conn, range);
+        };
+        self.arena.truncate(header.end as usize);
+        self.push(conn, header);
+        self.push(conn, payload);
+    }
+
+    /// Queues a copy of an encoded PUBLISH with another packet identifier.
+    pub fn push_copy(&mut self, conn: ConnSlot, template: EncodedTemplate, payload_bytes: usize, id: PacketId) {
+        let mark = self.mark();
+        let whole = template.range.start as usize..template.range.end as usize;
+        let is_copied = payload_bytes <= COPY_PAYLOAD_BYTES;
+        let copied = if is_copied {
+            whole.clone()
+        } else {
+            whole.start..whole.end - payload_bytes
+        };
+        self.arena.extend_from_within(copied.clone());
+        let at = mark + template.id_offset as usize;
+        self.arena[at..at + 2].copy_from_slice(&id.get().to_be_bytes());
+        let range = self.range_from(mark);
+        self.push(conn, range);
+        if !is_copied {
+            self.push(
+                conn,
+                Range {
+                    start: copied.end as u32,
+                    end: whole.end as u32,
+                },
+            );
+        }
+    }
+}
+
+/// Encodes for one connection, with subscription identifiers or a topic alias.
+pub struct SingleEncoder<'a> {
+    pub now: Now,
+    pub outbox: &'a mut Outbox,
+    pub connections: &'a mut Connections,
+}
+
+impl SingleEncoder<'_> {
+    /// Returns the range of the packet and the offset of the packet identifier.
+    pub fn encode(
+        self,
         link: SessionLink,
         p: &Publication<'_>,
         terms: DeliveryOptions<'_>,
         id: Option<PacketId>,
     ) -> (Range, u32) {
         let topic_alias = if link.uses_aliases {
-            self.alias_for(link.conn, p.topic)
+            self.connections.alias_for(link.conn, p.topic)
         } else {
             None
         };
@@ -165,40 +215,20 @@ impl ShardCore {
             id,
             extras,
         };
-        let (range, at) = self.encode(now, p, form);
+        let (range, at) = self.outbox.encode_publish(self.now, p, form);
         if range.len() > link.maximum_packet_size as usize
             && let Some(alias) = topic_alias
             && alias & KNOWN_ALIAS == 0
         {
             // With topic and alias the packet exceeds the client's maximum. It is sent without the alias.
-            self.forget_alias(link.conn, p.topic);
+            self.connections.forget_alias(link.conn, p.topic);
             self.outbox.arena.truncate(range.start as usize);
             let extras = PublishExtras {
                 topic_alias: None,
                 ..extras
             };
-            return self.encode(now, p, PublishForm { extras, ..form });
+            return self.outbox.encode_publish(self.now, p, PublishForm { extras, ..form });
         }
         (range, at)
-    }
-
-    /// Returns an alias for the topic, marked with `KNOWN_ALIAS` if the client knows it already [MQTT-3.3.2-9].
-    fn alias_for(&mut self, conn: ConnSlot, topic: &str) -> Option<u16> {
-        let aliases = self.connections.get_mut(conn)?.aliases.as_mut()?;
-        if let Some(alias) = aliases.outgoing.get(topic) {
-            return Some(alias | KNOWN_ALIAS);
-        }
-        let next = aliases.outgoing.len() as u16 + 1;
-        if next > aliases.outgoing_max || topic.len() < ALIAS_TOPIC_BYTES_MIN {
-            return None;
-        }
-        aliases.outgoing.insert(topic.into(), next);
-        Some(next)
-    }
-
-    fn forget_alias(&mut self, conn: ConnSlot, topic: &str) {
-        if let Some(aliases) = self.connections.get_mut(conn).and_then(|c| c.aliases.as_mut()) {
-            aliases.outgoing.remove(topic);
-        }
     }
 }
