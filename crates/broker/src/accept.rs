@@ -4,17 +4,17 @@ use std::sync::Arc;
 
 use mqtt::{ConnAck, Connect, Packet, Properties, ProtocolVersion, ReasonCode};
 
-use crate::authentication::Login;
+use crate::authentication::{Authentication, Login};
 use crate::connack::{AcceptedConnect, RejectedConnect, Rejection};
-use crate::connection_end::ConnectionEnd;
 use crate::deliver::ShardCore;
-use crate::effect::{ConnectionEvent, DisconnectReason, Effect, Now};
+use crate::effect::{ConnectionEvent, Effect};
 use crate::fault::{Fault, is_planted};
 use crate::inbox::InboxEvent;
 use crate::inbox_sessions::InboxAccess;
+use crate::lifecycle::Lifecycle;
+use crate::node_state::NodeState;
 use crate::owners::{Holding, OwnerLimit, Owners, SessionHolding, owner_name};
 use crate::session::{ConnectTerms, SessionWill};
-use crate::shard::Shard;
 use crate::slots::{ConnSlot, ConnectNumber, SessionEpoch, SessionSlot};
 use crate::tap::{GrantedConnect, TapEvent, TapEventMask};
 use crate::timers::ShardTimer;
@@ -75,23 +75,36 @@ impl AcceptedConnect<'_> {
     }
 }
 
-impl Shard {
+/// Accepts clients that are authenticated.
+pub(crate) struct Admission<'a> {
+    pub lifecycle: Lifecycle<'a>,
+    pub authentication: &'a mut Authentication,
+    pub node: &'a NodeState,
+}
+
+impl Admission<'_> {
     /// Accepts the CONNECT of an authenticated client: finds or creates the session and sends CONNACK.
-    pub(crate) fn admit(&mut self, now: Now, conn: ConnSlot, connect: &Connect<'_>, login: &Login) {
+    pub fn admit(&mut self, conn: ConnSlot, connect: &Connect<'_>, login: &Login) {
         let (connect, client) = login.terms(connect);
-        let config = self.core.config.clone();
+        let config = self.lifecycle.tick.core.config.clone();
         let accepted = AcceptedConnect {
             connect: &connect,
             client,
             granted: GrantedConnect::of(&config, &connect, client.inbox_key),
         };
-        let connection = self.core.connections.get(conn).expect("the connection is open");
-        let mut properties = std::mem::take(&mut self.bytes);
+        let connection = self
+            .lifecycle
+            .tick
+            .core
+            .connections
+            .get(conn)
+            .expect("the connection is open");
+        let mut properties = self.authentication.take_buffer();
         let result = accepted
-            .check_session(&self.core, &self.shared.owners, conn)
+            .check_session(self.lifecycle.tick.core, &self.node.owners, conn)
             .and_then(|()| accepted.write_properties(&config, connection, login.data(), &mut properties));
         match result {
-            Ok(()) => self.open_session(now, conn, &accepted, &properties),
+            Ok(()) => self.open_session(conn, &accepted, &properties),
             Err(Rejection(reason, detail)) => {
                 let rejected = RejectedConnect {
                     client_id: client.client_id,
@@ -100,107 +113,96 @@ impl Shard {
                     detail,
                     is_authenticated: true,
                 };
-                let (mut tick, parts) = self.split(now);
-                parts.authentication.reject(&mut tick, conn, rejected);
+                self.authentication.reject(&mut self.lifecycle.tick, conn, rejected);
             }
         }
-        self.bytes = properties;
+        self.authentication.put_back_buffer(properties);
     }
 
     /// Attaches the connection to its session and sends CONNACK before any other packet.
-    fn open_session(&mut self, now: Now, conn: ConnSlot, accepted: &AcceptedConnect<'_>, properties: &[u8]) {
+    fn open_session(&mut self, conn: ConnSlot, accepted: &AcceptedConnect<'_>, properties: &[u8]) {
+        let now = self.lifecycle.tick.now;
         let AcceptedConnect { connect, client, .. } = *accepted;
-        let existing = self.core.sessions.slot_of(client.client_id);
-        let wills = self.core.stats.wills_published;
-        let resumed = existing.and_then(|slot| self.take_over(now, slot, connect.clean_start));
+        let existing = self.lifecycle.tick.core.sessions.slot_of(client.client_id);
+        let wills = self.lifecycle.tick.core.stats.wills_published;
+        let resumed = existing.and_then(|slot| self.lifecycle.take_over(slot, connect.clean_start));
         let session_present = resumed.is_some();
         let slot = resumed.unwrap_or_else(|| {
-            let connection = self.core.connections.get(conn).expect("the connection is open");
-            let (address, epoch) = (connection.peer.address, SessionEpoch(self.numbers.next()));
-            self.core.add_session(now, client.client_id, address, epoch)
+            let connection = self
+                .lifecycle
+                .tick
+                .core
+                .connections
+                .get(conn)
+                .expect("the connection is open");
+            let (address, epoch) = (
+                connection.peer.address,
+                SessionEpoch(self.lifecycle.tick.numbers.next()),
+            );
+            self.lifecycle
+                .tick
+                .core
+                .add_session(now, client.client_id, address, epoch)
         });
-        self.attach(now, conn, slot, accepted);
-        if self.core.ledger.record_connected(now, self.core.sessions.at_mut(slot)) {
-            self.core.link_mut(slot).is_durable = true;
+        self.attach(conn, slot, accepted);
+        if self
+            .lifecycle
+            .tick
+            .core
+            .ledger
+            .record_connected(now, self.lifecycle.tick.core.sessions.at_mut(slot))
+        {
+            self.lifecycle.tick.core.link_mut(slot).is_durable = true;
         }
-        let has_published_will = self.core.stats.wills_published > wills;
-        let must_wait = self.core.sessions.link(slot).is_durable
-            || self.core.ledger.is_end_pending(client.client_id)
+        let has_published_will = self.lifecycle.tick.core.stats.wills_published > wills;
+        let must_wait = self.lifecycle.tick.core.sessions.link(slot).is_durable
+            || self.lifecycle.tick.core.ledger.is_end_pending(client.client_id)
             || has_published_will;
         if must_wait && !is_planted(Fault::ConnackBeforeCommit) {
             // The client relies on the state that CONNACK reports, so it must survive a crash.
-            self.core.hold_until_committed(conn);
+            self.lifecycle.tick.core.hold_until_committed(conn);
         }
         let connack = ConnAck {
             session_present,
             reason: ReasonCode::Success,
             properties: Properties::from_validated(properties),
         };
-        self.core.send(conn, &Packet::ConnAck(connack));
-        let session = self.core.sessions.at(slot);
+        self.lifecycle.tick.core.send(conn, &Packet::ConnAck(connack));
+        let session = self.lifecycle.tick.core.sessions.at(slot);
         let tap_event = TapEvent::ConnAck {
             reason: ReasonCode::Success,
             granted: Some(accepted.granted),
             properties: connect.properties.as_bytes(),
         };
-        self.core
+        self.lifecycle
+            .tick
+            .core
             .taps
             .session_event(now, session, TapEventMask::CONNACK, &tap_event);
-        self.connected(now, slot, session_present, accepted);
-    }
-
-    /// Closes the present connection of a session. With Clean Start it also discards the session. Returns the slot if
-    /// the session continues.
-    fn take_over(&mut self, now: Now, slot: SessionSlot, clean_start: bool) -> Option<SessionSlot> {
-        let old = self.core.sessions.at(slot).conn;
-        if let Some(old) = old {
-            self.core.stats.takeovers += 1;
-            let session = self.core.sessions.at_mut(slot);
-            if !clean_start && session.expiry_s > 0 && session.will.as_ref().is_some_and(|w| w.delay_s > 0) {
-                // The session continues before the delay has passed [MQTT-3.1.3-9].
-                session.will = None;
-            }
-            let expiry_s = std::mem::replace(&mut self.core.sessions.at_mut(slot).expiry_s, u32::MAX);
-            // [MQTT-3.1.4-3]
-            let ending = ConnectionEnd {
-                is_discarded: clean_start,
-                ..ConnectionEnd::by_server(
-                    DisconnectReason::TakenOver,
-                    ReasonCode::SessionTakenOver,
-                    "another connection uses the client id",
-                )
-            };
-            self.end_connection(now, old, ending);
-            self.core.sessions.at_mut(slot).expiry_s = expiry_s;
-            if expiry_s == 0 {
-                self.end_session(now, slot, "taken over by a new connection");
-                return None;
-            }
-        }
-        if clean_start {
-            // [MQTT-3.1.2-4]
-            self.end_session(now, slot, "clean start");
-            return None;
-        }
-        // The client is back before the delay has passed [MQTT-3.1.3-9].
-        self.core.sessions.at_mut(slot).will = None;
-        Some(slot)
+        self.connected(slot, session_present, accepted);
     }
 
     /// Applies the terms of a CONNECT to the connection and the session.
-    fn attach(&mut self, now: Now, conn: ConnSlot, slot: SessionSlot, accepted: &AcceptedConnect<'_>) {
+    fn attach(&mut self, conn: ConnSlot, slot: SessionSlot, accepted: &AcceptedConnect<'_>) {
         let AcceptedConnect { connect, client, .. } = *accepted;
-        let config = self.core.config.clone();
-        let connection = self.core.connections.get_mut(conn).expect("the connection is open");
+        let now = self.lifecycle.tick.now;
+        let config = self.lifecycle.tick.core.config.clone();
+        let connection = self
+            .lifecycle
+            .tick
+            .core
+            .connections
+            .get_mut(conn)
+            .expect("the connection is open");
         connection.attach(now, slot, &config, connect);
         let uses_aliases = connection.aliases.is_some();
         let address = connection.peer.address;
-        let session = self.core.sessions.at_mut(slot);
+        let session = self.lifecycle.tick.core.sessions.at_mut(slot);
         session.attach(ConnectTerms {
             now,
             conn,
             peer: &connection.peer,
-            number: ConnectNumber(self.numbers.next()),
+            number: ConnectNumber(self.lifecycle.tick.numbers.next()),
             max_inflight: config.max_inflight,
             connect,
             granted: accepted.granted,
@@ -215,9 +217,9 @@ impl Shard {
             .inbox_key
             .is_none()
             .then(|| owner_name(connect.user_name, address.ip()));
-        let holding = SessionHolding::new(&self.shared.owners, owner.as_deref(), session.holding_bytes());
-        self.core.sessions.set_holding(slot, holding);
-        let link = self.core.link_mut(slot);
+        let holding = SessionHolding::new(&self.node.owners, owner.as_deref(), session.holding_bytes());
+        self.lifecycle.tick.core.sessions.set_holding(slot, holding);
+        let link = self.lifecycle.tick.core.link_mut(slot);
         link.conn = conn;
         link.is_v5 = connect.version == ProtocolVersion::V5;
         link.is_replaying = is_replaying;
@@ -225,8 +227,9 @@ impl Shard {
         link.maximum_packet_size = connect.properties.maximum_packet_size().unwrap_or(u32::MAX);
     }
 
-    fn connected(&mut self, now: Now, slot: SessionSlot, session_present: bool, accepted: &AcceptedConnect<'_>) {
-        let core = &mut self.core;
+    fn connected(&mut self, slot: SessionSlot, session_present: bool, accepted: &AcceptedConnect<'_>) {
+        let Lifecycle { tick, router, to } = &mut self.lifecycle;
+        let (now, core) = (tick.now, &mut *tick.core);
         core.stats.connected();
         let session = core.sessions.at(slot);
         let (connect_number, is_v5) = (session.connect_number, session.version == ProtocolVersion::V5);
@@ -265,10 +268,9 @@ impl Shard {
             core.timers.insert(now.monotonic_ms + retry_ms, timer);
         }
         if session_present {
-            let (mut tick, parts) = self.split(now);
-            parts.router.recheck_subscriptions(&mut tick, parts.groups, slot);
-            parts.groups.announce_state(&mut tick, slot, true);
-            self.pump(now, slot);
+            router.recheck_subscriptions(tick, to.groups, slot);
+            to.groups.announce_state(tick, slot, true);
+            to.retained.pump(tick, slot);
         }
     }
 }

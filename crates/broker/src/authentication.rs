@@ -7,8 +7,8 @@
 use std::sync::Arc;
 
 use mqtt::{
-    Auth, ConnAck, Connect, DecodeError, DecodeErrorKind, Packet, PacketType, Properties, Property, PropertyWriter,
-    ProtocolVersion, ReasonCode,
+    Auth, ConnAck, Connect, DecodeError, DecodeErrorKind, Disconnect, Packet, PacketType, Properties, Property,
+    PropertyWriter, ProtocolVersion, ReasonCode,
 };
 
 use crate::access::{AcceptedClient, AccessControl, AuthOutcome, ConnectIdentity, SessionAccess};
@@ -30,6 +30,8 @@ use crate::tick::Tick;
 pub(crate) struct Authentication {
     access: Arc<dyn AccessControl>,
     rejected: RejectedConnections,
+    /// Buffer for the properties of CONNACK.
+    buffer: Vec<u8>,
 }
 
 /// An authenticated client.
@@ -78,6 +80,7 @@ impl Authentication {
         Authentication {
             access,
             rejected: RejectedConnections::default(),
+            buffer: Vec::new(),
         }
     }
 
@@ -89,6 +92,15 @@ impl Authentication {
     /// Returns the access rules of a session; `None` if everything is allowed.
     pub fn rights_of(&self, session: &Session) -> Option<Arc<dyn SessionAccess>> {
         self.access.session(&session.identity())
+    }
+
+    /// Returns a buffer for the properties of CONNACK, to put back later.
+    pub fn take_buffer(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.buffer)
+    }
+
+    pub fn put_back_buffer(&mut self, buffer: Vec<u8>) {
+        self.buffer = buffer;
     }
 
     /// Returns the rejected connections, newest first.
@@ -285,6 +297,19 @@ impl Authentication {
             credentials,
         });
         true
+    }
+
+    /// The client has sent DISCONNECT instead of an AUTH.
+    pub fn disconnect_received(&mut self, tick: &mut Tick<'_>, conn: ConnSlot, disconnect: &Disconnect<'_>) {
+        tick.core.stats.packets_received[PacketType::Disconnect as usize] += 1;
+        let rejected = RejectedConnect {
+            client_id: "",
+            connect: None,
+            reason: disconnect.reason,
+            detail: "the client disconnected during authentication",
+            is_authenticated: false,
+        };
+        self.close_rejected(tick, conn, rejected);
     }
 
     /// Rejects a malformed or unsupported CONNECT.

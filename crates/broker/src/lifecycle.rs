@@ -1,64 +1,33 @@
-//! End of connections and sessions, and what happens when time passes: wills, expiry, keep-alive.
+//! End of connections and sessions, with all that follows: wills, share groups, expiry.
 
 use mqtt::{Disconnect, Packet, PacketType, Properties, ProtocolVersion, ReasonCode};
 
-use crate::access::ClientIdentity;
-use crate::connack::RejectedConnect;
 use crate::connection::Connection;
 use crate::connection_end::ConnectionEnd;
-use crate::effect::{ConnectionEvent, DisconnectReason, DropReason, Effect, Now};
+use crate::effect::{ConnectionEvent, DisconnectReason, DropReason, Effect};
 use crate::inbox::InboxEvent;
 use crate::message::{MessageOrigin, Publication, RecordLocation, is_reserved};
 use crate::node_state::hash;
 use crate::provenance::Provenance;
-use crate::router::Destinations;
-use crate::session::Session;
-use crate::sessions::LOOK_MAX;
-use crate::shard::{Components, Shard};
+use crate::router::{Destinations, Router};
 use crate::slots::{ConnEpoch, ConnSlot, ReplayNumber, SessionSlot};
-use crate::subscribe::{AnswerState, Violation};
+use crate::subscribe::Violation;
 use crate::tap::{TapEvent, TapEventMask};
+use crate::tick::Tick;
 use crate::timers::{SessionDeadline, ShardTimer};
 
-impl Shard {
-    /// Handles a protocol violation: sends DISCONNECT to an MQTT 5 client and closes the connection [MQTT-4.13.1-1].
-    pub(crate) fn protocol_error(&mut self, now: Now, conn: ConnSlot, code: ReasonCode, detail: &str) {
-        let Some(connection) = self.core.connections.get(conn) else {
-            return;
-        };
-        if !connection.is_online() {
-            let client_id = connection.pending_client_id().unwrap_or_default().to_owned();
-            let rejected = RejectedConnect {
-                client_id: &client_id,
-                connect: None,
-                reason: code,
-                detail,
-                is_authenticated: false,
-            };
-            let (mut tick, parts) = self.split(now);
-            return parts.authentication.reject(&mut tick, conn, rejected);
-        }
-        self.end_connection(now, conn, ConnectionEnd::by_violation(code, detail));
-    }
+/// Ends connections and sessions.
+pub(crate) struct Lifecycle<'a> {
+    pub tick: Tick<'a>,
+    pub router: &'a mut Router,
+    pub to: Destinations<'a>,
+}
 
-    /// The answer to a SUBSCRIBE or UNSUBSCRIBE has been sent, or waits, or the packet was a violation. A replay that
-    /// starts or ends with it may have to send messages.
-    pub(crate) fn answered(&mut self, now: Now, slot: SessionSlot, result: Result<AnswerState, Violation>) {
-        match result {
-            Ok(AnswerState::Sent) => self.pump(now, slot),
-            Ok(AnswerState::Waiting) => {}
-            Err(Violation { code, detail }) => {
-                if let Some(conn) = self.core.sessions.at(slot).conn {
-                    self.protocol_error(now, conn, code, &detail);
-                }
-            }
-        }
-    }
-
+impl Lifecycle<'_> {
     /// Ends a connection from the server's side: sends DISCONNECT to an MQTT 5 client [MQTT-3.14.0-1] and closes the
     /// connection.
-    pub(crate) fn end_connection(&mut self, now: Now, conn: ConnSlot, ending: ConnectionEnd<'_>) {
-        let Some(connection) = self.core.connections.get(conn) else {
+    pub fn end_connection(&mut self, conn: ConnSlot, ending: ConnectionEnd<'_>) {
+        let Some(connection) = self.tick.core.connections.get(conn) else {
             return;
         };
         if connection.is_closing() {
@@ -74,39 +43,66 @@ impl Shard {
                 reason: code,
                 properties: Properties::from_validated(&bytes),
             };
-            self.core.send(conn, &Packet::Disconnect(disconnect));
+            self.tick.core.send(conn, &Packet::Disconnect(disconnect));
         }
-        self.detach(now, conn, ending);
-        self.core.effects.push(Effect::Close {
+        self.detach(conn, ending);
+        self.tick.core.effects.push(Effect::Close {
             conn,
             has_sent_disconnect: false,
         });
     }
 
-    /// Handles DISCONNECT of the client.
-    pub(crate) fn disconnect_received(
+    /// Closes the present connection of a session. With Clean Start it also discards the session. Returns the slot if
+    /// the session continues.
+    pub fn take_over(&mut self, slot: SessionSlot, clean_start: bool) -> Option<SessionSlot> {
+        let old = self.tick.core.sessions.at(slot).conn;
+        if let Some(old) = old {
+            self.tick.core.stats.takeovers += 1;
+            let session = self.tick.core.sessions.at_mut(slot);
+            if !clean_start && session.expiry_s > 0 && session.will.as_ref().is_some_and(|w| w.delay_s > 0) {
+                // The session continues before the delay has passed [MQTT-3.1.3-9].
+                session.will = None;
+            }
+            let expiry_s = std::mem::replace(&mut self.tick.core.sessions.at_mut(slot).expiry_s, u32::MAX);
+            // [MQTT-3.1.4-3]
+            let ending = ConnectionEnd {
+                is_discarded: clean_start,
+                ..ConnectionEnd::by_server(
+                    DisconnectReason::TakenOver,
+                    ReasonCode::SessionTakenOver,
+                    "another connection uses the client id",
+                )
+            };
+            self.end_connection(old, ending);
+            self.tick.core.sessions.at_mut(slot).expiry_s = expiry_s;
+            if expiry_s == 0 {
+                self.end_session(slot, "taken over by a new connection");
+                return None;
+            }
+        }
+        if clean_start {
+            // [MQTT-3.1.2-4]
+            self.end_session(slot, "clean start");
+            return None;
+        }
+        // The client is back before the delay has passed [MQTT-3.1.3-9].
+        self.tick.core.sessions.at_mut(slot).will = None;
+        Some(slot)
+    }
+
+    /// Handles DISCONNECT of a client that has a session.
+    pub fn disconnect_received(
         &mut self,
-        now: Now,
         conn: ConnSlot,
         slot: SessionSlot,
         disconnect: &Disconnect<'_>,
-    ) {
-        self.core.stats.packets_received[PacketType::Disconnect as usize] += 1;
-        let Some(session) = self.core.sessions.get_mut(slot) else {
-            // The client disconnected during an enhanced authentication.
-            let rejected = RejectedConnect {
-                client_id: "",
-                connect: None,
-                reason: disconnect.reason,
-                detail: "the client disconnected during authentication",
-                is_authenticated: false,
-            };
-            let (mut tick, parts) = self.split(now);
-            return parts.authentication.close_rejected(&mut tick, conn, rejected);
-        };
-        let Some(reason) = session.disconnect_received(disconnect, self.core.config.max_session_expiry_s) else {
+    ) -> Result<(), Violation> {
+        let core = &mut *self.tick.core;
+        core.stats.packets_received[PacketType::Disconnect as usize] += 1;
+        let session = core.sessions.at_mut(slot);
+        let Some(reason) = session.disconnect_received(disconnect, core.config.max_session_expiry_s) else {
             let detail = "the Session Expiry Interval was 0 in CONNECT and must stay 0";
-            return self.protocol_error(now, conn, ReasonCode::ProtocolError, detail);
+            return Err(Violation::new(ReasonCode::ProtocolError, detail));
         };
         let ending = ConnectionEnd {
             reason,
@@ -115,18 +111,20 @@ impl Shard {
             detail: disconnect.reason.name(),
             properties: disconnect.properties,
         };
-        self.detach(now, conn, ending);
-        self.core.effects.push(Effect::Close {
+        self.detach(conn, ending);
+        self.tick.core.effects.push(Effect::Close {
             conn,
             has_sent_disconnect: true,
         });
+        Ok(())
     }
 
     /// Detaches a connection from its session, which affects the will, the session's expiry, and its shared
     /// subscriptions. Does nothing if it is detached already.
-    pub(crate) fn detach(&mut self, now: Now, conn: ConnSlot, ending: ConnectionEnd<'_>) {
+    pub fn detach(&mut self, conn: ConnSlot, ending: ConnectionEnd<'_>) {
+        let now = self.tick.now;
         let ConnectionEnd { reason, detail, .. } = ending;
-        let core = &mut self.core;
+        let core = &mut *self.tick.core;
         let (traces, clients) = core.traced();
         traces.leaving(clients, conn);
         let Some(slot) = core.connections.get_mut(conn).and_then(Connection::detach) else {
@@ -136,7 +134,7 @@ impl Shard {
         core.stats.disconnects[reason as usize] += 1;
         core.link_mut(slot).conn = ConnSlot::NONE;
         let session = core.sessions.at_mut(slot);
-        session.detach(now, reason, || ReplayNumber(self.numbers.next()));
+        session.detach(now, reason, || ReplayNumber(self.tick.numbers.next()));
         core.release(now, slot);
         let session = core.sessions.at(slot);
         core.effects.push(Effect::Event(ConnectionEvent::Disconnected {
@@ -157,23 +155,23 @@ impl Shard {
             .session_event(now, session, TapEventMask::DISCONNECTED, &tap_event);
         core.taps.inbox_event(now, session, InboxEvent::Disconnected);
         if session.expiry_s == 0 {
-            return self.end_session(now, slot, "session expiry interval is 0");
+            return self.end_session(slot, "session expiry interval is 0");
         }
         // A client that has disconnected regularly has no will any more.
         core.sessions.resize_holding(slot);
         core.ledger.record_disconnected(now, core.sessions.at(slot));
         core.sessions.evict_later(&mut core.ledger, slot);
-        self.meet_deadline(now, slot, SessionDeadline::Will);
-        let (mut tick, parts) = self.split(now);
-        parts.groups.announce_state(&mut tick, slot, false);
-        self.meet_deadline(now, slot, SessionDeadline::ExclusiveRelease);
-        self.meet_deadline(now, slot, SessionDeadline::Expiry);
+        self.meet_deadline(slot, SessionDeadline::Will);
+        self.to.groups.announce_state(&mut self.tick, slot, false);
+        self.meet_deadline(slot, SessionDeadline::ExclusiveRelease);
+        self.meet_deadline(slot, SessionDeadline::Expiry);
     }
 
     /// Does what is due for a disconnected session, or starts a timer: publishes the will [MQTT-3.1.2-8], releases the
     /// exclusive subscriptions, or ends the session [MQTT-3.1.2-23].
-    pub(crate) fn meet_deadline(&mut self, now: Now, slot: SessionSlot, deadline: SessionDeadline) {
-        let core = &mut self.core;
+    pub fn meet_deadline(&mut self, slot: SessionSlot, deadline: SessionDeadline) {
+        let now = self.tick.now;
+        let core = &mut *self.tick.core;
         let session = core.sessions.at(slot);
         let Some(at_ms) = session.deadline_ms(deadline, core.config.exclusive_release_ms) else {
             return;
@@ -188,52 +186,57 @@ impl Shard {
             return;
         }
         match deadline {
-            SessionDeadline::Will => self.publish_will(now, slot),
+            SessionDeadline::Will => self.publish_will(slot),
             SessionDeadline::ExclusiveRelease => {
                 let filters: Vec<String> = session.exclusive_filters().map(str::to_owned).collect();
-                let (mut tick, parts) = self.split(now);
                 for filter in filters {
-                    parts.router.unsubscribe(&mut tick, parts.groups, slot, &filter, None);
+                    self.router
+                        .unsubscribe(&mut self.tick, self.to.groups, slot, &filter, None);
                 }
             }
-            SessionDeadline::Expiry => self.end_session(now, slot, "session expiry interval has passed"),
+            SessionDeadline::Expiry => self.end_session(slot, "session expiry interval has passed"),
         }
     }
 
     /// Publishes the will with the access rules of the session, at most once [MQTT-3.1.2-10].
-    fn publish_will(&mut self, now: Now, slot: SessionSlot) {
-        let Some(will) = self.core.sessions.at_mut(slot).will.take() else {
+    fn publish_will(&mut self, slot: SessionSlot) {
+        let now = self.tick.now;
+        let Some(will) = self.tick.core.sessions.at_mut(slot).will.take() else {
             return;
         };
-        self.core.sessions.resize_holding(slot);
-        self.core.ledger.record_will_published(self.core.sessions.at(slot));
-        let session = self.core.sessions.at(slot);
+        self.tick.core.sessions.resize_holding(slot);
+        self.tick
+            .core
+            .ledger
+            .record_will_published(self.tick.core.sessions.at(slot));
+        let session = self.tick.core.sessions.at(slot);
         let is_allowed = session
             .access
             .as_ref()
             .is_none_or(|a| a.can_publish(&will.topic, will.qos, will.retain));
         if !is_allowed || is_reserved(&will.topic) {
-            self.core.dropped(now, slot, DropReason::NotAuthorizedToPublish);
+            self.tick.core.dropped(now, slot, DropReason::NotAuthorizedToPublish);
             return;
         }
         let publisher_hash = hash(&session.client_id) as u32;
         let epoch = session.epoch;
-        let holding = self.core.sessions.holding_mut(slot).filter(|_| will.retain);
+        let holding = self.tick.core.sessions.holding_mut(slot).filter(|_| will.retain);
         let owner = holding.and_then(|holding| holding.client(publisher_hash));
-        self.core.stats.wills_published += 1;
-        let provenance = self
-            .core
-            .taps
-            .provenance(now, self.core.sessions.get(slot), 0, TapEventMask::MESSAGE_EVENTS);
+        self.tick.core.stats.wills_published += 1;
+        let provenance =
+            self.tick
+                .core
+                .taps
+                .provenance(now, self.tick.core.sessions.get(slot), 0, TapEventMask::MESSAGE_EVENTS);
         let p = Publication {
             topic: &will.topic,
             payload: &will.payload,
             properties: &will.properties,
             qos: will.qos,
             retain: will.retain,
-            expires_at_ms: self.core.config.message_expiry_ms(now, will.message_expiry_s),
+            expires_at_ms: self.tick.core.config.message_expiry_ms(now, will.message_expiry_s),
             origin: MessageOrigin {
-                shard: self.core.id,
+                shard: self.tick.core.id,
                 epoch,
             },
             publisher_hash,
@@ -241,87 +244,52 @@ impl Shard {
             provenance: Provenance::from_written(&provenance),
             owner: owner.as_ref(),
         };
-        self.core.taps.message(now, self.core.sessions.get(slot), &p, false);
-        self.publish(now, &p, None);
+        self.tick
+            .core
+            .taps
+            .message(now, self.tick.core.sessions.get(slot), &p, false);
+        self.router.publish(&mut self.tick, &mut self.to, &p, None);
     }
 
     /// Ends a session: publishes a pending will [MQTT-3.1.2-8] and removes subscriptions, queue and client id.
-    pub(crate) fn end_session(&mut self, now: Now, slot: SessionSlot, detail: &'static str) {
+    pub fn end_session(&mut self, slot: SessionSlot, detail: &'static str) {
+        let now = self.tick.now;
         // Leaves its groups first, so that they do not select it for its own messages.
-        let (mut tick, parts) = self.split(now);
-        parts.router.drop_subscriptions(&mut tick, parts.groups, slot);
-        tick.core.release(now, slot);
-        parts.groups.return_shared(&mut tick, slot, usize::MAX, |_| true);
-        self.publish_will(now, slot);
-        self.core.ledger.record_session_ended(self.core.sessions.at(slot));
-        self.core.taps.undelivered(now, self.core.sessions.at(slot));
-        self.core.invalidate_recipients();
-        let Some(session) = self.core.sessions.remove(slot) else {
+        self.router.drop_subscriptions(&mut self.tick, self.to.groups, slot);
+        self.tick.core.release(now, slot);
+        self.to.groups.return_shared(&mut self.tick, slot, usize::MAX, |_| true);
+        self.publish_will(slot);
+        self.tick
+            .core
+            .ledger
+            .record_session_ended(self.tick.core.sessions.at(slot));
+        self.tick.core.taps.undelivered(now, self.tick.core.sessions.at(slot));
+        self.tick.core.invalidate_recipients();
+        let Some(session) = self.tick.core.sessions.remove(slot) else {
             return;
         };
         let out = &session.outgoing;
         let undelivered = out.queued() + out.undelivered();
-        let stats = &mut self.core.stats;
+        let stats = &mut self.tick.core.stats;
         stats.drops[DropReason::SessionEnded as usize] += undelivered as u64;
         stats.queued_messages -= out.queued() as u64;
         stats.queued_bytes -= out.queued_bytes as u64;
         stats.inflight_messages -= out.unacknowledged() as u64;
-        self.core.stats.set_sessions(self.core.sessions.len());
-        self.core.effects.push(Effect::Event(ConnectionEvent::SessionEnded {
-            client_id: session.client_id,
-            detail,
-        }));
-    }
-
-    pub(crate) fn timer_due(&mut self, now: Now, timer: ShardTimer) {
-        match timer {
-            ShardTimer::KeepAlive { conn, epoch } => self.check_keep_alive(now, conn, epoch),
-            ShardTimer::Session {
-                deadline,
-                session,
-                connect_number,
-            } => {
-                if self.core.sessions.is_offline_since(session, connect_number) {
-                    self.meet_deadline(now, session, deadline);
-                }
-            }
-            ShardTimer::Delayed { index } => {
-                let (mut tick, parts) = self.split(now);
-                let Components {
-                    delayed,
-                    router,
-                    groups,
-                    retained,
-                    ..
-                } = parts;
-                delayed.due(&mut tick, router, &mut Destinations { groups, retained }, index);
-            }
-            ShardTimer::Retry {
-                session,
-                connect_number,
-            } => {
-                if let Some(retry_ms) = self.core.config.retry_interval_ms
-                    && self.core.resend_unacknowledged(now, session, connect_number)
-                {
-                    self.core.timers.insert(now.monotonic_ms + retry_ms, timer);
-                }
-            }
-            ShardTimer::Quota { conn, epoch } => {
-                let core = &mut self.core;
-                core.connections.quota_due(now, conn, epoch, &mut core.effects);
-            }
-            ShardTimer::RetainedExpiry => self.retained.expiry_due(&mut self.core, now),
-            ShardTimer::Space { index, epoch } => {
-                let (mut tick, parts) = self.split(now);
-                parts.groups.retry_full_members(&mut tick, index, epoch);
-            }
-        }
+        self.tick.core.stats.set_sessions(self.tick.core.sessions.len());
+        self.tick
+            .core
+            .effects
+            .push(Effect::Event(ConnectionEvent::SessionEnded {
+                client_id: session.client_id,
+                detail,
+            }));
     }
 
     /// Ends a connection whose client is silent for too long, or starts the timer again. The time during which the
     /// server did not read from the client does not count.
-    fn check_keep_alive(&mut self, now: Now, conn: ConnSlot, epoch: ConnEpoch) {
-        let core = &mut self.core;
+    pub fn check_keep_alive(&mut self, conn: ConnSlot, epoch: ConnEpoch) {
+        let now = self.tick.now;
+        let core = &mut *self.tick.core;
         let not_reading_ms = core.connections.not_reading_ms();
         let Some(connection) = core.connections.live(conn, epoch).filter(|c| c.is_online()) else {
             return;
@@ -343,103 +311,6 @@ impl Shard {
             ReasonCode::KeepAliveTimeout,
             "no packet within the keep-alive interval and its tolerance",
         );
-        self.end_connection(now, conn, ending);
-    }
-
-    /// Disconnects a client on behalf of an operator. Returns false if there is no such session.
-    pub fn kick(&mut self, now: Now, client_id: &str, end_session: bool) -> bool {
-        let Some(slot) = self.core.sessions.slot_of(client_id) else {
-            return false;
-        };
-        let epoch = self.core.sessions.at(slot).epoch;
-        if let Some(conn) = self.core.sessions.at(slot).conn {
-            self.kick_connection(now, conn, "disconnected by an operator");
-        }
-        if end_session && self.core.sessions.live(slot, epoch).is_some() {
-            self.end_session(now, slot, "ended by an operator");
-        }
-        true
-    }
-
-    /// Closes a connection, authenticated or not. The session stays.
-    pub fn kick_connection(&mut self, now: Now, conn: ConnSlot, detail: &str) {
-        let (reason, code) = (DisconnectReason::Kicked, ReasonCode::AdministrativeAction);
-        self.end_connection(now, conn, ConnectionEnd::by_server(reason, code, detail));
-    }
-
-    /// Disconnects a client whose incomplete packet the driver cannot store.
-    pub fn refuse_packet(&mut self, now: Now, conn: ConnSlot, detail: &str) {
-        self.protocol_error(now, conn, ReasonCode::QuotaExceeded, detail);
-    }
-
-    /// Disconnects users whose name `is_meant`, among the sessions from slot `from` on. The sessions stay. Visits a
-    /// bounded number of slots and returns the slot to continue at.
-    pub fn kick_users(&mut self, now: Now, from: SessionSlot, is_meant: impl Fn(&str) -> bool) -> Option<SessionSlot> {
-        self.kick_where(now, from, "the user must authenticate again", true, |session| {
-            session.inbox_key().is_none() && session.user_name.as_deref().is_some_and(&is_meant)
-        })
-    }
-
-    /// Disconnects banned clients, in the same way. The user name of an inbox client is ignored, because it
-    /// is a secret.
-    pub fn kick_banned(
-        &mut self,
-        now: Now,
-        from: SessionSlot,
-        is_banned: impl Fn(&ClientIdentity) -> bool,
-    ) -> Option<SessionSlot> {
-        let publishes_will = self.core.config.publish_will_of_banned;
-        self.kick_where(now, from, "banned by an operator", publishes_will, |session| {
-            let mut who = session.identity();
-            who.user_name = who.user_name.filter(|_| session.inbox_key().is_none());
-            is_banned(&who)
-        })
-    }
-
-    fn kick_where(
-        &mut self,
-        now: Now,
-        from: SessionSlot,
-        detail: &str,
-        publishes_will: bool,
-        is_meant: impl Fn(&Session) -> bool,
-    ) -> Option<SessionSlot> {
-        let end = self.core.sessions.end();
-        let until = SessionSlot(from.0.saturating_add(LOOK_MAX as u32)).min(end);
-        for slot in from.until(until) {
-            let Some(session) = self.core.sessions.get(slot) else {
-                continue;
-            };
-            if let Some(conn) = session.conn
-                && is_meant(session)
-            {
-                if !publishes_will && self.core.sessions.at_mut(slot).will.take().is_some() {
-                    // Recovery must not publish it either.
-                    self.core.ledger.record_will_published(self.core.sessions.at(slot));
-                }
-                self.kick_connection(now, conn, detail);
-            }
-        }
-        (until < end).then_some(until)
-    }
-
-    /// Applies changed access rules to every session.
-    pub fn access_changed(&mut self, now: Now) {
-        for slot in SessionSlot::FIRST.until(self.core.sessions.end()) {
-            let Some(session) = self.core.sessions.get(slot) else {
-                continue;
-            };
-            if session.inbox_key().is_some() {
-                continue;
-            }
-            let access = self.authentication.rights_of(session);
-            self.core.sessions.at_mut(slot).access = access;
-            let (mut tick, parts) = self.split(now);
-            parts.router.recheck_subscriptions(&mut tick, parts.groups, slot);
-            if let Some(conn) = self.core.sessions.at(slot).conn {
-                // A replay whose subscription was removed may have held messages.
-                self.core.continue_later(conn, slot);
-            }
-        }
+        self.end_connection(conn, ending);
     }
 }

@@ -15,7 +15,7 @@ use crate::node_state::NodeState;
 use crate::slots::{GroupIndex, SessionRef, SessionSlot};
 use crate::subscriptions::{ListId, SubscriberKey, SubscriptionEntry, SubscriptionTree};
 
-pub(crate) use route::{Destinations, PublishResult, RetainOrigin};
+pub(crate) use route::{Destinations, RetainOrigin};
 
 pub(crate) struct Router {
     shard: ShardId,

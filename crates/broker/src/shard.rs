@@ -4,6 +4,7 @@
 //! `ClientAcks` the acknowledgements of clients. `shard/journal.rs`, `shard/mail.rs` and `shard/tap.rs` have the entry
 //! points for the journal, for other shards and for the tap.
 
+mod clients;
 mod journal;
 mod mail;
 mod tap;
@@ -12,6 +13,7 @@ use std::sync::Arc;
 
 use mqtt::{Decoded, Packet, PacketType, Properties, ProtocolVersion, Publish, QoS, ReasonCode};
 
+use crate::accept::Admission;
 use crate::access::{AccessControl, AuthOutcome, ConnectIdentity};
 use crate::authentication::{AuthDecision, Authentication};
 use crate::client_acks::ClientAcks;
@@ -21,11 +23,10 @@ use crate::connection_end::ConnectionEnd;
 use crate::delayed::DelayedMessages;
 use crate::deliver::ShardCore;
 use crate::durable::checkpoint::Checkpoints;
-use crate::durable::record::SessionKey;
 use crate::effect::{CloseCause, DisconnectReason, Effect, NextAction, Now, Peer, ReceiveResult, ShardId};
 use crate::inbox::InboxEvent;
 use crate::inbox_sessions::InboxSession;
-use crate::message::Publication;
+use crate::lifecycle::Lifecycle;
 use crate::message_limits::MessageLimits;
 use crate::node_state::{NodeState, home_shard};
 use crate::outbox::Outbox;
@@ -33,9 +34,10 @@ use crate::outgoing_mail::OutgoingMail;
 use crate::publish::{ClientPublisher, PublishError};
 use crate::receipt_actions::WAITING_ACKS_MAX;
 use crate::retained_messages::RetainedMessages;
-use crate::router::{Destinations, PublishResult, Router};
+use crate::router::{Destinations, Router};
 use crate::shared::ShareGroups;
 use crate::slots::{AuthAttempt, ConnEpoch, ConnSlot, NumberSequence, SessionSlot};
+use crate::subscribe::Violation;
 use crate::tick::{RandomSequence, Tick};
 use crate::trace::TracedClients;
 
@@ -53,7 +55,6 @@ pub struct Shard {
     pub(crate) checkpoints: Checkpoints,
     pub(crate) delayed: DelayedMessages,
     pub(crate) mail: OutgoingMail,
-    pub(crate) bytes: Vec<u8>,
     /// Numbers of connections, sessions and requests.
     pub(crate) numbers: NumberSequence,
     pub(crate) random: RandomSequence,
@@ -111,7 +112,6 @@ impl Shard {
             checkpoints: Checkpoints::new(shards),
             delayed,
             mail: OutgoingMail::new(shards),
-            bytes: Vec::new(),
             numbers: NumberSequence::default(),
             random: RandomSequence::new(seed),
         }
@@ -245,7 +245,7 @@ impl Shard {
                     let (mut tick, parts) = self.split(now);
                     let login = parts.authentication.connect(&mut tick, conn, &packet, &bytes[..size]);
                     if let Some(login) = login {
-                        self.admit(now, conn, &packet, &login);
+                        self.admission(now).admit(conn, &packet, &login);
                     }
                     Ok(size)
                 }
@@ -316,7 +316,7 @@ impl Shard {
             return None;
         }
         if waits_for_journal && self.core.ledger.has_failed() {
-            self.end_connection(now, conn, journal::journal_failed());
+            self.lifecycle(now).end_connection(conn, journal::journal_failed());
             return Some(NextAction::Closed);
         }
         self.core.connections.pause_for_journal(conn);
@@ -362,7 +362,15 @@ impl Shard {
             Packet::PubRec(ack) => self.acks_of(now, conn, session).pubrec(&ack),
             Packet::PubRel(ack) => self.acks_of(now, conn, session).pubrel(&ack),
             Packet::PubComp(ack) => self.acks_of(now, conn, session).pubcomp(&ack),
-            Packet::PingReq => self.ping(now, conn, session),
+            Packet::PingReq => {
+                let core = &mut self.core;
+                core.stats.packets_received[PacketType::PingReq as usize] += 1;
+                let session = core.sessions.at(session);
+                core.taps.ping(now, session);
+                core.taps.inbox_event(now, session, InboxEvent::Pinged);
+                // [MQTT-3.12.4-1]
+                core.send(conn, &Packet::PingResp);
+            }
             Packet::Subscribe(subscribe) => {
                 let (
                     mut tick,
@@ -382,7 +390,18 @@ impl Shard {
                 let answered = router.unsubscribe_received(&mut tick, parts.groups, session, &unsubscribe);
                 self.answered(now, session, answered);
             }
-            Packet::Disconnect(disconnect) => self.disconnect_received(now, conn, session, &disconnect),
+            Packet::Disconnect(disconnect) => {
+                let result = if self.core.sessions.get(session).is_some() {
+                    self.lifecycle(now).disconnect_received(conn, session, &disconnect)
+                } else {
+                    let (mut tick, parts) = self.split(now);
+                    parts.authentication.disconnect_received(&mut tick, conn, &disconnect);
+                    Ok(())
+                };
+                if let Err(Violation { code, detail }) = result {
+                    self.protocol_error(now, conn, code, &detail);
+                }
+            }
             Packet::Auth(auth) => {
                 let (mut tick, parts) = self.split(now);
                 if !parts.authentication.auth_received(&mut tick, conn, &auth) {
@@ -430,7 +449,8 @@ impl Shard {
             Err(PublishError::Protocol { code, detail }) => self.protocol_error(now, conn, code, detail),
             Err(PublishError::Overload { code, detail }) => {
                 let reason = DisconnectReason::QuotaExceeded;
-                self.end_connection(now, conn, ConnectionEnd::by_server(reason, code, detail));
+                let ending = ConnectionEnd::by_server(reason, code, detail);
+                self.lifecycle(now).end_connection(conn, ending);
             }
         }
     }
@@ -446,31 +466,34 @@ impl Shard {
         }
     }
 
-    /// Publishes a message.
-    pub(crate) fn publish(
-        &mut self,
-        now: Now,
-        p: &Publication<'_>,
-        publisher: Option<(SessionKey, u16)>,
-    ) -> PublishResult {
-        let (mut tick, parts) = self.split(now);
-        let (router, mut to) = parts.routing();
-        router.publish(&mut tick, &mut to, p, publisher)
+    /// Returns the component that ends connections and sessions.
+    pub(crate) fn lifecycle(&mut self, now: Now) -> Lifecycle<'_> {
+        let (tick, parts) = self.split(now);
+        let (router, to) = parts.routing();
+        Lifecycle { tick, router, to }
+    }
+
+    /// Returns the component that accepts clients.
+    fn admission(&mut self, now: Now) -> Admission<'_> {
+        let (tick, parts) = self.split(now);
+        Admission {
+            lifecycle: Lifecycle {
+                tick,
+                router: parts.router,
+                to: Destinations {
+                    groups: parts.groups,
+                    retained: parts.retained,
+                },
+            },
+            authentication: parts.authentication,
+            node: parts.node,
+        }
     }
 
     /// Sends what a session waits for.
     pub(crate) fn pump(&mut self, now: Now, slot: SessionSlot) {
         let (mut tick, parts) = self.split(now);
         parts.retained.pump(&mut tick, slot);
-    }
-
-    fn ping(&mut self, now: Now, conn: ConnSlot, slot: SessionSlot) {
-        self.core.stats.packets_received[PacketType::PingReq as usize] += 1;
-        let session = self.core.sessions.at(slot);
-        self.core.taps.ping(now, session);
-        self.core.taps.inbox_event(now, session, InboxEvent::Pinged);
-        // [MQTT-3.12.4-1]
-        self.core.send(conn, &Packet::PingResp);
     }
 
     /// The connection has closed. Its slot may be reused afterwards.
@@ -486,7 +509,7 @@ impl Shard {
             detail: "the network connection was closed",
             properties: Properties::EMPTY,
         };
-        self.detach(now, conn, ending);
+        self.lifecycle(now).detach(conn, ending);
         self.core.traces.closed(conn);
         self.core.outbox.close(conn);
         self.core.connections.close(conn);
@@ -519,13 +542,14 @@ impl Shard {
             None => {}
             Some(AuthDecision::Accept(stored, login)) => {
                 if let Some(connect) = stored.connect() {
-                    self.admit(now, conn, &connect, &login);
+                    self.admission(now).admit(conn, &connect, &login);
                     self.core.effects.push(Effect::Resume { conn });
                 }
             }
             Some(AuthDecision::Disconnect(code, detail)) => {
                 let reason = DisconnectReason::ReAuthenticationFailed;
-                self.end_connection(now, conn, ConnectionEnd::by_server(reason, code, detail));
+                let ending = ConnectionEnd::by_server(reason, code, detail);
+                self.lifecycle(now).end_connection(conn, ending);
             }
         }
     }
@@ -609,7 +633,7 @@ impl Shard {
                 ReasonCode::ServerShuttingDown,
                 "the server is shutting down",
             );
-            self.end_connection(now, conn, ending);
+            self.lifecycle(now).end_connection(conn, ending);
         }
         has_more
     }

@@ -517,10 +517,12 @@ fn resume_deadlines_of(shard: &mut Shard, now: Now, from: SessionSlot) -> Sessio
             continue;
         }
         let epoch = shard.core.sessions.at(slot).epoch;
-        shard.meet_deadline(now, slot, SessionDeadline::Will);
+        shard.lifecycle(now).meet_deadline(slot, SessionDeadline::Will);
         if shard.core.sessions.live(slot, epoch).is_some() {
-            shard.meet_deadline(now, slot, SessionDeadline::ExclusiveRelease);
-            shard.meet_deadline(now, slot, SessionDeadline::Expiry);
+            shard
+                .lifecycle(now)
+                .meet_deadline(slot, SessionDeadline::ExclusiveRelease);
+            shard.lifecycle(now).meet_deadline(slot, SessionDeadline::Expiry);
         }
     }
     end

@@ -97,7 +97,7 @@ impl Shard {
                 CommitAction::Call(..) | CommitAction::Deliver { .. } | CommitAction::FetchForGroup { .. } => continue,
             };
             if self.core.connections.live(conn, epoch).is_some() {
-                self.end_connection(now, conn, journal_failed());
+                self.lifecycle(now).end_connection(conn, journal_failed());
                 if is_held {
                     self.core.outbox.close(conn);
                 }
