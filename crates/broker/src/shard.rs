@@ -1,8 +1,9 @@
 //! A shard: the share of the broker that one core runs. This file has the entry points for the driver.
 //!
-//! A shard connects components with private fields, and passes them a `Tick`. `ClientPublisher` handles PUBLISH, and
-//! `ClientAcks` the acknowledgements of clients. `shard/journal.rs`, `shard/mail.rs` and `shard/tap.rs` have the entry
-//! points for the journal, for other shards and for the tap.
+//! A shard connects components with private fields, and passes them a `Tick`. `Admission` handles CONNECT, `Lifecycle`
+//! the end of connections and sessions, `ClientPublisher` PUBLISH, and `ClientAcks` the acknowledgements of clients.
+//! `shard/journal.rs`, `shard/mail.rs` and `shard/tap.rs` have the entry points for the journal, for other shards and for
+//! the tap; `shard/clients.rs` those that disconnect clients.
 
 mod clients;
 mod journal;
@@ -163,29 +164,24 @@ impl Shard {
 
     /// Handles received bytes of a connection, from its CONNECT on: as many complete packets as possible.
     pub fn receive(&mut self, now: Now, conn: ConnSlot, bytes: &[u8]) -> ReceiveResult {
-        self.core.open_broadcast();
-        let received = self.receive_packets(now, conn, bytes);
-        self.core.close_broadcast();
-        let (traces, clients) = self.core.traced();
-        traces.received(clients, conn, &bytes[..received.consumed]);
-        received
-    }
-
-    fn receive_packets(&mut self, now: Now, conn: ConnSlot, bytes: &[u8]) -> ReceiveResult {
+        self.core.broadcast.open();
         let mut consumed = 0;
-        loop {
+        let next = loop {
             if let Some(next) = self.must_wait(now, conn) {
-                return ReceiveResult { consumed, next };
+                break next;
             }
-            let rest = &bytes[consumed..];
-            match self.receive_packet(now, conn, rest) {
+            match self.receive_packet(now, conn, &bytes[consumed..]) {
                 Ok(size) => {
                     consumed += size;
                     self.core.stats.bytes_received += size as u64;
                 }
-                Err(next) => return ReceiveResult { consumed, next },
+                Err(next) => break next,
             }
-        }
+        };
+        self.core.close_broadcast();
+        let (traces, clients) = self.core.traced();
+        traces.received(clients, conn, &bytes[..consumed]);
+        ReceiveResult { consumed, next }
     }
 
     /// Returns why the next packet of a connection cannot be handled now.

@@ -9,12 +9,14 @@
 
 use mqtt::QoS;
 
+use crate::config::ShardConfig;
 use crate::deliver::ShardCore;
 use crate::effect::{DropReason, Now};
 use crate::encode::PublishForm;
 use crate::message::Publication;
-use crate::outbox::Range;
+use crate::outbox::{Outbox, Range};
 use crate::router::{InterestedSession, Subscriber};
+use crate::sessions::Sessions;
 use crate::slots::{ConnSlot, SessionSlot};
 use crate::subscriptions::{ListId, SubscriptionEntry};
 
@@ -59,6 +61,93 @@ struct EncodedMessage {
     payload_bytes: u32,
 }
 
+impl Broadcast {
+    /// The shard handles input from now on.
+    pub fn open(&mut self) {
+        self.is_open = true;
+    }
+
+    /// Returns whether other output has been encoded since the last message of the run.
+    fn is_interrupted(&self, outbox: &Outbox) -> bool {
+        let last = self.run.messages.last();
+        last.is_some_and(|last| last.end as usize != outbox.mark())
+    }
+
+    /// Adds a message to the run. Returns false if it must take the normal path.
+    fn add(&mut self, outbox: &mut Outbox, now: Now, p: &Publication<'_>) -> bool {
+        let Some(audience) = self.recipients.as_ref().filter(|audience| !audience.members.is_empty()) else {
+            return false;
+        };
+        let (range, _) = outbox.encode_publish(now, p, PublishForm::qos0(audience.is_v5, false));
+        if range.len() > audience.maximum_packet_size {
+            outbox.arena.truncate(range.start as usize);
+            return false;
+        }
+        let run = &mut self.run;
+        if run.messages.is_empty() {
+            run.now = now;
+            run.start = range.start;
+        }
+        run.messages.push(EncodedMessage {
+            end: range.end,
+            payload_bytes: p.payload.len() as u32,
+        });
+        run.payload_bytes += p.payload.len();
+        true
+    }
+}
+
+impl RecipientList {
+    fn of(
+        list: ListId,
+        entries: &[SubscriptionEntry<InterestedSession>],
+        sessions: &Sessions,
+        config: &ShardConfig,
+    ) -> RecipientList {
+        let mut audience = RecipientList {
+            list,
+            is_v5: false,
+            maximum_packet_size: usize::MAX,
+            members: Vec::new(),
+        };
+        // A share group selects a member for each message.
+        let Subscriber::Session(first) = Subscriber::from_key(entries[0].key) else {
+            return audience;
+        };
+        audience.is_v5 = sessions.link(first).is_v5;
+        let can_share = |entry: &SubscriptionEntry<_>| can_share_encoding(sessions, entry, audience.is_v5);
+        if config.queue_qos0 || !entries.iter().all(can_share) {
+            return audience;
+        }
+        for entry in entries {
+            let Subscriber::Session(slot) = Subscriber::from_key(entry.key) else {
+                continue;
+            };
+            let link = sessions.link(slot);
+            let limit = link.maximum_packet_size as usize;
+            audience.maximum_packet_size = audience.maximum_packet_size.min(limit);
+            audience.members.push(BroadcastRecipient {
+                session: slot,
+                conn: link.conn,
+            });
+        }
+        audience
+    }
+}
+
+/// Returns whether a subscriber receives every message of its list immediately, in the form that all subscribers of its
+/// version share.
+fn can_share_encoding(sessions: &Sessions, entry: &SubscriptionEntry<InterestedSession>, is_v5: bool) -> bool {
+    let Subscriber::Session(slot) = Subscriber::from_key(entry.key) else {
+        return false;
+    };
+    if entry.value.identifier != 0 || entry.value.options.no_local {
+        return false;
+    }
+    let link = sessions.link(slot);
+    link.conn != ConnSlot::NONE && link.is_v5 == is_v5 && !link.is_filtered && !link.is_replaying && !link.uses_aliases
+}
+
 impl ShardCore {
     /// Adds a message to the run for a list, whose subscribers `entries` returns. Returns false if the message must take
     /// the normal path.
@@ -86,13 +175,12 @@ impl ShardCore {
                 return false;
             }
             self.end_broadcast_run();
-            self.broadcast.recipients = Some(self.find_recipients(list, entries));
+            self.broadcast.recipients = Some(RecipientList::of(list, entries, &self.sessions, &self.config));
         }
-        self.add_to_run(now, p)
-    }
-
-    pub fn open_broadcast(&mut self) {
-        self.broadcast.is_open = true;
+        if self.broadcast.is_interrupted(&self.outbox) {
+            self.flush_run();
+        }
+        self.broadcast.add(&mut self.outbox, now, p)
     }
 
     pub fn close_broadcast(&mut self) {
@@ -113,91 +201,6 @@ impl ShardCore {
         if !self.broadcast.run.messages.is_empty() {
             self.flush_run();
         }
-    }
-
-    fn find_recipients(&self, list: ListId, entries: &[SubscriptionEntry<InterestedSession>]) -> RecipientList {
-        let mut audience = RecipientList {
-            list,
-            is_v5: false,
-            maximum_packet_size: usize::MAX,
-            members: Vec::new(),
-        };
-        // A share group selects a member for each message.
-        let Subscriber::Session(first) = Subscriber::from_key(entries[0].key) else {
-            return audience;
-        };
-        audience.is_v5 = self.sessions.link(first).is_v5;
-        let can_share = |entry: &SubscriptionEntry<_>| self.can_share_encoding(entry, audience.is_v5);
-        if self.config.queue_qos0 || !entries.iter().all(can_share) {
-            return audience;
-        }
-        for entry in entries {
-            let Subscriber::Session(slot) = Subscriber::from_key(entry.key) else {
-                continue;
-            };
-            let link = self.sessions.link(slot);
-            let limit = link.maximum_packet_size as usize;
-            audience.maximum_packet_size = audience.maximum_packet_size.min(limit);
-            audience.members.push(BroadcastRecipient {
-                session: slot,
-                conn: link.conn,
-            });
-        }
-        audience
-    }
-
-    /// Returns whether a subscriber receives every message of its list immediately, in the form that all subscribers of
-    /// its version share.
-    fn can_share_encoding(&self, entry: &SubscriptionEntry<InterestedSession>, is_v5: bool) -> bool {
-        let Subscriber::Session(slot) = Subscriber::from_key(entry.key) else {
-            return false;
-        };
-        if entry.value.identifier != 0 || entry.value.options.no_local {
-            return false;
-        }
-        let link = self.sessions.link(slot);
-        link.conn != ConnSlot::NONE
-            && link.is_v5 == is_v5
-            && !link.is_filtered
-            && !link.is_replaying
-            && !link.uses_aliases
-    }
-
-    fn add_to_run(&mut self, now: Now, p: &Publication<'_>) -> bool {
-        let Some(audience) = self
-            .broadcast
-            .recipients
-            .as_ref()
-            .filter(|audience| !audience.members.is_empty())
-        else {
-            return false;
-        };
-        let (is_v5, limit) = (audience.is_v5, audience.maximum_packet_size);
-        let (range, _) = self.outbox.encode_publish(now, p, PublishForm::qos0(is_v5, false));
-        if range.len() > limit {
-            self.outbox.arena.truncate(range.start as usize);
-            return false;
-        }
-        if self
-            .broadcast
-            .run
-            .messages
-            .last()
-            .is_some_and(|last| last.end != range.start)
-        {
-            self.flush_run();
-        }
-        let run = &mut self.broadcast.run;
-        if run.messages.is_empty() {
-            run.now = now;
-            run.start = range.start;
-        }
-        run.messages.push(EncodedMessage {
-            end: range.end,
-            payload_bytes: p.payload.len() as u32,
-        });
-        run.payload_bytes += p.payload.len();
-        true
     }
 
     #[inline(never)]

@@ -33,9 +33,11 @@ use crate::owners::{ClientAccount, SessionHolding, owner_name};
 use crate::parsed_filter::ParsedFilter;
 use crate::router::{InterestedSession, Subscriber};
 use crate::session::{Session, SessionWill, Subscription};
+use crate::sessions::Sessions;
 use crate::shard::{Components, DUE_BYTES, Shard};
 use crate::shared::JoinRequest;
 use crate::slots::{ReplayNumber, SessionEpoch, SessionSlot, SubscribeTicket};
+use crate::stats::ShardStats;
 use crate::tick::Tick;
 use crate::timers::SessionDeadline;
 
@@ -120,7 +122,8 @@ pub fn restore(
     append_atomically(shards, append);
     exchange_mail(now, shards, append);
     for (home, slot) in connected {
-        shards[home].core.mark_possibly_sent(slot);
+        let core = &mut shards[home].core;
+        core.sessions.mark_possibly_sent(&mut core.stats, slot);
     }
     resume_deadlines(now, shards, append);
     append_all(shards, append);
@@ -528,19 +531,19 @@ fn resume_deadlines_of(shard: &mut Shard, now: Now, from: SessionSlot) -> Sessio
     end
 }
 
-impl ShardCore {
+impl Sessions {
     /// A message that was just routed to a session that was connected at the crash may have been sent before its record
     /// was written. It is sent again with DUP [MQTT-3.3.1-1].
-    fn mark_possibly_sent(&mut self, slot: SessionSlot) {
-        let Some(session) = self.sessions.get_mut(slot) else {
+    fn mark_possibly_sent(&mut self, stats: &mut ShardStats, slot: SessionSlot) {
+        let Some(session) = self.get_mut(slot) else {
             return;
         };
         let out = &mut session.outgoing;
         let before = out.queued_bytes;
         let count = out.count_as_sent() as u64;
-        self.stats.queued_bytes -= (before - out.queued_bytes) as u64;
-        self.stats.queued_messages -= count;
-        self.stats.inflight_messages += count;
+        stats.queued_bytes -= (before - out.queued_bytes) as u64;
+        stats.queued_messages -= count;
+        stats.inflight_messages += count;
     }
 }
 

@@ -1,4 +1,4 @@
-//! Violations of clients, timers, and clients that an operator disconnects.
+//! Timers, violations of clients, and clients that an operator disconnects.
 
 use mqtt::ReasonCode;
 

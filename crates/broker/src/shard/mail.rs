@@ -16,7 +16,7 @@ use crate::subscribe;
 impl Shard {
     /// Handles mail of another shard.
     pub fn mail(&mut self, now: Now, mail: Mail) {
-        self.core.open_broadcast();
+        self.core.broadcast.open();
         let from = mail.from();
         let mut routed = RecordLocation::NONE;
         let mut reader = mail.read();
