@@ -134,11 +134,11 @@ impl SimulatedJournal {
         let health = self.log.health();
         if health != worker_journal.health {
             worker_journal.health = health;
-            shard.journal_health(health);
+            shard.journal(now).set_health(health);
         }
         if self.reported > worker_journal.committed {
             worker_journal.committed = self.reported;
-            shard.committed(now, self.reported.0);
+            shard.journal(now).committed(self.reported.0);
         }
         if health == LogHealth::Failed {
             shard.disconnect_waiting(now);
@@ -153,9 +153,9 @@ impl SimulatedJournal {
     pub fn continue_checkpoint(&mut self, worker_journal: &mut WorkerJournal, shard: &mut Shard, now: broker::Now) {
         if std::mem::replace(&mut worker_journal.checkpoints, self.begun) != self.begun {
             let part = self.checkpoint.as_ref().map_or(MovePart::NOTHING, |c| c.part);
-            shard.begin_checkpoint(now, part);
+            shard.journal(now).begin_checkpoint(part);
         }
-        if let Some(part) = shard.continue_checkpoint(now) {
+        if let Some(part) = shard.journal(now).continue_checkpoint() {
             worker_journal.checkpointed = Some((part, Lsn(u64::MAX)));
         }
     }
@@ -264,8 +264,8 @@ impl SimulatedJournal {
         };
         if self.conditions.is_reader_busy && random.one_in(3) {
             match fetch.purpose.is_retried() {
-                true => shard.retry_fetch(fetch.purpose, fetch.positions),
-                false => shard.fetched(now, fetch.purpose, &fetch.positions, Vec::new()),
+                true => shard.journal(now).retry_fetch(fetch.purpose, fetch.positions),
+                false => shard.journal(now).fetched(fetch.purpose, &fetch.positions, Vec::new()),
             }
             return true;
         }
@@ -280,7 +280,7 @@ impl SimulatedJournal {
             let at = random.below(records.len());
             self.unreadable += u64::from(records[at].take().is_some());
         }
-        shard.fetched(now, fetch.purpose, &fetch.positions, records);
+        shard.journal(now).fetched(fetch.purpose, &fetch.positions, records);
         true
     }
 

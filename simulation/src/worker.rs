@@ -162,7 +162,7 @@ impl SimulatedWorker {
 
     /// Appends the batch, and takes the mail that refers to it before anything else is recorded.
     pub fn append(&mut self, s: &mut TickContext<'_>) {
-        self.shard.end_tap_tick(s.now);
+        self.shard.tap(s.now).end_tick();
         if let Some(journal) = &mut s.journal {
             journal.append(&mut self.worker_journal, &mut self.shard);
         }
@@ -174,7 +174,7 @@ impl SimulatedWorker {
 
     fn receive_journal_events(&mut self, s: &mut TickContext<'_>) {
         if s.random.below(4) > 0 {
-            self.shard.run_stored_actions();
+            self.shard.tap(s.now).run_stored_actions();
         }
         let Some(journal) = &mut s.journal else { return };
         if s.random.below(4) > 0 {

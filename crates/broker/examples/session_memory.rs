@@ -200,7 +200,7 @@ impl Node {
             batch.clear();
             self.shard.appended(base, self.journal_end);
         }
-        self.shard.committed(self.now, self.journal_end);
+        self.shard.journal(self.now).committed(self.journal_end);
         let outbox = self.shard.outbox();
         for conn in outbox.dirty().to_vec() {
             let queued = outbox.queued_bytes(conn);

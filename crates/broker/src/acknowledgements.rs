@@ -14,7 +14,8 @@ use crate::tap::Receipt;
 use crate::taps::Taps;
 
 impl Taps {
-    /// Returns an acknowledgement that the journal does not hold back, unless it must wait for the tap or an earlier one.
+    /// Returns an acknowledgement that the journal does not hold back, unless it must wait for the tap or an
+    /// earlier one.
     fn pass_ack(&mut self, connection: &mut Connection, ack: PendingAck) -> Option<PendingAck> {
         let is_stored =
             ack.receipt.is_none_or(|receipt| self.has_stored(receipt)) || is_planted(Fault::AcknowledgeBeforeTap);
@@ -111,8 +112,8 @@ impl ShardCore {
         }
     }
 
-    /// The tap has stored the message of the oldest acknowledgement of a connection. Also sends the following ones whose
-    /// messages are stored.
+    /// The tap has stored the message of the oldest acknowledgement of a connection. Also sends the following ones
+    /// whose messages are stored.
     pub(crate) fn acknowledge_stored(&mut self, first: PendingAck) {
         let (conn, epoch) = (first.conn, first.epoch);
         let mut next = Some(first);

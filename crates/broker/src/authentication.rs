@@ -45,7 +45,7 @@ pub(crate) enum Login {
     Inbox(Box<InboxClient>),
 }
 
-/// What follows from a decision of the authenticator.
+/// Consequence of a decision of the authenticator.
 pub(crate) enum AuthDecision {
     /// Accept a CONNECT that was stored.
     Accept(Box<PendingConnect>, Login),

@@ -279,7 +279,7 @@ impl Connection {
         self.pending.as_ref().map(|pending| &*pending.client_id)
     }
 
-    /// Removes and returns what waits for a decision.
+    /// Removes and returns the CONNECT or AUTH that waits for a decision.
     pub fn take_pending(&mut self) -> Option<Box<PendingConnect>> {
         self.pending.take()
     }

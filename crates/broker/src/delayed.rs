@@ -92,8 +92,8 @@ impl DelayedMessages {
 }
 
 impl DelayedMessages {
-    /// Stores a message that is due after some seconds. Returns the commits that its acknowledgement waits for, or `None`
-    /// if the limits of the node are reached.
+    /// Stores a message that is due after some seconds. Returns the commits that its acknowledgement waits for, or
+    /// `None` if the limits of the node are reached.
     pub fn delay(
         &mut self,
         tick: &mut Tick<'_>,

@@ -100,7 +100,7 @@ impl ShardCore {
         }
     }
 
-    /// Returns the traces, and what they show of clients.
+    /// Returns the traces, and the parts of the shard that describe clients.
     #[inline]
     pub(crate) fn traced(&mut self) -> (&mut ShardTraces, TracedClients<'_>) {
         let clients = TracedClients {

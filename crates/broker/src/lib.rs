@@ -97,7 +97,7 @@ pub use node_state::NodeState;
 pub use outbox::{ARENA_SOFT_LIMIT_BYTES, Outbox, Range};
 pub use rejected_connections::RejectedConnection;
 pub use server_messages::{ServerMessage, ServerPublisher};
-pub use shard::Shard;
+pub use shard::{Shard, ShardJournal, ShardTap};
 pub use slots::{
     AuthAttempt, ConnEpoch, ConnSlot, ConnectNumber, GroupEpoch, GroupIndex, SessionEpoch, SessionRef, SessionSlot,
 };

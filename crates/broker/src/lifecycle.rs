@@ -167,7 +167,7 @@ impl Lifecycle<'_> {
         self.meet_deadline(slot, SessionDeadline::Expiry);
     }
 
-    /// Does what is due for a disconnected session, or starts a timer: publishes the will [MQTT-3.1.2-8], releases the
+    /// Meets a deadline of a disconnected session, or starts its timer: publishes the will [MQTT-3.1.2-8], releases the
     /// exclusive subscriptions, or ends the session [MQTT-3.1.2-23].
     pub fn meet_deadline(&mut self, slot: SessionSlot, deadline: SessionDeadline) {
         let now = self.tick.now;

@@ -374,7 +374,8 @@ impl ClientPublisher<'_> {
 }
 
 impl Connection {
-    /// Returns the topic name that the client has set for the alias of a PUBLISH. `None` if the packet has a topic name.
+    /// Returns the topic name that the client has set for the alias of a PUBLISH. `None` if the packet has a topic
+    /// name.
     fn resolve_topic(&mut self, publish: &Publish<'_>) -> Result<Option<Box<str>>, PublishError> {
         if publish.properties.is_empty() {
             return Ok(None);

@@ -56,8 +56,8 @@ pub struct ServerPublisher<'a> {
 }
 
 impl ServerPublisher<'_> {
-    /// Publishes a message. Returns false if no recipient is known. Drops a message beyond the limits of clients, except
-    /// one of `$SYS`.
+    /// Publishes a message. Returns false if no recipient is known. Drops a message beyond the limits of clients,
+    /// except one of `$SYS`.
     pub fn publish(&mut self, message: ServerMessage<'_>) -> bool {
         let (now, core) = (self.tick.now, &mut *self.tick.core);
         let is_limited = !message.topic.starts_with("$SYS/");

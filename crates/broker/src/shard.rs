@@ -42,6 +42,9 @@ use crate::subscribe::Violation;
 use crate::tick::{RandomSequence, Tick};
 use crate::trace::TracedClients;
 
+pub use journal::ShardJournal;
+pub use tap::ShardTap;
+
 /// Bytes that timers record per tick, and deadlines per step of a restart, because the size of a journal batch is
 /// limited.
 pub(crate) const DUE_BYTES: usize = 4 << 20;

@@ -1,7 +1,7 @@
 //! The shard's side of a tap (tap.rs) and an inbox (inbox.rs): when they are called, and which replies wait for them.
 //!
-//! `Taps` calls the tap and the inbox, and holds the actions that wait for them. It knows no other part of the shard: callers pass the
-//! session or connection that an event is about.
+//! `Taps` calls the tap and the inbox, and holds the actions that wait for them. It knows no other part of the
+//! shard: callers pass the session or connection that an event is about.
 
 use mqtt::{Connect, ProtocolVersion, Publish, QoS, ReasonCode};
 

@@ -1,4 +1,4 @@
-//! What a call in a tick needs besides the state of the component that handles it.
+//! The context of a call in a tick: everything that a component needs besides its own state.
 //!
 //! `Shard` borrows its components apart from each other (`Shard::split`), and passes a `Tick` to the one that handles a
 //! call. A component changes its own fields, and reaches everything else through the tick.

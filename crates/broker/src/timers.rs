@@ -37,7 +37,7 @@ pub enum ShardTimer {
     Space { index: GroupIndex, epoch: GroupEpoch },
 }
 
-/// What happens to a session some time after its client has disconnected.
+/// Deadline of a session after its client has disconnected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SessionDeadline {
     /// The will is published after the Will Delay Interval [MQTT-3.1.3-9].

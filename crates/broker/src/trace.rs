@@ -138,7 +138,7 @@ impl TraceFilter {
     }
 }
 
-/// What traces show of the clients of connections.
+/// The parts of a shard from which traces describe clients.
 #[derive(Clone, Copy)]
 pub(crate) struct TracedClients<'a> {
     pub connections: &'a Connections,

@@ -97,11 +97,11 @@ impl NetWorker {
     fn process_tap_results(&mut self) {
         if self.shard.taps().is_offloading() {
             self.request_commit_wake_up();
-            self.shard.take_offloaded(self.now);
+            self.shard.tap(self.now).take_offloaded();
         }
         if self.shard.taps().is_waiting() {
             self.request_commit_wake_up();
-            self.shard.run_stored_actions();
+            self.shard.tap(self.now).run_stored_actions();
         }
     }
 
@@ -112,7 +112,7 @@ impl NetWorker {
         let health = journal.health();
         if health != self.journal_health {
             self.journal_health = health;
-            self.shard.journal_health(health);
+            self.shard.journal(self.now).set_health(health);
         }
         let (node_journal, now_ms) = (&self.common.node_journal, self.now.monotonic_ms);
         let is_early = node_journal
@@ -127,7 +127,7 @@ impl NetWorker {
         }
         if is_waiting || self.appended > self.committed {
             self.committed = self.common.node_journal.journal().map_or(Lsn(0), Journal::committed);
-            self.shard.committed(self.now, self.committed.0);
+            self.shard.journal(self.now).committed(self.committed.0);
             self.report_checkpoint();
         }
         if health == LogHealth::Failed {
@@ -183,7 +183,7 @@ impl NetWorker {
     pub(crate) fn append_to_journal(&mut self) {
         if self.shard.taps().is_used() {
             self.request_commit_wake_up();
-            self.shard.end_tap_tick(self.now);
+            self.shard.tap(self.now).end_tick();
         }
         let Some(journal) = self.common.node_journal.journal() else {
             return;
@@ -236,9 +236,9 @@ impl NetWorker {
                 before: RecordPosition(part.before.0),
                 bytes: part.bytes,
             };
-            self.shard.begin_checkpoint(self.now, part);
+            self.shard.journal(self.now).begin_checkpoint(part);
         }
-        if let Some(part) = self.shard.continue_checkpoint(self.now) {
+        if let Some(part) = self.shard.journal(self.now).continue_checkpoint() {
             self.checkpointed = Some((part, Lsn(u64::MAX)));
         }
     }
@@ -286,8 +286,8 @@ impl NetWorker {
             let records: Vec<_> = read.into_iter().map(|record| record.map_err(report).ok()).collect();
             let is_retry = purpose.is_retried() && is_early && records.is_empty();
             let item = MailboxItem::Call(Box::new(move |shard, now| match is_retry {
-                true => shard.retry_fetch(purpose, positions),
-                false => shard.fetched(now, purpose, &positions, records),
+                true => shard.journal(now).retry_fetch(purpose, positions),
+                false => shard.journal(now).fetched(purpose, &positions, records),
             }));
             // If the worker has stopped, the records are not needed.
             let send = move || _ = mailbox.send(item);

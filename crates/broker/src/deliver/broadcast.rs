@@ -149,8 +149,8 @@ fn can_share_encoding(sessions: &Sessions, entry: &SubscriptionEntry<InterestedS
 }
 
 impl ShardCore {
-    /// Adds a message to the run for a list, whose subscribers `entries` returns. Returns false if the message must take
-    /// the normal path.
+    /// Adds a message to the run for a list, whose subscribers `entries` returns. Returns false if the message must
+    /// take the normal path.
     #[inline]
     pub(crate) fn broadcast<'e>(
         &mut self,

@@ -4,9 +4,10 @@
 //! ```text
 //! earlier | queue | page page page … page | tail      oldest first
 //! ```
-//! `earlier` has the messages that precede the queue: those in flight of a session, and those that members have returned
-//! to a group. Only sessions have pages (`pages.rs`). The owner fetches the oldest messages when it needs them, and
-//! removes their entries when it has read the records. It has the messages that are newer than the queue in memory.
+//! `earlier` has the messages that precede the queue: those in flight of a session, and those that members have
+//! returned to a group. Only sessions have pages (`pages.rs`). The owner fetches the oldest messages when it needs
+//! them, and removes their entries when it has read the records. It has the messages that are newer than the queue
+//! in memory.
 
 use std::ops::RangeInclusive;
 
@@ -210,8 +211,8 @@ impl JournaledQueue {
         }
     }
 
-    /// Removes up to `max` entries of the wanted groups. Entries in flight stay if another member must not receive them:
-    /// at QoS 2, or after PUBREC.
+    /// Removes up to `max` entries of the wanted groups. Entries in flight stay if another member must not receive
+    /// them: at QoS 2, or after PUBREC.
     pub fn extract_of_groups(&mut self, max: usize, wanted: impl Fn(GroupRef) -> bool) -> Vec<TaggedEntry> {
         let is_wanted = |tag: &DeliveryTag| tag.group().is_some_and(&wanted);
         let mut taken = extract(&mut self.earlier, max, |(entry, tag)| {
@@ -244,8 +245,8 @@ impl JournaledQueue {
         self.lists_mut().flat_map(|list| list.change(&mut change)).collect()
     }
 
-    /// Like `moved`, for the entries with these numbers. Requires that the numbers of each list are consecutive. Returns
-    /// the old and new positions.
+    /// Like `moved`, for the entries with these numbers. Requires that the numbers of each list are consecutive.
+    /// Returns the old and new positions.
     pub fn moved_consecutive(
         &mut self,
         numbers: RangeInclusive<Seq>,

@@ -354,9 +354,9 @@ impl Ledger {
 }
 
 impl Ledger {
-    /// Records the terms of a CONNECT. The session becomes or stays durable. That includes a session with a new expiry
-    /// interval of 0: a crash may lose this CONNECT, and then its later messages must be in the journal. Returns true if
-    /// the session has become durable.
+    /// Records the terms of a CONNECT. The session becomes or stays durable. That includes a session with a new
+    /// expiry interval of 0: a crash may lose this CONNECT, and then its later messages must be in the journal.
+    /// Returns true if the session has become durable.
     pub(crate) fn record_connected(&mut self, now: Now, session: &mut Session) -> bool {
         let Some(records) = self.records_mut() else {
             return false;

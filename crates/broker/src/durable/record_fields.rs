@@ -1,4 +1,4 @@
-//! What callers tell the ledger about a record, and what they wait for.
+//! Fields of records beyond their message, and the commits that an acknowledgement waits for.
 
 use mqtt::QoS;
 

@@ -4,8 +4,8 @@
 //! other. A cursor stores the position in the store. So a replay of a million messages holds none of them in memory,
 //! tolerates changes of the store, and continues when the client resumes its session.
 //!
-//! While another shard is asked, live messages on matching topics are held (`ShardCore::hold_for_replay`). The retained message is
-//! older, and a subscriber that receives it last would take it for the current value.
+//! While another shard is asked, live messages on matching topics are held (`ShardCore::hold_for_replay`). The
+//! retained message is older, and a subscriber that receives it last would take it for the current value.
 
 use mqtt::{RetainHandling, SubscriptionOptions};
 

@@ -145,8 +145,8 @@ impl Router {
         }
     }
 
-    /// Returns the commits that an acknowledgement of a published message waits for. Publishes the messages that the tap
-    /// has created from it.
+    /// Returns the commits that an acknowledgement of a published message waits for. Publishes the messages that
+    /// the tap has created from it.
     pub(crate) fn commits_of(
         &mut self,
         tick: &mut Tick<'_>,
@@ -342,9 +342,9 @@ impl Router {
     }
 }
 
-/// Returns whether the retained message of a topic may change while the journal is full. Messages of clients reach this
-/// point only if they are wills or delayed messages, which the journal already records as published; others are rejected
-/// before.
+/// Returns whether the retained message of a topic may change while the journal is full. Messages of clients reach
+/// this point only if they are wills or delayed messages, which the journal already records as published; others
+/// are rejected before.
 fn can_retain(core: &ShardCore, p: &Publication<'_>) -> bool {
     !core.ledger.is_unavailable() || p.origin != MessageOrigin::NONE || p.topic.starts_with("$SYS/")
 }

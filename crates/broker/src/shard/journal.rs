@@ -6,14 +6,18 @@ use journal::{LogBatch, LogHealth};
 use mqtt::ReasonCode;
 
 use crate::connection_end::ConnectionEnd;
-use crate::durable::checkpoint::{DurableState, FinishedCheckpoint};
+use crate::delayed::DelayedMessages;
+use crate::durable::checkpoint::{Checkpoints, DurableState, FinishedCheckpoint};
 use crate::durable::cold::load_fetched;
 use crate::durable::compaction::MovePart;
 use crate::durable::pending_records::{CommitAction, Ledger};
 use crate::durable::record::RecordPosition;
 use crate::effect::{DisconnectReason, Effect, FetchPurpose, Now};
 use crate::receipt_actions::PendingAck;
+use crate::retained_messages::RetainedMessages;
 use crate::shard::Shard;
+use crate::shared::ShareGroups;
+use crate::tick::Tick;
 
 /// Returns how the connection of a client ends that needs a journal which has failed.
 pub(super) fn journal_failed() -> ConnectionEnd<'static> {
@@ -53,39 +57,6 @@ impl Shard {
             .batch_appended(records, &mut core.stats, core.config.page_entries, base);
     }
 
-    /// The journal has committed everything before `end`. Runs the actions that waited for it.
-    pub fn committed(&mut self, now: Now, end: u64) {
-        let (mut tick, parts) = self.split(now);
-        tick.core.ledger.set_committed(end);
-        while let Some(action) = tick.core.ledger.next_committed() {
-            match action {
-                CommitAction::Ack(ack) => tick.core.acknowledge_committed(ack),
-                CommitAction::Release { conn, epoch } => {
-                    if tick.core.connections.live(conn, epoch).is_some() {
-                        tick.core.outbox.release(conn);
-                    }
-                }
-                CommitAction::Call(receipt, done) => tick.core.taps.call_when_stored(receipt, done),
-                CommitAction::FetchForGroup { index, epoch } => {
-                    parts.groups.resume_current_fetch(&mut tick, index, epoch);
-                }
-                CommitAction::Deliver { slot, epoch, seq } => {
-                    if tick.core.sessions.deliveries_committed(slot, epoch, seq) {
-                        parts.retained.pump(&mut tick, slot);
-                    }
-                }
-            }
-        }
-    }
-
-    /// Sets the state of the journal. While it is full, publications that need it are rejected.
-    pub fn journal_health(&mut self, health: LogHealth) {
-        let core = &mut self.core;
-        if core.ledger.set_health(health) {
-            core.connections.resume_paused(&mut core.effects);
-        }
-    }
-
     /// Disconnects all clients that wait for the journal, because it has failed and no further commit will follow. A
     /// connection whose output is held back is closed without a DISCONNECT.
     pub fn disconnect_waiting(&mut self, now: Now) {
@@ -105,28 +76,83 @@ impl Shard {
         }
     }
 
+    /// Returns whether a checkpoint is running and not waiting.
+    pub fn is_checkpoint_active(&self) -> bool {
+        self.checkpoints.is_active()
+    }
+
+    /// Returns the components that the journal reports to.
+    pub fn journal(&mut self, now: Now) -> ShardJournal<'_> {
+        let (tick, parts) = self.split(now);
+        ShardJournal {
+            tick,
+            groups: parts.groups,
+            retained: parts.retained,
+            delayed: parts.delayed,
+            checkpoints: parts.checkpoints,
+        }
+    }
+}
+
+/// Handles reports of the journal: commits, reads, and its state. Also runs checkpoints.
+pub struct ShardJournal<'a> {
+    tick: Tick<'a>,
+    groups: &'a mut ShareGroups,
+    retained: &'a mut RetainedMessages,
+    delayed: &'a mut DelayedMessages,
+    checkpoints: &'a mut Checkpoints,
+}
+
+impl ShardJournal<'_> {
+    /// The journal has committed everything before `end`. Runs the actions that waited for it.
+    pub fn committed(&mut self, end: u64) {
+        let tick = &mut self.tick;
+        tick.core.ledger.set_committed(end);
+        while let Some(action) = tick.core.ledger.next_committed() {
+            match action {
+                CommitAction::Ack(ack) => tick.core.acknowledge_committed(ack),
+                CommitAction::Release { conn, epoch } => {
+                    if tick.core.connections.live(conn, epoch).is_some() {
+                        tick.core.outbox.release(conn);
+                    }
+                }
+                CommitAction::Call(receipt, done) => tick.core.taps.call_when_stored(receipt, done),
+                CommitAction::FetchForGroup { index, epoch } => {
+                    self.groups.resume_current_fetch(tick, index, epoch);
+                }
+                CommitAction::Deliver { slot, epoch, seq } => {
+                    if tick.core.sessions.deliveries_committed(slot, epoch, seq) {
+                        self.retained.pump(tick, slot);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Sets the state of the journal. While it is full, publications that need it are rejected.
+    pub fn set_health(&mut self, health: LogHealth) {
+        let core = &mut *self.tick.core;
+        if core.ledger.set_health(health) {
+            core.connections.resume_paused(&mut core.effects);
+        }
+    }
+
     /// The answer to `Effect::Fetch`: the first of the requested records, at least one. The driver decides how many it
     /// reads at once. A record is `None` if the journal could not read it.
-    pub fn fetched(
-        &mut self,
-        now: Now,
-        purpose: FetchPurpose,
-        positions: &[RecordPosition],
-        records: Vec<Option<Vec<u8>>>,
-    ) {
-        let (mut tick, parts) = self.split(now);
+    pub fn fetched(&mut self, purpose: FetchPurpose, positions: &[RecordPosition], records: Vec<Option<Vec<u8>>>) {
+        let tick = &mut self.tick;
         if purpose == FetchPurpose::Move {
-            return parts.checkpoints.fetched(&mut tick.core.ledger, positions, &records);
+            return self.checkpoints.fetched(&mut tick.core.ledger, positions, &records);
         }
         tick.core.ledger.fetch_ended();
         let records: BTreeMap<_, _> = positions.iter().copied().zip(records).collect();
         match purpose {
             FetchPurpose::Session { slot, connect_number } => {
-                if load_fetched(&mut tick, slot, connect_number, &records) {
-                    parts.retained.pump(&mut tick, slot);
+                if load_fetched(tick, slot, connect_number, &records) {
+                    self.retained.pump(tick, slot);
                 }
             }
-            FetchPurpose::Group(index) => parts.groups.fetched(&mut tick, index, &records),
+            FetchPurpose::Group(index) => self.groups.fetched(tick, index, &records),
             FetchPurpose::Move => {}
         }
         while let Some(purpose) = tick.core.ledger.next_fetch() {
@@ -136,7 +162,7 @@ impl Shard {
                     core.sessions
                         .resume_fetch(&mut core.ledger, &mut core.effects, slot, connect_number);
                 }
-                FetchPurpose::Group(index) => parts.groups.resume_fetch(&mut tick, index),
+                FetchPurpose::Group(index) => self.groups.resume_fetch(tick, index),
                 FetchPurpose::Move => {}
             }
         }
@@ -144,30 +170,23 @@ impl Shard {
 
     /// Repeats a fetch that the driver could not queue.
     pub fn retry_fetch(&mut self, purpose: FetchPurpose, positions: Vec<RecordPosition>) {
-        self.core.effects.push(Effect::Fetch { purpose, positions });
+        self.tick.core.effects.push(Effect::Fetch { purpose, positions });
     }
 
     /// Starts a checkpoint. Every shard of the node must start one, and none may start the next before all have
     /// finished. Messages in `part` that are still needed are rewritten, so that their segments can be deleted.
-    pub fn begin_checkpoint(&mut self, now: Now, part: MovePart) {
-        let (mut tick, parts) = self.split(now);
-        parts.checkpoints.begin(&mut tick, part);
+    pub fn begin_checkpoint(&mut self, part: MovePart) {
+        self.checkpoints.begin(&mut self.tick, part);
     }
 
     /// Continues a checkpoint. Must be called at the start of a tick, when all earlier records have been appended.
     /// Returns the result when the checkpoint has finished. It is valid once the batch of this tick is committed.
-    pub fn continue_checkpoint(&mut self, now: Now) -> Option<FinishedCheckpoint> {
-        let (mut tick, parts) = self.split(now);
+    pub fn continue_checkpoint(&mut self) -> Option<FinishedCheckpoint> {
         let mut state = DurableState {
-            groups: parts.groups,
-            retained: parts.retained,
-            delayed: parts.delayed,
+            groups: self.groups,
+            retained: self.retained,
+            delayed: self.delayed,
         };
-        parts.checkpoints.advance(&mut tick, &mut state)
-    }
-
-    /// Returns whether a checkpoint is running and not waiting.
-    pub fn is_checkpoint_active(&self) -> bool {
-        self.checkpoints.is_active()
+        self.checkpoints.advance(&mut self.tick, &mut state)
     }
 }

@@ -8,10 +8,11 @@ use crate::effect::{Now, ShardId};
 use crate::mail::{Envelope, Mail, MailItem, MailRequest};
 use crate::message::{Publication, RecordLocation};
 use crate::outgoing_mail::OutgoingMail;
-use crate::router::RetainOrigin;
+use crate::router::{Destinations, RetainOrigin};
 use crate::shard::Shard;
 use crate::slots::{ReplayId, SessionRef, SubscribeTicket};
 use crate::subscribe;
+use crate::tick::Tick;
 
 impl Shard {
     /// Handles mail of another shard.
@@ -48,7 +49,7 @@ impl Shard {
                     let origin = RetainOrigin { from, routed_by, stamp };
                     router.retain_from(&mut tick, &mut to, origin, &p);
                 }
-                MailItem::Publication(envelope, p) => self.addressed_publication(now, envelope, &p),
+                MailItem::Publication(envelope, p) => deliver_addressed(&mut tick, &mut to, envelope, &p),
                 MailItem::MailRequest(request) => self.request(now, request),
             }
         }
@@ -128,25 +129,22 @@ impl Shard {
             }
         }
     }
+}
 
-    /// Handles publications for one session or one group.
-    fn addressed_publication(&mut self, now: Now, envelope: Envelope, p: &Publication<'_>) {
-        let (mut tick, parts) = self.split(now);
-        match envelope {
-            Envelope::Member {
-                session,
-                epoch,
-                subscription,
-            } => parts
-                .groups
-                .deliver_from_group(&mut tick, session, epoch, subscription, p),
-            Envelope::Return(hold) => parts.groups.redispatch(&mut tick, hold, p, None),
-            Envelope::Replay { session, epoch, number } => {
-                let id = ReplayId { session, epoch, number };
-                parts.retained.deliver_answer(&mut tick, id, p);
-            }
-            Envelope::Route { .. } | Envelope::Late { .. } | Envelope::Retain { .. } => {}
+/// Handles publications for one session or one group.
+fn deliver_addressed(tick: &mut Tick<'_>, to: &mut Destinations<'_>, envelope: Envelope, p: &Publication<'_>) {
+    match envelope {
+        Envelope::Member {
+            session,
+            epoch,
+            subscription,
+        } => to.groups.deliver_from_group(tick, session, epoch, subscription, p),
+        Envelope::Return(hold) => to.groups.redispatch(tick, hold, p, None),
+        Envelope::Replay { session, epoch, number } => {
+            let id = ReplayId { session, epoch, number };
+            to.retained.deliver_answer(tick, id, p);
         }
+        Envelope::Route { .. } | Envelope::Late { .. } | Envelope::Retain { .. } => {}
     }
 }
 

@@ -35,7 +35,7 @@ fn stored_message_keeps_its_expiry_when_the_clock_goes_back() {
             let (base, end) = append(&mut end, batch);
             shard.appended(base, end);
         }
-        shard.committed(now, end);
+        shard.journal(now).committed(end);
         let mut effects = Vec::new();
         shard.take_effects(&mut effects);
         for effect in effects {
@@ -44,7 +44,7 @@ fn stored_message_keeps_its_expiry_when_the_clock_goes_back() {
                     .iter()
                     .map(|position| records.get(position).cloned())
                     .collect();
-                shard.fetched(now, purpose, &positions, found);
+                shard.journal(now).fetched(purpose, &positions, found);
             }
         }
     }

@@ -503,11 +503,15 @@ fn message_of_two_groups_is_rewritten_for_both() {
         before: node.log_end(),
         bytes: u64::MAX,
     };
-    node.shard.begin_checkpoint(NOW, part);
+    node.shard.journal(NOW).begin_checkpoint(part);
     node.end_tick();
     let mut moved_bytes = None;
     while node.shard.is_checkpoint_active() && moved_bytes.is_none() {
-        moved_bytes = node.shard.continue_checkpoint(NOW).map(|done| done.moved_bytes);
+        moved_bytes = node
+            .shard
+            .journal(NOW)
+            .continue_checkpoint()
+            .map(|done| done.moved_bytes);
         node.end_tick();
     }
     assert!(moved_bytes.is_some_and(|bytes| bytes > 0));

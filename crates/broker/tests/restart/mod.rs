@@ -119,7 +119,7 @@ fn tick(shard: &mut Shard, end: &mut u64, records: &Records) {
         let (base, end) = append(end, batch);
         shard.appended(base, end);
     }
-    shard.committed(NOW, *end);
+    shard.journal(NOW).committed(*end);
     let mut effects = Vec::new();
     shard.take_effects(&mut effects);
     for effect in effects {
@@ -128,7 +128,7 @@ fn tick(shard: &mut Shard, end: &mut u64, records: &Records) {
                 .iter()
                 .map(|position| records.get(position).cloned())
                 .collect();
-            shard.fetched(NOW, purpose, &positions, found);
+            shard.journal(NOW).fetched(purpose, &positions, found);
         }
     }
 }

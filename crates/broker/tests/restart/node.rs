@@ -87,7 +87,7 @@ impl Node {
             self.shard.appended(at.base.0, at.end.0);
         }
         self.log.flush().unwrap();
-        self.shard.committed(NOW, self.log.committed().0);
+        self.shard.journal(NOW).committed(self.log.committed().0);
     }
 
     /// Returns the position of the next record.
@@ -107,7 +107,7 @@ impl Node {
                 self.log.reader().read_many(&wanted, |index, record| {
                     records[index] = record.ok().map(<[u8]>::to_vec)
                 });
-                self.shard.fetched(NOW, purpose, &positions, records);
+                self.shard.journal(NOW).fetched(purpose, &positions, records);
                 is_any = true;
             }
         }

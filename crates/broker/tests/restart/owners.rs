@@ -89,10 +89,14 @@ fn usage_of_owners_survives_a_checkpoint_that_moves_messages() {
         before: RecordPosition(u64::MAX),
         bytes: 1 << 20,
     };
-    node.shard.begin_checkpoint(NOW, part);
+    node.shard.journal(NOW).begin_checkpoint(part);
     let mut moved_bytes = None;
     while node.shard.is_checkpoint_active() && moved_bytes.is_none() {
-        moved_bytes = node.shard.continue_checkpoint(NOW).map(|done| done.moved_bytes);
+        moved_bytes = node
+            .shard
+            .journal(NOW)
+            .continue_checkpoint()
+            .map(|done| done.moved_bytes);
         node.end_tick();
     }
     assert!(moved_bytes.is_some_and(|bytes| bytes > 0), "{moved_bytes:?}");

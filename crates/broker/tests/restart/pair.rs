@@ -77,7 +77,7 @@ impl Pair {
         let committed: Lsn = self.log.committed();
         self.shards
             .iter_mut()
-            .for_each(|shard| shard.committed(NOW, committed.0));
+            .for_each(|shard| shard.journal(NOW).committed(committed.0));
         at.map(|at| at.base.0)
     }
 
@@ -102,7 +102,7 @@ impl Pair {
     fn walk(&mut self, of: usize) -> bool {
         let mut has_ended = false;
         while self.shards[of].is_checkpoint_active() {
-            has_ended |= self.shards[of].continue_checkpoint(NOW).is_some();
+            has_ended |= self.shards[of].journal(NOW).continue_checkpoint().is_some();
             self.end_tick(of);
         }
         has_ended
@@ -148,7 +148,7 @@ fn message_returned_by_another_shard_is_in_the_checkpoint() {
     send(&mut pair.shards[group], publisher, &publication("t", 3, b"p", false));
     pair.end_tick(group);
     for shard in [group, other] {
-        pair.shards[shard].begin_checkpoint(NOW, MovePart::NOTHING);
+        pair.shards[shard].journal(NOW).begin_checkpoint(MovePart::NOTHING);
     }
     let from = pair.end_tick(group).unwrap();
     pair.end_tick(other);

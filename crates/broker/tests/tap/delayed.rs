@@ -66,7 +66,7 @@ fn start(topic: &str, later: &[JournalRecord<'_>]) -> (Shard, Recorder) {
     tap.0.lock().unwrap().wants = TapEventMask::MESSAGES;
     shard.begin_tick(NOW);
     shard.run_timers(NOW);
-    shard.end_tap_tick(NOW);
+    shard.tap(NOW).end_tick();
     (shard, tap)
 }
 
@@ -92,7 +92,7 @@ fn journal_discards_a_message_persisted_by_the_tap() {
     );
     assert_eq!(shard.stats().delayed_messages, 1);
     tap.0.lock().unwrap().keep_all();
-    shard.run_stored_actions();
+    shard.tap(NOW).run_stored_actions();
     assert_eq!(recorded(&mut shard).0, 1, "one record: the message is complete");
     assert_eq!(shard.stats().delayed_messages, 0);
 }
@@ -107,7 +107,7 @@ fn routed_delayed_message_is_replayed_only_to_the_tap() {
     assert_eq!(tap.seen(), ["server kept/1 p"]);
     assert_eq!(recorded(&mut shard), (1, false));
     tap.0.lock().unwrap().keep_all();
-    shard.run_stored_actions();
+    shard.tap(NOW).run_stored_actions();
     assert_eq!(recorded(&mut shard), (1, false));
     assert_eq!(shard.stats().delayed_messages, 0);
 }

@@ -195,7 +195,7 @@ impl Recorder {
 
     /// Ends the tick.
     pub fn end_tick(&self, w: &mut World) {
-        w.shards[0].end_tap_tick(w.now);
+        w.shards[0].tap(w.now).end_tick();
         if let Some(batch) = w.shards[0].journal_batch() {
             assert!(batch.is_empty(), "these tests write no durable records");
         }
@@ -211,7 +211,7 @@ impl Recorder {
     /// Sets the progress of the lanes.
     pub fn keep_up_to(&self, w: &mut World, kept: [u64; 2]) {
         self.0.lock().unwrap().kept = kept;
-        w.shards[0].run_stored_actions();
+        w.shards[0].tap(w.now).run_stored_actions();
         w.settle();
     }
 }

@@ -180,7 +180,7 @@ fn offloaded_result_is_durable_when_its_messages_are() {
         tap.offload(topic, move || told.send(topic).unwrap());
     }
     assert!(w.shards[0].taps().is_offloading());
-    w.shards[0].take_offloaded(w.now);
+    w.shards[0].tap(w.now).take_offloaded();
     w.settle();
     assert_eq!(w.take(subscriber).len(), 2, "both messages are published");
     assert_eq!(hears.try_iter().collect::<Vec<_>>(), ["passed"]);
@@ -198,7 +198,7 @@ fn acknowledgement_follows_a_result_without_another_tick() {
     tap.end_tick(&mut w);
     let script = std::sync::Arc::clone(&tap.0);
     tap.offload("kept/1", move || script.lock().unwrap().keep_all());
-    w.shards[0].take_offloaded(w.now);
+    w.shards[0].tap(w.now).take_offloaded();
     tap.end_tick(&mut w);
     assert_eq!(w.take(client), [""; 0]);
     // The republished message is durable now.
