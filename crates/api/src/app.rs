@@ -1,8 +1,8 @@
 //! Assembles the state that the endpoints share. One per `start`; cloning increments a reference count.
 //!
 //! No endpoint sees the whole state. A handler names the parts that it uses, such as `State<Shards>` or
-//! `State<Arc<Alarms>>`. `parts!` lists them. A type that consists of several parts implements `FromRef<App>` next to its
-//! definition, with [`App::part`].
+//! `State<Arc<Alarms>>`. `parts!` lists them. A type that consists of several parts implements `FromRef<App>` next to
+//! its definition, with [`App::part`].
 
 use std::path::Path;
 use std::sync::{Arc, OnceLock};

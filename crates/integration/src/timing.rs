@@ -1,7 +1,7 @@
 //! Evaluation times of rules. They decide which rules run in the slow lane (`slow_lane.rs`).
 //!
-//! `meter.rs` measures evaluations on the threads of the shards. The slow lane measures every evaluation. A rule returns
-//! to the shards' threads when none took more than half of the threshold for [`RETURN_AFTER_MS`].
+//! `meter.rs` measures evaluations on the threads of the shards. The slow lane measures every evaluation. A rule
+//! returns to the shards' threads when none took more than half of the threshold for [`RETURN_AFTER_MS`].
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! Evaluates terms. Each output of a term is passed to a callback immediately, so that no output is computed that is not
-//! used.
+//! Evaluates terms. Each output of a term is passed to a callback immediately, so that no output is computed that is
+//! not used.
 
 use rule_values::{Map, Value};
 

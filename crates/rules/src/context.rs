@@ -1,4 +1,4 @@
-//! What the functions of a rule can use during an evaluation: the event, its parsed payload, the environment, and the
+//! The context of an evaluation, for the functions of a rule: the event, its parsed payload, the environment, and the
 //! budget.
 
 use std::sync::Arc;
