@@ -1,26 +1,29 @@
 //! Operator interface: read-only views of sessions, subscriptions, retained messages and rejected connections, in pages
-//! of bounded size, and some administrative actions.
+//! of bounded size.
 //!
 //! The driver calls it between ticks on the shard's thread. Each call does a bounded amount of work.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use mqtt::{Properties, ProtocolVersion, QoS, ReasonCode, SubscribeFilter, SubscriptionOptions};
+use mqtt::{ProtocolVersion, QoS, SubscriptionOptions};
 
+use crate::authentication::Authentication;
 use crate::deliver::ShardCore;
 use crate::effect::{DisconnectReason, DropReason, Now, Transport};
+use crate::lifecycle::Lifecycle;
 use crate::message::Message;
+use crate::operator::Operator;
 use crate::rejected_connections::RejectedConnection;
 use crate::retained::{RetainedStore, ScanBudget, ScanCursor};
+use crate::router::Destinations;
 use crate::session::{DropCounts, Session};
 use crate::sessions::LOOK_MAX;
 use crate::shard::Shard;
 use crate::shared::member::ShareGroupMember;
 use crate::shared::{ShareGroup, ShareGroups};
-use crate::slots::{ConnSlot, SessionRef, SessionSlot, SubscribeTicket};
+use crate::slots::{ConnSlot, SessionRef, SessionSlot};
 use crate::stats::ShardStats;
-use crate::subscribe::RequestedSubscription;
 use crate::trace::{TraceFilter, TraceSink};
 
 /// A session and, if connected, its connection.
@@ -146,6 +149,7 @@ impl Shard {
     pub fn inspect(&self) -> ShardInspection<'_> {
         ShardInspection {
             core: &self.core,
+            authentication: &self.authentication,
             groups: &self.groups,
             retained: self.retained.store(),
         }
@@ -158,61 +162,25 @@ impl Shard {
         stats
     }
 
-    /// Returns the number of received QoS 1 and 2 messages, each of which needs an acknowledgement.
-    pub fn acknowledged_messages(&self) -> u64 {
-        let [_, once, exactly_once] = self.core.stats.messages_received;
-        once + exactly_once
-    }
-
-    /// Deletes a retained message without publishing. Returns false if there was none on this shard.
-    pub fn delete_retained(&mut self, topic: &str) -> bool {
-        self.retained.delete(&mut self.core, topic)
-    }
-
-    /// Returns the rejected connections, newest first.
-    pub fn refusals(&self) -> impl Iterator<Item = &RejectedConnection> {
-        self.authentication.rejected()
-    }
-
-    /// Subscribes a client on behalf of an operator. `None` if the client is not on this shard.
-    pub fn subscribe_client(
-        &mut self,
-        now: Now,
-        client_id: &str,
-        filter: &str,
-        options: SubscriptionOptions,
-    ) -> Option<ReasonCode> {
-        let slot = self.core.sessions.slot_of(client_id)?;
-        let requested = RequestedSubscription {
-            asked: SubscribeFilter { filter, options },
-            properties: Properties::EMPTY,
-            ticket: SubscribeTicket::NONE,
-        };
-        let (mut tick, parts) = self.split(now);
-        let (reason, _) = parts
-            .router
-            .subscribe(&mut tick, parts.groups, parts.retained, slot, requested);
-        self.pump(now, slot);
-        Some(reason)
-    }
-
-    /// Unsubscribes a client. Returns false if there was no such subscription, and `None` if the client is not on this
-    /// shard.
-    pub fn unsubscribe_client(&mut self, now: Now, client_id: &str, filter: &str) -> Option<bool> {
-        let slot = self.core.sessions.slot_of(client_id)?;
-        let (mut tick, parts) = self.split(now);
-        let removed = parts.router.unsubscribe(&mut tick, parts.groups, slot, filter, None);
-        Some(removed.is_some())
+    /// Returns the components that an operator changes.
+    pub fn operator(&mut self, now: Now) -> Operator<'_> {
+        let (tick, parts) = self.split(now);
+        Operator {
+            lifecycle: Lifecycle {
+                tick,
+                router: parts.router,
+                to: Destinations {
+                    groups: parts.groups,
+                    retained: parts.retained,
+                },
+            },
+            authentication: parts.authentication,
+        }
     }
 
     /// Starts a trace. Returns false if there are too many traces.
     pub fn trace(&mut self, filter: TraceFilter, sink: Box<dyn TraceSink>) -> bool {
         self.core.traces.start(filter, sink)
-    }
-
-    /// Returns the connection of a client, for the driver.
-    pub fn connection_of(&self, client_id: &str) -> Option<ConnSlot> {
-        self.core.sessions.at(self.core.sessions.slot_of(client_id)?).conn
     }
 }
 
@@ -220,11 +188,28 @@ impl Shard {
 #[derive(Clone, Copy)]
 pub struct ShardInspection<'a> {
     pub(crate) core: &'a ShardCore,
+    authentication: &'a Authentication,
     groups: &'a ShareGroups,
     retained: &'a RetainedStore<Arc<Message>>,
 }
 
-impl ShardInspection<'_> {
+impl<'a> ShardInspection<'a> {
+    /// Returns the number of received QoS 1 and 2 messages, each of which needs an acknowledgement.
+    pub fn acknowledged_messages(&self) -> u64 {
+        let [_, once, exactly_once] = self.core.stats.messages_received;
+        once + exactly_once
+    }
+
+    /// Returns the rejected connections, newest first.
+    pub fn refusals(self) -> impl Iterator<Item = &'a RejectedConnection> {
+        self.authentication.rejected()
+    }
+
+    /// Returns the connection of a client.
+    pub fn connection_of(&self, client_id: &str) -> Option<ConnSlot> {
+        self.core.sessions.at(self.core.sessions.slot_of(client_id)?).conn
+    }
+
     /// Returns up to `limit` clients, starting at session slot `from`. The second value is the slot to continue at, if
     /// there are more.
     pub fn clients(

@@ -123,7 +123,9 @@ fn will_of_a_banned_client_is_published_only_if_configured() {
         let bad = connect(&mut w, "bad", true, &[session_for(100)], Some(("will", 0)));
         let now = w.now;
         assert_eq!(
-            w.shards[0].kick_banned(now, SessionSlot::FIRST, |who| &*who.client_id == "bad"),
+            w.shards[0]
+                .operator(now)
+                .kick_banned(SessionSlot::FIRST, |who| &*who.client_id == "bad"),
             None
         );
         w.settle();

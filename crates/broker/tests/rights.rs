@@ -86,7 +86,9 @@ fn all_drops(w: &World) -> u64 {
 
 fn access_changed(w: &mut World) {
     let now = w.now;
-    w.shards.iter_mut().for_each(|shard| shard.access_changed(now));
+    w.shards
+        .iter_mut()
+        .for_each(|shard| shard.operator(now).access_changed());
     w.settle();
 }
 

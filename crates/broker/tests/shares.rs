@@ -168,7 +168,11 @@ fn expired_and_deleted_messages_free_the_share() {
     w.pass(7000);
     assert!(retain(&mut w, user, "t/3", "1"), "the first message has expired");
     assert!(!retain(&mut w, user, "t/4", "1"));
-    let deleted = w.shards.iter_mut().map(|shard| shard.delete_retained("t/2"));
+    let now = w.now;
+    let deleted = w
+        .shards
+        .iter_mut()
+        .map(|shard| shard.operator(now).delete_retained("t/2"));
     assert_eq!(deleted.filter(|is_deleted| *is_deleted).count(), 1);
     assert!(retain(&mut w, user, "t/4", "1"), "an operator has deleted a message");
 }
@@ -330,7 +334,10 @@ fn sessions_of_a_user_are_limited() {
     let (_, reason) = connect_as(&mut w, Some("greedy"), "greedy1", b"");
     assert_eq!(reason, "Success", "a present session can be resumed");
     let now = w.now;
-    let ended = w.shards.iter_mut().map(|shard| shard.kick(now, "greedy0", true));
+    let ended = w
+        .shards
+        .iter_mut()
+        .map(|shard| shard.operator(now).kick("greedy0", true));
     assert_eq!(ended.filter(|is_ended| *is_ended).count(), 1);
     w.settle();
     assert_eq!(connect_as(&mut w, Some("greedy"), "greedy7", b"").1, "Success");

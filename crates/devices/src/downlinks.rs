@@ -164,7 +164,7 @@ impl Downlinks {
         let closing = net.call_async(ShardId(shard), move |shard, now| {
             let conn = shard.inbox_session(&client_id).and_then(|session| session.connection());
             if let Some(conn) = conn {
-                shard.kick_connection(now, conn, reason);
+                shard.operator(now).kick_connection(conn, reason);
             }
         });
         if let Err(error) = closing {

@@ -161,7 +161,8 @@ impl NetWorker {
         });
         if let Some(slot) = found {
             self.shard
-                .kick_connection(self.now, slot, "the console login of this connection has ended");
+                .operator(self.now)
+                .kick_connection(slot, "the console login of this connection has ended");
         }
     }
 }

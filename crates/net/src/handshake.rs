@@ -370,7 +370,7 @@ impl NetWorker {
         let Ok(Decoded::Complete { packet, .. }) = mqtt::decode_connect(&connection.unread, limit) else {
             return;
         };
-        let Some(old) = self.shard.connection_of(packet.client_id) else {
+        let Some(old) = self.shard.inspect().connection_of(packet.client_id) else {
             return;
         };
         if let Some(old_connection) = self.slots.get_mut(old) {

@@ -54,7 +54,7 @@ impl AckLatency {
             // These messages are never acknowledged.
             self.waiting.clear();
         }
-        let seen = shard.acknowledged_messages();
+        let seen = shard.inspect().acknowledged_messages();
         let messages = seen - std::mem::replace(&mut self.received_messages, seen);
         if messages == 0 && !self.has_committed(tick.committed) {
             return;

@@ -211,7 +211,7 @@ async fn disconnect(access: Arc<dyn AccessAdmin>, shards: &Shards, now: u64) -> 
         let mut from = Some(SessionSlot::FIRST);
         while let Some(slot) = from {
             let is_banned = is_banned.clone();
-            let visit = move |shard: &mut Shard, now| shard.kick_banned(now, slot, is_banned);
+            let visit = move |shard: &mut Shard, now| shard.operator(now).kick_banned(slot, is_banned);
             from = shards.on_shard(shard, visit).await?;
         }
     }

@@ -314,7 +314,7 @@ async fn kick(
     let wanted = client_id.clone();
     match shards
         .on_session_shard(&client_id, move |shard, now| {
-            shard.kick(now, &wanted, query.end_session)
+            shard.operator(now).kick(&wanted, query.end_session)
         })
         .await?
     {
@@ -332,6 +332,7 @@ async fn refused(
     let of_shards = shards
         .on_all_shards(move |shard, _| {
             shard
+                .inspect()
                 .refusals()
                 .take(limit)
                 .cloned()

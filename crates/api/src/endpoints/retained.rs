@@ -147,7 +147,10 @@ async fn delete_all(
             let filter = query.filter.clone();
             let delete = move |shard: &mut broker::Shard, now| {
                 let (found, next) = shard.inspect().retained(now, &filter, cursor, DELETED_AT_ONCE, 0);
-                let gone = found.iter().filter(|one| shard.delete_retained(&one.topic)).count();
+                let gone = found
+                    .iter()
+                    .filter(|one| shard.operator(now).delete_retained(&one.topic))
+                    .count();
                 (gone, next)
             };
             let (gone, next) = shards.on_shard(ShardId(shard), delete).await?;
@@ -173,7 +176,7 @@ async fn one(State(shards): State<Shards>, Path(topic): Path<String>) -> Result<
 async fn delete(State(shards): State<Shards>, Path(topic): Path<String>) -> Result<StatusCode, HttpProblem> {
     let wanted = topic.clone();
     let deleted = shards
-        .on_all_shards(move |shard, _| shard.delete_retained(&wanted))
+        .on_all_shards(move |shard, now| shard.operator(now).delete_retained(&wanted))
         .await?;
     match deleted.contains(&true) {
         true => Ok(StatusCode::NO_CONTENT),

@@ -215,7 +215,8 @@ async fn subscribe(
         .map_err(|error| HttpProblem::invalid("filter", error.to_string()).expected("a topic filter"))?;
     let options = options(&new)?;
     let wanted = client_id.clone();
-    let subscribe = move |shard: &mut broker::Shard, now| shard.subscribe_client(now, &wanted, &new.filter, options);
+    let subscribe =
+        move |shard: &mut broker::Shard, now| shard.operator(now).subscribe_client(&wanted, &new.filter, options);
     let reason = shards
         .on_session_shard(&client_id, subscribe)
         .await?
@@ -248,7 +249,8 @@ async fn unsubscribe(
     Params(query): Params<FilterQuery>,
 ) -> Result<StatusCode, HttpProblem> {
     let wanted = client_id.clone();
-    let unsubscribe = move |shard: &mut broker::Shard, now| shard.unsubscribe_client(now, &wanted, &query.filter);
+    let unsubscribe =
+        move |shard: &mut broker::Shard, now| shard.operator(now).unsubscribe_client(&wanted, &query.filter);
     match shards.on_session_shard(&client_id, unsubscribe).await? {
         Some(true) => Ok(StatusCode::NO_CONTENT),
         Some(false) => Err(HttpProblem::not_found(

@@ -282,7 +282,7 @@ async fn disconnect(shards: &Shards, name: &str) -> Result<(), HttpProblem> {
         let mut from = Some(SessionSlot::FIRST);
         while let Some(slot) = from {
             let wanted = name.to_owned();
-            let visit = move |shard: &mut Shard, now| shard.kick_users(now, slot, |user| user == wanted);
+            let visit = move |shard: &mut Shard, now| shard.operator(now).kick_users(slot, |user| user == wanted);
             from = shards.on_shard(broker::ShardId(shard), visit).await?;
         }
     }

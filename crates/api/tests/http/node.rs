@@ -295,11 +295,9 @@ impl AccessAdmin for TestAccess {
     fn set_acl(&self, rules: Vec<AccessRule>) -> Result<(), ChangeError> {
         let acl = Arc::new(Acl::compile(&rules, AclOptions::default()).map_err(ChangeError::Rules)?);
         *self.acl.write().unwrap() = (rules, acl);
-        let changed = self
-            .net
-            .get()
-            .unwrap()
-            .call_all(Duration::from_secs(5), |shard, now| shard.access_changed(now));
+        let changed = self.net.get().unwrap().call_all(Duration::from_secs(5), |shard, now| {
+            shard.operator(now).access_changed()
+        });
         changed
             .map(drop)
             .map_err(|error| ChangeError::Storage(std::io::Error::other(error)))

@@ -250,7 +250,7 @@ fn end_everything(world: &mut World, clients: &[usize]) {
             .inspect()
             .clients(&ClientFilter::default(), SessionSlot::FIRST, 1000);
         for view in views {
-            assert!(world.shards[shard].kick(world.now, &view.client_id, true));
+            assert!(world.shards[shard].operator(world.now).kick(&view.client_id, true));
         }
     }
     world.settle();

@@ -182,7 +182,7 @@ impl NodeAccess {
             while let Some(slot) = from {
                 let names = names.clone();
                 from = net.call(shard, SHARDS_TIMEOUT, move |shard, now| {
-                    shard.kick_users(now, slot, |name| names.contains(name))
+                    shard.operator(now).kick_users(slot, |name| names.contains(name))
                 })?;
             }
         }
@@ -193,7 +193,7 @@ impl NodeAccess {
     fn update_shards(&self) -> Result<(), CallError> {
         match self.net.get() {
             Some(net) => net
-                .call_all(SHARDS_TIMEOUT, |shard, now| shard.access_changed(now))
+                .call_all(SHARDS_TIMEOUT, |shard, now| shard.operator(now).access_changed())
                 .map(drop),
             None => Ok(()),
         }

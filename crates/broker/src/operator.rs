@@ -1,0 +1,152 @@
+//! Changes that an operator makes: disconnects clients, applies access rules, changes subscriptions.
+//!
+//! The driver calls it between ticks on the shard's thread.
+
+use mqtt::{Properties, ReasonCode, SubscribeFilter, SubscriptionOptions};
+
+use crate::access::ClientIdentity;
+use crate::authentication::Authentication;
+use crate::connection_end::ConnectionEnd;
+use crate::effect::DisconnectReason;
+use crate::lifecycle::Lifecycle;
+use crate::session::Session;
+use crate::sessions::LOOK_MAX;
+use crate::slots::{ConnSlot, SessionSlot, SubscribeTicket};
+use crate::subscribe::RequestedSubscription;
+
+/// The components that an operator changes.
+pub struct Operator<'a> {
+    pub(crate) lifecycle: Lifecycle<'a>,
+    pub(crate) authentication: &'a Authentication,
+}
+
+impl Operator<'_> {
+    /// Disconnects a client on behalf of an operator. Returns false if there is no such session.
+    pub fn kick(&mut self, client_id: &str, end_session: bool) -> bool {
+        let Some(slot) = self.lifecycle.tick.core.sessions.slot_of(client_id) else {
+            return false;
+        };
+        let epoch = self.lifecycle.tick.core.sessions.at(slot).epoch;
+        if let Some(conn) = self.lifecycle.tick.core.sessions.at(slot).conn {
+            self.kick_connection(conn, "disconnected by an operator");
+        }
+        if end_session && self.lifecycle.tick.core.sessions.live(slot, epoch).is_some() {
+            self.lifecycle.end_session(slot, "ended by an operator");
+        }
+        true
+    }
+
+    /// Closes a connection, authenticated or not. The session stays.
+    pub fn kick_connection(&mut self, conn: ConnSlot, detail: &str) {
+        let (reason, code) = (DisconnectReason::Kicked, ReasonCode::AdministrativeAction);
+        self.lifecycle
+            .end_connection(conn, ConnectionEnd::by_server(reason, code, detail));
+    }
+
+    /// Disconnects users whose name `is_meant`, among the sessions from slot `from` on. The sessions stay. Visits a
+    /// bounded number of slots and returns the slot to continue at.
+    pub fn kick_users(&mut self, from: SessionSlot, is_meant: impl Fn(&str) -> bool) -> Option<SessionSlot> {
+        self.kick_where(from, "the user must authenticate again", true, |session| {
+            session.inbox_key().is_none() && session.user_name.as_deref().is_some_and(&is_meant)
+        })
+    }
+
+    /// Disconnects banned clients, in the same way. The user name of an inbox client is ignored, because it
+    /// is a secret.
+    pub fn kick_banned(
+        &mut self,
+        from: SessionSlot,
+        is_banned: impl Fn(&ClientIdentity) -> bool,
+    ) -> Option<SessionSlot> {
+        let publishes_will = self.lifecycle.tick.core.config.publish_will_of_banned;
+        self.kick_where(from, "banned by an operator", publishes_will, |session| {
+            let mut who = session.identity();
+            who.user_name = who.user_name.filter(|_| session.inbox_key().is_none());
+            is_banned(&who)
+        })
+    }
+
+    fn kick_where(
+        &mut self,
+        from: SessionSlot,
+        detail: &str,
+        publishes_will: bool,
+        is_meant: impl Fn(&Session) -> bool,
+    ) -> Option<SessionSlot> {
+        let end = self.lifecycle.tick.core.sessions.end();
+        let until = SessionSlot(from.0.saturating_add(LOOK_MAX as u32)).min(end);
+        for slot in from.until(until) {
+            let Some(session) = self.lifecycle.tick.core.sessions.get(slot) else {
+                continue;
+            };
+            if let Some(conn) = session.conn
+                && is_meant(session)
+            {
+                if !publishes_will && self.lifecycle.tick.core.sessions.at_mut(slot).will.take().is_some() {
+                    // Recovery must not publish it either.
+                    self.lifecycle
+                        .tick
+                        .core
+                        .ledger
+                        .record_will_published(self.lifecycle.tick.core.sessions.at(slot));
+                }
+                self.kick_connection(conn, detail);
+            }
+        }
+        (until < end).then_some(until)
+    }
+
+    /// Applies changed access rules to every session.
+    pub fn access_changed(&mut self) {
+        for slot in SessionSlot::FIRST.until(self.lifecycle.tick.core.sessions.end()) {
+            let Some(session) = self.lifecycle.tick.core.sessions.get(slot) else {
+                continue;
+            };
+            if session.inbox_key().is_some() {
+                continue;
+            }
+            let access = self.authentication.rights_of(session);
+            self.lifecycle.tick.core.sessions.at_mut(slot).access = access;
+            let Lifecycle { tick, router, to } = &mut self.lifecycle;
+            router.recheck_subscriptions(tick, to.groups, slot);
+            if let Some(conn) = tick.core.sessions.at(slot).conn {
+                // A replay whose subscription was removed may have held messages.
+                tick.core.continue_later(conn, slot);
+            }
+        }
+    }
+
+    /// Deletes a retained message without publishing. Returns false if there was none on this shard.
+    pub fn delete_retained(&mut self, topic: &str) -> bool {
+        let Lifecycle { tick, to, .. } = &mut self.lifecycle;
+        to.retained.delete(tick.core, topic)
+    }
+
+    /// Subscribes a client on behalf of an operator. `None` if the client is not on this shard.
+    pub fn subscribe_client(
+        &mut self,
+        client_id: &str,
+        filter: &str,
+        options: SubscriptionOptions,
+    ) -> Option<ReasonCode> {
+        let slot = self.lifecycle.tick.core.sessions.slot_of(client_id)?;
+        let requested = RequestedSubscription {
+            asked: SubscribeFilter { filter, options },
+            properties: Properties::EMPTY,
+            ticket: SubscribeTicket::NONE,
+        };
+        let Lifecycle { tick, router, to } = &mut self.lifecycle;
+        let (reason, _) = router.subscribe(tick, to.groups, to.retained, slot, requested);
+        to.retained.pump(tick, slot);
+        Some(reason)
+    }
+
+    /// Unsubscribes a client. Returns false if there was no such subscription, and `None` if the client is not on this
+    /// shard.
+    pub fn unsubscribe_client(&mut self, client_id: &str, filter: &str) -> Option<bool> {
+        let slot = self.lifecycle.tick.core.sessions.slot_of(client_id)?;
+        let Lifecycle { tick, router, to } = &mut self.lifecycle;
+        let removed = router.unsubscribe(tick, to.groups, slot, filter, None);
+        Some(removed.is_some())
+    }
+}
