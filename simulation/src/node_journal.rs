@@ -161,12 +161,12 @@ impl SimulatedJournal {
     }
 
     /// Appends the batch of a tick, before mail is sent and output is written. Returns whether there was a batch.
-    pub fn append(&mut self, worker_journal: &mut WorkerJournal, shard: &mut Shard) -> bool {
-        let Some(batch) = shard.journal_batch() else {
+    pub fn append(&mut self, worker_journal: &mut WorkerJournal, shard: &mut Shard, now: broker::Now) -> bool {
+        let Some(batch) = shard.journal(now).batch() else {
             return false;
         };
         let at = self.log.append(batch);
-        shard.appended(at.base.0, at.end.0);
+        shard.journal(now).appended(at.base.0, at.end.0);
         if let Some((_, end)) = worker_journal
             .checkpointed
             .as_mut()

@@ -164,7 +164,7 @@ impl SimulatedWorker {
     pub fn append(&mut self, s: &mut TickContext<'_>) {
         self.shard.tap(s.now).end_tick();
         if let Some(journal) = &mut s.journal {
-            journal.append(&mut self.worker_journal, &mut self.shard);
+            journal.append(&mut self.worker_journal, &mut self.shard, s.now);
         }
         for to in 0..self.shards {
             let mail = self.shard.take_mail(ShardId(to));

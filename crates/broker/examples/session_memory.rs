@@ -194,11 +194,11 @@ impl Node {
     fn tick(&mut self) {
         let mut effects = Vec::new();
         self.shard.take_effects(&mut effects);
-        if let Some(batch) = self.shard.journal_batch() {
+        if let Some(batch) = self.shard.journal(self.now).batch() {
             let base = self.journal_end;
             self.journal_end += batch.len() as u64;
             batch.clear();
-            self.shard.appended(base, self.journal_end);
+            self.shard.journal(self.now).appended(base, self.journal_end);
         }
         self.shard.journal(self.now).committed(self.journal_end);
         let outbox = self.shard.outbox();

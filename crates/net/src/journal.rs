@@ -192,7 +192,7 @@ impl NetWorker {
         if is_waiting {
             self.request_commit_wake_up();
         }
-        let Some(batch) = self.shard.journal_batch() else {
+        let Some(batch) = self.shard.journal(self.now).batch() else {
             if is_waiting && self.deferred_end > self.committed {
                 self.deferred_end = Lsn(0);
                 journal.request_commit();
@@ -208,7 +208,7 @@ impl NetWorker {
         if !self.shard.is_checkpoint_active() {
             self.common.node_journal.mark_used();
         }
-        self.shard.appended(at.base.0, at.end.0);
+        self.shard.journal(self.now).appended(at.base.0, at.end.0);
         if let Some((_, end)) = self.checkpointed.as_mut().filter(|(_, end)| *end == Lsn(u64::MAX)) {
             *end = at.end;
         }

@@ -1,6 +1,6 @@
 //! Collects the records of a tick, and the actions that wait until the journal has committed them.
 //!
-//! A tick writes one batch. The driver appends it and reports its position (`Shard::appended`), and later the
+//! A tick writes one batch. The driver appends it and reports its position (`ShardJournal::appended`), and later the
 //! commit (`ShardJournal::committed`). Waiters run in the order in which they were added, so the acknowledgements
 //! of a client keep their order [MQTT-4.6.0-2]. The driver bounds the ledger: it stops reading from clients while
 //! the journal is far behind.

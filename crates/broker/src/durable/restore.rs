@@ -119,14 +119,14 @@ pub fn restore(
         shards: count,
         last_key: recovered.last_key,
     });
-    append_atomically(shards, append);
+    append_atomically(now, shards, append);
     exchange_mail(now, shards, append);
     for (home, slot) in connected {
         let core = &mut shards[home].core;
         core.sessions.mark_possibly_sent(&mut core.stats, slot);
     }
     resume_deadlines(now, shards, append);
-    append_all(shards, append);
+    append_all(now, shards, append);
     result
 }
 
@@ -150,21 +150,21 @@ fn record_number(shard: &mut Shard, session: SessionKey, entry: &SessionEntry) {
 
 /// Appends the records of the shards; mail refers to their positions. The first shard is last, because it records that
 /// all shards have routed.
-fn append_all(shards: &mut [Shard], append: &mut AppendBatch<'_>) {
+fn append_all(now: Now, shards: &mut [Shard], append: &mut AppendBatch<'_>) {
     for shard in shards.iter_mut().rev() {
-        if let Some(batch) = shard.journal_batch() {
+        if let Some(batch) = shard.journal(now).batch() {
             let (base, end) = append(batch);
-            shard.appended(base, end);
+            shard.journal(now).appended(base, end);
         }
     }
 }
 
 /// Like [`append_all`], but atomic: the routed messages and the record that they were routed survive a crash together.
-fn append_atomically(shards: &mut [Shard], append: &mut AppendBatch<'_>) {
+fn append_atomically(now: Now, shards: &mut [Shard], append: &mut AppendBatch<'_>) {
     let mut all = LogBatch::new();
     let mut shifts = Vec::new();
     for shard in shards.iter_mut().rev() {
-        shifts.push(shard.journal_batch().map(|batch| all.take(batch)));
+        shifts.push(shard.journal(now).batch().map(|batch| all.take(batch)));
     }
     if all.is_empty() {
         return;
@@ -172,7 +172,7 @@ fn append_atomically(shards: &mut [Shard], append: &mut AppendBatch<'_>) {
     let (base, end) = append(&mut all);
     for (shard, shift) in shards.iter_mut().rev().zip(shifts) {
         if let Some(shift) = shift {
-            shard.appended(base + shift, end);
+            shard.journal(now).appended(base + shift, end);
         }
     }
 }
@@ -182,7 +182,7 @@ fn exchange_mail(now: Now, shards: &mut [Shard], append: &mut AppendBatch<'_>) {
     loop {
         let mut mail = Vec::new();
         for from in (0..shards.len()).rev() {
-            append_all(&mut shards[from..=from], append);
+            append_all(now, &mut shards[from..=from], append);
             for to in 0..shards.len() {
                 mail.extend(shards[from].take_mail(ShardId(to as u16)).map(|mail| (to, mail)));
             }

@@ -38,25 +38,6 @@ impl Shard {
         &self.core.ledger
     }
 
-    /// Returns the records of this tick. The driver appends them before it takes mail or writes to sockets.
-    pub fn journal_batch(&mut self) -> Option<&mut LogBatch> {
-        let core = &mut self.core;
-        core.sessions.write_pages(&mut core.ledger, core.config.page_entries);
-        core.ledger.close_batch()
-    }
-
-    /// Sets the position of the appended batch: its first byte and the byte after its last. Empties the batch.
-    pub fn appended(&mut self, base: u64, end: u64) {
-        let core = &mut self.core;
-        let Some(records) = core.ledger.records_mut() else {
-            return;
-        };
-        records.appended(base, end);
-        self.checkpoints.batch_appended(base);
-        core.sessions
-            .batch_appended(records, &mut core.stats, core.config.page_entries, base);
-    }
-
     /// Disconnects all clients that wait for the journal, because it has failed and no further commit will follow. A
     /// connection whose output is held back is closed without a DISCONNECT.
     pub fn disconnect_waiting(&mut self, now: Now) {
@@ -103,7 +84,26 @@ pub struct ShardJournal<'a> {
     checkpoints: &'a mut Checkpoints,
 }
 
-impl ShardJournal<'_> {
+impl<'a> ShardJournal<'a> {
+    /// Returns the records of this tick. The driver appends them before it takes mail or writes to sockets.
+    pub fn batch(self) -> Option<&'a mut LogBatch> {
+        let core = self.tick.core;
+        core.sessions.write_pages(&mut core.ledger, core.config.page_entries);
+        core.ledger.close_batch()
+    }
+
+    /// Sets the position of the appended batch: its first byte and the byte after its last. Empties the batch.
+    pub fn appended(&mut self, base: u64, end: u64) {
+        let core = &mut *self.tick.core;
+        let Some(records) = core.ledger.records_mut() else {
+            return;
+        };
+        records.appended(base, end);
+        self.checkpoints.batch_appended(base);
+        core.sessions
+            .batch_appended(records, &mut core.stats, core.config.page_entries, base);
+    }
+
     /// The journal has committed everything before `end`. Runs the actions that waited for it.
     pub fn committed(&mut self, end: u64) {
         let tick = &mut self.tick;

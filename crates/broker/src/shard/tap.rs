@@ -74,7 +74,7 @@ pub struct ShardTap<'a> {
 }
 
 impl ShardTap<'_> {
-    /// Ends a tick. Called before `journal_batch`.
+    /// Ends a tick. Called before `ShardJournal::batch`.
     pub fn end_tick(&mut self) {
         if self.tick.core.taps.is_used() {
             self.router.publish_tap_messages(&mut self.tick, &mut self.to);

@@ -31,9 +31,9 @@ fn stored_message_keeps_its_expiry_when_the_clock_goes_back() {
     let now = later(5_000);
     for _ in 0..10 {
         shard.run_timers(now);
-        if let Some(batch) = shard.journal_batch() {
+        if let Some(batch) = shard.journal(now).batch() {
             let (base, end) = append(&mut end, batch);
-            shard.appended(base, end);
+            shard.journal(now).appended(base, end);
         }
         shard.journal(now).committed(end);
         let mut effects = Vec::new();

@@ -115,9 +115,9 @@ fn connect(shard: &mut Shard) {
 /// Appends and commits the records of the tick, and answers the shard's read requests.
 fn tick(shard: &mut Shard, end: &mut u64, records: &Records) {
     shard.run_timers(NOW);
-    if let Some(batch) = shard.journal_batch() {
+    if let Some(batch) = shard.journal(NOW).batch() {
         let (base, end) = append(end, batch);
-        shard.appended(base, end);
+        shard.journal(NOW).appended(base, end);
     }
     shard.journal(NOW).committed(*end);
     let mut effects = Vec::new();

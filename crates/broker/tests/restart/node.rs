@@ -82,9 +82,9 @@ impl Node {
 
     /// Ends the tick and commits its records.
     pub fn end_tick(&mut self) {
-        if let Some(batch) = self.shard.journal_batch() {
+        if let Some(batch) = self.shard.journal(NOW).batch() {
             let at = self.log.append(batch);
-            self.shard.appended(at.base.0, at.end.0);
+            self.shard.journal(NOW).appended(at.base.0, at.end.0);
         }
         self.log.flush().unwrap();
         self.shard.journal(NOW).committed(self.log.committed().0);

@@ -68,9 +68,9 @@ impl Pair {
     /// Ends a tick of one shard. Returns the position of its batch, if it has recorded anything.
     fn end_tick(&mut self, of: usize) -> Option<u64> {
         let shard = &mut self.shards[of];
-        let at = shard.journal_batch().map(|batch| self.log.append(batch));
+        let at = shard.journal(NOW).batch().map(|batch| self.log.append(batch));
         if let Some(at) = at {
-            shard.appended(at.base.0, at.end.0);
+            shard.journal(NOW).appended(at.base.0, at.end.0);
         }
         self.mail[of].extend(shard.take_mail(ShardId(1 - of as u16)));
         self.log.flush().unwrap();

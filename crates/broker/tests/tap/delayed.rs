@@ -72,12 +72,12 @@ fn start(topic: &str, later: &[JournalRecord<'_>]) -> (Shard, Recorder) {
 
 /// Returns the number of records of a tick, and whether the message has been routed. There are no subscribers.
 fn recorded(shard: &mut Shard) -> (u32, bool) {
-    let records = shard.journal_batch().map_or(0, |batch| {
+    let records = shard.journal(NOW).batch().map_or(0, |batch| {
         let records = batch.records();
         batch.clear();
         records
     });
-    shard.appended(2000, 2000);
+    shard.journal(NOW).appended(2000, 2000);
     (records, shard.stats().drops[DropReason::NoSubscriber as usize] == 1)
 }
 

@@ -196,7 +196,7 @@ impl Recorder {
     /// Ends the tick.
     pub fn end_tick(&self, w: &mut World) {
         w.shards[0].tap(w.now).end_tick();
-        if let Some(batch) = w.shards[0].journal_batch() {
+        if let Some(batch) = w.shards[0].journal(w.now).batch() {
             assert!(batch.is_empty(), "these tests write no durable records");
         }
     }
