@@ -51,8 +51,8 @@ impl Operator<'_> {
         })
     }
 
-    /// Disconnects banned clients, in the same way. The user name of an inbox client is ignored, because it
-    /// is a secret.
+    /// Disconnects banned clients, in the same way. The user name of an inbox client is ignored, because it is a
+    /// secret.
     pub fn kick_banned(
         &mut self,
         from: SessionSlot,

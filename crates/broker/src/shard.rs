@@ -1,9 +1,9 @@
 //! A shard: the share of the broker that one core runs. This file has the entry points for the driver.
 //!
-//! A shard connects components with private fields, and passes them a `Tick`. `Admission` handles CONNECT,
-//! `Lifecycle` the end of connections and sessions, `ClientPublisher` PUBLISH, and `ClientAcks` the
-//! acknowledgements of clients. `shard/journal.rs`, `shard/mail.rs` and `shard/tap.rs` have the entry points for
-//! the journal, for other shards and for the tap; `shard/clients.rs` those that disconnect clients.
+//! A shard connects components with private fields, and passes them a `Tick`. `Admission` handles CONNECT, `Lifecycle`
+//! the end of connections and sessions, `ClientPublisher` PUBLISH, and `ClientAcks` the acknowledgements of clients.
+//! `shard/journal.rs`, `shard/mail.rs` and `shard/tap.rs` have the entry points for the journal, for other shards and
+//! for the tap. `shard/clients.rs` handles timers and violations of clients.
 
 mod clients;
 mod journal;
