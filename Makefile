@@ -9,6 +9,8 @@ FUZZ_SECONDS ?= 60
 # Number of simulated runs, and the seed of the first one.
 SEEDS ?= 1000
 FROM ?= 1
+# Run time of `make attack` in seconds.
+ATTACK_SECONDS ?= 600
 # Factor of `make soak`: how many times more seeds, kills and cases than `make test`.
 SCALE ?= 20
 # Durability of the simulated nodes: fsync, os or none.
@@ -17,7 +19,7 @@ DURABILITY ?= fsync
 # Program to package instead of building one, for `make dist`: make dist BINARY=target/release/tidewire
 BINARY ?=
 
-.PHONY: help run test soak lint bench fuzz simulate docs generate dist dist-test setup
+.PHONY: help run test soak attack lint bench fuzz simulate docs generate dist dist-test setup
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /make \1\t/' | expand -t 16
@@ -34,6 +36,10 @@ test: setup ## Run all tests: the workspace, real clients, the console
 soak: setup ## Run the same tests for hours, with SCALE times as many seeds, kills and cases
 	@dev/setup.sh test
 	@TIDEWIRE_TEST_SCALE=$(SCALE) dev/test
+	@dev/attack $(ATTACK_SECONDS)
+
+attack: setup ## Run all attacks at once for ATTACK_SECONDS, and check latency, messages and memory
+	@dev/attack $(ATTACK_SECONDS)
 
 lint: setup ## Check formatting, lints, scripts and conventions
 	@dev/setup.sh lint
