@@ -31,6 +31,7 @@ mod logins;
 mod malformed_packets;
 mod message_limits;
 mod message_semantics;
+mod multiplying_chains;
 mod operator_view;
 mod read_paths;
 mod resource_limits;

@@ -15,8 +15,8 @@ use crate::devices::world::login;
 use crate::support::api::Api;
 use crate::support::*;
 
-const CONFIG: &str = "[platform]\nenabled = true\ndemo = true\n";
-const TELEMETRY: &str = "v1/devices/me/telemetry";
+pub(super) const CONFIG: &str = "[platform]\nenabled = true\ndemo = true\n";
+pub(super) const TELEMETRY: &str = "v1/devices/me/telemetry";
 
 /// Runs for almost as long as a script may.
 const SLOW: &str = "const end = Date.now() + 450; while (Date.now() < end); return true;";
@@ -25,7 +25,7 @@ const ENDLESS: &str = "while (true) {}";
 const NATIVE_LOOP: &str = "Array.prototype.reverse.call({length: 2 ** 53 - 1}); return true;";
 
 /// Scripts use CPU time, which a busy machine gives slowly.
-const LONGEST: Duration = Duration::from_secs(120);
+pub(super) const LONGEST: Duration = Duration::from_secs(120);
 
 /// Messages of the other tenant that are measured during each attack.
 const MEASURED: usize = 60;
@@ -34,16 +34,28 @@ const MEASURED: usize = 60;
 const TICKS_PER_SECOND: u64 = 100;
 
 /// A device of the tenant that is not attacked.
-struct Victim<'a> {
+pub(super) struct Victim<'a> {
     rest: &'a Rest,
     device: String,
     session: Peer,
     sent: usize,
 }
 
-impl Victim<'_> {
+impl<'a> Victim<'a> {
+    /// Creates the device and sends a first message.
+    pub fn connect(server: &Server, rest: &'a Rest) -> Victim<'a> {
+        let mut victim = Victim {
+            device: rest.device("Quick", "QUICK"),
+            rest,
+            session: server.session(&login(V4, "QUICK")),
+            sent: 0,
+        };
+        victim.latency();
+        victim
+    }
+
     /// Returns the times from sending a message until a reader sees its value, in ascending order.
-    fn latencies(&mut self) -> Vec<Duration> {
+    pub fn latencies(&mut self) -> Vec<Duration> {
         let mut times: Vec<Duration> = (0..MEASURED).map(|_| self.latency()).collect();
         times.sort_unstable();
         times
@@ -63,12 +75,12 @@ impl Victim<'_> {
     }
 }
 
-fn at(times: &[Duration], percent: usize) -> Duration {
+pub(super) fn at(times: &[Duration], percent: usize) -> Duration {
     times[(times.len() - 1) * percent / 100]
 }
 
 /// Time-weighted mean: the expected delay of a message that is sent at a random time.
-fn expected(times: &[Duration]) -> Duration {
+pub(super) fn expected(times: &[Duration]) -> Duration {
     let squares: f64 = times.iter().map(|time| time.as_secs_f64().powi(2)).sum();
     Duration::from_secs_f64(squares / times.iter().sum::<Duration>().as_secs_f64())
 }
@@ -130,15 +142,9 @@ fn script_cpu_seconds(server: &Server) -> Vec<f64> {
 fn scripts_of_a_tenant_do_not_delay_other_tenants() {
     let mut server = Server::start(&Config::new(CONFIG));
     let (rest, attacker) = (Rest::login(&server), another_tenant(&server));
-    let mut victim = Victim {
-        device: rest.device("Quick", "QUICK"),
-        rest: &rest,
-        session: server.session(&login(V4, "QUICK")),
-        sent: 0,
-    };
+    let mut victim = Victim::connect(&server, &rest);
     attacker.device("Slow", "SLOW");
     let mut slow = server.session(&login(V4, "SLOW"));
-    victim.latency();
     let times = victim.latencies();
     let usual = expected(&times);
     let [p50, p90, longest] = [50, 90, 100].map(|percent| at(&times, percent));
@@ -204,7 +210,6 @@ fn scripts_of_a_tenant_do_not_delay_other_tenants() {
 fn tenant_over_its_cpu_budget_raises_an_alarm() {
     let server = Server::start(&Config::new(format!("{CONFIG}script_cpu_percent = 1\n")));
     let (rest, attacker) = (Rest::login(&server), another_tenant(&server));
-    let device = rest.device("Quick", "QUICK");
     attacker.device("Slow", "SLOW");
     put_script(&attacker, ENDLESS);
     let mut slow = server.session(&login(V4, "SLOW"));
@@ -225,11 +230,5 @@ fn tenant_over_its_cpu_budget_raises_an_alarm() {
     let (_, text) = server.http_get("/metrics");
     assert!(text.contains("\ntidewire_platform_script_over_budget_tenants 1\n"));
     // The other tenant is not over its budget.
-    let mut victim = Victim {
-        device,
-        rest: &rest,
-        session: server.session(&login(V4, "QUICK")),
-        sent: 0,
-    };
-    victim.latency();
+    Victim::connect(&server, &rest);
 }

@@ -184,7 +184,7 @@ impl AlarmWatcher {
         Some(condition("platform_store_failed", message, &[("reason", &reason)]))
     }
 
-    /// Tenants whose scripts use more CPU time than they may.
+    /// Tenants whose scripts and rule nodes use more CPU time than they may.
     fn scripts(&self) -> Vec<AlarmCondition> {
         let Some(platform) = &self.platform else {
             return Vec::new();
@@ -193,8 +193,8 @@ impl AlarmWatcher {
         over.take(SCRIPT_ALARMS_MAX)
             .map(|tenant| {
                 let message = format!(
-                    "The scripts of the tenant {tenant} use more CPU time than platform.script_cpu_percent allows: its \
-                     messages wait"
+                    "The scripts and rule nodes of the tenant {tenant} use more CPU time than platform.script_cpu_percent \
+                     allows: its messages wait"
                 );
                 condition(&format!("script_cpu:{tenant}"), message, &[("tenant", &tenant)])
             })

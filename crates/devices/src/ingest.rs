@@ -38,6 +38,10 @@ const TICK: Duration = Duration::from_secs(1);
 const CALLS_TICK: Duration = Duration::from_millis(100);
 /// Pause before a batch is retried that the store did not accept.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
+/// Pause between marks while waiting messages are continued.
+const MARK_PAUSE: Duration = Duration::from_millis(100);
+/// Waiting messages that took less time are few: the thread pauses before it looks for more.
+const FULL_TURN: Duration = Duration::from_millis(2);
 /// Only one in so many failures of a batch is logged.
 const FAILURES_PER_LOG_LINE: u64 = 100;
 /// Shortest distance between two log positions at which a replay can begin.
@@ -64,6 +68,8 @@ pub struct Ingest {
     /// Positions at which some blocks begin.
     steps: VecDeque<Lsn>,
     next_tick: Instant,
+    /// Earliest time of the next mark between ticks.
+    next_mark: Instant,
     next_usage: Instant,
     /// The log was released up to here.
     released: Lsn,
@@ -72,6 +78,15 @@ pub struct Ingest {
     /// The stores have accepted everything processed, so it is readable.
     is_written: bool,
     has_ended: bool,
+}
+
+/// Messages that wait in rule chains for their turn or a retry.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum WaitingMessages {
+    None,
+    /// Look again soon.
+    Few,
+    More,
 }
 
 #[derive(Default)]
@@ -93,6 +108,7 @@ impl Ingest {
             last: hub.platform().applied_position(),
             gathered: GatheredRecords::default(),
             next_tick: Instant::now(),
+            next_mark: Instant::now(),
             next_usage: Instant::now(),
             released: found_from,
             failures: 0,
@@ -123,9 +139,14 @@ impl Ingest {
                 self.has_ended = true;
                 continue;
             }
-            let deadline = match self.hub.rpcs().count() + self.hub.device_requests().count() {
-                0 => self.next_tick,
-                _ => self.next_tick.min(Instant::now() + CALLS_TICK),
+            let waiting = self.continue_waiting();
+            if waiting == WaitingMessages::More {
+                continue;
+            }
+            let calls = self.hub.rpcs().count() + self.hub.device_requests().count();
+            let deadline = match calls == 0 && waiting == WaitingMessages::None {
+                true => self.next_tick,
+                false => self.next_tick.min(Instant::now() + CALLS_TICK),
             };
             self.hub.log().wait_for_records(deadline);
         }
@@ -141,6 +162,37 @@ impl Ingest {
             );
         }
         self.release();
+    }
+
+    /// Continues messages that wait in rule chains for their turn, while no new ones arrive.
+    fn continue_waiting(&mut self) -> WaitingMessages {
+        let (now_ms, begun) = (unix_ms(), Instant::now());
+        if !self.hub.platform().has_due_messages(now_ms) {
+            return WaitingMessages::None;
+        }
+        let mut out = self.hub.outlet(now_ms);
+        let continued = self.hub.platform().continue_waiting(now_ms, &mut out);
+        drop(out);
+        self.hub.resume_chains();
+        // The next tick reports an error.
+        if continued.is_err() {
+            return WaitingMessages::Few;
+        }
+        if begun >= self.next_mark && self.hub.platform().has_pending_points() {
+            self.next_mark = begun + MARK_PAUSE;
+            self.append_mark(now_ms);
+        }
+        match begun.elapsed() >= FULL_TURN {
+            true => WaitingMessages::More,
+            false => WaitingMessages::Few,
+        }
+    }
+
+    /// Appends a record whose position stores points that chains created without a message. A full log takes it in a
+    /// later tick.
+    fn append_mark(&self, now_ms: i64) {
+        let mark = IngestEntry::new(EntryKind::Mark, Uuid::NULL, now_ms, &[]);
+        _ = self.hub.log().append_entry(&mark);
     }
 
     /// Returns true if everything has been read, or shutdown has taken too long.
@@ -355,7 +407,10 @@ impl Ingest {
         // accept the batch.
         self.hub.handle_call_events();
         self.hub.expire_waiting_chains();
-        thread::sleep(RETRY_PAUSE);
+        let is_full = matches!(error, IngestError::RetriesFull);
+        if !is_full || !self.hub.platform().has_due_messages(unix_ms()) {
+            thread::sleep(RETRY_PAUSE);
+        }
         !self.has_ended
     }
 
@@ -437,9 +492,7 @@ impl Ingest {
         }
         hub.resume_chains();
         if hub.platform().has_pending_points() {
-            let mark = IngestEntry::new(EntryKind::Mark, Uuid::NULL, now_ms, &[]);
-            // A full log takes it in a later tick.
-            _ = hub.log().append_entry(&mark);
+            self.append_mark(now_ms);
         }
         hub.transports().refresh();
         hub.limits().reload();

@@ -37,6 +37,7 @@ mod hub;
 mod inbox;
 mod ingest;
 mod lifecycle;
+mod limit_reports;
 mod limits;
 mod log;
 pub mod loss;

@@ -28,7 +28,7 @@ pub enum OverLimit {
     Month,
     Tenant,
     Device,
-    /// Too many messages of the tenant wait for its scripts.
+    /// Too many messages of the tenant wait for its rule chains.
     Scripts,
 }
 
@@ -38,7 +38,7 @@ impl OverLimit {
             OverLimit::Month => "the monthly message quota of the tenant profile is used up",
             OverLimit::Tenant => "the tenant's devices exceed the tenant rate limit of the tenant profile",
             OverLimit::Device => "the device exceeds the device rate limit of its tenant profile",
-            OverLimit::Scripts => "too many messages of the tenant wait for the scripts of its rule chains",
+            OverLimit::Scripts => "too many messages of the tenant wait for its rule chains",
         }
     }
 
@@ -70,7 +70,7 @@ pub struct TransportLimits {
 struct LimitState {
     version: u64,
     tenants: LimitMap<TenantId, TenantBuckets>,
-    /// Tenants with too many messages that wait for scripts.
+    /// Tenants with too many messages that wait for rule chains.
     behind_scripts: Vec<TenantId>,
     /// Buckets of recently active devices. A full bucket is removed.
     devices: LimitMap<Uuid, RateBuckets>,

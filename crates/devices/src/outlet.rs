@@ -2,7 +2,7 @@
 
 use platform::PlatformOutlet;
 use platform::alarm_rules::AlarmTransition;
-use platform::chain::{DebugEvent, ExternalCall, NodeError, RpcCall};
+use platform::chain::{DebugEvent, ExternalCall, NodeError, NodeFailure, RpcCall};
 use platform::decode::{
     DeviceSubscription, Downlink, KeyValue, TopicForm, attribute_update, gateway_attribute_update,
     protobuf_attribute_update, protobuf_gateway_attribute_update, protobuf_rpc_response,
@@ -15,6 +15,7 @@ use tokio::sync::oneshot;
 use crate::calls::{DeviceRpc, Persistence, RpcAnswer, RpcCaller, RpcError};
 use crate::downlinks::DownlinkMessage;
 use crate::hub::Hub;
+use crate::limit_reports::ReportedLimit;
 use crate::sessions::{DeliveryPath, DownlinkKind, SessionTarget};
 use crate::stats::DeviceCounters;
 use crate::updates::Update;
@@ -253,6 +254,19 @@ impl PlatformOutlet for DeviceOutlet<'_> {
             self.hub
                 .events()
                 .record_failure((tenant, entity), method, problem, self.now_ms);
+        }
+    }
+
+    fn exceeded(&mut self, tenant: TenantId, at: &NodeFailure) {
+        let reports = self.hub.events().limit_reports();
+        if reports.is_due(ReportedLimit::MessageWork, tenant.0, self.now_ms) {
+            tracing::warn!(
+                tenant = %tenant.0,
+                rule_chain = %at.chain,
+                node = at.node,
+                reason = at.error,
+                "message exceeded a limit of rule chains, further ones of this tenant are not logged for an hour"
+            );
         }
     }
 }

@@ -12,6 +12,7 @@ use crate::clock::unix_ms;
 use crate::error_chain::error_chain;
 use crate::events::{NodeDebugEvents, NodeEvent};
 use crate::lifecycle::{EntityEvent, EventDetail, Lifecycle};
+use crate::limit_reports::LimitReports;
 use crate::stats::DeviceCounters;
 
 pub struct RecordedEvents {
@@ -21,6 +22,8 @@ pub struct RecordedEvents {
     lifecycle: Lifecycle,
     /// Hourly statistics events. Separate, so that they do not evict other events; lost at a restart.
     statistics: Lifecycle,
+    /// Log lines about entities at their limits.
+    limit_reports: LimitReports,
 }
 
 impl RecordedEvents {
@@ -31,7 +34,12 @@ impl RecordedEvents {
             of_nodes: NodeDebugEvents::default(),
             lifecycle: Lifecycle::default(),
             statistics: Lifecycle::default(),
+            limit_reports: LimitReports::default(),
         }
+    }
+
+    pub fn limit_reports(&self) -> &LimitReports {
+        &self.limit_reports
     }
 
     /// Loads the saved events.

@@ -106,6 +106,11 @@ pub const FAMILIES: &[Family] = &[
         "Messages that failed in a rule chain.",
         |s, out| put(s, out, |it| it.platform.failed_messages_total as f64),
     ),
+    counter(
+        "tidewire_platform_messages_exceeding",
+        "Messages that failed in a rule chain, because they passed too many nodes, made too many or too large messages, or took too long.",
+        |s, out| put(s, out, |it| it.platform.exceeding_messages_total as f64),
+    ),
     counter("tidewire_platform_rule_nodes", "Executions of rule nodes.", |s, out| {
         put(s, out, |it| it.platform.rule_nodes_total as f64)
     }),
@@ -127,7 +132,7 @@ pub const FAMILIES: &[Family] = &[
     .seconds(),
     gauge(
         "tidewire_platform_script_over_budget_tenants",
-        "Tenants whose scripts wait, or waited in the last 10 seconds, because they used the CPU time of platform.script_cpu_percent.",
+        "Tenants whose scripts and rule chains wait, or waited in the last 10 seconds, because they used the CPU time of platform.script_cpu_percent.",
         |s, out| {
             put(s, out, |it| {
                 let tenants = it.platform.script_usage.tenants.iter();

@@ -290,6 +290,11 @@ pub trait Host {
         true
     }
 
+    /// Whether the run should end with [`super::ChainRun::paused`], so that other messages are next.
+    fn is_slice_over(&self) -> bool {
+        false
+    }
+
     /// Adds the run time of nodes other than scripts.
     fn add_node_time(&mut self, _took: Duration) {}
 

@@ -176,18 +176,21 @@ impl ChainMessage<'_> {
 
     /// Approximate size in memory when stored.
     pub fn weight(&self) -> usize {
-        let metadata = self.metadata.0.iter();
-        let metadata = metadata.map(|(name, value)| name.len() + value.len() + 64);
         let data = match &self.data {
             MessageData::Json(json) => json_weight(json),
             MessageData::Values(values) => values.iter().map(KeyValue::weight).sum(),
         };
-        data + metadata.sum::<usize>() + 256
+        data + self.weight_without_data()
+    }
+
+    pub fn weight_without_data(&self) -> usize {
+        let metadata = self.metadata.0.iter();
+        let metadata = metadata.map(|(name, value)| name.len() + value.len() + 64);
+        metadata.sum::<usize>() + 256
     }
 
     /// Copies borrowed data.
     pub fn into_owned(self) -> ChainMessage<'static> {
-        let json = self.json().into_owned();
         let metadata = self.metadata.0.into_iter();
         let metadata = metadata.map(|(name, value)| (name.into_owned().into(), value.into_owned().into()));
         ChainMessage {
@@ -195,7 +198,7 @@ impl ChainMessage<'_> {
             originator: self.originator,
             customer: self.customer,
             metadata: Metadata(metadata.collect()),
-            data: MessageData::Json(json),
+            data: MessageData::Json(self.data.into_json()),
             ts_ms: self.ts_ms,
         }
     }

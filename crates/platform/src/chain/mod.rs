@@ -2,7 +2,8 @@
 //! graph runs on a [`Host`], which does all reads and effects of nodes.
 //!
 //! A run is depth first, in the order of the connections, and never waits. A node that needs an answer ends the run
-//! with a [`Continuation`], and [`resume`] continues it. Steps, depth, scripts and the memory of nodes are bounded. A
+//! with a [`Continuation`], and [`resume`] continues it. A run whose time slice is over ends with a [`PausedRun`], and
+//! [`run_on`] continues it. Steps, depth, scripts and the memory of nodes are bounded. A
 //! [`ScriptRunner`] runs the scripts; the run ends at a script that takes long, and [`script_returned`] continues it.
 
 mod compile;
@@ -10,6 +11,7 @@ mod defaults;
 mod host;
 mod message;
 mod nodes;
+mod paused;
 #[cfg(feature = "script")]
 mod realm;
 mod run;
@@ -35,8 +37,10 @@ pub use message::{
 };
 pub(crate) use nodes::alarm_message;
 pub use nodes::{COMPONENTS, Component, ComponentKind, NodeConnections, console_catalogue};
+pub use paused::{PausedRun, PausedTask, run_on};
 pub use run::{
-    ChainRun, DEPTH_MAX, FailedAt, NodeFailure, STEPS_MAX, resume, retry, returned, run, script_returned, tick,
+    ChainRun, DEPTH_MAX, FailedAt, MADE_BYTES_MAX, NodeFailure, STEPS_MAX, resume, retry, returned, run,
+    script_returned, tick,
 };
 pub use script::{
     Script, ScriptAnswer, ScriptCall, ScriptError, ScriptKind, ScriptRunner, ScriptUsage, TenantScriptUsage,

@@ -1,6 +1,6 @@
-//! Runs a message along a chain: node after node, into other chains and back, until no task is left.
+//! Runs a message along a chain: node after node, into other chains and back, until no task is left or the time slice of
+//! the run is over.
 
-use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -8,6 +8,7 @@ use super::compile::CompiledChain;
 use super::host::{Continuation, DebugEvent, ExternalAnswer, ExternalError, Host, NodeError};
 use super::message::{ChainMessage, MessageData};
 use super::nodes::{ConnectionLabel, NodeOutcome, NodePosition};
+use super::paused::PausedRun;
 use super::script::ScriptAnswer;
 use crate::ids::{EntityId, RuleChainId, Uuid};
 use serde_json::Value as Json;
@@ -16,9 +17,10 @@ use serde_json::Value as Json;
 pub const STEPS_MAX: usize = 10_000;
 
 /// Largest size of derived messages that wait for their nodes.
-const MADE_BYTES_MAX: usize = 256 << 20;
+pub const MADE_BYTES_MAX: usize = 16 << 20;
 
-/// Number of nodes after which the run time is checked. Most nodes take less time than the check.
+/// Number of nodes after which the run time is checked. Most nodes take less time than the check. It is also checked after
+/// a node that made a message, because such a node may take long.
 const TIMED_STEPS: u64 = 16;
 
 /// Largest nesting of chains.
@@ -39,6 +41,11 @@ pub struct ChainRun {
     pub script_executions: u64,
     /// Failures at nodes without a Failure connection. The message failed.
     pub failures: Vec<NodeFailure>,
+    /// The message exceeded a limit: number of nodes, size of derived messages or time. Also set if the message left the
+    /// node by Failure.
+    pub exceeded: Option<Box<NodeFailure>>,
+    /// The rest of the run, if its time slice is over. [`super::run_on`] continues it.
+    pub paused: Option<Box<PausedRun>>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -68,7 +75,7 @@ impl ChainRun {
     }
 
     /// A continuation failed, because its node no longer exists.
-    fn changed(chain: RuleChainId, node: String, error: &str) -> ChainRun {
+    pub(super) fn changed(chain: RuleChainId, node: String, error: &str) -> ChainRun {
         let failure = NodeFailure {
             chain,
             node,
@@ -86,16 +93,22 @@ impl ChainRun {
         self.executions += other.executions;
         self.script_executions += other.script_executions;
         self.failures.extend(other.failures);
+        self.exceeded = self.exceeded.take().or(other.exceeded);
+        match (&mut self.paused, other.paused) {
+            (Some(first), Some(second)) => first.append(*second),
+            (paused @ None, Some(second)) => *paused = Some(second),
+            (_, None) => {}
+        }
     }
 }
 
 /// A message that waits for a node.
-struct NodeTask<'a> {
-    chain: Arc<CompiledChain>,
-    node: usize,
-    message: Rc<ChainMessage<'a>>,
+pub(super) struct NodeTask<'a> {
+    pub chain: Arc<CompiledChain>,
+    pub node: usize,
+    pub message: Arc<ChainMessage<'a>>,
     /// Where to return to from output nodes.
-    returns: Option<Rc<ReturnAddress>>,
+    pub returns: Option<Arc<ReturnAddress>>,
 }
 
 #[derive(Debug)]
@@ -103,12 +116,12 @@ pub(super) struct ReturnAddress {
     chain: Arc<CompiledChain>,
     node: usize,
     depth: usize,
-    before: Option<Rc<ReturnAddress>>,
+    before: Option<Arc<ReturnAddress>>,
 }
 
 impl ReturnAddress {
     /// Returns the nesting chains and nodes, the innermost first.
-    pub fn all(innermost: Option<&Rc<ReturnAddress>>) -> Vec<(RuleChainId, usize)> {
+    pub fn all(innermost: Option<&Arc<ReturnAddress>>) -> Vec<(RuleChainId, usize)> {
         let mut all = Vec::new();
         let mut outer = innermost;
         while let Some(place) = outer {
@@ -119,11 +132,11 @@ impl ReturnAddress {
     }
 
     /// Restores the nesting chains; `None` if a chain or node no longer exists.
-    fn found(all: &[(RuleChainId, usize)], host: &dyn Host) -> Option<Option<Rc<ReturnAddress>>> {
+    pub fn found(all: &[(RuleChainId, usize)], host: &dyn Host) -> Option<Option<Arc<ReturnAddress>>> {
         let mut returns = None;
         for (depth, (outer, node)) in all.iter().rev().enumerate() {
             let chain = host.chain(*outer).filter(|chain| *node < chain.node_count())?;
-            returns = Some(Rc::new(ReturnAddress {
+            returns = Some(Arc::new(ReturnAddress {
                 chain,
                 node: *node,
                 depth: depth + 1,
@@ -142,20 +155,33 @@ enum ScriptStep {
     Waits,
 }
 
-struct ChainRunner<'a, 'h> {
-    host: &'h mut dyn Host,
+/// Time for the next node.
+enum TimeLeft {
+    Some,
+    /// Other messages are next.
+    SliceIsOver,
+    /// The message has used all of its time.
+    None,
+}
+
+pub(super) struct ChainRunner<'a, 'h> {
+    pub host: &'h mut dyn Host,
     /// The last task is next.
-    tasks: Vec<NodeTask<'a>>,
+    pub tasks: Vec<NodeTask<'a>>,
     /// Approximate size of the messages in the tasks. Counts all messages made since the list was last empty.
-    made_bytes: usize,
+    pub made_bytes: usize,
     /// Nodes that may be passed: less than [`STEPS_MAX`] if the message has passed nodes in earlier runs.
-    steps_max: u64,
+    pub steps_max: u64,
+    /// Nodes passed before the pause that this run continues after.
+    pub steps_before_pause: u64,
+    /// Whether the last node made a message.
+    has_made: bool,
     /// The time up to which node time has been reported to the host. Advanced by the run time of scripts, which is
     /// counted separately.
     timed: Instant,
     /// The answer of the first task's script, if the chain continues because of it.
     answer: Option<ScriptAnswer>,
-    run: ChainRun,
+    pub run: ChainRun,
 }
 
 /// Runs a message from the first node.
@@ -163,7 +189,7 @@ pub fn run<'a>(chain: &Arc<CompiledChain>, message: ChainMessage<'a>, host: &mut
     let tasks = chain.first.map(|node| NodeTask {
         chain: Arc::clone(chain),
         node,
-        message: Rc::new(message),
+        message: Arc::new(message),
         returns: None,
     });
     ChainRunner::new(tasks, host).finish()
@@ -180,9 +206,9 @@ pub fn resume(then: Continuation, label: &str, data: Option<Json>, host: &mut dy
         changed
     };
     continue_after(then, host, |runner, task| {
-        let message = Rc::new(changed(&task.message));
+        let message = Arc::new(changed(&task.message));
         match label {
-            FAILURE => runner.reject(task, Rc::clone(&message), refusal_text(&message), false),
+            FAILURE => runner.reject(task, Arc::clone(&message), refusal_text(&message), false),
             _ => runner.forward(task, label.to_owned().into(), message),
         }
     })
@@ -205,11 +231,11 @@ pub fn returned(then: Continuation, result: Result<ExternalAnswer, ExternalError
                 if let Some(data) = answer.data {
                     message.data = MessageData::Json(data);
                 }
-                runner.forward(task, "Success".into(), Rc::new(message));
+                runner.forward(task, "Success".into(), Arc::new(message));
             }
             Err(refusal) => {
                 message.metadata.put("error", refusal.error.clone());
-                runner.reject(task, Rc::new(message), refusal.error, true);
+                runner.reject(task, Arc::new(message), refusal.error, true);
             }
         }
     })
@@ -236,7 +262,7 @@ fn continue_after(
     let task = NodeTask {
         chain,
         node: then.node,
-        message: Rc::new(then.message),
+        message: Arc::new(then.message),
         returns,
     };
     let mut runner = ChainRunner::new(None, host);
@@ -271,7 +297,7 @@ fn repeat(id: RuleChainId, at: FailedAt, answer: Option<ScriptAnswer>, host: &mu
             let task = NodeTask {
                 chain,
                 node: at.node,
-                message: Rc::new(at.message),
+                message: Arc::new(at.message),
                 returns,
             };
             let mut runner = ChainRunner::new(Some(task), host);
@@ -301,7 +327,7 @@ pub fn tick(chain: &Arc<CompiledChain>, node: usize, tenant: Uuid, service: &str
     let task = NodeTask {
         chain: Arc::clone(chain),
         node,
-        message: Rc::new(message),
+        message: Arc::new(message),
         returns: None,
     };
     if !is_own {
@@ -309,7 +335,7 @@ pub fn tick(chain: &Arc<CompiledChain>, node: usize, tenant: Uuid, service: &str
         let mut runner = ChainRunner::new(None, host);
         let problem = foreign_originator(task.message.originator);
         let task = NodeTask {
-            message: Rc::new(ChainMessage::empty(tenant, now_ms)),
+            message: Arc::new(ChainMessage::empty(tenant, now_ms)),
             ..task
         };
         runner.fail(&task, problem);
@@ -319,24 +345,26 @@ pub fn tick(chain: &Arc<CompiledChain>, node: usize, tenant: Uuid, service: &str
         return ChainRunner::new(Some(task), host).finish();
     }
     let mut runner = ChainRunner::new(None, host);
-    runner.forward(&task, "Success".into(), Rc::clone(&task.message));
+    runner.forward(&task, "Success".into(), Arc::clone(&task.message));
     runner.finish()
 }
 
 impl<'a, 'h> ChainRunner<'a, 'h> {
-    fn new(first: Option<NodeTask<'a>>, host: &'h mut dyn Host) -> ChainRunner<'a, 'h> {
+    pub fn new(first: Option<NodeTask<'a>>, host: &'h mut dyn Host) -> ChainRunner<'a, 'h> {
         ChainRunner {
             steps_max: host.steps_left().min(STEPS_MAX as u64),
             host,
             tasks: first.into_iter().collect(),
             made_bytes: 0,
+            steps_before_pause: 0,
+            has_made: false,
             timed: Instant::now(),
             answer: None,
             run: ChainRun::default(),
         }
     }
 
-    fn finish(mut self) -> ChainRun {
+    pub fn finish(mut self) -> ChainRun {
         while let Some(task) = self.tasks.pop() {
             if self.run.executions >= self.steps_max {
                 let problem = match self.steps_max == STEPS_MAX as u64 {
@@ -344,25 +372,33 @@ impl<'a, 'h> ChainRunner<'a, 'h> {
                     false => "the message and its derived messages passed too many nodes; check the chains for a cycle"
                         .to_owned(),
                 };
-                self.fail_without_retry(&task, problem);
+                self.fail_at_limit(&task, problem);
                 break;
             }
-            if !self.has_time() {
-                self.tasks.clear();
-                self.steps_max = 0;
-                self.fail_without_retry(&task, TOOK_TOO_LONG.to_owned());
-                break;
+            match self.time_left() {
+                TimeLeft::Some => self.step(task),
+                TimeLeft::SliceIsOver => {
+                    self.tasks.push(task);
+                    self.pause();
+                    break;
+                }
+                TimeLeft::None => {
+                    self.tasks.clear();
+                    self.steps_max = 0;
+                    self.fail_at_limit(&task, TOOK_TOO_LONG.to_owned());
+                    break;
+                }
             }
-            self.step(task);
         }
         self.host.add_node_time(self.timed.elapsed());
         self.host.passed(self.run.executions);
         self.run
     }
 
-    fn has_time(&mut self) -> bool {
-        if !self.run.executions.is_multiple_of(TIMED_STEPS) {
-            return true;
+    fn time_left(&mut self) -> TimeLeft {
+        let has_made = std::mem::take(&mut self.has_made);
+        if !has_made && !self.run.executions.is_multiple_of(TIMED_STEPS) {
+            return TimeLeft::Some;
         }
         // Also checked at the first node, because earlier runs for the message may have used up its time.
         if self.run.executions > 0 {
@@ -370,7 +406,20 @@ impl<'a, 'h> ChainRunner<'a, 'h> {
             self.host.add_node_time(now.saturating_duration_since(self.timed));
             self.timed = now;
         }
-        self.host.has_time_for_nodes()
+        if !self.host.has_time_for_nodes() {
+            TimeLeft::None
+        } else if self.host.is_slice_over() && self.answer.is_none() {
+            TimeLeft::SliceIsOver
+        } else {
+            TimeLeft::Some
+        }
+    }
+
+    /// Ends the run. Its tasks are continued later.
+    fn pause(&mut self) {
+        let tasks = std::mem::take(&mut self.tasks);
+        let steps = self.steps_before_pause + self.run.executions;
+        self.run.paused = Some(Box::new(PausedRun::of(tasks, self.made_bytes, steps)));
     }
 
     fn step(&mut self, task: NodeTask<'a>) {
@@ -379,7 +428,7 @@ impl<'a, 'h> ChainRunner<'a, 'h> {
         // More than `STEPS_MAX` waiting tasks can never all run.
         if self.tasks.len() > STEPS_MAX {
             self.tasks.clear();
-            return self.fail_without_retry(
+            return self.fail_at_limit(
                 &task,
                 format!("the message would pass more than {STEPS_MAX} nodes; check the chains for a cycle"),
             );
@@ -387,7 +436,7 @@ impl<'a, 'h> ChainRunner<'a, 'h> {
         if self.made_bytes > MADE_BYTES_MAX {
             self.tasks.clear();
             self.made_bytes = 0;
-            return self.fail_without_retry(
+            return self.fail_at_limit(
                 &task,
                 format!("messages derived from the message exceed {} MiB", MADE_BYTES_MAX >> 20),
             );
@@ -414,7 +463,7 @@ impl<'a, 'h> ChainRunner<'a, 'h> {
                 return self.fail(&task, error.0);
             }
         };
-        let outcome = node.kind.process(at, Rc::clone(&task.message), result, self.host);
+        let outcome = node.kind.process(at, Arc::clone(&task.message), result, self.host);
         match outcome {
             Ok(NodeOutcome::Done) => {}
             Ok(NodeOutcome::Next(label, message)) => self.forward(&task, label, message),
@@ -467,7 +516,7 @@ impl<'a, 'h> ChainRunner<'a, 'h> {
         script.result(answer).map(|result| ScriptStep::Returned(Some(result)))
     }
 
-    fn forward(&mut self, task: &NodeTask<'a>, label: ConnectionLabel, message: Rc<ChainMessage<'a>>) {
+    fn forward(&mut self, task: &NodeTask<'a>, label: ConnectionLabel, message: Arc<ChainMessage<'a>>) {
         let originator = message.originator;
         if originator != task.message.originator && self.host.tenant_of(originator) != task.chain.tenant {
             return self.fail(task, foreign_originator(originator));
@@ -480,12 +529,14 @@ impl<'a, 'h> ChainRunner<'a, 'h> {
     }
 
     /// Queues a message made by a node. Without other tasks it replaces its source, so its size does not count.
-    fn push_made(&mut self, task: &NodeTask<'a>, label: &str, message: &Rc<ChainMessage<'a>>) -> bool {
+    fn push_made(&mut self, task: &NodeTask<'a>, label: &str, message: &Arc<ChainMessage<'a>>) -> bool {
         let is_alone = self.tasks.is_empty();
         let is_pushed = self.push_targets(&task.chain, task.node, task.returns.as_ref(), label, message);
+        let is_made = !Arc::ptr_eq(message, &task.message);
+        self.has_made |= is_made;
         if is_alone {
             self.made_bytes = 0;
-        } else if is_pushed && !Rc::ptr_eq(message, &task.message) {
+        } else if is_pushed && is_made {
             self.made_bytes = self.made_bytes.saturating_add(message.weight());
         }
         is_pushed
@@ -496,15 +547,15 @@ impl<'a, 'h> ChainRunner<'a, 'h> {
         &mut self,
         chain: &Arc<CompiledChain>,
         node: usize,
-        returns: Option<&Rc<ReturnAddress>>,
+        returns: Option<&Arc<ReturnAddress>>,
         label: &str,
-        message: &Rc<ChainMessage<'a>>,
+        message: &Arc<ChainMessage<'a>>,
     ) -> bool {
         let start = self.tasks.len();
         self.tasks.extend(chain.targets(node, label).map(|target| NodeTask {
             chain: Arc::clone(chain),
             node: target,
-            message: Rc::clone(message),
+            message: Arc::clone(message),
             returns: returns.cloned(),
         }));
         self.tasks[start..].reverse();
@@ -524,7 +575,7 @@ impl<'a, 'h> ChainRunner<'a, 'h> {
             return self.fail(&task, format!("rule chain {id} does not exist in this tenant"));
         };
         let Some(first) = chain.first else { return };
-        let returns = Rc::new(ReturnAddress {
+        let returns = Arc::new(ReturnAddress {
             chain: Arc::clone(&task.chain),
             node: task.node,
             depth: depth + 1,
@@ -556,19 +607,25 @@ impl<'a, 'h> ChainRunner<'a, 'h> {
     fn fail(&mut self, task: &NodeTask<'a>, error: String) {
         let mut message = ChainMessage::clone(&task.message);
         message.metadata.put("error", error.clone());
-        self.reject(task, Rc::new(message), error, true);
+        self.reject(task, Arc::new(message), error, true);
     }
 
-    /// As [`ChainRunner::fail`], for an error that a retry would repeat.
-    fn fail_without_retry(&mut self, task: &NodeTask<'a>, error: String) {
+    /// As [`ChainRunner::fail`], for a message that exceeded a limit. A retry would repeat the error.
+    fn fail_at_limit(&mut self, task: &NodeTask<'a>, error: String) {
+        self.run.exceeded = Some(Box::new(NodeFailure {
+            chain: task.chain.id,
+            node: task.chain.nodes[task.node].name.to_string(),
+            error: error.clone(),
+            at: None,
+        }));
         let mut message = ChainMessage::clone(&task.message);
         message.metadata.put("error", error.clone());
-        self.reject(task, Rc::new(message), error, false);
+        self.reject(task, Arc::new(message), error, false);
     }
 
     /// Forwards a message by the Failure connection. Without one the task is recorded as failed, and retried if
     /// possible.
-    fn reject(&mut self, task: &NodeTask<'a>, message: Rc<ChainMessage<'a>>, error: String, may_be_retried: bool) {
+    fn reject(&mut self, task: &NodeTask<'a>, message: Arc<ChainMessage<'a>>, error: String, may_be_retried: bool) {
         let node = &task.chain.nodes[task.node];
         node.counts.error();
         if node.debugging.wants_failures(|| self.host.now_ms()) {
@@ -602,6 +659,22 @@ impl<'a, 'h> ChainRunner<'a, 'h> {
             message,
         });
     }
+}
+
+/// Checks the number and size of messages that a node is about to make.
+pub(super) fn check_made(count: usize, weight_of_each: usize) -> Result<(), NodeError> {
+    if count > STEPS_MAX {
+        return Err(NodeError::new(format!(
+            "the node would make {count} messages of one; the limit is {STEPS_MAX}"
+        )));
+    }
+    if count.saturating_mul(weight_of_each) > MADE_BYTES_MAX {
+        return Err(NodeError::new(format!(
+            "the {count} messages that the node would make exceed {} MiB",
+            MADE_BYTES_MAX >> 20
+        )));
+    }
+    Ok(())
 }
 
 fn foreign_originator(originator: EntityId) -> String {

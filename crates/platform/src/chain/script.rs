@@ -105,6 +105,14 @@ pub trait ScriptRunner: fmt::Debug + Send + Sync {
     fn take_answers(&self) -> Vec<(u64, ScriptAnswer)>;
 
     fn usage(&self) -> ScriptUsage;
+
+    /// Counts time of other nodes toward the CPU time of the tenant.
+    fn add_node_time(&self, _tenant: TenantId, _took: Duration) {}
+
+    /// Whether the tenant has used its CPU time.
+    fn is_over_budget(&self, _tenant: TenantId) -> bool {
+        false
+    }
 }
 
 /// Use of the processor by scripts.
@@ -122,7 +130,7 @@ pub struct ScriptUsage {
 pub struct TenantScriptUsage {
     pub tenant: TenantId,
     pub cpu: Duration,
-    /// The scripts had to wait recently, because they had used the tenant's CPU time.
+    /// The scripts or rule chains had to wait recently, because they had used the tenant's CPU time.
     pub is_over_budget: bool,
 }
 

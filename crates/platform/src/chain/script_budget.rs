@@ -1,5 +1,6 @@
 //! Decides which script runs next. Calls of a tenant run one after the other. Among tenants with waiting calls, the one
 //! whose scripts have used the least CPU time is next. A tenant that has used its CPU time waits until it regains some.
+//! The time of expensive messages in other nodes counts as well.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -124,6 +125,26 @@ impl TenantQueues {
             self.mark_slow(tenant, now);
         }
         self.end(tenant, cpu);
+    }
+
+    /// Counts time of nodes other than scripts.
+    pub fn add_node_time(&mut self, tenant: TenantId, took: Duration) {
+        let of_tenant = self.tenants.entry(tenant).or_default();
+        of_tenant.turn += took;
+        of_tenant.spent += took;
+    }
+
+    /// Whether the tenant has to wait, because it has used its CPU time.
+    pub fn is_over_budget(&mut self, tenant: TenantId, now: Instant) -> bool {
+        let share = self.share;
+        let Some(of_tenant) = self.tenants.get_mut(&tenant) else {
+            return false;
+        };
+        let is_over = !of_tenant.pause(share, now).is_zero();
+        if is_over {
+            of_tenant.over_budget_until = Some(now + OVER_BUDGET_FOR);
+        }
+        is_over
     }
 
     fn end(&mut self, tenant: TenantId, cpu: Duration) {
@@ -285,6 +306,21 @@ mod tests {
         let later = start + ms(2501);
         assert_eq!(queues.pop(later).map(|next| next.number), Some(5));
         assert!(!queues.usage(start + OVER_BUDGET_FOR)[0].is_over_budget);
+    }
+
+    #[test]
+    fn time_of_nodes_counts_toward_the_budget() {
+        let (mut queues, now) = (TenantQueues::new(20), Instant::now());
+        assert!(!queues.is_over_budget(A, now));
+        queues.push(queued(A, 0));
+        queues.push(queued(B, 1));
+        queues.add_node_time(A, ms(2500));
+        assert!(queues.is_over_budget(A, now) && !queues.is_over_budget(B, now));
+        assert_eq!(queues.pop(now).map(|next| next.number), Some(1));
+        assert!(queues.pop(now).is_none() && queues.usage(now)[0].is_over_budget);
+        let later = now + ms(2501);
+        assert!(!queues.is_over_budget(A, later));
+        assert_eq!(queues.pop(later).map(|next| next.number), Some(0));
     }
 
     #[test]

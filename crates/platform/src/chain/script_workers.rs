@@ -326,6 +326,14 @@ impl ScriptRunner for ScriptWorkers {
         self.shared.state().queues.cancel(tenant, number);
     }
 
+    fn add_node_time(&self, tenant: TenantId, took: Duration) {
+        self.shared.state().queues.add_node_time(tenant, took);
+    }
+
+    fn is_over_budget(&self, tenant: TenantId) -> bool {
+        self.shared.state().queues.is_over_budget(tenant, Instant::now())
+    }
+
     fn take_answers(&self) -> Vec<(u64, ScriptAnswer)> {
         std::mem::take(&mut self.shared.state().answers)
     }

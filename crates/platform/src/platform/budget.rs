@@ -15,7 +15,7 @@ pub(super) const STEPS_MAX: u64 = 100_000;
 const SCRIPTS_MAX: Duration = Duration::from_secs(5);
 
 /// Run time of all other nodes for one message. Most nodes need less than a millisecond.
-const NODES_MAX: Duration = Duration::from_secs(5);
+pub(super) const NODES_MAX: Duration = Duration::from_secs(5);
 
 /// The budget, shared with the deferred work of the message.
 #[derive(Clone, Debug, Default)]

@@ -58,6 +58,6 @@ impl PlatformCall<'_> {
             ts_ms: now_ms,
         };
         let done = chain::run(&chain, message, self);
-        self.finish(event.entity, event.tenant, None, &done);
+        self.finish(event.entity, event.tenant, None, done);
     }
 }

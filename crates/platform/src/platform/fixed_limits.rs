@@ -27,6 +27,24 @@ pub const FIXED_LIMITS: &[(&str, u64, &str, &str)] = &[
         STOPS,
     ),
     (
+        "Messages that a node makes of one message",
+        chain::STEPS_MAX as u64,
+        "",
+        FAILS,
+    ),
+    (
+        "Messages made of one message that wait for their nodes",
+        chain::MADE_BYTES_MAX as u64,
+        "bytes",
+        STOPS,
+    ),
+    (
+        "Time of the rule nodes for one message, without scripts",
+        budget::NODES_MAX.as_millis() as u64,
+        "ms",
+        STOPS,
+    ),
+    (
         "Nesting of rule chains (node `rule chain`), in levels",
         chain::DEPTH_MAX as u64,
         "",

@@ -62,6 +62,10 @@ pub(super) struct PlatformCall<'v> {
     pub budget: MessageBudget,
     /// Start of the first retry in this call.
     pub retrying_since: Option<Instant>,
+    /// Node time of the current slice.
+    pub slice_time: Duration,
+    /// Node time that is not counted for a tenant yet.
+    pub node_time: Duration,
     /// The log position of the message that is processed.
     pub at: Option<LogPosition>,
     /// Per feature: the last message of each tenant that checked the limit.
@@ -89,6 +93,8 @@ impl<'v> PlatformCall<'v> {
             depth: 0,
             budget: MessageBudget::default(),
             retrying_since: None,
+            slice_time: Duration::ZERO,
+            node_time: Duration::ZERO,
             at: None,
             last_checks: std::array::from_fn(|_| HashMap::default()),
         }
@@ -106,7 +112,7 @@ impl<'v> PlatformCall<'v> {
         for effect in effects {
             if let Ok(alarm) = alarm_message(&effect, message) {
                 let done = chain::run(chain, alarm, self);
-                self.finish(message.originator, effect.alarm.tenant_id, None, &done);
+                self.finish(message.originator, effect.alarm.tenant_id, None, done);
             }
         }
     }
@@ -127,12 +133,15 @@ impl<'v> PlatformCall<'v> {
     }
 
     /// Counts the result of a run that is not retried.
-    pub fn finish(&mut self, originator: EntityId, tenant: TenantId, queue: Option<&str>, done: &ChainRun) {
+    pub fn finish(&mut self, originator: EntityId, tenant: TenantId, queue: Option<&str>, mut done: ChainRun) {
         let is_waiting = std::mem::take(&mut self.waits_for_script);
         if self.is_replay {
             return;
         }
-        self.count_run(tenant, done);
+        self.count_run(tenant, &done);
+        if let Some(rest) = done.paused.take() {
+            return self.store_paused(tenant, queue, *rest, done);
+        }
         // The message is not finished yet.
         if is_waiting && done.failures.is_empty() {
             return;
@@ -142,7 +151,7 @@ impl<'v> PlatformCall<'v> {
         } else {
             MessageResult::Failed
         };
-        self.count_result(tenant, queue, result, done);
+        self.count_result(tenant, queue, result, &done);
         self.core.stats.failed_messages_total += u64::from(!done.failures.is_empty());
         for failure in &done.failures {
             self.outlet.failed(originator, &failure.node, &failure.error);
@@ -166,6 +175,11 @@ impl<'v> PlatformCall<'v> {
     }
 
     pub fn count_run(&mut self, tenant: TenantId, done: &ChainRun) {
+        self.count_node_time(tenant);
+        if let Some(exceeded) = &done.exceeded {
+            self.core.stats.exceeding_messages_total += 1;
+            self.outlet.exceeded(tenant, exceeded);
+        }
         self.core.stats.rule_nodes_total += done.executions;
         self.core.stats.scripts_total += done.script_executions;
         self.core
@@ -180,6 +194,7 @@ impl<'v> PlatformCall<'v> {
     pub fn drain_queue(&mut self) {
         while let Some(queued) = self.core.queue.pop() {
             (self.depth, self.budget, self.at) = (queued.depth, queued.budget, queued.at);
+            self.begin_slice();
             match queued.work {
                 Deferred::Checkpoint(queue, then) => self.resume_after_checkpoint(&queue, then),
                 Deferred::Event(event) => self.send_event(event),
@@ -196,11 +211,12 @@ impl<'v> PlatformCall<'v> {
             return self.run_in_queue(&retrying, tenant, RetryWork::Resume(then));
         }
         let done = chain::resume(then, "Success", None, self);
-        self.finish(originator, tenant, Some(queue), &done);
+        self.finish(originator, tenant, Some(queue), done);
     }
 
     /// Begins the budget of the next message, unless this is deferred work.
     pub fn begin_message(&mut self) {
+        self.begin_slice();
         if self.depth == 0 {
             self.budget.begin();
         }
@@ -576,6 +592,12 @@ impl Host for PlatformCall<'_> {
 
     fn add_node_time(&mut self, took: Duration) {
         self.budget.add_node_time(took);
+        self.slice_time += took;
+        self.node_time += took;
+    }
+
+    fn is_slice_over(&self) -> bool {
+        self.is_time_slice_over()
     }
 
     fn script_refusal(&mut self, originator: EntityId) -> Option<&'static str> {

@@ -260,7 +260,7 @@ impl PlatformCall<'_> {
         if self.is_replay {
             return Ok(());
         }
-        self.retry_due();
+        self.continue_before_batch();
         self.drain_queue();
         if self.core.retries.is_full() {
             self.platform.write_pending(self.core)?;
@@ -398,7 +398,7 @@ impl PlatformCall<'_> {
                 RuleChainId::NULL,
                 "the tenant has no root rule chain: the message was not processed",
             );
-            self.finish(sender.id.entity(), tenant, None, &nothing);
+            self.finish(sender.id.entity(), tenant, None, nothing);
         }
         found
     }
@@ -421,7 +421,7 @@ impl PlatformCall<'_> {
         }
         self.apply_rules_separately(&chain, &message);
         let done = chain::run(&chain, message, self);
-        self.finish(sender.id.entity(), sender.entry.tenant, queue, &done);
+        self.finish(sender.id.entity(), sender.entry.tenant, queue, done);
     }
 
     /// Runs messages that alarm rules create without an incoming message. They start after the rules node, or at the
@@ -448,7 +448,7 @@ impl PlatformCall<'_> {
             }
             None => chain::run(&chain, message, self),
         };
-        self.finish(sender.id.entity(), sender.entry.tenant, None, &done);
+        self.finish(sender.id.entity(), sender.entry.tenant, None, done);
     }
 }
 

@@ -38,12 +38,14 @@ mod outlet;
 mod pending;
 mod retention;
 mod retries;
+mod slices;
 mod tick;
 mod waiting_calls;
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Instant;
 
 use timeseries::{LogPosition, TimeseriesStore};
 
@@ -75,6 +77,7 @@ use off_times::OffTimes;
 use pending::PendingWrites;
 use retention::Retention;
 use retries::{QueuesByName, Retries};
+use slices::NodeTimes;
 use waiting_calls::WaitingCalls;
 
 #[derive(Clone, Debug)]
@@ -127,6 +130,8 @@ pub struct PlatformStats {
     /// Messages that could not be decoded, or whose device was deleted.
     pub refused_messages_total: u64,
     pub failed_messages_total: u64,
+    /// Messages that exceeded the nodes, size or time of a message in rule chains.
+    pub exceeding_messages_total: u64,
     pub rule_nodes_total: u64,
     pub scripts_total: u64,
     pub alarms_created_total: u64,
@@ -207,6 +212,9 @@ struct PlatformCore {
     queue: DeferredQueue,
     queues: QueuesByName,
     retries: Retries,
+    node_times: NodeTimes,
+    /// The next turn of waiting messages while batches arrive.
+    next_turn: Option<Instant>,
     periodic: Vec<PeriodicNode>,
     changed_counters: HashSet<DeviceId>,
     /// Devices with saved counters of alarm rules that have not been loaded since the start.

@@ -4,7 +4,7 @@
 use serde_json::Value as Json;
 
 use crate::alarm_rules::AlarmTransition;
-use crate::chain::{DebugEvent, ExternalCall, NodeError, RpcCall};
+use crate::chain::{DebugEvent, ExternalCall, NodeError, NodeFailure, RpcCall};
 use crate::decode::KeyValue;
 use crate::ids::{DeviceId, EntityId, RuleChainId, TenantId};
 use crate::model::{Alarm, Attribute, AttributeScope};
@@ -51,6 +51,9 @@ pub trait PlatformOutlet {
 
     /// A message could not be decoded, or failed in a chain.
     fn failed(&mut self, _entity: EntityId, _node: &str, _problem: &str) {}
+
+    /// A message exceeded a limit of rule chains: number of nodes, size of derived messages or time.
+    fn exceeded(&mut self, _tenant: TenantId, _at: &NodeFailure) {}
 }
 
 /// Drops everything.

@@ -8,8 +8,8 @@
 //! Other messages do not wait for a failed message, unless the queue is sequential. In a sequential queue, later
 //! messages of the same originator, tenant or queue wait until it succeeds or is dropped.
 //!
-//! A message whose script takes long waits here, too, and so do later messages of its tenant: they form the script lane
-//! of the tenant. Messages of a sequential queue wait in their own lane instead.
+//! A message whose script or nodes take long waits here, too, and so do later messages of its tenant: they form the lane
+//! of the tenant (`slices.rs`). Messages of a sequential queue wait in their own lane instead.
 //!
 //! The number and size of waiting messages are limited. At the limit the platform accepts no batch. If there are
 //! several tenants, it drops failed messages that exceed a tenant's share.
@@ -24,14 +24,15 @@ use std::time::{Duration, Instant};
 use timeseries::LogPosition;
 
 use super::host::PlatformCall;
+use super::slices::{LANES_TIME_MAX, PausedMessage};
 use super::{HashMap, Platform, PlatformCore};
-use crate::chain::{self, ChainMessage, ChainRun, Continuation, FailedAt};
+use crate::chain::{self, ChainMessage, ChainRun, Continuation, FailedAt, PausedRun};
 use crate::ids::{EntityId, RuleChainId, TenantId, Uuid};
 use crate::model::{MAIN_QUEUE, ProcessingKind, Queue};
 use crate::queue_statistics::MessageResult;
 use crate::repository::{RepositoryChange, StateKind};
 use crate::shares::{TenantLoad, TenantShares};
-use lanes::ProcessingLane;
+pub(super) use lanes::ProcessingLane;
 
 /// Largest stored size of all waiting messages.
 pub(super) const WAITING_BYTES_MAX: usize = 64 << 20;
@@ -44,9 +45,10 @@ const BATCH_BYTES_MAX: usize = 4 * WAITING_BYTES_MAX;
 /// all of them are retried.
 const DONE_MAX: usize = 10_000;
 
-/// Time for retries before new messages are processed.
+/// Time for retries before new messages are processed, if there is one tenant, or too many messages wait.
 const RETRY_TIME_MAX: Duration = Duration::from_millis(200);
-const SCRIPTS_EXCEEDED: &str = "the message was dropped: too many messages of this tenant wait for its scripts";
+const LANE_EXCEEDED: &str =
+    "the message was dropped: too many messages of this tenant wait for its scripts and rule chains";
 const RETRIES_EXCEEDED: &str = "the message is not retried: too many messages of this tenant wait for a retry";
 
 /// Queues by name.
@@ -79,6 +81,8 @@ pub(super) enum RetryWork {
     Resume(Continuation),
     /// The nodes that failed.
     Failed(Vec<(RuleChainId, FailedAt)>),
+    /// The rest of a paused run.
+    Paused(PausedRun),
 }
 
 impl RetryWork {
@@ -87,14 +91,15 @@ impl RetryWork {
             RetryWork::Message { message, .. } => Some(message.originator),
             RetryWork::Resume(then) => Some(then.message.originator),
             RetryWork::Failed(all) => all.first().map(|(_, at)| at.message.originator),
+            RetryWork::Paused(run) => run.tasks.first().map(|task| task.message.originator),
         }
     }
 }
 
 #[derive(Debug)]
-struct PendingRetry {
-    queue: Box<str>,
-    tenant: TenantId,
+pub(super) struct PendingRetry {
+    pub queue: Box<str>,
+    pub tenant: TenantId,
     work: RetryWork,
     /// Failed attempts.
     tries: i64,
@@ -105,13 +110,15 @@ struct PendingRetry {
     /// Number of the first record of the message, if it waited for an earlier script.
     first_record: Option<u64>,
     /// Failures of the last attempt.
-    failures: Vec<(String, String)>,
+    pub failures: Vec<(String, String)>,
     bytes: usize,
+    /// The rest of an attempt that was paused. After a restart the attempt is repeated.
+    pub paused: Option<Box<PausedMessage>>,
     /// Outstanding external requests and scripts, and the failures so far. After a restart the attempt is repeated.
     outstanding: usize,
-    failed: ChainRun,
+    pub failed: ChainRun,
     /// Bytes taken from the budget by this attempt.
-    added_bytes: usize,
+    pub added_bytes: usize,
     /// Attempts that log replay does not repeat have stored points. They are durable when everything up to this
     /// position is.
     stored: Option<LogPosition>,
@@ -169,6 +176,10 @@ impl Retries {
         used.count >= self.capacity.count || used.bytes >= self.capacity.bytes
     }
 
+    pub fn is_due(&self, now_ms: i64) -> bool {
+        self.next_due_ms <= now_ms
+    }
+
     /// Loads a stored message. A record that cannot be decoded is skipped.
     pub fn restore(&mut self, id: Uuid, bytes: &[u8]) {
         let number = number_of(id);
@@ -208,7 +219,8 @@ impl Retries {
         if let Some(lane) = &waiting.lane {
             let numbers = self.lanes.entry(lane.clone()).or_default();
             // A message that was retried or continued is still in its lane.
-            let is_new = numbers.back().is_none_or(|last| *last < number);
+            let is_last = numbers.back().is_none_or(|last| *last < number);
+            let is_new = is_last && !self.first_records.contains_key(&number);
             if is_new || !numbers.contains(&number) {
                 numbers.push_back(number);
             }
@@ -232,21 +244,22 @@ impl Retries {
 
     /// Returns due messages: one of each tenant in turn, the longest due first. There may not be time for all of
     /// them.
-    fn due_by_tenant(&self, now_ms: i64) -> Vec<u64> {
+    fn due_by_tenant(&self, now_ms: i64) -> Vec<(u64, TenantId)> {
         let due = self.waiting.iter().filter(|(_, waiting)| waiting.due_ms <= now_ms);
         let mut due: Vec<_> = due
             .map(|(number, waiting)| (waiting.due_ms, *number, waiting.tenant))
             .collect();
         due.sort_unstable();
         let mut turns: HashMap<TenantId, usize> = HashMap::default();
-        let mut in_turns: Vec<(usize, i64, u64)> = Vec::with_capacity(due.len());
+        let mut in_turns: Vec<(usize, i64, u64, TenantId)> = Vec::with_capacity(due.len());
         for (due_ms, number, tenant) in due {
             let turn = turns.entry(tenant).or_default();
             *turn += 1;
-            in_turns.push((*turn, due_ms, number));
+            in_turns.push((*turn, due_ms, number, tenant));
         }
         in_turns.sort_unstable();
-        in_turns.into_iter().map(|(_, _, number)| number).collect()
+        let in_turns = in_turns.into_iter();
+        in_turns.map(|(_, _, number, tenant)| (number, tenant)).collect()
     }
 }
 
@@ -280,7 +293,8 @@ impl PlatformCore {
     fn store(&mut self, number: u64, waiting: &mut PendingRetry) {
         let bytes = waiting.to_bytes();
         let less = waiting.stored_by.as_ref().map(|_| waiting.work.to_json());
-        waiting.bytes = bytes.len() + less.map_or(0, |less| less.to_string().len());
+        let paused = waiting.paused.as_ref().map_or(0, |paused| paused.bytes);
+        waiting.bytes = bytes.len() + less.map_or(0, |less| less.to_string().len()) + paused;
         self.pending.push_change(RepositoryChange::PutState {
             state: StateKind::Retry,
             id: id_of(number),
@@ -301,13 +315,15 @@ impl PlatformCall<'_> {
     pub fn run_in_queue(&mut self, queue: &Queue, tenant: TenantId, work: RetryWork) {
         let own = work.originator().filter(|_| queue.is_retrying());
         let lane = own.and_then(|originator| queue.lane(originator, tenant));
+        let is_slow = self.is_slow(tenant);
         let lane = lane.or_else(|| {
-            let waits = self.core.retries.waits_for_script(tenant);
+            let waits = is_slow || self.core.retries.waits_for_script(tenant);
             waits.then(|| ProcessingLane::of_scripts(tenant))
         });
-        let is_held = lane
+        let is_behind = lane
             .as_ref()
             .is_some_and(|lane| self.core.retries.lanes.contains_key(lane));
+        let is_held = is_behind || is_slow;
         let mut waiting = PendingRetry {
             lane,
             ..PendingRetry::new(&queue.name, tenant, work)
@@ -318,24 +334,21 @@ impl PlatformCall<'_> {
         if !is_held && self.try_once(number, &mut waiting) {
             return;
         }
+        if is_held && !is_behind {
+            waiting.due_ms = self.now_ms;
+        }
         if waiting.outstanding == 0 && !self.has_capacity_in_retries(tenant) {
             let waits_for_script = waiting.lane.as_ref().is_some_and(ProcessingLane::is_of_scripts);
             let problem = if waits_for_script {
-                SCRIPTS_EXCEEDED
+                LANE_EXCEEDED
             } else {
                 RETRIES_EXCEEDED
             };
-            waiting.failures.push((String::new(), problem.to_owned()));
-            self.count_result(
-                tenant,
-                Some(&waiting.queue),
-                MessageResult::Failed,
-                &ChainRun::default(),
-            );
-            return self.drop_failed(&waiting);
+            return self.drop_waiting(waiting, problem);
         }
         if !is_held
             && waiting.outstanding == 0
+            && waiting.paused.is_none()
             && let Some((_, failed)) = self.core.retries.batch.get_mut(&waiting.queue)
         {
             failed.push(number);
@@ -346,7 +359,7 @@ impl PlatformCall<'_> {
 
     /// Whether the message may wait. A single tenant may exceed the limit by one batch; after that, no batch is
     /// accepted. If there are several tenants, a tenant may use only its share.
-    fn has_capacity_in_retries(&self, tenant: TenantId) -> bool {
+    pub fn has_capacity_in_retries(&self, tenant: TenantId) -> bool {
         let shares = &self.core.retries.shares;
         match self.core.roots.len() > 1 {
             true => shares.has_capacity(tenant, 0),
@@ -359,18 +372,24 @@ impl PlatformCall<'_> {
         if self.core.retries.next_due_ms > self.now_ms {
             return;
         }
-        for number in self.core.retries.due_by_tenant(self.now_ms) {
+        for (number, tenant) in self.core.retries.due_by_tenant(self.now_ms) {
             if self.is_retry_time_over() {
                 break;
             }
-            self.retry(number);
+            if !self.is_over_budget(tenant) {
+                self.retry(number);
+            }
         }
         let next = self.core.retries.waiting.values().map(|waiting| waiting.due_ms).min();
         self.core.retries.next_due_ms = next.unwrap_or(i64::MAX);
     }
 
     fn is_retry_time_over(&mut self) -> bool {
-        self.retrying_since.get_or_insert_with(Instant::now).elapsed() > RETRY_TIME_MAX
+        let time_max = match self.has_several_tenants() && !self.core.retries.is_full() {
+            true => LANES_TIME_MAX,
+            false => RETRY_TIME_MAX,
+        };
+        self.retrying_since.get_or_insert_with(Instant::now).elapsed() > time_max
     }
 
     /// Retries a message and those that waited behind it, until the time for retries is over.
@@ -391,13 +410,21 @@ impl PlatformCall<'_> {
         let mut waiting = self.core.retries.take(number)?;
         // It became the first of its lane while it waits for an answer.
         if waiting.outstanding > 0 {
+            waiting.due_ms = i64::MAX;
             self.core.retries.insert(number, waiting);
             return None;
         }
         self.core.stats.retried_messages_total += u64::from(waiting.tries > 0);
         self.begin_message();
-        if self.try_once(number, &mut waiting) {
+        let is_done = self.try_once(number, &mut waiting);
+        self.depth = 0;
+        if is_done {
             return self.finish_waiting(number, &waiting);
+        }
+        // Its record repeats the whole attempt after a restart.
+        if waiting.paused.is_some() {
+            self.core.retries.insert(number, waiting);
+            return None;
         }
         let next = self.leave_lane_for_retry(number, &mut waiting);
         self.core.store(number, &mut waiting);
@@ -473,7 +500,7 @@ impl PlatformCall<'_> {
         self.budget.take(known.map_or(0, |waiting| waiting.added_bytes));
         let before = (self.records_failed, self.waiting, self.outstanding);
         (self.records_failed, self.waiting, self.outstanding) = (true, Some(number), 0);
-        let (done, has_stored) = self.watch_points(run);
+        let (mut done, has_stored) = self.watch_points(run);
         let more = self.outstanding;
         (self.records_failed, self.waiting, self.outstanding) = before;
         let waits_for_script = std::mem::take(&mut self.waits_for_script);
@@ -487,17 +514,22 @@ impl PlatformCall<'_> {
             waiting.stored = Some(self.core.processed);
         }
         self.count_run(waiting.tenant, &done);
+        if let Some(rest) = done.paused.take() {
+            self.pause(&mut waiting, *rest);
+        }
         waiting.failed.add(ChainRun {
             failures: done.failures,
             ..ChainRun::default()
         });
         waiting.added_bytes = self.budget.added_bytes();
         waiting.outstanding = (waiting.outstanding + more).saturating_sub(1);
-        let done = std::mem::take(&mut waiting.failed);
-        if waiting.outstanding > 0 {
-            waiting.failed = done;
+        if waiting.outstanding > 0 || waiting.paused.is_some() {
+            if waiting.outstanding == 0 {
+                waiting.due_ms = self.now_ms;
+            }
             return self.core.retries.insert(number, waiting);
         }
+        let done = std::mem::take(&mut waiting.failed);
         let next = match self.decide(&mut waiting, done) {
             true => self.finish_waiting(number, &waiting),
             false => {
@@ -519,9 +551,22 @@ impl PlatformCall<'_> {
         (self.records_failed, self.waiting, self.outstanding) = (true, Some(number), 0);
         // Log replay repeats the first attempt of a message read from the log.
         let is_replayed = self.at.is_some() && waiting.tries == 0;
-        let (done, has_stored) = {
-            let work = &waiting.work;
-            self.watch_points(|visit| visit.run_work(work))
+        let (mut done, has_stored) = match waiting.paused.take() {
+            Some(paused) => {
+                let PausedMessage {
+                    run,
+                    bytes,
+                    budget,
+                    depth,
+                } = *paused;
+                (self.budget, self.depth) = (budget, depth);
+                waiting.bytes = waiting.bytes.saturating_sub(bytes);
+                self.watch_points(|visit| chain::run_on(run, visit))
+            }
+            None => {
+                let work = &waiting.work;
+                self.watch_points(|visit| visit.run_work(work))
+            }
         };
         if !is_replayed && has_stored {
             waiting.stored = Some(self.core.processed);
@@ -533,14 +578,24 @@ impl PlatformCall<'_> {
         waiting.added_bytes = self.budget.added_bytes();
         (self.records_failed, self.waiting, self.outstanding) = (false, None, 0);
         self.count_run(waiting.tenant, &done);
+        let rest = done.paused.take();
+        waiting.failed.add(ChainRun {
+            failures: done.failures,
+            ..ChainRun::default()
+        });
+        if let Some(rest) = rest {
+            self.pause(waiting, *rest);
+            waiting.bytes += waiting.paused.as_ref().map_or(0, |paused| paused.bytes);
+            waiting.join_script_lane();
+            waiting.due_ms = self.now_ms;
+        }
         if waiting.outstanding > 0 {
-            waiting.failed = ChainRun {
-                failures: done.failures,
-                ..ChainRun::default()
-            };
             waiting.due_ms = i64::MAX;
+        }
+        if waiting.outstanding > 0 || waiting.paused.is_some() {
             return false;
         }
+        let done = std::mem::take(&mut waiting.failed);
         self.decide(waiting, done)
     }
 
@@ -624,10 +679,23 @@ impl PlatformCall<'_> {
                 }
                 whole
             }
+            RetryWork::Paused(rest) => chain::run_on(rest.clone(), self),
         }
     }
 
-    fn drop_failed(&mut self, waiting: &PendingRetry) {
+    /// Adds a message to a lane: after the one that continues, or as the last one.
+    pub fn insert_in_lane(&mut self, mut waiting: PendingRetry, lane: ProcessingLane) {
+        let number = self.core.retries.number();
+        waiting.first_record = self.continuing.map(|number| self.core.retries.first_record(number));
+        self.core.retries.join_lane(number, lane.clone(), self.continuing);
+        let is_first = self.core.retries.lanes[&lane].front() == Some(&number);
+        waiting.due_ms = if is_first { self.now_ms } else { i64::MAX };
+        waiting.lane = Some(lane);
+        self.core.store(number, &mut waiting);
+        self.core.retries.insert(number, waiting);
+    }
+
+    pub fn drop_failed(&mut self, waiting: &PendingRetry) {
         self.core.stats.failed_messages_total += 1;
         let originator = waiting.work.originator().unwrap_or(waiting.tenant.entity());
         for (node, error) in &waiting.failures {
@@ -672,7 +740,7 @@ fn number_of(id: Uuid) -> u64 {
 }
 
 impl PendingRetry {
-    fn new(queue: &str, tenant: TenantId, work: RetryWork) -> PendingRetry {
+    pub fn new(queue: &str, tenant: TenantId, work: RetryWork) -> PendingRetry {
         PendingRetry {
             queue: queue.into(),
             tenant,
@@ -684,6 +752,7 @@ impl PendingRetry {
             first_record: None,
             failures: Vec::new(),
             bytes: 0,
+            paused: None,
             outstanding: 0,
             failed: ChainRun::default(),
             added_bytes: 0,

@@ -200,7 +200,7 @@ impl PlatformCall<'_> {
             let service = self.platform.options.service.clone();
             self.begin_message();
             let done = chain::tick(&chain, node, tenant.0, &service, self);
-            self.finish(tenant.entity(), tenant, None, &done);
+            self.finish(tenant.entity(), tenant, None, done);
         }
     }
 
@@ -242,10 +242,11 @@ impl PlatformCall<'_> {
             }),
             StoredRecord::Continuation(number) => {
                 (self.budget, self.depth) = (budget, depth);
+                self.begin_slice();
                 self.continuing = Some(number);
                 let done = self.resume_continuation(number, |visit| run(visit, then));
+                self.finish(originator, tenant, None, done);
                 self.continuing = None;
-                self.finish(originator, tenant, None, &done);
                 self.depth = 0;
                 self.leave_script_lane(number, tenant);
             }
@@ -267,7 +268,7 @@ impl PlatformCall<'_> {
                 chain::resume(then, "Failure", Some(body), self)
             }
         };
-        self.finish(originator, tenant, None, &done);
+        self.finish(originator, tenant, None, done);
     }
 
     /// A message in a retrying queue stays there while its requests are outstanding.
@@ -284,7 +285,7 @@ impl PlatformCall<'_> {
             StoredRecord::Continuation(number) => {
                 self.begin_message();
                 let done = self.resume_continuation(number, |visit| chain::returned(then, result, visit));
-                self.finish(originator, tenant, None, &done);
+                self.finish(originator, tenant, None, done);
             }
         }
     }

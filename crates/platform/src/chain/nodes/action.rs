@@ -1,6 +1,6 @@
 //! Nodes that act: log, counter, generator, checkpoint, alarm rules of the profile.
 
-use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -18,7 +18,7 @@ use crate::ids::{EntityId, Uuid};
 pub fn log<'a>(
     text: Option<String>,
     at: NodePosition<'_>,
-    message: Rc<ChainMessage<'a>>,
+    message: Arc<ChainMessage<'a>>,
     host: &mut dyn Host,
 ) -> Result<NodeOutcome<'a>, NodeError> {
     let text = text.unwrap_or_else(|| {
@@ -43,14 +43,17 @@ pub fn checkpoint<'a>(
 }
 
 /// Emits a message for each changed alarm, before the message that caused the changes.
-pub fn device_profile<'a>(message: Rc<ChainMessage<'a>>, host: &mut dyn Host) -> Result<NodeOutcome<'a>, NodeError> {
+pub fn device_profile<'a>(message: Arc<ChainMessage<'a>>, host: &mut dyn Host) -> Result<NodeOutcome<'a>, NodeError> {
     let effects = host.apply_alarm_rules(&message)?;
     if effects.is_empty() {
         return Ok(NodeOutcome::success(message));
     }
     let mut all = Vec::with_capacity(effects.len() + 1);
     for effect in effects {
-        all.push((effect.action.label().into(), Rc::new(alarm_message(&effect, &message)?)));
+        all.push((
+            effect.action.label().into(),
+            Arc::new(alarm_message(&effect, &message)?),
+        ));
     }
     all.push(("Success".into(), message));
     Ok(NodeOutcome::NextMany(all))
@@ -188,7 +191,7 @@ impl GeneratorNode {
         let mut state = self.state();
         state.count += 1;
         state.last = Some(made.clone().into_owned());
-        Ok(NodeOutcome::success(Rc::new(made)))
+        Ok(NodeOutcome::success(Arc::new(made)))
     }
 
     /// Lets the next tick start the script.

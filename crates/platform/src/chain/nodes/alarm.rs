@@ -1,6 +1,6 @@
 //! Nodes that create and clear alarms, independently of the profile's rules.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use serde_json::{Value as Json, json};
 
@@ -74,7 +74,7 @@ impl AlarmNode {
         };
         Ok(NodeOutcome::Next(
             label.into(),
-            Rc::new(alarm_message(&effect, message)?),
+            Arc::new(alarm_message(&effect, message)?),
         ))
     }
 
@@ -132,9 +132,9 @@ impl AlarmNode {
     /// Returns the script of the details if creating or updating an alarm for this message needs it.
     pub fn script_of_create<'a>(
         &self,
-        message: &Rc<ChainMessage<'a>>,
+        message: &Arc<ChainMessage<'a>>,
         host: &dyn Host,
-    ) -> Result<Option<(&Script, Rc<ChainMessage<'a>>)>, NodeError> {
+    ) -> Result<Option<(&Script, Arc<ChainMessage<'a>>)>, NodeError> {
         let Some(script) = self.details.as_ref().filter(|_| !self.uses_message) else {
             return Ok(None);
         };
@@ -148,9 +148,9 @@ impl AlarmNode {
     /// Returns the script of the details if there is an alarm to clear.
     pub fn script_of_clear<'a>(
         &self,
-        message: &Rc<ChainMessage<'a>>,
+        message: &Arc<ChainMessage<'a>>,
         host: &dyn Host,
-    ) -> Result<Option<(&Script, Rc<ChainMessage<'a>>)>, NodeError> {
+    ) -> Result<Option<(&Script, Arc<ChainMessage<'a>>)>, NodeError> {
         let Some(script) = &self.details else {
             return Ok(None);
         };
@@ -173,7 +173,7 @@ impl AlarmNode {
     pub fn clear<'a>(
         &self,
         at: NodePosition<'_>,
-        message: Rc<ChainMessage<'a>>,
+        message: Arc<ChainMessage<'a>>,
         details: Option<Json>,
         host: &mut dyn Host,
     ) -> Result<NodeOutcome<'a>, NodeError> {
@@ -194,17 +194,17 @@ impl AlarmNode {
         };
         Ok(NodeOutcome::Next(
             "Cleared".into(),
-            Rc::new(alarm_message(&effect, &message)?),
+            Arc::new(alarm_message(&effect, &message)?),
         ))
     }
 }
 
 /// The script gets the alarm's current details in the metadata.
-fn script_input<'a>(alarm: Option<&Alarm>, message: &Rc<ChainMessage<'a>>) -> Rc<ChainMessage<'a>> {
+fn script_input<'a>(alarm: Option<&Alarm>, message: &Arc<ChainMessage<'a>>) -> Arc<ChainMessage<'a>> {
     let Some(details) = alarm.and_then(|alarm| alarm.details.as_ref()) else {
-        return Rc::clone(message);
+        return Arc::clone(message);
     };
     let mut input = ChainMessage::clone(message);
     input.metadata.put("prevAlarmDetails", details.to_string());
-    Rc::new(input)
+    Arc::new(input)
 }

@@ -1,7 +1,7 @@
 //! Nodes that add stored values to a message.
 
 use std::collections::HashMap;
-use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::Mutex;
 
 use serde_json::{Value as Json, json};
@@ -27,7 +27,7 @@ pub struct AttributesNode {
 }
 
 impl AttributesNode {
-    pub fn process<'a>(&self, message: Rc<ChainMessage<'a>>, host: &dyn Host) -> Result<NodeOutcome<'a>, NodeError> {
+    pub fn process<'a>(&self, message: Arc<ChainMessage<'a>>, host: &dyn Host) -> Result<NodeOutcome<'a>, NodeError> {
         let mut found = Vec::new();
         let mut missing = Vec::new();
         let entity = message.originator;
@@ -93,7 +93,7 @@ pub struct FieldsNode {
 }
 
 impl FieldsNode {
-    pub fn process<'a>(&self, message: Rc<ChainMessage<'a>>, host: &dyn Host) -> Result<NodeOutcome<'a>, NodeError> {
+    pub fn process<'a>(&self, message: Arc<ChainMessage<'a>>, host: &dyn Host) -> Result<NodeOutcome<'a>, NodeError> {
         let entity = host
             .entity(message.originator)?
             .ok_or_else(|| NodeError::new("the originator does not exist"))?;
@@ -134,7 +134,7 @@ pub struct OwnerAttributesNode {
 }
 
 impl OwnerAttributesNode {
-    pub fn process<'a>(&self, message: Rc<ChainMessage<'a>>, host: &dyn Host) -> Result<NodeOutcome<'a>, NodeError> {
+    pub fn process<'a>(&self, message: Arc<ChainMessage<'a>>, host: &dyn Host) -> Result<NodeOutcome<'a>, NodeError> {
         let owner = owner_of(self.owner, message.originator, host)?;
         let mut filler = PatternFiller::new(&message);
         let keys = filler.fill_all(self.keys.iter().map(|(key, _)| key))?;
@@ -208,7 +208,7 @@ impl DeltaNode {
         }
     }
 
-    pub fn process<'a>(&self, message: Rc<ChainMessage<'a>>, host: &dyn Host) -> Result<NodeOutcome<'a>, NodeError> {
+    pub fn process<'a>(&self, message: Arc<ChainMessage<'a>>, host: &dyn Host) -> Result<NodeOutcome<'a>, NodeError> {
         let mut json = message.json().into_owned();
         let current = json.get(&self.input).map(number);
         let Some(current) = current.filter(|_| message.kind == POST_TELEMETRY) else {
@@ -227,7 +227,7 @@ impl DeltaNode {
         if let Some(period) = &self.period {
             json[period] = Json::from(last.map_or(0, |(ts_ms, _)| at_ms - ts_ms));
         }
-        Ok(NodeOutcome::success(Rc::new(ChainMessage {
+        Ok(NodeOutcome::success(Arc::new(ChainMessage {
             data: MessageData::Json(json),
             ..ChainMessage::clone(&message)
         })))

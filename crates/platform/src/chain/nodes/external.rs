@@ -1,6 +1,6 @@
 //! Nodes that send a message to an external system and continue with its result: REST calls, Kafka, MQTT.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use base64ct::{Base64, Encoding};
 use serde_json::{Value as Json, json};
@@ -175,7 +175,7 @@ impl ExternalNode {
     pub fn process<'a>(
         &self,
         at: NodePosition<'_>,
-        message: &Rc<ChainMessage<'a>>,
+        message: &Arc<ChainMessage<'a>>,
         host: &mut dyn Host,
     ) -> Result<NodeOutcome<'a>, NodeError> {
         let (outbound, within_ms) = match self {

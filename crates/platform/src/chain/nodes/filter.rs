@@ -1,6 +1,6 @@
 //! Nodes that route or filter messages.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use serde_json::Value as Json;
 
@@ -58,17 +58,17 @@ impl RelationNode {
     }
 }
 
-pub fn switch<'a>(result: Json, message: Rc<ChainMessage<'a>>) -> Result<NodeOutcome<'a>, NodeError> {
+pub fn switch<'a>(result: Json, message: Arc<ChainMessage<'a>>) -> Result<NodeOutcome<'a>, NodeError> {
     let labels = labels_result(result)?.into_iter();
     Ok(NodeOutcome::NextMany(
         labels
-            .map(|label| (ConnectionLabel::from(label), Rc::clone(&message)))
+            .map(|label| (ConnectionLabel::from(label), Arc::clone(&message)))
             .collect(),
     ))
 }
 
 /// Routes by the name of the profile.
-pub fn profile_switch<'a>(message: Rc<ChainMessage<'a>>, host: &dyn Host) -> Result<NodeOutcome<'a>, NodeError> {
+pub fn profile_switch<'a>(message: Arc<ChainMessage<'a>>, host: &dyn Host) -> Result<NodeOutcome<'a>, NodeError> {
     let missing = || NodeError::new("the originator has no profile: it is not a device or asset, or does not exist");
     let entity = host.entity(message.originator)?.ok_or_else(missing)?;
     let name = entity["type"].as_str().ok_or_else(missing)?;
@@ -93,7 +93,7 @@ pub fn type_label(kind: EntityType) -> ConnectionLabel {
 /// Checks the current status of the alarm in the data.
 pub fn alarm_status<'a>(
     statuses: &[String],
-    message: Rc<ChainMessage<'a>>,
+    message: Arc<ChainMessage<'a>>,
     host: &dyn Host,
 ) -> Result<NodeOutcome<'a>, NodeError> {
     let json = message.json();

@@ -1,6 +1,6 @@
 //! Nodes that change members of a message's data or metadata.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use regex::bytes::{RegexSet, RegexSetBuilder};
 use serde_json::{Map, Value as Json};
@@ -15,7 +15,7 @@ pub enum MessageSection {
 
 impl MessageSection {
     /// Returns the message with these members added.
-    pub fn put<'a>(self, message: &ChainMessage<'a>, members: Vec<(String, Json)>) -> Rc<ChainMessage<'a>> {
+    pub fn put<'a>(self, message: &ChainMessage<'a>, members: Vec<(String, Json)>) -> Arc<ChainMessage<'a>> {
         let mut changed = message.clone();
         match self {
             MessageSection::Metadata => {
@@ -31,7 +31,7 @@ impl MessageSection {
                 changed.data = MessageData::Json(json);
             }
         }
-        Rc::new(changed)
+        Arc::new(changed)
     }
 }
 
@@ -50,7 +50,7 @@ pub enum KeysOperation {
 }
 
 impl KeysNode {
-    pub fn process<'a>(&self, message: &ChainMessage<'a>) -> Rc<ChainMessage<'a>> {
+    pub fn process<'a>(&self, message: &ChainMessage<'a>) -> Arc<ChainMessage<'a>> {
         match &self.operation {
             KeysOperation::Rename(names) => self.with_changed(message, |members| {
                 for (from, to) in names {
@@ -90,7 +90,7 @@ impl KeysNode {
         &self,
         message: &ChainMessage<'a>,
         change: impl FnOnce(&mut Map<String, Json>),
-    ) -> Rc<ChainMessage<'a>> {
+    ) -> Arc<ChainMessage<'a>> {
         let mut changed = message.clone();
         match self.section {
             MessageSection::Data => {
@@ -104,7 +104,7 @@ impl KeysNode {
                 changed.metadata = crate::chain::message::Metadata::from_json(&Json::Object(members));
             }
         }
-        Rc::new(changed)
+        Arc::new(changed)
     }
 }
 

@@ -13,7 +13,7 @@ mod save;
 mod transform;
 
 use std::borrow::Cow;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use serde_json::Value as Json;
 
@@ -96,8 +96,8 @@ pub(super) type ConnectionLabel = Cow<'static, str>;
 pub(super) enum NodeOutcome<'a> {
     /// The message ends.
     Done,
-    Next(ConnectionLabel, Rc<ChainMessage<'a>>),
-    NextMany(Vec<(ConnectionLabel, Rc<ChainMessage<'a>>)>),
+    Next(ConnectionLabel, Arc<ChainMessage<'a>>),
+    NextMany(Vec<(ConnectionLabel, Arc<ChainMessage<'a>>)>),
     /// The message enters another chain.
     EnterChain {
         chain: RuleChainId,
@@ -108,11 +108,11 @@ pub(super) enum NodeOutcome<'a> {
 }
 
 impl<'a> NodeOutcome<'a> {
-    pub fn success(message: Rc<ChainMessage<'a>>) -> NodeOutcome<'a> {
+    pub fn success(message: Arc<ChainMessage<'a>>) -> NodeOutcome<'a> {
         NodeOutcome::Next("Success".into(), message)
     }
 
-    fn of_condition(is_true: bool, message: Rc<ChainMessage<'a>>) -> NodeOutcome<'a> {
+    fn of_condition(is_true: bool, message: Arc<ChainMessage<'a>>) -> NodeOutcome<'a> {
         NodeOutcome::Next(if is_true { "True" } else { "False" }.into(), message)
     }
 }
@@ -123,7 +123,7 @@ pub(super) struct NodePosition<'c> {
     pub chain: RuleChainId,
     pub index: usize,
     pub node: &'c CompiledNode,
-    pub returns: Option<&'c Rc<ReturnAddress>>,
+    pub returns: Option<&'c Arc<ReturnAddress>>,
 }
 
 impl NodePosition<'_> {
@@ -151,17 +151,17 @@ impl NodeKind {
     /// Returns the script that runs before [`NodeKind::process`], and the message that it gets.
     pub fn script<'a>(
         &self,
-        message: &Rc<ChainMessage<'a>>,
+        message: &Arc<ChainMessage<'a>>,
         host: &dyn Host,
-    ) -> Result<Option<(&Script, Rc<ChainMessage<'a>>)>, NodeError> {
+    ) -> Result<Option<(&Script, Arc<ChainMessage<'a>>)>, NodeError> {
         Ok(match self {
             NodeKind::ScriptFilter(script)
             | NodeKind::ScriptSwitch(script)
             | NodeKind::ScriptTransform(script)
-            | NodeKind::Log(Some(script)) => Some((script, Rc::clone(message))),
+            | NodeKind::Log(Some(script)) => Some((script, Arc::clone(message))),
             NodeKind::CreateAlarm(node) => node.script_of_create(message, host)?,
             NodeKind::ClearAlarm(node) => node.script_of_clear(message, host)?,
-            NodeKind::Generator(node) => Some((node.script(), Rc::clone(message))),
+            NodeKind::Generator(node) => Some((node.script(), Arc::clone(message))),
             _ => None,
         })
     }
@@ -187,7 +187,7 @@ impl NodeKind {
     pub fn process<'a>(
         &self,
         at: NodePosition<'_>,
-        message: Rc<ChainMessage<'a>>,
+        message: Arc<ChainMessage<'a>>,
         result: Option<Json>,
         host: &mut dyn Host,
     ) -> Result<NodeOutcome<'a>, NodeError> {

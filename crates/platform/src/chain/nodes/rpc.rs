@@ -1,6 +1,6 @@
 //! RPC requests to devices, and responses to RPC requests of devices.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use super::{NodeOutcome, NodePosition};
 use crate::chain::host::{Host, NodeError, RpcCall};
@@ -55,7 +55,7 @@ pub struct ReplyNode {
 impl ReplyNode {
     pub fn process<'a>(
         &self,
-        message: Rc<ChainMessage<'a>>,
+        message: Arc<ChainMessage<'a>>,
         host: &mut dyn Host,
     ) -> Result<NodeOutcome<'a>, NodeError> {
         if message.originator.kind != EntityType::Device {

@@ -1,7 +1,7 @@
 //! Nodes that store telemetry and attributes.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::Mutex;
 
 use timeseries::{PointDestination, PointValue};
@@ -94,7 +94,7 @@ pub struct SaveTimeseriesNode {
 impl SaveTimeseriesNode {
     pub fn process<'a>(
         &self,
-        message: Rc<ChainMessage<'a>>,
+        message: Arc<ChainMessage<'a>>,
         host: &mut dyn Host,
     ) -> Result<NodeOutcome<'a>, NodeError> {
         if message.kind != POST_TELEMETRY {
@@ -163,7 +163,7 @@ pub struct SaveAttributesNode {
 impl SaveAttributesNode {
     pub fn process<'a>(
         &self,
-        message: Rc<ChainMessage<'a>>,
+        message: Arc<ChainMessage<'a>>,
         host: &mut dyn Host,
     ) -> Result<NodeOutcome<'a>, NodeError> {
         if message.kind != POST_ATTRIBUTES {
@@ -226,7 +226,7 @@ pub struct DeleteAttributesNode {
 impl DeleteAttributesNode {
     pub fn process<'a>(
         &self,
-        message: Rc<ChainMessage<'a>>,
+        message: Arc<ChainMessage<'a>>,
         host: &mut dyn Host,
     ) -> Result<NodeOutcome<'a>, NodeError> {
         let keys = PatternFiller::new(&message).fill_all(&self.keys)?;

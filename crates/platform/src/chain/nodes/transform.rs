@@ -1,7 +1,7 @@
 //! Nodes that transform a message into others.
 
 use std::collections::HashSet;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use serde_json::Value as Json;
 
@@ -9,13 +9,14 @@ use super::NodeOutcome;
 use super::enrich::{Owner, owner_of};
 use crate::chain::host::{Host, NodeError};
 use crate::chain::message::{ChainMessage, MessageData, fill};
+use crate::chain::run::check_made;
 use crate::ids::{AlarmId, CustomerId, EntityId, EntityType};
 use crate::model::Relation;
 use crate::repository::RelationSelection;
 
-pub fn script<'a>(result: Json, message: Rc<ChainMessage<'a>>) -> Result<NodeOutcome<'a>, NodeError> {
+pub fn script<'a>(result: Json, message: Arc<ChainMessage<'a>>) -> Result<NodeOutcome<'a>, NodeError> {
     let made = messages_of_result(result, &message)?;
-    let made = made.into_iter().map(|made| ("Success".into(), Rc::new(made)));
+    let made = made.into_iter().map(|made| ("Success".into(), Arc::new(made)));
     Ok(NodeOutcome::NextMany(made.collect()))
 }
 
@@ -48,7 +49,7 @@ const SEARCHED_MAX: usize = 1000;
 
 pub fn change_originator<'a>(
     source: &OriginatorSource,
-    message: Rc<ChainMessage<'a>>,
+    message: Arc<ChainMessage<'a>>,
     host: &dyn Host,
 ) -> Result<NodeOutcome<'a>, NodeError> {
     let originator = match source {
@@ -67,7 +68,7 @@ pub fn change_originator<'a>(
         EntityType::Customer => CustomerId(originator.id),
         _ => message.customer,
     };
-    Ok(NodeOutcome::success(Rc::new(ChainMessage {
+    Ok(NodeOutcome::success(Arc::new(ChainMessage {
         originator,
         customer,
         ..ChainMessage::clone(&message)
@@ -141,16 +142,19 @@ impl RelatedEntities {
 }
 
 /// Creates a message per element. Data that is not an array is an error.
-pub fn split_array<'a>(message: Rc<ChainMessage<'a>>) -> Result<NodeOutcome<'a>, NodeError> {
+pub fn split_array<'a>(message: Arc<ChainMessage<'a>>) -> Result<NodeOutcome<'a>, NodeError> {
     let Json::Array(elements) = message.json().into_owned() else {
         return Err(NodeError::new("Msg data is not a JSON Array!"));
     };
+    check_made(elements.len(), message.weight_without_data())?;
     let parts = elements.into_iter().map(|element| {
         let part = ChainMessage {
             data: MessageData::Json(element),
-            ..ChainMessage::clone(&message)
+            kind: message.kind.clone(),
+            metadata: message.metadata.clone(),
+            ..*message
         };
-        ("Success".into(), Rc::new(part))
+        ("Success".into(), Arc::new(part))
     });
     Ok(NodeOutcome::NextMany(parts.collect()))
 }
@@ -158,7 +162,12 @@ pub fn split_array<'a>(message: Rc<ChainMessage<'a>>) -> Result<NodeOutcome<'a>,
 /// Converts a script's result: an object with `msg`, `metadata` and `msgType`, or an array of such objects.
 pub fn messages_of_result<'a>(json: Json, message: &ChainMessage<'a>) -> Result<Vec<ChainMessage<'a>>, NodeError> {
     match json {
-        Json::Array(all) => all.into_iter().map(|one| message_of_result(one, message)).collect(),
+        Json::Array(all) => {
+            check_made(all.len(), message.weight_without_data())?;
+            let copies = all.iter().filter(|one| one["msg"].is_null());
+            check_made(copies.count(), message.weight())?;
+            all.into_iter().map(|one| message_of_result(one, message)).collect()
+        }
         one => Ok(vec![message_of_result(one, message)?]),
     }
 }
@@ -169,10 +178,13 @@ fn message_of_result<'a>(mut json: Json, message: &ChainMessage<'a>) -> Result<C
             "Wrong result type: a transformation script has to return an object",
         ));
     }
-    let mut made = message.clone();
-    if let Some(data) = json.get_mut("msg").map(Json::take).filter(|data| !data.is_null()) {
-        made.data = MessageData::Json(data);
-    }
+    let data = json.get_mut("msg").map(Json::take).filter(|data| !data.is_null());
+    let mut made = ChainMessage {
+        data: data.map_or_else(|| message.data.clone(), MessageData::Json),
+        kind: message.kind.clone(),
+        metadata: message.metadata.clone(),
+        ..*message
+    };
     if json["metadata"].is_object() {
         made.metadata = crate::chain::message::Metadata::from_json(&json["metadata"]);
     }

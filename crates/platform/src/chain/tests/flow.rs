@@ -63,6 +63,61 @@ fn message_over_its_time_limit_ends() {
 }
 
 #[test]
+fn paused_run_continues_where_it_was() {
+    let named = |name: usize| node("action.TbLogNode", &name.to_string(), &json!({}));
+    let nodes: Vec<Json> = (0..60).map(named).collect();
+    // Two branches, which share the message.
+    let mut connections: Vec<(usize, &str, usize)> = (0..29).map(|from| (from, "Success", from + 1)).collect();
+    connections.push((0, "Success", 30));
+    connections.extend((30..59).map(|from| (from, "Success", from + 1)));
+    let tree = chain(&nodes, &connections);
+    let mut host = TestHost::default();
+    host.chains.insert(CHAIN, Arc::clone(&tree));
+    host.logs_in_slice = Some(10);
+    let mut done = run(&tree, message(POST_TELEMETRY, json!({"a": 1})), &mut host);
+    let (mut pauses, mut executions) = (0, done.executions);
+    while let Some(paused) = done.paused.take() {
+        assert!(paused.weight() < 2000, "the message is shared");
+        host.logs_in_slice = Some(host.logged.len() + 10);
+        pauses += 1;
+        done = run_on(*paused, &mut host);
+        executions += done.executions;
+    }
+    let all: Vec<String> = (0..60).map(|name| name.to_string()).collect();
+    assert_eq!(host.logged, all);
+    assert!(
+        pauses >= 3 && executions == 60 && done.failures.is_empty(),
+        "{pauses} {executions}"
+    );
+    // A chain without the node fails the rest.
+    host.logged.clear();
+    host.logs_in_slice = Some(10);
+    let paused = run(&tree, message(POST_TELEMETRY, json!({})), &mut host)
+        .paused
+        .unwrap();
+    host.chains.insert(CHAIN, chain(&[log()], &[]));
+    let failed = run_on(*paused, &mut host);
+    assert!(failed.failures[0].error.contains("was changed"), "{failed:?}");
+}
+
+#[test]
+fn node_that_would_make_too_many_messages_fails() {
+    let split = node("transform.TbSplitArrayMsgNode", "split", &json!({}));
+    let mut host = TestHost::default();
+    let elements = vec![1; STEPS_MAX + 1];
+    let failed = run(
+        &chain(&[split.clone()], &[]),
+        message(POST_TELEMETRY, json!(elements)),
+        &mut host,
+    );
+    assert!(failed.failures[0].error.contains("the limit is 10000"), "{failed:?}");
+    let mut large = message(POST_TELEMETRY, json!(vec![1; 1000]));
+    large.metadata.put("large", "x".repeat(100_000));
+    let failed = run(&chain(&[split], &[]), large, &mut host);
+    assert!(failed.failures[0].error.contains("exceed 16 MiB"), "{failed:?}");
+}
+
+#[test]
 fn message_with_too_many_branches_ends() {
     let many: Vec<(usize, &str, usize)> = (0..9_000).map(|_| (0, "Success", 0)).collect();
     let mut host = TestHost::default();

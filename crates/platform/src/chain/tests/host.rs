@@ -37,6 +37,8 @@ pub struct TestHost {
     pub fails_external: bool,
     /// Nodes have no time left after this many log lines.
     pub logs_in_time: Option<usize>,
+    /// The time slice is over after this many log lines.
+    pub logs_in_slice: Option<usize>,
     /// There are no entities, and alarm rules cannot be applied.
     pub is_empty: bool,
     ids: Cell<u8>,
@@ -203,6 +205,10 @@ impl Host for TestHost {
 
     fn has_time_for_nodes(&self) -> bool {
         self.logs_in_time.is_none_or(|most| self.logged.len() < most)
+    }
+
+    fn is_slice_over(&self) -> bool {
+        self.logs_in_slice.is_some_and(|most| self.logged.len() >= most)
     }
 
     fn log(&mut self, _: RuleChainId, node: &str, text: &str) {

@@ -1,4 +1,4 @@
-//! Lanes of waiting messages: those of sequential queues, and those of tenants whose scripts take long.
+//! Lanes of waiting messages: those of sequential queues, and those of tenants whose scripts or nodes take long.
 
 use std::sync::Arc;
 
@@ -80,7 +80,7 @@ impl Retries {
         self.first_records.get(&number).copied().unwrap_or(number)
     }
 
-    /// Whether a message of the tenant waits for a script.
+    /// Whether a message of the tenant waits for a script or for its turn.
     pub fn waits_for_script(&self, tenant: TenantId) -> bool {
         self.lanes.contains_key(&ProcessingLane::of_scripts(tenant))
     }
@@ -102,7 +102,7 @@ impl PendingRetry {
 }
 
 impl Platform {
-    /// Tenants with so many messages that wait for scripts that their devices should send no more.
+    /// Tenants with so many messages that wait for scripts or for their turn that their devices should send no more.
     pub fn tenants_behind_scripts(&self) -> Vec<TenantId> {
         self.core().retries.tenants_near_limit()
     }
@@ -110,10 +110,10 @@ impl Platform {
 
 impl PlatformCall<'_> {
     /// Returns the queue of a message that may have to wait: it retries failed messages, or messages of the tenant wait
-    /// for a script.
+    /// for a script or for their turn.
     pub fn waiting_queue(&mut self, tenant: TenantId, name: Option<&str>) -> Option<Arc<Queue>> {
         let queue = self.core.queues.named(name)?;
-        let may_wait = queue.is_retrying() || self.core.retries.waits_for_script(tenant);
+        let may_wait = queue.is_retrying() || self.core.retries.waits_for_script(tenant) || self.is_slow(tenant);
         (may_wait && !self.is_replay).then(|| Arc::clone(queue))
     }
 

@@ -1,11 +1,13 @@
 //! Records of waiting messages in the entity database, as JSON.
 
+use std::sync::Arc;
+
 use serde_json::{Value as Json, json};
 
 use super::lanes::{ProcessingLane, SCRIPT_LANE};
 use super::{PendingRetry, RetryWork};
-use crate::chain::{ChainMessage, Continuation, FailedAt, MessageData, Metadata};
-use crate::ids::{CustomerId, Uuid};
+use crate::chain::{ChainMessage, Continuation, FailedAt, MessageData, Metadata, PausedRun, PausedTask};
+use crate::ids::{CustomerId, RuleChainId, Uuid};
 
 impl RetryWork {
     pub fn to_json(&self) -> Json {
@@ -23,6 +25,18 @@ impl RetryWork {
                     })
                 });
                 json!({"kind": "failed", "at": all.collect::<Vec<_>>()})
+            }
+            RetryWork::Paused(rest) => {
+                let (messages, indexes) = rest.messages();
+                let messages = messages.into_iter().map(|message| message_json(message));
+                let tasks = rest.tasks.iter().zip(indexes).map(|(task, index)| {
+                    json!({
+                        "chain": task.chain, "node": task.node, "name": &*task.name, "returns": &*task.returns, "message": index,
+                    })
+                });
+                json!({
+                    "kind": "paused", "messages": messages.collect::<Vec<_>>(), "at": tasks.collect::<Vec<_>>(), "steps": rest.steps,
+                })
             }
         }
     }
@@ -76,6 +90,28 @@ impl PendingRetry {
                     Some((chain(json)?, at))
                 };
                 RetryWork::Failed(work["at"].as_array()?.iter().map(at).collect::<Option<_>>()?)
+            }
+            "paused" => {
+                let messages = work["messages"].as_array()?.iter();
+                let messages: Vec<_> = messages
+                    .map(|json| message_of(json).map(Arc::new))
+                    .collect::<Option<_>>()?;
+                let task = |json: &Json| {
+                    let returns: Vec<(RuleChainId, usize)> = serde_json::from_value(json["returns"].clone()).ok()?;
+                    let message = messages.get(usize::try_from(json["message"].as_u64()?).ok()?)?;
+                    Some(PausedTask {
+                        chain: chain(json)?,
+                        node: node(json)?,
+                        name: json["name"].as_str()?.into(),
+                        message: Arc::clone(message),
+                        returns: returns.into(),
+                    })
+                };
+                RetryWork::Paused(PausedRun {
+                    tasks: work["at"].as_array()?.iter().map(task).collect::<Option<_>>()?,
+                    made_bytes: 0,
+                    steps: work["steps"].as_u64()?,
+                })
             }
             _ => return None,
         };

@@ -1,0 +1,209 @@
+//! Divides the time of rule nodes among the tenants, so that the messages of one tenant do not delay those of others.
+//!
+//! - A run ends after a time slice. The rest of its message waits in the lane of its tenant.
+//! - Messages of a tenant whose nodes take long wait in its lane, too. Scripts that take long use the same lane.
+//! - Tenants take turns: lanes get a slice before a batch, at most half of the time while batches arrive, and all of it
+//!   otherwise.
+//! - The time of expensive messages counts toward the CPU time of the tenant's scripts. The lane of a tenant over its CPU
+//!   time waits.
+//!
+//! Times are wall-clock times, because reading the CPU time of a thread takes as long as several nodes. On a busy machine
+//! more messages wait in lanes, but none is lost or overtaken. All of this needs several tenants with a root chain.
+
+use std::time::{Duration, Instant};
+
+use super::host::PlatformCall;
+use super::retries::{PendingRetry, ProcessingLane, RetryWork};
+use super::{HashMap, IngestError, Platform, PlatformOutlet};
+use crate::chain::{ChainRun, PausedRun};
+use crate::ids::TenantId;
+use crate::queue_statistics::MessageResult;
+
+/// Node time after which a run is paused.
+const SLICE: Duration = Duration::from_millis(10);
+/// Time for the lanes before a batch.
+pub(super) const LANES_TIME_MAX: Duration = Duration::from_millis(20);
+/// A message whose nodes take longer is expensive. Most take ten to twenty microseconds.
+const EXPENSIVE: Duration = Duration::from_micros(200);
+/// Node time of expensive messages per window after which the messages of a tenant wait in its lane.
+const DIRECT_MAX: Duration = Duration::from_millis(100);
+const WINDOW: Duration = Duration::from_secs(1);
+/// They wait for this time after the last such window.
+const SLOW_FOR: Duration = Duration::from_secs(30);
+
+const TOO_MANY_WAIT: &str = "the message was dropped: too many messages of this tenant wait for its rule chains";
+
+/// Node time of tenants with expensive messages.
+#[derive(Default)]
+pub(super) struct NodeTimes(HashMap<TenantId, TenantNodeTime>);
+
+struct TenantNodeTime {
+    since: Instant,
+    used: Duration,
+    slow_until: Option<Instant>,
+}
+
+impl NodeTimes {
+    /// Counts the node time of an expensive message.
+    fn add(&mut self, tenant: TenantId, took: Duration, now: Instant) {
+        let of_tenant = self.0.entry(tenant).or_insert(TenantNodeTime {
+            since: now,
+            used: Duration::ZERO,
+            slow_until: None,
+        });
+        if now.saturating_duration_since(of_tenant.since) >= WINDOW {
+            (of_tenant.since, of_tenant.used) = (now, Duration::ZERO);
+        }
+        of_tenant.used += took;
+        if of_tenant.used >= DIRECT_MAX {
+            of_tenant.slow_until = Some(now + SLOW_FOR);
+        }
+    }
+
+    fn is_slow(&self, tenant: TenantId, now: impl FnOnce() -> Instant) -> bool {
+        let until = self.0.get(&tenant).and_then(|of_tenant| of_tenant.slow_until);
+        until.is_some_and(|until| now() < until)
+    }
+}
+
+/// A message whose run was paused.
+#[derive(Debug)]
+pub(super) struct PausedMessage {
+    pub run: PausedRun,
+    pub bytes: usize,
+    /// The budget of the message, and the number of its deferrals.
+    pub budget: super::budget::MessageBudget,
+    pub depth: usize,
+}
+
+impl Platform {
+    /// Whether messages wait for their turn or are due for a retry.
+    pub fn has_due_messages(&self, now_ms: i64) -> bool {
+        self.core().retries.is_due(now_ms)
+    }
+
+    /// Continues waiting messages for a short time. The caller uses this while no new messages arrive.
+    pub fn continue_waiting(&self, now_ms: i64, outlet: &mut dyn PlatformOutlet) -> Result<(), IngestError> {
+        let mut core = self.core();
+        self.write_pending(&mut core)?;
+        let mut visit = PlatformCall::new(self, &mut core, outlet, now_ms);
+        visit.take_turn();
+        visit.drain_queue();
+        visit.decide_batch();
+        Ok(())
+    }
+}
+
+impl PlatformCall<'_> {
+    /// Begins the time slice of a message, or of deferred work.
+    pub fn begin_slice(&mut self) {
+        (self.slice_time, self.node_time) = (Duration::ZERO, Duration::ZERO);
+    }
+
+    pub fn has_several_tenants(&self) -> bool {
+        self.core.roots.len() > 1
+    }
+
+    pub fn is_time_slice_over(&self) -> bool {
+        self.slice_time >= SLICE && !self.is_replay && self.has_several_tenants()
+    }
+
+    /// Counts the node time since the last call.
+    pub fn count_node_time(&mut self, tenant: TenantId) {
+        let took = std::mem::take(&mut self.node_time);
+        if took < EXPENSIVE || !self.has_several_tenants() {
+            return;
+        }
+        self.core.node_times.add(tenant, took, Instant::now());
+        if let Some(scripts) = &self.platform.options.scripts {
+            scripts.add_node_time(tenant, took);
+        }
+    }
+
+    /// Whether messages of the tenant wait in its lane, because its nodes take long.
+    pub fn is_slow(&self, tenant: TenantId) -> bool {
+        self.core.node_times.is_slow(tenant, Instant::now)
+    }
+
+    /// Continues waiting messages before a batch, with at most half of the time. If too many wait, the batch is not
+    /// accepted, so they have all of it.
+    pub fn continue_before_batch(&mut self) {
+        let is_full = self.core.retries.is_full();
+        if is_full || self.core.next_turn.is_none_or(|at| Instant::now() >= at) {
+            self.take_turn();
+        }
+    }
+
+    fn take_turn(&mut self) {
+        let begun = Instant::now();
+        self.retry_due();
+        self.core.next_turn = Some(begun + 2 * begun.elapsed());
+    }
+
+    /// Whether the tenant's lane has to wait, because the tenant has used its CPU time. Too many waiting messages stop the
+    /// messages of all tenants, so then they do not wait.
+    pub fn is_over_budget(&self, tenant: TenantId) -> bool {
+        if !self.has_several_tenants() || self.core.retries.is_full() {
+            return false;
+        }
+        let scripts = self.platform.options.scripts.as_ref();
+        scripts.is_some_and(|scripts| scripts.is_over_budget(tenant))
+    }
+
+    /// Stores the rest of a message whose run was paused. It continues in the lane of the tenant, before messages that
+    /// came later.
+    pub fn store_paused(&mut self, tenant: TenantId, queue: Option<&str>, run: PausedRun, done: ChainRun) {
+        let queue = self.core.queues.named(queue).map(|queue| queue.name.clone());
+        let mut waiting = PendingRetry::new(&queue.unwrap_or_default(), tenant, RetryWork::Paused(run.clone()));
+        waiting.failed = done;
+        waiting.added_bytes = self.budget.added_bytes();
+        self.pause(&mut waiting, run);
+        if !self.has_capacity_in_retries(tenant) {
+            return self.drop_waiting(waiting, TOO_MANY_WAIT);
+        }
+        let lane = ProcessingLane::of_scripts(tenant);
+        self.insert_in_lane(waiting, lane);
+    }
+
+    /// Keeps the rest of a run until the next turn of its tenant.
+    pub fn pause(&self, waiting: &mut PendingRetry, run: PausedRun) {
+        let mut run = run;
+        if let Some(mut first) = waiting.paused.take() {
+            first.run.append(run);
+            run = first.run;
+        }
+        waiting.paused = Some(Box::new(PausedMessage {
+            bytes: run.weight(),
+            run,
+            budget: self.budget.clone(),
+            depth: self.depth,
+        }));
+    }
+
+    /// Counts a message as failed that cannot wait.
+    pub fn drop_waiting(&mut self, mut waiting: PendingRetry, problem: &str) {
+        waiting.failures.push((String::new(), problem.to_owned()));
+        let (tenant, queue) = (waiting.tenant, waiting.queue.clone());
+        self.count_result(tenant, Some(&queue), MessageResult::Failed, &ChainRun::default());
+        self.drop_failed(&waiting);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::Uuid;
+
+    #[test]
+    fn tenant_with_expensive_messages_is_slow_for_a_while() {
+        let [slow, other] = [1, 2].map(|n| TenantId(Uuid([n; 16])));
+        let (mut times, start) = (NodeTimes::default(), Instant::now());
+        let half = DIRECT_MAX / 2;
+        times.add(slow, half, start);
+        times.add(slow, half, start + WINDOW);
+        assert!(!times.is_slow(slow, || start + WINDOW), "half per window");
+        times.add(slow, half, start + WINDOW);
+        assert!(times.is_slow(slow, || start + WINDOW) && !times.is_slow(other, || start));
+        assert!(!times.is_slow(slow, || start + WINDOW + SLOW_FOR));
+    }
+}
