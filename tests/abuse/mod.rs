@@ -29,6 +29,7 @@ mod guesses;
 mod leaked_secrets;
 mod logins;
 mod malformed_packets;
+mod many_keys;
 mod message_limits;
 mod message_semantics;
 mod multiplying_chains;

@@ -1,6 +1,5 @@
 //! Output of the platform. Subscribers get it at once; devices get it after the platform call, in order per device.
 
-use platform::PlatformOutlet;
 use platform::alarm_rules::AlarmTransition;
 use platform::chain::{DebugEvent, ExternalCall, NodeError, NodeFailure, RpcCall};
 use platform::decode::{
@@ -9,6 +8,7 @@ use platform::decode::{
 };
 use platform::ids::{DeviceId, EntityId, EntityType, RuleChainId, TenantId, Uuid};
 use platform::model::{Alarm, Attribute, AttributeScope};
+use platform::{KeyKind, PlatformOutlet, RefusedKeys};
 use serde_json::Value as Json;
 use tokio::sync::oneshot;
 
@@ -255,6 +255,39 @@ impl PlatformOutlet for DeviceOutlet<'_> {
                 .events()
                 .record_failure((tenant, entity), method, problem, self.now_ms);
         }
+    }
+
+    fn keys_refused(&mut self, refused: &RefusedKeys) {
+        let RefusedKeys { entity, key, limit, .. } = refused;
+        let reports = self.hub.events().limit_reports();
+        if !reports.is_due(ReportedLimit::Keys, entity.id, self.now_ms) {
+            return;
+        }
+        let what = match refused.kind {
+            KeyKind::Telemetry => "telemetry",
+            KeyKind::Attribute => "attributes",
+        };
+        let (name, tenant) = {
+            let directory = self.hub.platform().entities().directory();
+            let device = directory.device(DeviceId(entity.id));
+            device.map_or_else(Default::default, |device| (device.name.to_string(), device.tenant))
+        };
+        tracing::warn!(
+            kind = entity.kind.name(),
+            id = %entity.id,
+            name,
+            key,
+            what,
+            limit,
+            "new key refused: too many keys (platform.max_keys); further ones of it are not logged for an hour"
+        );
+        let problem = format!(
+            "the {what} key '{key}' was not stored: the {} has {limit} keys (platform.max_keys)",
+            entity.kind.name().to_lowercase()
+        );
+        self.hub
+            .events()
+            .record_failure((tenant, *entity), what, &problem, self.now_ms);
     }
 
     fn exceeded(&mut self, tenant: TenantId, at: &NodeFailure) {

@@ -41,7 +41,8 @@ pub use limits::{
 pub use page::{PAGE_SIZE_MAX, PageData, PageError, PageLink, Sort, SortDirection};
 pub use platform::{
     AlarmChange, ApiStateChange, AttributesChange, ChainEvent, IngestError, IngestInput, IngestMessage, Ingested,
-    NoOutlet, Platform, PlatformOpenError, PlatformOptions, PlatformOutlet, PlatformStats, RetentionError,
+    KeyKind, NoOutlet, Platform, PlatformOpenError, PlatformOptions, PlatformOutlet, PlatformStats, RefusedKeys,
+    RetentionError,
 };
 pub use queue_statistics::{Exception, QueueCounts};
 pub use retention::TimesToLive;

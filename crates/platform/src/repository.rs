@@ -211,6 +211,9 @@ pub trait Repository: Send + Sync {
         keys: Option<&[&str]>,
     ) -> Result<Vec<Attribute>, RepositoryError>;
 
+    /// Number of an entity's attributes in all scopes.
+    fn attribute_count(&self, entity: Uuid) -> Result<usize, RepositoryError>;
+
     fn alarm(&self, id: AlarmId) -> Result<Option<Alarm>, RepositoryError>;
 
     /// Returns the alarm of this type that is not cleared, if any.

@@ -250,6 +250,8 @@ fn options(config: &Config) -> devices::DevicesOptions {
     options.pings_are_activity = config.platform.pings_are_activity;
     options.platform.telemetry_days = config.platform.telemetry_days;
     options.platform.usage_days = config.platform.usage_days;
+    options.platform.keys_max = config.platform.max_keys.into();
+    options.store.keys_max = config.platform.max_keys;
     options.store.head_bytes_max = config.platform.head_bytes.0 as usize;
     options
 }

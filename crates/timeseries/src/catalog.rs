@@ -10,6 +10,7 @@ use hashbrown::{HashMap, HashTable};
 
 use crate::config::StoreConfig;
 use crate::index::{EntityIndex, HeadSlot, KeyIndex, SeriesIndex};
+use crate::store::RejectReason;
 use crate::value::{PointValue, TelemetryEntityId, TimedValue, ValueRef};
 
 #[derive(Debug)]
@@ -113,9 +114,16 @@ impl SeriesCatalog {
         self.series_of(entity, key)
     }
 
-    pub fn has_capacity(&self, entity: Option<EntityIndex>, config: &StoreConfig) -> bool {
+    /// Checks whether the entity may get another series.
+    pub fn check_capacity(&self, entity: Option<EntityIndex>, config: &StoreConfig) -> Result<(), RejectReason> {
         let of_entity = entity.map_or(0, |entity| self.entities[entity.index()].series_count);
-        self.series.len() < config.series_max && of_entity < config.keys_max
+        if of_entity >= config.keys_max {
+            return Err(RejectReason::TooManyKeys);
+        }
+        match self.series.len() < config.series_max {
+            true => Ok(()),
+            false => Err(RejectReason::TooManySeries),
+        }
     }
 
     pub fn add_entity(&mut self, id: TelemetryEntityId, class: u8) -> EntityIndex {

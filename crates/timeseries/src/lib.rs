@@ -74,8 +74,8 @@ pub use export_parquet::{EXPORT_GROUP_ROWS, EXPORT_GROUP_TEXT_BYTES, export_parq
 pub use manifest::NAME as MANIFEST_NAME;
 pub use storage::{DirectoryError, Storage, StorageDirectory};
 pub use store::{
-    Aggregation, BUCKETS_MAX, Delete, LatestAfterDelete, MaintenanceResult, PointOrder, PointVisitor, Query, Series,
-    StoreStats, TEXT_BYTES_MAX, TimeseriesStore, WriteOutcome,
+    Aggregation, BUCKETS_MAX, Delete, LatestAfterDelete, MaintenanceResult, PointOrder, PointVisitor, Query,
+    RejectReason, RejectedPoints, Series, StoreStats, TEXT_BYTES_MAX, TimeseriesStore, WriteOutcome,
 };
 pub use value::{
     LogPosition, Point, PointDestination, PointValue, RetentionClass, TelemetryEntityId, TimedValue, ValueRef,

@@ -116,10 +116,31 @@ pub struct WriteOutcome {
     pub points: u64,
     /// Points that were rejected: the series limit is reached, or the text exceeds [`TEXT_BYTES_MAX`].
     pub rejected_points: u64,
-    /// Entities of rejected points, at most 100.
-    pub rejected_entities: Vec<TelemetryEntityId>,
+    /// The first rejected point of at most 100 entities.
+    pub rejected: Vec<RejectedPoints>,
     /// The position was written before. The batch was skipped.
     pub is_replay: bool,
+}
+
+/// Rejected points of an entity.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RejectedPoints {
+    pub entity: TelemetryEntityId,
+    /// Key and reason of the first one.
+    pub key: Box<str>,
+    pub reason: RejectReason,
+    pub points: u64,
+}
+
+/// Why a point was rejected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RejectReason {
+    /// The entity has [`crate::StoreConfig::keys_max`] keys.
+    TooManyKeys,
+    /// The store has [`crate::StoreConfig::series_max`] series.
+    TooManySeries,
+    /// The text exceeds [`TEXT_BYTES_MAX`].
+    TextTooLong,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -8,11 +8,11 @@ use crate::error::WriteError;
 use crate::index::SeriesIndex;
 use crate::manifest::Tombstone;
 use crate::state::StoreState;
-use crate::store::{Series, TEXT_BYTES_MAX, WriteOutcome};
+use crate::store::{RejectReason, RejectedPoints, Series, TEXT_BYTES_MAX, WriteOutcome};
 use crate::value::{LogPosition, Point, PointDestination, RetentionClass, TelemetryEntityId, ValueRef};
 
 /// Maximum number of entities that one call reports as rejected.
-const REFUSED_ENTITIES_MAX: usize = 100;
+const REJECTED_ENTITIES_MAX: usize = 100;
 
 impl ColumnStore {
     pub(crate) fn write_points(&self, points: &[Point<'_>], position: LogPosition) -> Result<WriteOutcome, WriteError> {
@@ -44,13 +44,12 @@ impl ColumnStore {
         let deletes = state.deletes_after(position);
         let mut last = None;
         for point in points {
-            let Some(series) = state.find_or_add(point, last, &self.config) else {
-                written.rejected_points += 1;
-                let of = &mut written.rejected_entities;
-                if of.len() < REFUSED_ENTITIES_MAX && of.last() != Some(&point.entity) {
-                    of.push(point.entity);
+            let series = match state.find_or_add(point, last, &self.config) {
+                Ok(series) => series,
+                Err(reason) => {
+                    written.reject(point, reason);
+                    continue;
                 }
-                continue;
             };
             last = Some((point.entity, series));
             written.points += 1;
@@ -83,6 +82,24 @@ impl ColumnStore {
             }
         };
         self.write_frozen(&frozen)
+    }
+}
+
+impl WriteOutcome {
+    fn reject(&mut self, point: &Point<'_>, reason: RejectReason) {
+        self.rejected_points += 1;
+        if let Some(last) = self.rejected.last_mut()
+            && last.entity == point.entity
+        {
+            last.points += 1;
+        } else if self.rejected.len() < REJECTED_ENTITIES_MAX {
+            self.rejected.push(RejectedPoints {
+                entity: point.entity,
+                key: point.key.into(),
+                reason,
+                points: 1,
+            });
+        }
     }
 }
 
@@ -124,27 +141,26 @@ impl StoreState {
         later.copied().collect()
     }
 
-    /// Finds or creates the series of a point. `last` holds the entity and series of the previous point. `None` rejects
-    /// the point.
+    /// Finds or creates the series of a point. `last` holds the entity and series of the previous point.
     #[inline]
     fn find_or_add(
         &mut self,
         point: &Point<'_>,
         last: Option<(TelemetryEntityId, SeriesIndex)>,
         config: &StoreConfig,
-    ) -> Option<SeriesIndex> {
+    ) -> Result<SeriesIndex, RejectReason> {
         let is_long = match point.value {
             ValueRef::String(text) | ValueRef::Json(text) => text.len() > TEXT_BYTES_MAX,
             _ => false,
         };
         if is_long {
-            return None;
+            return Err(RejectReason::TextTooLong);
         }
         let catalog = &mut self.catalog;
         let entity = match last {
             Some((entity, series)) if entity == point.entity => {
                 if let Some(next) = catalog.follows(series, point.key) {
-                    return Some(next);
+                    return Ok(next);
                 }
                 Some(catalog.series[series.index()].entity)
             }
@@ -153,14 +169,12 @@ impl StoreState {
         if let Some(entity) = entity
             && let Some(series) = catalog.first_or_series_of(entity, point.key)
         {
-            return Some(series);
+            return Ok(series);
         }
-        if !catalog.has_capacity(entity, config) {
-            return None;
-        }
+        catalog.check_capacity(entity, config)?;
         let entity = entity.unwrap_or_else(|| catalog.add_entity(point.entity, 0));
         let key = catalog.key(point.key).unwrap_or_else(|| catalog.add_key(point.key));
-        Some(catalog.add_series(entity, key))
+        Ok(catalog.add_series(entity, key))
     }
 
     pub(crate) fn set_class(&mut self, id: TelemetryEntityId, class: RetentionClass) {
@@ -180,11 +194,11 @@ impl StoreState {
     /// the points of such a series are rejected as well.
     pub(crate) fn set_series_class(&mut self, name: Series<'_>, class: Option<RetentionClass>, config: &StoreConfig) {
         let known = self.catalog.find(name.entity, name.key);
-        let has_room = || self.catalog.has_capacity(self.catalog.entity(name.entity), config);
+        let check_capacity = || self.catalog.check_capacity(self.catalog.entity(name.entity), config);
         let series = match (known, class) {
             (Some(series), _) => series,
             (None, None) => return,
-            (None, Some(_)) if !has_room() => return,
+            (None, Some(_)) if check_capacity().is_err() => return,
             (None, Some(_)) => {
                 let catalog = &mut self.catalog;
                 let entity = catalog.entity(name.entity);

@@ -212,4 +212,37 @@ fn series_beyond_the_limit_are_refused_and_counted() {
         .unwrap();
     assert_eq!((written.points, written.rejected_points), (2, 1));
     assert_eq!(store.stats().rejected_points_total, 1);
+    let rejected = RejectedPoints {
+        entity: DEVICE,
+        key: "c".into(),
+        reason: RejectReason::TooManySeries,
+        points: 1,
+    };
+    assert_eq!(written.rejected, [rejected]);
+}
+
+#[test]
+fn known_keys_of_an_entity_with_too_many_are_written() {
+    let config = StoreConfig {
+        keys_max: 1,
+        ..config()
+    };
+    let store = ColumnStore::open(ModelDisk::from_seed(5).storage(), config).unwrap();
+    let point = |key, ts_ms| Point {
+        entity: DEVICE,
+        key,
+        ts_ms,
+        value: ValueRef::Bool(true),
+        destination: PointDestination::HistoryAndLatest,
+    };
+    let points = [point("a", 1), point("b", 1), point("c", 1), point("a", 2)];
+    let written = store.write(&points, LogPosition(1)).unwrap();
+    assert_eq!((written.points, written.rejected_points), (2, 2));
+    let rejected = RejectedPoints {
+        entity: DEVICE,
+        key: "b".into(),
+        reason: RejectReason::TooManyKeys,
+        points: 2,
+    };
+    assert_eq!(written.rejected, [rejected]);
 }

@@ -107,6 +107,11 @@ pub const FAMILIES: &[Family] = &[
         |s, out| put(s, out, |it| it.platform.failed_messages_total as f64),
     ),
     counter(
+        "tidewire_platform_keys_refused",
+        "Values that were not stored, because the device has platform.max_keys keys of telemetry or attributes.",
+        |s, out| put(s, out, |it| it.platform.refused_keys_total as f64),
+    ),
+    counter(
         "tidewire_platform_messages_exceeding",
         "Messages that failed in a rule chain, because they passed too many nodes, made too many or too large messages, or took too long.",
         |s, out| put(s, out, |it| it.platform.exceeding_messages_total as f64),

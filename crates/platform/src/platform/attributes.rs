@@ -203,6 +203,11 @@ impl PlatformCall<'_> {
         attributes: &[Attribute],
         notifies_device: bool,
     ) -> Result<(), NodeError> {
+        let allowed = self.within_key_limit(entity, scope, attributes)?;
+        let attributes = &*allowed;
+        if attributes.is_empty() {
+            return Ok(());
+        }
         for attribute in attributes {
             self.set_timeout(entity, scope, &attribute.key, Some(&attribute.value));
             self.core.pending.push_change(RepositoryChange::PutAttribute {
@@ -234,6 +239,7 @@ impl PlatformCall<'_> {
                 key: key.clone(),
             });
         }
+        self.core.attribute_counts.deleted(entity.id);
         self.remove_owner_cache(entity);
         self.outlet.attributes(entity, scope, &[], keys);
         if notifies_device && entity.kind == EntityType::Device {

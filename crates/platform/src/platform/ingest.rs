@@ -20,8 +20,6 @@ use crate::model::DeviceProfile;
 use crate::repository::{RepositoryChange, RepositoryError, StateKind};
 use crate::usage::UsageCounter;
 
-const POINTS_REJECTED: &str = "points were not stored: the device has too many keys, or the store has too many series";
-
 /// A device message, or a change of the device's connection.
 #[derive(Clone, Copy, Debug)]
 pub struct IngestInput<'a> {
@@ -156,11 +154,9 @@ impl Platform {
     }
 
     fn report_rejected_points(&self, core: &mut PlatformCore, outlet: &mut dyn PlatformOutlet) {
-        for id in std::mem::take(&mut core.entities_with_rejected_points) {
-            let device = DeviceId(Uuid(id.0));
-            if self.entities.directory().device(device).is_some() {
-                outlet.failed(device.entity(), "", POINTS_REJECTED);
-            }
+        if !core.rejected_points.is_empty() {
+            let is_device = |device| self.entities.directory().device(device).is_some();
+            core.report_rejected_points(is_device, self.options.keys_max, outlet);
         }
     }
 
@@ -169,8 +165,8 @@ impl Platform {
         if let Some(position) = core.pending_position {
             self.set_series_classes(core).map_err(IngestError::TimeToLive)?;
             let written = self.store.write(&core.pending.points(), position);
-            core.entities_with_rejected_points
-                .extend(written.map_err(IngestError::Store)?.rejected_entities);
+            core.rejected_points
+                .extend(written.map_err(IngestError::Store)?.rejected);
             core.pending.clear_points();
             core.pending_position = None;
         }

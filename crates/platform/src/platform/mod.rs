@@ -31,6 +31,7 @@ pub(crate) mod fixed_limits;
 mod gateway;
 mod host;
 mod ingest;
+mod key_limit;
 mod limited;
 mod off_times;
 mod ota;
@@ -53,6 +54,7 @@ pub use alarms::AlarmChange;
 pub use attributes::AttributesChange;
 pub use chain_event::ChainEvent;
 pub use ingest::{IngestError, IngestInput, IngestMessage, Ingested};
+pub use key_limit::{KeyKind, RefusedKeys};
 pub use limited::ApiStateChange;
 pub use outlet::{NoOutlet, PlatformOutlet};
 pub use retention::RetentionError;
@@ -73,6 +75,7 @@ use crate::repository::{RepositoryChange, RepositoryError, StateKind};
 use crate::usage::{ApiUsage, UsageCounter};
 use behind::GatewayDevices;
 use deferred::DeferredQueue;
+use key_limit::AttributeCounts;
 use off_times::OffTimes;
 use pending::PendingWrites;
 use retention::Retention;
@@ -100,6 +103,8 @@ pub struct PlatformOptions {
     pub telemetry_days: u32,
     /// Days to store usage and queue statistics; 0 stores them forever.
     pub usage_days: u32,
+    /// Limit of the attributes of an entity. The store has the same limit for keys of telemetry.
+    pub keys_max: usize,
     /// Runs the scripts of rule chains. Without it they run in the thread of the chains, which only tests should do.
     pub scripts: Option<Arc<dyn ScriptRunner>>,
 }
@@ -117,6 +122,7 @@ impl Default for PlatformOptions {
             queued_max: 100_000,
             telemetry_days: 0,
             usage_days: 0,
+            keys_max: 10_000,
             scripts: None,
         }
     }
@@ -139,6 +145,8 @@ pub struct PlatformStats {
     pub replayed_messages_total: u64,
     /// Changes rejected by the repository because of a conflicting change.
     pub refused_changes_total: u64,
+    /// Values with new keys of entities that have too many, of telemetry and attributes.
+    pub refused_keys_total: u64,
     /// Requests and deferred messages beyond the limits.
     pub dropped_calls_total: u64,
     pub dropped_queued_total: u64,
@@ -223,8 +231,9 @@ struct PlatformCore {
     owner_values: OwnerValues,
     gateway_names: HashMap<(DeviceId, Box<str>), DeviceId>,
     gateway_devices: GatewayDevices,
-    /// Entities with points rejected by the store, not reported yet.
-    entities_with_rejected_points: Vec<timeseries::TelemetryEntityId>,
+    /// Points rejected by the store, not reported yet.
+    rejected_points: Vec<timeseries::RejectedPoints>,
+    attribute_counts: AttributeCounts,
     next_check_ms: i64,
     next_checkpoint_ms: i64,
     stats: PlatformStats,
@@ -475,6 +484,7 @@ impl Platform {
     pub fn device_deleted(&self, id: DeviceId) {
         let mut core = self.core();
         core.devices.remove(&id);
+        core.attribute_counts.remove(id.0);
         core.changed_counters.remove(&id);
         core.changed_activity.remove(&id);
     }

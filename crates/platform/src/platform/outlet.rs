@@ -3,6 +3,7 @@
 
 use serde_json::Value as Json;
 
+use super::RefusedKeys;
 use crate::alarm_rules::AlarmTransition;
 use crate::chain::{DebugEvent, ExternalCall, NodeError, NodeFailure, RpcCall};
 use crate::decode::KeyValue;
@@ -51,6 +52,9 @@ pub trait PlatformOutlet {
 
     /// A message could not be decoded, or failed in a chain.
     fn failed(&mut self, _entity: EntityId, _node: &str, _problem: &str) {}
+
+    /// Values with new keys were not stored, because the entity has too many.
+    fn keys_refused(&mut self, _refused: &RefusedKeys) {}
 
     /// A message exceeded a limit of rule chains: number of nodes, size of derived messages or time.
     fn exceeded(&mut self, _tenant: TenantId, _at: &NodeFailure) {}

@@ -321,6 +321,15 @@ impl PendingWrites {
         }
     }
 
+    /// Keys of an entity's changed attributes in a scope, and whether the last change stores the attribute.
+    pub fn attribute_keys(&self, of: Uuid, in_scope: AttributeScope) -> impl Iterator<Item = (&str, bool)> {
+        let all = self.attributes.get(&(of, in_scope)).into_iter().flatten();
+        all.map(|(key, place)| {
+            let is_put = matches!(self.changes.get(*place), Some(RepositoryChange::PutAttribute { .. }));
+            (key.as_str(), is_put)
+        })
+    }
+
     /// The pending change of an attribute; the inner `None` is a deletion.
     pub fn attribute(&self, of: Uuid, in_scope: AttributeScope, key: &str) -> Option<Option<&Attribute>> {
         let place = *self.attributes.get(&(of, in_scope))?.get(key)?;

@@ -445,6 +445,10 @@ impl Repository for SqliteRepository {
         values::attributes(&self.read(), entity, scope, keys).map_err(storage("read attributes"))
     }
 
+    fn attribute_count(&self, entity: Uuid) -> Result<usize, RepositoryError> {
+        values::attribute_count(&self.read(), entity).map_err(storage("count attributes"))
+    }
+
     fn alarm(&self, id: AlarmId) -> Result<Option<Alarm>, RepositoryError> {
         alarms::get(&self.read(), id)
     }

@@ -146,6 +146,12 @@ pub fn attributes(
     Ok(found)
 }
 
+pub fn attribute_count(connection: &Connection, entity: Uuid) -> rusqlite::Result<usize> {
+    let mut statement = connection.prepare_cached("SELECT COUNT(*) FROM attribute WHERE entity = ?1")?;
+    let count: i64 = statement.query_row([entity.0], |row| row.get(0))?;
+    Ok(usize::try_from(count).unwrap_or(0))
+}
+
 pub fn put_attribute(
     transaction: &Transaction<'_>,
     entity: Uuid,

@@ -42,6 +42,10 @@ section! {
         restart telemetry_days: u32 = "0" ["0", "36500"] in "days";
         /// Days after which the usage statistics of tenants (per hour and per month) are deleted. 0: never.
         restart usage_days: u32 = "730" ["0", "36500"] in "days";
+        /// Maximum number of telemetry keys of a device or other entity, and of its attributes. Values with further
+        /// new keys are refused and counted, and the log and an event of the device name the key. Known keys are not
+        /// affected. The default is far above what devices use, and bounds the memory that one device can occupy.
+        restart max_keys: u16 = "10000" ["1", "65535"] in "keys";
         /// Time after which users of the platform must log in again, however often their tokens were refreshed.
         restart login_max_age: Duration = "30d" ["1h", "3650d"];
         /// Time for which the activation link of a new user is valid. Afterwards an administrator can get a new link.
@@ -49,7 +53,8 @@ section! {
         /// CPU time that the scripts of one tenant may use, in percent of one core. A tenant may use the CPU time of 10
         /// seconds at once. Then its scripts and messages wait, and the alarm `script_cpu:<tenant>` begins. The
         /// default leaves time for other tenants on a machine with two cores. With 100, scripts of a tenant never wait
-        /// for CPU time, because only one of them runs at a time.
+        /// for CPU time, because only one of them runs at a time. If there are several tenants, the time of messages
+        /// whose other rule nodes take longer than 200 µs counts as well.
         restart script_cpu_percent: u32 = "50" ["1", "100"] in "percent";
         /// Slow scripts that run at the same time, each of another tenant. Each has a process with lower priority.
         restart script_processes: u32 = "2" ["1", "64"] in "processes";

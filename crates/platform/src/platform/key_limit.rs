@@ -1,0 +1,229 @@
+//! Limits the attribute keys of an entity. The store of time series limits the keys of telemetry in the same way.
+//!
+//! Counting must not slow down devices that update a few attributes. So the count is an upper bound until it reaches the
+//! limit: each saved attribute counts as a new one. Then the attributes are counted in the database. An entity with more
+//! than half of its keys has an exact count from then on, for which each saved key is looked up.
+
+use std::borrow::Cow;
+
+use timeseries::{RejectReason, RejectedPoints};
+
+use super::HashMap;
+use super::host::PlatformCall;
+use super::{PlatformCore, PlatformOutlet};
+use crate::chain::NodeError;
+use crate::ids::{DeviceId, EntityId, Uuid};
+use crate::model::{Attribute, AttributeScope};
+
+/// Kind of refused keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyKind {
+    Telemetry,
+    Attribute,
+}
+
+/// New keys of an entity that were not stored, because it has too many.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RefusedKeys {
+    pub entity: EntityId,
+    pub kind: KeyKind,
+    /// The first of them.
+    pub key: String,
+    pub values: u64,
+    pub limit: usize,
+}
+
+/// Counts by entity, of all scopes.
+#[derive(Debug, Default)]
+pub(super) struct AttributeCounts(HashMap<Uuid, AttributeCount>);
+
+#[derive(Clone, Copy, Debug)]
+enum AttributeCount {
+    AtMost(usize),
+    Exactly(usize),
+}
+
+impl AttributeCounts {
+    pub fn remove(&mut self, entity: Uuid) {
+        self.0.remove(&entity);
+    }
+
+    /// Attributes were deleted. An upper bound stays one.
+    pub fn deleted(&mut self, entity: Uuid) {
+        if let Some(AttributeCount::Exactly(_)) = self.0.get(&entity) {
+            self.remove(entity);
+        }
+    }
+}
+
+impl PlatformCall<'_> {
+    /// Returns the attributes that may be stored: those with known keys, and new ones up to the limit. Reports the
+    /// others.
+    pub fn within_key_limit<'k>(
+        &mut self,
+        entity: EntityId,
+        scope: AttributeScope,
+        attributes: &'k [Attribute],
+    ) -> Result<Cow<'k, [Attribute]>, NodeError> {
+        let limit = self.platform.options.keys_max;
+        let known = match self.core.attribute_counts.0.get(&entity.id).copied() {
+            Some(AttributeCount::AtMost(count)) if count + attributes.len() > limit => None,
+            known => known,
+        };
+        let known = match known {
+            Some(known) => known,
+            None => {
+                let count = self.count_attributes(entity.id)?;
+                match count <= limit / 2 && count + attributes.len() <= limit {
+                    true => AttributeCount::AtMost(count),
+                    false => AttributeCount::Exactly(count),
+                }
+            }
+        };
+        let counts = &mut self.core.attribute_counts.0;
+        let count = match known {
+            AttributeCount::AtMost(count) => {
+                counts.insert(entity.id, AttributeCount::AtMost(count + attributes.len()));
+                return Ok(Cow::Borrowed(attributes));
+            }
+            AttributeCount::Exactly(count) => count,
+        };
+        let (allowed, count) = self.up_to_limit(entity, scope, attributes, count)?;
+        self.core
+            .attribute_counts
+            .0
+            .insert(entity.id, AttributeCount::Exactly(count));
+        Ok(allowed)
+    }
+
+    /// Returns the allowed attributes and the new count.
+    fn up_to_limit<'k>(
+        &mut self,
+        entity: EntityId,
+        scope: AttributeScope,
+        attributes: &'k [Attribute],
+        mut count: usize,
+    ) -> Result<(Cow<'k, [Attribute]>, usize), NodeError> {
+        let limit = self.platform.options.keys_max;
+        let names: Vec<String> = attributes.iter().map(|attribute| attribute.key.clone()).collect();
+        let mut known: std::collections::HashSet<String> = {
+            let found = self.stored_or_pending(entity.id, scope, &names)?;
+            found.into_iter().collect()
+        };
+        let mut allowed = Vec::with_capacity(attributes.len());
+        let mut first_refused = None;
+        for attribute in attributes {
+            if !known.contains(&attribute.key) {
+                if count >= limit {
+                    first_refused.get_or_insert(&attribute.key);
+                    continue;
+                }
+                known.insert(attribute.key.clone());
+                count += 1;
+            }
+            allowed.push(attribute.clone());
+        }
+        let Some(key) = first_refused.cloned() else {
+            return Ok((Cow::Borrowed(attributes), count));
+        };
+        let refused = RefusedKeys {
+            entity,
+            kind: KeyKind::Attribute,
+            key,
+            values: (attributes.len() - allowed.len()) as u64,
+            limit,
+        };
+        self.core.stats.refused_keys_total += refused.values;
+        self.outlet.keys_refused(&refused);
+        Ok((Cow::Owned(allowed), count))
+    }
+
+    /// Which of these keys the entity has, with the changes of this batch.
+    fn stored_or_pending(
+        &self,
+        entity: Uuid,
+        scope: AttributeScope,
+        names: &[String],
+    ) -> Result<Vec<String>, NodeError> {
+        let mut found = Vec::new();
+        let mut unchanged = Vec::new();
+        for name in names {
+            match self.core.pending.attribute(entity, scope, name) {
+                Some(Some(_)) => found.push(name.clone()),
+                Some(None) => {}
+                None => unchanged.push(name.as_str()),
+            }
+        }
+        let repository = self.platform.entities.repository();
+        let stored = repository
+            .attributes(entity, scope, Some(&unchanged))
+            .map_err(Box::new)?;
+        found.extend(stored.into_iter().map(|attribute| attribute.key));
+        Ok(found)
+    }
+
+    /// Number of attributes with the changes of this batch.
+    fn count_attributes(&self, entity: Uuid) -> Result<usize, NodeError> {
+        let repository = self.platform.entities.repository();
+        let mut count = repository.attribute_count(entity).map_err(Box::new)?;
+        for scope in AttributeScope::ALL {
+            let mut changed: Vec<(&str, bool)> = self.core.pending.attribute_keys(entity, scope).collect();
+            if changed.is_empty() {
+                continue;
+            }
+            changed.sort_unstable();
+            let names: Vec<&str> = changed.iter().map(|(name, _)| *name).collect();
+            let stored = repository.attributes(entity, scope, Some(&names)).map_err(Box::new)?;
+            for (name, is_put) in changed {
+                let is_stored = stored.binary_search_by(|known| known.key.as_str().cmp(name)).is_ok();
+                match (is_put, is_stored) {
+                    (true, false) => count += 1,
+                    (false, true) => count -= 1,
+                    _ => {}
+                }
+            }
+        }
+        Ok(count)
+    }
+}
+
+impl PlatformCore {
+    /// Reports points that the store rejected.
+    pub fn report_rejected_points(
+        &mut self,
+        is_device: impl Fn(DeviceId) -> bool,
+        limit: usize,
+        outlet: &mut dyn PlatformOutlet,
+    ) {
+        for rejected in std::mem::take(&mut self.rejected_points) {
+            let RejectedPoints {
+                entity,
+                key,
+                reason,
+                points,
+            } = rejected;
+            let device = DeviceId(Uuid(entity.0));
+            let is_of_device = is_device(device);
+            let problem = match reason {
+                RejectReason::TooManyKeys => {
+                    self.stats.refused_keys_total += points;
+                    if is_of_device {
+                        outlet.keys_refused(&RefusedKeys {
+                            entity: device.entity(),
+                            kind: KeyKind::Telemetry,
+                            key: key.into(),
+                            values: points,
+                            limit,
+                        });
+                    }
+                    continue;
+                }
+                RejectReason::TooManySeries => "the values were not stored: the store has too many series",
+                RejectReason::TextTooLong => "a value was not stored: its text is too long",
+            };
+            if is_of_device {
+                outlet.failed(device.entity(), "", problem);
+            }
+        }
+    }
+}
