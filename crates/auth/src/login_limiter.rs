@@ -125,8 +125,6 @@ pub struct LoginLimiter {
 #[derive(Default)]
 struct LimiterState {
     addresses: HashMap<IpAddr, FailedAddress>,
-    /// Entries that evictions have looked at, since the start.
-    addresses_scanned: u64,
     /// Failures per user, from all addresses.
     users: FailureCounts,
     /// Guesses of a locked-out address that were compared with known logins, per address and user.
@@ -291,7 +289,7 @@ impl LoginLimiter {
 impl LimiterState {
     fn add_address_failure(&mut self, address: IpAddr, now: Instant, limits: LoginLimits) -> Option<LockOut> {
         if !self.addresses.contains_key(&address) && self.addresses.len() >= ADDRESSES_MAX {
-            self.addresses_scanned += make_space(&mut self.addresses, ADDRESSES_MAX, |failed| {
+            make_space(&mut self.addresses, ADDRESSES_MAX, |failed| {
                 let has_effect = failed.forgotten_at > now || !failed.is_quiet(now, limits.lockout_max);
                 has_effect.then(|| failed.last_effect())
             });
@@ -339,38 +337,30 @@ impl FailedAddress {
 
 /// Makes space in a full table: removes the entries without effect, and then those whose effect ends first, until an
 /// eighth of the table is free. An attack from many addresses therefore cannot free a worse one. `end_of` returns
-/// `None` for an entry without effect. Returns the number of entries that it has looked at.
-fn make_space<K: Copy + Eq + Hash, V>(
-    table: &mut HashMap<K, V>,
-    max: usize,
-    end_of: impl Fn(&V) -> Option<Instant>,
-) -> u64 {
-    let scanned = table.len() as u64;
+/// `None` for an entry without effect.
+fn make_space<K: Copy + Eq + Hash, V>(table: &mut HashMap<K, V>, max: usize, end_of: impl Fn(&V) -> Option<Instant>) {
     table.retain(|_, entry| end_of(entry).is_some());
     let surplus = table.len().saturating_sub(max - max / EVICTED_SHARE);
     if surplus == 0 {
-        return scanned;
+        return;
     }
     let mut ends: Vec<_> = table.iter().map(|(key, entry)| (end_of(entry), *key)).collect();
     ends.select_nth_unstable_by_key(surplus - 1, |(end, _)| *end);
     for (_, key) in &ends[..surplus] {
         table.remove(key);
     }
-    scanned
 }
 
 /// Counts that lose one failure per `FORGET_AFTER`, by tag: when all failures of the tag will be forgotten.
 #[derive(Default)]
 struct FailureCounts {
     forgotten_at: HashMap<u64, Instant>,
-    /// Entries that evictions have looked at, since the start.
-    scanned: u64,
 }
 
 impl FailureCounts {
     fn add(&mut self, tag: u64, now: Instant, failures_max: u32) {
         if !self.forgotten_at.contains_key(&tag) && self.forgotten_at.len() >= USERS_MAX {
-            self.scanned += make_space(&mut self.forgotten_at, USERS_MAX, |forgotten_at| {
+            make_space(&mut self.forgotten_at, USERS_MAX, |forgotten_at| {
                 (*forgotten_at > now).then_some(*forgotten_at)
             });
         }

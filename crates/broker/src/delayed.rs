@@ -10,7 +10,7 @@ use crate::durable::record::{JournalRecord, SessionKey, WITH_TAP};
 use crate::durable::record_fields::{PendingCommits, RecordFields};
 use crate::effect::DropReason;
 use crate::message::{Message, Publication, RecordLocation};
-use crate::owners::{Holding, Owners};
+use crate::owners::{ClientAccount, Holding, Owners};
 use crate::receipt_actions::ReceiptAction;
 use crate::router::{Destinations, Router};
 use crate::slots::DelayedIndex;
@@ -27,6 +27,13 @@ pub struct DelayedMessage {
     pub due_ms: u64,
     /// The message has been routed, but the tap has not stored it yet.
     pub is_routed: bool,
+}
+
+impl DelayedMessage {
+    /// The account for which the message counts as delayed.
+    fn owner(&self) -> Option<&Arc<ClientAccount>> {
+        self.message.owner().filter(|_| !self.is_routed)
+    }
 }
 
 /// The delayed messages of a shard. An index is reused after its message was removed.
@@ -63,9 +70,8 @@ impl DelayedMessages {
     }
 
     fn add(&mut self, delayed: DelayedMessage) -> DelayedIndex {
-        let message = &delayed.message;
         self.owners
-            .add(Holding::Delayed, message.owner(), message.stored_bytes() as u64);
+            .add(Holding::Delayed, delayed.owner(), delayed.message.stored_bytes() as u64);
         let index = self.free.pop().unwrap_or_else(|| {
             self.slots.push(None);
             DelayedIndex::from_index(self.slots.len() - 1)
@@ -74,9 +80,12 @@ impl DelayedMessages {
         index
     }
 
-    /// Marks a message as routed. Returns the message, and whether it was routed before.
+    /// Marks a message as routed. Returns the message, and whether it was routed before. From now on it counts for its
+    /// owner only if it is retained.
     fn set_routed(&mut self, index: DelayedIndex) -> Option<(Arc<Message>, bool)> {
         let delayed = self.slots.get_mut(index.index())?.as_mut()?;
+        self.owners
+            .release(Holding::Delayed, delayed.owner(), delayed.message.stored_bytes() as u64);
         let was_routed = std::mem::replace(&mut delayed.is_routed, true);
         Some((delayed.message.clone(), was_routed))
     }
@@ -84,9 +93,8 @@ impl DelayedMessages {
     fn remove(&mut self, index: DelayedIndex) -> Option<DelayedMessage> {
         let delayed = self.slots.get_mut(index.index())?.take()?;
         self.free.push(index);
-        let message = &delayed.message;
         self.owners
-            .remove(Holding::Delayed, message.owner(), message.stored_bytes() as u64);
+            .remove(Holding::Delayed, delayed.owner(), delayed.message.stored_bytes() as u64);
         Some(delayed)
     }
 }

@@ -126,7 +126,7 @@ impl<'a> Publication<'a> {
 
     /// Returns the memory that the message uses when it is stored, approximately. Used for limits.
     pub fn stored_bytes(&self) -> usize {
-        self.topic.len() + self.properties.len() + self.payload.len() + self.trailer_bytes() + MESSAGE_HEADER_BYTES
+        memory_of(self.topic.len() + self.properties.len() + self.payload.len() + self.trailer_bytes())
     }
 
     /// Returns the size of the provenance in a stored message.
@@ -170,11 +170,18 @@ impl<'a> Publication<'a> {
 /// Size of the length that follows the provenance.
 const PROVENANCE_LENGTH_BYTES: usize = size_of::<u32>();
 
-/// Memory of a stored message besides its bytes, approximately.
-const MESSAGE_HEADER_BYTES: usize = 56;
-
 /// Messages up to this size are stored in the allocation of the `Arc`. This includes most messages of sensors.
 const INLINE_BYTES_MAX: usize = 94;
+
+/// Returns the memory of a stored message with so many bytes of topic, properties, payload and provenance.
+fn memory_of(length: usize) -> usize {
+    // The `Arc` has two counters.
+    let allocation = size_of::<Message>() + 2 * size_of::<usize>();
+    match length > INLINE_BYTES_MAX {
+        true => allocation + length,
+        false => allocation,
+    }
+}
 
 /// Topic, properties, payload and provenance of a message.
 #[derive(Debug)]
@@ -271,7 +278,7 @@ impl Message {
     }
 
     pub fn stored_bytes(&self) -> usize {
-        self.bytes.as_slice().len() + MESSAGE_HEADER_BYTES
+        memory_of(self.bytes.as_slice().len())
     }
 
     pub fn is_expired(&self, now: Now) -> bool {

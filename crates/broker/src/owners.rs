@@ -244,19 +244,6 @@ pub struct ClientAccount {
     usage: Usage,
 }
 
-/// Counters of an owner, for operators.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OwnerUsage {
-    /// `user:<name>`, or `address:<address>` for clients without a user name.
-    pub owner: Box<str>,
-    pub sessions: u64,
-    pub session_bytes: u64,
-    pub retained_messages: u64,
-    pub retained_bytes: u64,
-    pub delayed_messages: u64,
-    pub delayed_bytes: u64,
-}
-
 /// Returns the name of an owner. It is part of the journal.
 pub fn owner_name(user_name: Option<&str>, address: IpAddr) -> String {
     if let Some(name) = user_name {
@@ -333,6 +320,11 @@ impl Owners {
 
     pub fn remove(&self, holding: Holding, owner: Option<&Arc<ClientAccount>>, bytes: u64) {
         self.0.total.remove(holding, bytes);
+        self.release(holding, owner, bytes);
+    }
+
+    /// An entry no longer counts for its owner, but still for the node.
+    pub fn release(&self, holding: Holding, owner: Option<&Arc<ClientAccount>>, bytes: u64) {
         if let Some(owner) = owner {
             owner.user.usage.remove(holding, bytes);
             owner.usage.remove(holding, bytes);
@@ -361,21 +353,15 @@ impl Owners {
             owner.usage.resize(holding, from.1, to.1);
         }
     }
-
-    /// Returns the owners that use the most memory, at most `max`.
-    pub fn largest(&self, max: usize) -> Vec<OwnerUsage> {
-        let users: Vec<_> = lock(&self.0.users).values().filter_map(Weak::upgrade).collect();
-        let mut all: Vec<OwnerUsage> = users.iter().map(|user| user.usage()).collect();
-        let bytes = |usage: &OwnerUsage| usage.session_bytes + usage.retained_bytes + usage.delayed_bytes;
-        all.sort_by(|a, b| bytes(b).cmp(&bytes(a)).then_with(|| a.owner.cmp(&b.owner)));
-        all.truncate(max);
-        all
-    }
 }
 
 impl UserAccount {
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    pub fn usage(&self) -> &Usage {
+        &self.usage
     }
 
     /// Returns the limit that a session of `bytes` would exceed. `before` is the size of the user's session of the same
@@ -396,18 +382,6 @@ impl UserAccount {
         });
         clients.insert(hash, Arc::downgrade(&client));
         client
-    }
-
-    fn usage(&self) -> OwnerUsage {
-        OwnerUsage {
-            owner: self.name.clone(),
-            sessions: self.usage.count(Holding::Session),
-            session_bytes: self.usage.bytes(Holding::Session),
-            retained_messages: self.usage.count(Holding::Retained),
-            retained_bytes: self.usage.bytes(Holding::Retained),
-            delayed_messages: self.usage.count(Holding::Delayed),
-            delayed_bytes: self.usage.bytes(Holding::Delayed),
-        }
     }
 }
 
@@ -597,13 +571,8 @@ mod tests {
         assert!(with(Some(&owner), 61).is_some());
         assert!(with(Some(&foreign), 1).is_some(), "the entry of another user");
         owners.replace(Holding::Retained, (Some(&owner), 60), (Some(&foreign), 40));
-        let bytes = |name: &str| {
-            let all = owners.largest(10).into_iter();
-            all.filter(|usage| *usage.owner == *name)
-                .map(|usage| usage.retained_bytes)
-                .sum::<u64>()
-        };
-        assert_eq!((bytes("user:a"), bytes("user:b")), (0, 40));
+        let bytes = |account: &ClientAccount| account.user.usage.bytes(Holding::Retained);
+        assert_eq!((bytes(&owner), bytes(&foreign)), (0, 40));
         assert_eq!(owners.total().bytes(Holding::Retained), 40);
     }
 
@@ -612,13 +581,14 @@ mod tests {
         let owners = Owners::default();
         let mut session = SessionHolding::new(&owners, Some("user:a"), 10);
         let client = session.client(7);
-        assert_eq!(owners.largest(10)[0].session_bytes, 10);
+        let user = owners.user("user:a");
+        assert_eq!(user.usage.bytes(Holding::Session), 10);
         session.resize(4);
         assert_eq!(owners.total().bytes(Holding::Session), 4);
         drop(session);
-        assert_eq!(owners.largest(10)[0].sessions, 0);
-        drop(client);
-        assert_eq!(owners.largest(10), []);
+        assert_eq!(user.usage.count(Holding::Session), 0);
+        drop((client, user));
+        assert!(lock(&owners.0.users).is_empty());
         assert_eq!(owners.total().count(Holding::Session), 0);
     }
 

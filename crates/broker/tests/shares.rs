@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use mqtt::ProtocolVersion::{V3_1_1, V5};
 use mqtt::*;
-use tidewire_broker::owners::{OwnerLimit, OwnerLimits, OwnerUsage, ShareLimits};
+use tidewire_broker::owners::{Holding, OwnerLimit, OwnerLimits, ShareLimits};
 use tidewire_broker::*;
 
 use crate::world::{PublishFields, World, connect_packet};
@@ -72,9 +72,10 @@ fn retain(w: &mut World, client: usize, topic: &str, payload: &str) -> bool {
     ack != REJECTED
 }
 
-fn usage(w: &World, owner: &str) -> OwnerUsage {
-    let all = w.node.owners.largest(100);
-    all.into_iter().find(|usage| *usage.owner == *owner).unwrap()
+/// Number and bytes of what the owner holds.
+fn usage(w: &World, owner: &str, holding: Holding) -> (u64, u64) {
+    let user = w.node.owners.user(owner);
+    (user.usage().count(holding), user.usage().bytes(holding))
 }
 
 fn rejections(w: &World, limit: OwnerLimit) -> u64 {
@@ -93,9 +94,9 @@ fn user_over_its_share_is_rejected_and_others_are_not() {
         .filter(|n| retain(&mut w, greedy, &format!("t/{n}"), &payload))
         .count();
     assert!((8..=9).contains(&stored), "{stored}");
-    let used = usage(&w, "user:greedy");
-    assert_eq!(used.retained_messages, stored as u64);
-    assert!(used.retained_bytes <= 10_000, "{used:?}");
+    let (messages, bytes) = usage(&w, "user:greedy", Holding::Retained);
+    assert_eq!(messages, stored as u64);
+    assert!(bytes <= 10_000, "{bytes}");
     assert_eq!(rejections(&w, OwnerLimit::RetainedBytes), 40 - stored as u64);
     assert_eq!(w.stats().drops[DropReason::OverShare as usize], 40 - stored as u64);
     // A second client of the user has no share of its own.
@@ -121,7 +122,7 @@ fn user_at_its_share_can_replace_and_delete() {
         assert!(retain(&mut w, user, topic, "2"), "{topic} is replaced");
     }
     assert!(retain(&mut w, user, "t/2", ""));
-    assert_eq!(usage(&w, "user:a").retained_messages, 2);
+    assert_eq!(usage(&w, "user:a", Holding::Retained).0, 2);
     assert!(retain(&mut w, user, "t/4", "1"));
     assert!(!retain(&mut w, user, "t/2", "1"), "the topic is a new one again");
     let reader = w.connect(V3_1_1, "reader", true, &[]);
@@ -140,10 +141,10 @@ fn replacing_moves_the_bytes_to_the_new_owner() {
     let (one, other) = (client(&mut w, "one", "a"), client(&mut w, "other", "b"));
     assert!(retain(&mut w, one, "t/1", "1"));
     assert!(retain(&mut w, one, "t/2", "1"));
-    assert!(retain(&mut w, other, "t/1", "longer"));
-    let counts = |w: &World| ["user:one", "user:other"].map(|name| usage(w, name).retained_messages);
+    assert!(retain(&mut w, other, "t/1", &"longer".repeat(50)));
+    let counts = |w: &World| ["user:one", "user:other"].map(|name| usage(w, name, Holding::Retained).0);
     assert_eq!(counts(&w), [1, 1]);
-    assert!(usage(&w, "user:other").retained_bytes > usage(&w, "user:one").retained_bytes);
+    assert!(usage(&w, "user:other", Holding::Retained).1 > usage(&w, "user:one", Holding::Retained).1);
     assert!(retain(&mut w, one, "t/3", "1"), "the user has space again");
     assert!(!retain(&mut w, one, "t/1", "1"), "the topic is the other user's");
     assert_eq!(counts(&w), [2, 1]);
@@ -264,7 +265,7 @@ fn delayed_messages_of_one_client_leave_space_for_its_shard() {
     assert_eq!((0..5).filter(|_| delay(&mut w, other)).count(), 5);
     assert_eq!(w.stats().delayed_messages, limit as u64 / 4 + 5);
     w.pass(0);
-    assert_eq!(usage(&w, "user:greedy").delayed_messages, limit as u64 / 4);
+    assert_eq!(usage(&w, "user:greedy", Holding::Delayed).0, limit as u64 / 4);
 }
 
 #[test]
@@ -281,6 +282,30 @@ fn due_message_frees_the_share() {
     assert!(delay(&mut w));
 }
 
+/// Before, the message counted as a delayed and as a retained one while it was published, so it was not retained.
+#[test]
+fn due_delayed_message_counts_once_when_it_is_retained() {
+    let mut w = world(OwnerLimits {
+        journal_bytes: 1500,
+        ..OwnerLimits::NONE
+    });
+    let user = client(&mut w, "a", "a");
+    let payload = "x".repeat(1000);
+    w.publish_with(
+        user,
+        "$delayed/1/t",
+        &payload,
+        QoS::AtLeastOnce,
+        PublishFields::RETAINED,
+    );
+    assert_eq!(usage(&w, "user:a", Holding::Delayed).0, 1);
+    w.pass(2000);
+    assert_eq!((w.stats().retained_messages, w.stats().delayed_messages), (1, 0));
+    assert_eq!(usage(&w, "user:a", Holding::Delayed), (0, 0));
+    let (messages, bytes) = usage(&w, "user:a", Holding::Retained);
+    assert!(messages == 1 && (1000..1500).contains(&bytes), "{bytes} bytes");
+}
+
 #[test]
 fn retained_messages_of_wills_and_delayed_ones_count_for_their_client() {
     let mut w = world(OwnerLimits {
@@ -295,7 +320,7 @@ fn retained_messages_of_wills_and_delayed_ones_count_for_their_client() {
     }
     w.pass(5000);
     assert_eq!((w.stats().retained_messages, w.stats().delayed_messages), (1, 0));
-    assert_eq!(usage(&w, "user:a").retained_messages, 1);
+    assert_eq!(usage(&w, "user:a", Holding::Retained).0, 1);
     let mortal = w.open();
     let will = Will {
         qos: QoS::AtMostOnce,
@@ -355,14 +380,14 @@ fn client_ids_and_wills_of_a_user_are_limited() {
         connect_as(&mut w, Some("greedy"), &client_id, &will).1 == "Success"
     });
     assert_eq!(connected.count(), 3);
-    assert_eq!(usage(&w, "user:greedy").session_bytes, 3 * 1501);
+    assert_eq!(usage(&w, "user:greedy", Holding::Session).1, 3 * 1501);
     assert_eq!(rejections(&w, OwnerLimit::SessionBytes), 7);
     assert_eq!(connect_as(&mut w, Some("other"), "other", &will).1, "Success");
     // A session without its will needs less.
     let (client, reason) = connect_as(&mut w, Some("greedy"), &format!("{:0>500}", 1), &will);
     assert_eq!(reason, "Success");
     w.disconnect(client);
-    assert_eq!(usage(&w, "user:greedy").session_bytes, 3 * 1501 - 1001);
+    assert_eq!(usage(&w, "user:greedy", Holding::Session).1, 3 * 1501 - 1001);
 }
 
 #[test]
@@ -392,8 +417,6 @@ fn session_counts_for_the_user_that_resumes_it() {
     let mut w = World::with(SHARDS, config, Arc::new(OpenAccess));
     client(&mut w, "one", "c");
     client(&mut w, "other", "c");
-    let owners = w.node.owners.largest(10);
-    let with_session: Vec<_> = owners.iter().filter(|usage| usage.sessions > 0).collect();
-    assert_eq!(with_session.len(), 1);
-    assert_eq!(*with_session[0].owner, *"user:other");
+    let sessions = ["user:one", "user:other"].map(|owner| usage(&w, owner, Holding::Session).0);
+    assert_eq!(sessions, [0, 1]);
 }

@@ -61,6 +61,12 @@ const DROPS: Record<string, Explanation> = {
     about: "The number of delayed messages reached mqtt.max_delayed_messages.",
     ...option("mqtt.max_delayed_messages"),
   },
+  over_share: {
+    about:
+      "The user or client has used its share of the retained messages, the delayed messages or the journal " +
+      "(limits.user_share, limits.client_share). The publisher received an error.",
+    ...option("_share", "limits.user_share, limits.client_share"),
+  },
   no_shared_member: {
     about: "No member of the shared group could receive the message.",
     href: "#/subscriptions",

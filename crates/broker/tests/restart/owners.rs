@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use mqtt::{Properties, QoS, Will};
 use tidewire_broker::durable::compaction::MovePart;
-use tidewire_broker::owners::OwnerUsage;
+use tidewire_broker::owners::{Holding, Owners};
 use tidewire_broker::*;
 
 use super::node::{Node, publication};
@@ -13,11 +13,24 @@ use super::{NOW, RecordPosition, start_on};
 
 const DAY_S: u32 = 86_400;
 
+const OWNERS: [&str; 3] = ["address:127.0.0.1", "user:one", "user:other"];
+
+/// Number and bytes of the sessions, retained and delayed messages of each owner.
+type OwnersUsage = [[(u64, u64); 3]; OWNERS.len()];
+
+fn usage(owners: &Owners) -> OwnersUsage {
+    OWNERS.map(|owner| {
+        let user = owners.user(owner);
+        let of = |holding| (user.usage().count(holding), user.usage().bytes(holding));
+        [Holding::Session, Holding::Retained, Holding::Delayed].map(of)
+    })
+}
+
 /// Returns what the owners use after a start with this number of shards.
-fn usage_after_a_start(directory: &Path, shards: u16) -> Vec<OwnerUsage> {
+fn usage_after_a_start(directory: &Path, shards: u16) -> OwnersUsage {
     let state = Arc::new(NodeState::new(shards, 1));
     let started = start_on(directory, &state, usize::MAX, ShardConfig::default());
-    let usage = state.owners.largest(10);
+    let usage = usage(&state.owners);
     drop(started);
     usage
 }
@@ -54,26 +67,13 @@ fn used_node(name: &str) -> Node {
     node
 }
 
-fn counts(usage: &[OwnerUsage]) -> Vec<(&str, u64, u64, u64)> {
-    let of = |usage: &OwnerUsage| (usage.sessions, usage.retained_messages, usage.delayed_messages);
-    let mut counts: Vec<_> = { usage.iter() }
-        .map(|usage| (&*usage.owner, of(usage).0, of(usage).1, of(usage).2))
-        .collect();
-    counts.sort();
-    counts
-}
-
-const COUNTS: [(&str, u64, u64, u64); 3] = [
-    ("address:127.0.0.1", 1, 1, 1),
-    ("user:one", 1, 1, 1),
-    ("user:other", 1, 1, 0),
-];
+const COUNTS: [[u64; 3]; OWNERS.len()] = [[1, 1, 1], [1, 1, 1], [1, 1, 0]];
 
 #[test]
 fn usage_of_owners_survives_a_restart() {
     let node = used_node("owners");
-    let before = node.state.owners.largest(10);
-    assert_eq!(counts(&before), COUNTS);
+    let before = usage(&node.state.owners);
+    assert_eq!(before.map(|owner| owner.map(|(count, _)| count)), COUNTS);
     let directory = node.crash();
     for shards in [1, 3] {
         assert_eq!(usage_after_a_start(&directory, shards), before, "{shards} shards");
@@ -84,7 +84,7 @@ fn usage_of_owners_survives_a_restart() {
 #[test]
 fn usage_of_owners_survives_a_checkpoint_that_moves_messages() {
     let mut node = used_node("owners-moved");
-    let before = node.state.owners.largest(10);
+    let before = usage(&node.state.owners);
     let part = MovePart {
         before: RecordPosition(u64::MAX),
         bytes: 1 << 20,
