@@ -57,3 +57,48 @@ fn secrets_of_the_api_are_no_files_by_default() {
     let (status, _) = define(&Api::of(&server), "file:/etc/hostname");
     assert_eq!(status, 422);
 }
+
+#[test]
+fn invalid_field_beside_a_hidden_secret_is_the_reported_problem() {
+    let server = Server::start(&Config::default());
+    let api = Api::of(&server);
+    let connector = |extra: &Json| {
+        let mut config = json!({"url": "https://example.org", "headers": {"x-key": "***"}});
+        for (field, value) in extra.as_object().into_iter().flatten() {
+            config[field] = value.clone();
+        }
+        json!({"type": "http", "name": "keyed", "config": config})
+    };
+    let created = connector(&json!({"headers": {"x-key": "secret"}}));
+    api.ok("POST", "/api/v1/connectors", &created);
+    for (extra, field) in [
+        (json!({"connections_max": "many"}), "connections_max"),
+        (json!({"connections": 1}), "connections"),
+        (json!({"url": 5}), "url"),
+    ] {
+        for (method, path) in [("PUT", "/api/v1/connectors/keyed"), ("POST", "/api/v1/connector-test")] {
+            let (status, answer) = api.call(method, path, &connector(&extra));
+            assert_eq!(status, 422, "{answer}");
+            let text = answer.to_string();
+            assert!(
+                text.contains(field) && !text.contains("none is stored"),
+                "{method}: {text}"
+            );
+        }
+    }
+    // A valid change has the stored secret, and another target does not.
+    api.ok(
+        "PUT",
+        "/api/v1/connectors/keyed",
+        &connector(&json!({"connections_max": 3})),
+    );
+    let (status, answer) = api.call(
+        "PUT",
+        "/api/v1/connectors/keyed",
+        &connector(&json!({"url": "https://evil.example"})),
+    );
+    assert!(
+        status == 422 && answer.to_string().contains("none is stored"),
+        "{answer}"
+    );
+}

@@ -45,20 +45,23 @@ impl Engine {
         let mut store = self.changes();
         let name = definition.name.clone();
         let mut problems: Problems = name_problem("name", &name).into_iter().collect();
+        let unreadable = self.unreadable_config(&definition);
         let users = {
             let state = self.state();
             let stored = &state.stored.definitions.connectors;
             check_not_pinned("connector", &name, &state.origins.connectors)?;
-            let old = stored.get(&name).filter(|old| definition.has_target_of(old));
-            problems.extend(restore_secrets(
-                "config",
-                &mut definition.config,
-                old.map(|old| &old.config),
-            ));
+            if unreadable.is_empty() {
+                let old = stored.get(&name).filter(|old| definition.has_target_of(old));
+                let old = old.map(|old| &old.config);
+                problems.extend(restore_secrets("config", &mut definition.config, old));
+            }
             check_limit("connectors", stored, &name, &mut problems);
             ConnectorUsers::of(&state, &name)
         };
-        problems.extend(self.connector_secret_problems(&definition));
+        if unreadable.is_empty() {
+            problems.extend(self.connector_secret_problems(&definition));
+        }
+        problems.extend(unreadable);
         // Secrets that are not allowed are not read.
         if problems.is_empty() {
             problems.extend(self.new_connector(&definition).err().into_iter().flatten());
@@ -133,6 +136,7 @@ impl Engine {
 
     /// Tests a connector that is not defined, or with changed options. Stores nothing.
     pub fn try_connector(&self, mut definition: ConnectorDefinition) -> Result<ConnectorTest, EngineError> {
+        check_valid(self.unreadable_config(&definition))?;
         let problems = {
             let state = self.state();
             let old = state.definitions.connectors.get(&definition.name);
@@ -185,6 +189,18 @@ impl Engine {
 
     fn connector_secret_problems(&self, definition: &ConnectorDefinition) -> Problems {
         self.secret_problems("config", &definition.config, kinds::config_schema(&definition.kind))
+    }
+
+    /// Returns why a configuration cannot be read. Its target is unknown then, so its stored secrets cannot be found.
+    fn unreadable_config(&self, definition: &ConnectorDefinition) -> Problems {
+        if !kinds::shown_config(&definition.kind, &definition.config).is_null() {
+            return Problems::new();
+        }
+        let problems = self.connector_secret_problems(definition);
+        match problems.is_empty() {
+            true => self.new_connector(definition).err().unwrap_or_default(),
+            false => problems,
+        }
     }
 
     fn new_connector(&self, definition: &ConnectorDefinition) -> Result<Connector, Problems> {
