@@ -88,7 +88,7 @@ pub enum Effect {
         attempt: AuthAttempt,
         credentials: Box<ConnectCredentials>,
     },
-    /// Read the first of these messages from the journal, and call `Shard::fetched` with the same arguments.
+    /// Read the first of these messages from the journal, and call `ShardJournal::fetched` with the same arguments.
     Fetch {
         purpose: FetchPurpose,
         positions: Vec<RecordPosition>,

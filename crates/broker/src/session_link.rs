@@ -16,7 +16,7 @@ pub struct SessionLink {
     pub is_filtered: bool,
     /// The access rules may have changed since the present messages were queued, so these must be checked as well.
     pub must_check_queue: bool,
-    /// Live messages may have to wait for retained messages (`hold`).
+    /// Live messages may have to wait for retained messages (`hold_for_replay`).
     pub is_replaying: bool,
     /// The server may use topic aliases.
     pub uses_aliases: bool,

@@ -398,8 +398,8 @@ impl Router {
     }
 }
 
-/// Another shard has added a shared subscription to its index, or removed it. Returns the connection whose SUBACK or
-/// UNSUBACK waited for that and has been sent.
+/// Another shard has added a shared subscription to its index, or removed it. Returns
+/// whether the SUBACK or UNSUBACK that waited for that has been sent.
 pub(crate) fn joined(
     tick: &mut Tick<'_>,
     slot: SessionSlot,

@@ -24,14 +24,14 @@ use crate::tap::{
 };
 use crate::{ConnEpoch, ShardId};
 
-/// The tap of a shard, with its state.
+/// The tap and the inbox of a shard, with their state.
 pub struct Taps {
     shard: ShardId,
     tap: Option<Box<dyn Tap>>,
     wants: TapEventMask,
     inbox: Option<Box<dyn Inbox>>,
     is_inbox_full: bool,
-    /// Actions that wait until the tap has stored a message.
+    /// Actions that wait until the tap or the inbox has stored a message.
     actions: ReceiptActions,
     /// Commits that the messages of the server in this tick wait for.
     server_commits: PendingCommits,
@@ -99,8 +99,8 @@ impl Taps {
     /// Begins a tick. Returns whether the tap and the inbox accept messages again after one was full.
     pub(crate) fn begin_tick(&mut self, now: Now) -> bool {
         let was_full = self.is_full();
+        self.server_commits = PendingCommits::default();
         if let Some(tap) = &mut self.tap {
-            self.server_commits = PendingCommits::default();
             self.wants = tap.begin_tick(now);
         }
         if let Some(inbox) = &mut self.inbox {

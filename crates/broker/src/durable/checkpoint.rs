@@ -142,6 +142,7 @@ impl Checkpoints {
             bytes: 0,
             moves: CheckpointMoves::new(part),
         }));
+        tick.is_checkpointing = true;
         send_barrier(tick, false);
         record_checkpoint(tick);
     }
@@ -172,6 +173,7 @@ impl Checkpoints {
         }
         walk.work(tick, state);
         self.running = Some(walk);
+        tick.is_checkpointing = true;
         None
     }
 
