@@ -6,6 +6,7 @@ mod client_and_a_script;
 mod config;
 mod doctor;
 mod import;
+mod imported;
 mod journal_command;
 mod mosquitto;
 mod packaging;

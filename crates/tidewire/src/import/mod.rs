@@ -1,36 +1,51 @@
-//! `tidewire import`: imports sessions and messages of another broker.
+//! `tidewire import`: imports the configuration, users, sessions and messages of another broker.
 //!
-//! It reads a file of the other broker and writes a new journal. The journal is renamed to its final name when all of
-//! it is on the disk, so that an interrupted import has no effect. It never adds to an existing journal.
+//! Configurations become a new directory with a configuration, its files and a data directory (`setup`). A persistence
+//! file of Mosquitto alone becomes a journal in a data directory. In both cases everything is written to a temporary
+//! name and renamed when all of it is on the disk, so that an interrupted import has no effect. An import never adds to
+//! existing files.
 
+mod access;
 mod convert;
+mod definition;
+mod emqx;
+mod hocon;
 mod mosquitto;
+mod mosquitto_conf;
+mod nanomq;
+mod options;
 mod queue;
+mod report;
+mod retained;
+mod settings;
+mod setup;
 #[cfg(test)]
 mod tests;
 
 use std::fmt::Write;
-use std::fs;
+use std::fs::{self, File};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use clap::{Arg, ArgMatches, Command, value_parser};
-use journal::{DIRECTORY_NAME, LogBatch, LogConfig, RecordLog, StorageDirectory};
+use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use journal::DIRECTORY_NAME;
 
 use crate::config::files::chain;
 use crate::journal_command::data_dir_args;
 use crate::journal_command::summary::{JournalSummary, count};
-use crate::output::{EXIT_FAILURE, fail, print};
+use crate::output::{EXIT_FAILURE, EXIT_USAGE, fail, print};
 use convert::{Conversion, NotImported};
 use mosquitto::Database;
+use report::Report;
+use setup::Setup;
 
 /// Directory of the journal until it is complete, in the data directory.
 const UNFINISHED: &str = "import.unfinished";
 
-/// A batch is flushed at this size.
-const BATCH_BYTES: usize = 4 << 20;
+/// Maximum size of a configuration file of another broker.
+const CONFIG_BYTES_MAX: u64 = 32 << 20;
 
 pub fn command() -> Command {
     Command::new("import")
@@ -39,36 +54,139 @@ pub fn command() -> Command {
         .arg_required_else_help(true)
         .subcommand(
             Command::new("mosquitto")
-                .about("Make a journal from Mosquitto's persistence file")
+                .about("Make a configuration from mosquitto.conf, or a journal from mosquitto.db")
                 .long_about(
-                    "Makes a journal from Mosquitto's persistence file, as versions 1.6 to 2.1 write it: retained messages, sessions \
-                     with their subscriptions, queued messages and those in flight. Stop Mosquitto first: it writes the file when it ends. \
-                     Mosquitto 2.0 leaves shared subscriptions out: their clients have to subscribe again.",
+                    "Makes a configuration and a data directory from mosquitto.conf and the files that it names: options, listeners, \
+                     users, access rules, dynamic security, bridges, and the persistence file. The report names everything that is not \
+                     supported.\n\n\
+                     From a persistence file alone, it makes a journal in the data directory: retained messages, sessions with their \
+                     subscriptions, queued messages and those in flight, as Mosquitto 1.6 to 2.1 writes them. Stop Mosquitto first: it \
+                     writes the file when it ends. Mosquitto 2.0 leaves shared subscriptions out: their clients have to subscribe again.",
                 )
-                .arg(
-                    Arg::new("file")
-                        .value_name("FILE")
-                        .value_parser(value_parser!(PathBuf))
-                        .required(true)
-                        .help("mosquitto.db"),
-                )
+                .arg(file_arg("mosquitto.conf or mosquitto.db"))
+                .args(setup_args())
                 .args(data_dir_args()),
+        )
+        .subcommand(
+            Command::new("emqx")
+                .about("Make a configuration and a data directory from a backup archive of EMQX")
+                .long_about(
+                    "Makes a configuration and a data directory from a backup archive of EMQX 5 or 6, as `emqx ctl data export` or the \
+                     dashboard writes it: options, listeners, users, access rules, bans, connectors, actions, sources, rules and \
+                     retained messages. The report names everything that is not supported.",
+                )
+                .arg(file_arg("emqx-export-….tar.gz"))
+                .args(setup_args()),
+        )
+        .subcommand(
+            Command::new("nanomq")
+                .about("Make a configuration from NanoMQ's configuration file")
+                .long_about(
+                    "Makes a configuration from NanoMQ's configuration file in HOCON, as versions 0.14 to 0.25 read it, with the files that \
+                     it includes: options, listeners, users, access rules, bridges, rules and webhooks. The report names everything \
+                     that is not supported.",
+                )
+                .arg(file_arg("nanomq.conf"))
+                .args(setup_args()),
         )
 }
 
+fn file_arg(help: &'static str) -> Arg {
+    Arg::new("file")
+        .value_name("FILE")
+        .value_parser(value_parser!(PathBuf))
+        .required(true)
+        .help(help)
+}
+
+fn setup_args() -> [Arg; 3] {
+    let path = |name, value| {
+        Arg::new(name)
+            .long(name)
+            .value_name(value)
+            .value_parser(value_parser!(PathBuf))
+    };
+    [
+        path("to", "DIR").help("New directory for tidewire.toml, its files and the data directory"),
+        Arg::new("dry-run")
+            .long("dry-run")
+            .action(ArgAction::SetTrue)
+            .help("Only print the report"),
+        path("report", "FILE").help("Also write the report to this file [default: import-report.txt in DIR]"),
+    ]
+}
+
 pub fn run(matches: &ArgMatches, data_dir: impl FnOnce(&ArgMatches) -> Result<PathBuf, ExitCode>) -> ExitCode {
-    let Some(("mosquitto", own)) = matches.subcommand() else {
+    let Some((broker, own)) = matches.subcommand() else {
         unreachable!("clap requires a command");
     };
-    let data_dir = match data_dir(own) {
-        Ok(data_dir) => data_dir,
-        Err(code) => return code,
-    };
     let file: &PathBuf = own.get_one("file").expect("clap requires it");
-    match import(file, &data_dir) {
-        Ok(text) => print(&text),
-        Err(message) => fail(EXIT_FAILURE, &message),
+    match broker {
+        "emqx" => run_setup(own, "EMQX", file, &emqx::import),
+        "nanomq" => run_setup(own, "NanoMQ", file, &nanomq::import),
+        _ if !Database::is_named(file) => run_setup(own, "Mosquitto", file, &mosquitto_conf::import),
+        _ => {
+            let data_dir = match data_dir(own) {
+                Ok(data_dir) => data_dir,
+                Err(code) => return code,
+            };
+            match import(file, &data_dir) {
+                Ok(text) => print(&text),
+                Err(message) => fail(EXIT_FAILURE, &message),
+            }
+        }
     }
+}
+
+type ImportSetup<'a> = &'a dyn Fn(&Path, &Report) -> Result<Setup, String>;
+
+fn run_setup(own: &ArgMatches, broker: &str, file: &Path, import: ImportSetup<'_>) -> ExitCode {
+    let target: Option<&PathBuf> = own.get_one("to");
+    let is_dry_run = own.get_flag("dry-run");
+    if target.is_none() && !is_dry_run {
+        return fail(EXIT_USAGE, &"name a new directory with --to DIR, or use --dry-run");
+    }
+    let report = Report::default();
+    let title = format!("Import from {broker}: {}", file.display());
+    let target = target.filter(|_| !is_dry_run);
+    let imported = import(file, &report).and_then(|setup| setup.install(target.map(PathBuf::as_path), &title, &report));
+    let mut text = match imported {
+        Ok(text) => text,
+        Err(message) => return fail(EXIT_FAILURE, &message),
+    };
+    if let Some(path) = own.get_one::<PathBuf>("report")
+        && let Err(error) = storage::copy::replace(path, text.as_bytes())
+    {
+        return fail(EXIT_FAILURE, &format!("cannot write {}: {error}", path.display()));
+    }
+    match target {
+        Some(target) => {
+            let config = target.join(setup::CONFIG_NAME);
+            let _ = writeln!(text, "\nStart the server: tidewire --config {}", config.display());
+        }
+        None => text.push_str("\nNothing was written.\n"),
+    }
+    print(&text)
+}
+
+/// Reads a file, unless it is too large.
+pub fn read_bounded(path: &Path, bytes_max: u64) -> Result<Vec<u8>, String> {
+    let read = || {
+        let mut bytes = Vec::new();
+        File::open(path)?.take(bytes_max + 1).read_to_end(&mut bytes)?;
+        Ok::<_, std::io::Error>(bytes)
+    };
+    let bytes = read().map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+    match bytes.len() as u64 > bytes_max {
+        true => Err(format!("{} is larger than {bytes_max} bytes", path.display())),
+        false => Ok(bytes),
+    }
+}
+
+pub fn now_unix_ms() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_millis() as u64)
 }
 
 fn import(file: &Path, data_dir: &Path) -> Result<String, String> {
@@ -80,48 +198,23 @@ fn import(file: &Path, data_dir: &Path) -> Result<String, String> {
         ));
     }
     let bytes = fs::read(file).map_err(|error| format!("cannot read {}: {error}", file.display()))?;
-    let in_file = |error: &dyn std::error::Error| format!("{}: {}", file.display(), chain(error));
-    let database = Database::read(&bytes).map_err(|error| in_file(&error))?;
-    let now_unix_ms = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| since.as_millis() as u64);
     let unfinished = data_dir.join(UNFINISHED);
-    let left = write(&database, &unfinished, now_unix_ms)?;
+    let io = |error| format!("{} cannot be written: {error}", unfinished.display());
+    if unfinished.exists() {
+        // Deletes the rest of an interrupted import.
+        fs::remove_dir_all(&unfinished).map_err(io)?;
+    }
+    let left = write_mosquitto(&bytes, &unfinished).map_err(|error| format!("{}: {error}", file.display()))?;
     put_in_place(&unfinished, &target)?;
     let (_, summary) = JournalSummary::read(data_dir).map_err(|error| chain(&error))?;
     Ok(report(file, &target, &summary, &left))
 }
 
-fn write(database: &Database<'_>, directory: &Path, now_unix_ms: u64) -> Result<NotImported, String> {
-    let io = |error| format!("{} cannot be written: {error}", directory.display());
-    if directory.exists() {
-        // Deletes the rest of an interrupted import.
-        fs::remove_dir_all(directory).map_err(io)?;
-    }
-    fs::create_dir_all(directory).map_err(io)?;
-    let storage = StorageDirectory::open(directory, DIRECTORY_NAME).map_err(|error| chain(&error))?;
-    let config = LogConfig {
-        max_bytes: u64::MAX,
-        reserve_bytes: 0,
-        record_version: broker::durable::record::RECORD_VERSION,
-        ..LogConfig::default()
-    };
-    let opened = RecordLog::open(Arc::new(storage), config, &mut |_, _| Ok(()), &mut |_, _| {});
-    let (mut log, _) = opened.map_err(|error| chain(&error))?;
-    let mut batch = LogBatch::new();
-    let mut failure = None;
-    let left = Conversion::new(database, now_unix_ms).write(&mut |record| {
-        batch.record(|out| record.put(out));
-        if batch.len() >= BATCH_BYTES && failure.is_none() {
-            log.append(&mut batch);
-            failure = log.flush().err();
-        }
-    });
-    log.append(&mut batch);
-    match failure {
-        Some(error) => Err(chain(&error)),
-        None => log.close().map(|()| left).map_err(|error| chain(&error)),
-    }
+/// Writes the journal of a persistence file of Mosquitto to a data directory.
+fn write_mosquitto(bytes: &[u8], data_dir: &Path) -> Result<NotImported, String> {
+    let database = Database::read(bytes).map_err(|error| chain(&error))?;
+    fs::create_dir_all(data_dir).map_err(|error| format!("cannot create {}: {error}", data_dir.display()))?;
+    setup::write_journal(data_dir, |put| Conversion::new(&database, now_unix_ms()).write(put))
 }
 
 fn put_in_place(unfinished: &Path, target: &Path) -> Result<(), String> {

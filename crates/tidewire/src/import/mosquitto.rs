@@ -20,6 +20,9 @@
 //! Fixed parts are C structs.
 
 use std::fmt;
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
 
 const MAGIC: &[u8; 15] = b"\x00\xB5\x00mosquitto db";
 const ID_BYTES: u8 = 8;
@@ -127,6 +130,13 @@ impl fmt::Display for NotADatabase {
 impl std::error::Error for NotADatabase {}
 
 impl<'a> Database<'a> {
+    /// Returns whether a file is a persistence file. One that cannot be read counts as such.
+    pub fn is_named(path: &Path) -> bool {
+        let mut magic = Vec::new();
+        let read = File::open(path).and_then(|file| file.take(MAGIC.len() as u64).read_to_end(&mut magic));
+        read.is_err() || magic == MAGIC
+    }
+
     pub fn read(bytes: &'a [u8]) -> Result<Database<'a>, NotADatabase> {
         let rest = bytes.strip_prefix(MAGIC).ok_or(NotADatabase::Magic)?;
         let mut reader = DatabaseReader {

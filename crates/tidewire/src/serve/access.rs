@@ -44,7 +44,7 @@ const SHARDS_TIMEOUT: Duration = Duration::from_secs(10);
 const USERS_FILE: &str = "users";
 
 /// File of the data directory with the bans.
-const BANS_FILE: &str = "banned.json";
+pub const BANS_FILE: &str = "banned.json";
 
 /// Replaces a user name that may be a secret.
 const HIDDEN_NAME: &str = "***";

@@ -46,6 +46,7 @@ use crate::output::{EXIT_FAILURE, fail, print};
 use crate::process_limits;
 use crate::stores::{self, StoresRecorder};
 use crate::systemd::{Notifier, NotifyEnvironment};
+pub use access::BANS_FILE;
 use access::NodeAccess;
 use api::{ClientEventSender, ClientEvents};
 use certificates::NodeCertificates;

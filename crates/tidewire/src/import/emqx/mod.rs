@@ -1,0 +1,172 @@
+//! `tidewire import emqx`: imports a backup archive of EMQX 5 or 6, as `emqx ctl data export` and the dashboard write
+//! it.
+//!
+//! | part of the archive | becomes |
+//! |---|---|
+//! | `META.hocon` | checked: version 5 or 6 |
+//! | `cluster.hocon` | options, listeners, access rules, connectors, actions, sources, rules |
+//! | `mnesia/emqx_authn_mnesia` | users |
+//! | `mnesia/emqx_acl` | access rules |
+//! | `mnesia/emqx_banned`, `emqx_banned_rules` | bans |
+//! | `mnesia/emqx_retainer_message` | retained messages |
+
+mod access;
+mod acl_file;
+mod archive;
+mod integration;
+mod options;
+mod state;
+mod term;
+mod users;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use archive::Archive;
+use term::Table;
+
+use super::hocon::Hocon;
+use super::report::{Outcome, Report};
+use super::settings::Setting;
+use super::setup::Setup;
+use crate::journal_command::summary::count;
+
+/// Maximum size of the compressed archive.
+const ARCHIVE_BYTES_MAX: u64 = 512 << 20;
+const CONFIG: &str = "cluster.hocon";
+const META: &str = "META.hocon";
+
+/// Tables that tidewire does not import, and what to do instead.
+const OTHER_TABLES: [(&str, &str); 6] = [
+    (
+        "emqx_admin",
+        "users of the dashboard: create administrators with tidewire passwd",
+    ),
+    ("emqx_app", "API keys: create them in the console"),
+    ("emqx_psk", "tidewire does not support TLS with pre-shared keys"),
+    ("emqx_authn_scram_mnesia", "tidewire does not support SCRAM"),
+    ("emqx_enhanced_authn_scram_mnesia", "tidewire does not support SCRAM"),
+    ("emqx_retainer_index_meta", "tidewire has an index of its own"),
+];
+
+const READ_TABLES: [&str; 5] = [
+    "emqx_authn_mnesia",
+    "emqx_acl",
+    "emqx_banned",
+    "emqx_banned_rules",
+    "emqx_retainer_message",
+];
+
+/// What to do with a table that cannot be read.
+const WAY_OUT: &str = "copy its contents with EMQX's REST API";
+
+pub fn import(file: &Path, report: &Report) -> Result<Setup, String> {
+    let in_file = |problem: String| format!("{}: {problem}", file.display());
+    let bytes = super::read_bounded(file, ARCHIVE_BYTES_MAX)?;
+    let archive = Archive::read(&bytes).map_err(in_file)?;
+    let mut setup = Setup::new()?;
+    convert(&archive, &mut setup, report).map_err(in_file)?;
+    Ok(setup)
+}
+
+fn convert(archive: &Archive, setup: &mut Setup, report: &Report) -> Result<(), String> {
+    let version = version(archive, report)?;
+    let text = archive.text(CONFIG)?;
+    let no_include = |_: &str| Err("an archive of EMQX includes no files".to_owned());
+    let hocon = Hocon::parse(CONFIG, text, &no_include).map_err(|error| error.to_string())?;
+    let root = Setting::root(&hocon, report);
+    let tables = read_tables(archive, report);
+    options::import(&root, setup);
+    options::listeners(&root.get("listeners"), setup);
+    let authentication = root.get("authentication");
+    users::import(&authentication, tables.get("emqx_authn_mnesia"), setup, report);
+    let authorization = root.get("authorization");
+    if authorization.exists() {
+        let no_match = if version < 6 { "allow" } else { "deny" };
+        access::Authorization::new(setup, report, no_match).import(&authorization, tables.get("emqx_acl"));
+    } else if tables.get("emqx_acl").is_some_and(|table| table.len() > 0) {
+        let because = "the archive contains no authorization that uses them".to_owned();
+        report.add("mnesia/emqx_acl", 0, "access rules", Outcome::NotSupported { because });
+    }
+    if !authorization.exists() {
+        let outcome = Outcome::Changed {
+            to: "access.rules".to_owned(),
+            because: "the archive has no rules; without rules, clients may use all topics except $SYS".to_owned(),
+        };
+        report.add(CONFIG, 0, "authorization", outcome);
+    }
+    integration::import(&root, setup);
+    state::bans(&tables, setup, report);
+    state::retained(&tables, setup, report);
+    root.finish();
+    Ok(())
+}
+
+/// Returns the major version of EMQX.
+fn version(archive: &Archive, report: &Report) -> Result<u32, String> {
+    let text = archive.text(META)?;
+    let meta = Hocon::parse(META, text, &|_| Err("no includes".to_owned())).map_err(|error| error.to_string())?;
+    let root = Setting::root(&meta, report);
+    let version = root.get("version");
+    let major = version
+        .text()
+        .and_then(|text| text.split('.').next()?.parse::<u32>().ok());
+    match major {
+        Some(major @ (5 | 6)) => {
+            version.imported("checked");
+            root.get("edition").imported("checked");
+            root.finish();
+            Ok(major)
+        }
+        Some(major) => Err(format!("the archive is of EMQX {major}; supported are EMQX 5 and 6")),
+        None => Err(format!("{META} names no version of EMQX")),
+    }
+}
+
+/// Reads the tables that are imported and reports the other files.
+fn read_tables(archive: &Archive, report: &Report) -> BTreeMap<&'static str, Table> {
+    let mut tables = BTreeMap::new();
+    for (path, bytes) in &archive.files {
+        let refuse = |item: &str, because: String| report.add(path, 0, item, Outcome::NotSupported { because });
+        if path == CONFIG || path == META {
+            continue;
+        }
+        let Some(name) = path.strip_prefix("mnesia/") else {
+            refuse("the file", "it is not part of an archive of EMQX 5".to_owned());
+            continue;
+        };
+        let table = match Table::read(name, bytes) {
+            Ok(table) => table,
+            Err(problem) => {
+                refuse("the table", format!("it cannot be read: {problem}; {WAY_OUT}"));
+                continue;
+            }
+        };
+        let read = READ_TABLES.iter().find(|read| **read == name);
+        let other = OTHER_TABLES.iter().find(|(other, _)| *other == name);
+        match (read, other) {
+            _ if table.len() == 0 => {
+                report.add(
+                    path,
+                    0,
+                    "the table",
+                    Outcome::Imported("nothing: it is empty".to_owned()),
+                );
+            }
+            (Some(_), _) => {}
+            (None, Some((_, because))) => refuse(&count(table.len(), "row"), (*because).to_owned()),
+            (None, None) if name.ends_with("_ns") => {
+                let because = "tidewire has no namespaces".to_owned();
+                refuse(&count(table.len(), "row"), because);
+            }
+            (None, None) => {
+                let because = "tidewire does not know this table".to_owned();
+                refuse(&count(table.len(), "row"), because);
+            }
+        }
+        if let Some(read) = read {
+            tables.insert(*read, table);
+        }
+    }
+    tables
+}

@@ -1,0 +1,244 @@
+//! MQTT bridges of NanoMQ: a connector, an action and a rule for each forwarded topic, and a source for each
+//! subscription.
+
+use std::path::Path;
+
+use serde_json::{Value as Json, json};
+
+use super::existing_file;
+use crate::import::definition::{quoted, sql_text, without_nulls};
+use crate::import::settings::{Setting, duration_ms};
+use crate::import::setup::{Setup, simple_name};
+
+/// Options of a bridge without a counterpart.
+const REFUSED: [(&str, &str); 9] = [
+    ("will", "the connection has no will"),
+    (
+        "transparent",
+        "subscriptions of clients are not forwarded; list topics in the source",
+    ),
+    ("tcp", "tidewire sets the options of sockets itself"),
+    ("max_parallel_processes", "tidewire uses one connection"),
+    ("max_send_queue_len", "the buffer of the action has its own limit"),
+    ("max_recv_queue_len", "messages wait in the other broker"),
+    ("conn_properties", "the connection chooses its properties itself"),
+    ("sub_properties", "subscriptions have no properties"),
+    ("hybrid_bridging", "tidewire does not support MQTT over QUIC"),
+];
+
+pub fn import(root: &Setting<'_>, setup: &mut Setup, directory: &Path) {
+    for (name, bridge) in root.at("bridges.mqtt").entries() {
+        // The cache of all bridges stands beside them.
+        if name != "cache" && bridge.is_object() {
+            one(name, &bridge, setup, directory);
+        }
+    }
+}
+
+fn one(name: &str, bridge: &Setting<'_>, setup: &mut Setup, directory: &Path) {
+    if !bridge.get("enable").flag(true) {
+        bridge.refuse("the bridge is disabled");
+        return;
+    }
+    let name = simple_name(&format!("bridge_{name}"));
+    if let Err(because) = connector(&name, bridge, setup, directory) {
+        bridge.refuse(&because);
+        return;
+    }
+    for (index, forward) in bridge.get("forwards").items().iter().enumerate() {
+        if let Err(because) = self::forward(&name, index + 1, forward, setup) {
+            forward.refuse(&because);
+        }
+    }
+    for (index, subscription) in bridge.get("subscription").items().iter().enumerate() {
+        if let Err(because) = self::subscription(&name, index + 1, subscription, setup) {
+            subscription.refuse(&because);
+        }
+    }
+    bridge.get("enable").imported(&format!("connectors.{name}.enable"));
+    for (path, because) in REFUSED {
+        bridge.get(path).refuse(because);
+    }
+    for (key, setting) in bridge.entries() {
+        if key.starts_with("quic_") {
+            setting.refuse("tidewire does not support MQTT over QUIC");
+        }
+    }
+}
+
+/// Adds the connector of a bridge, or of a rule that publishes to another broker.
+pub fn connector(name: &str, from: &Setting<'_>, setup: &mut Setup, directory: &Path) -> Result<(), String> {
+    let key = format!("connectors.{name}");
+    let server = from.get("server");
+    let address = server.text().ok_or("its server is missing")?;
+    let (scheme, address) = address.split_once("://").unwrap_or(("mqtt-tcp", address));
+    if scheme.contains("quic") {
+        return Err("tidewire does not support MQTT over QUIC".to_owned());
+    }
+    let address = match address.contains(':') {
+        true => address.to_owned(),
+        false => format!("{address}:1883"),
+    };
+    let ssl = from.get("ssl");
+    let tls = match scheme.starts_with("tls") || ssl.get("enable").flag(false) || ssl.get("cacertfile").exists() {
+        true => Some(tls(&ssl, &key, directory)?),
+        false => None,
+    };
+    let version = match from.get("proto_ver").text() {
+        Some("5") => "5",
+        Some("3") => "3.1",
+        _ => "3.1.1",
+    };
+    let password = from.get("password");
+    let secret = password
+        .filled()
+        .map(|text| setup.secret(&format!("{name}-password"), text));
+    let client_id = from
+        .get("clientid")
+        .filled()
+        .map_or_else(|| format!("tidewire-{name}"), str::to_owned);
+    let keep_alive = from.get("keepalive").text().and_then(duration_ms);
+    let config = json!({
+        "server": address,
+        "version": version,
+        "client_id": client_id,
+        "user": from.get("username").filled(),
+        "password": secret,
+        "clean_start": from.get("clean_start").flag(true),
+        "keep_alive_s": keep_alive.map(|ms| ms / 1000),
+        "tls": tls,
+    });
+    for (theirs, ours) in [
+        ("server", "server"),
+        ("proto_ver", "version"),
+        ("clientid", "client_id"),
+        ("username", "user"),
+        ("password", "password"),
+        ("clean_start", "clean_start"),
+        ("keepalive", "keep_alive_s"),
+        ("ssl", "tls"),
+    ] {
+        from.get(theirs).imported(&format!("{key}.config.{ours}"));
+    }
+    setup.define(
+        &key,
+        &from.path,
+        &json!({"type": "mqtt", "config": without_nulls(config)}),
+    );
+    Ok(())
+}
+
+fn tls(ssl: &Setting<'_>, key: &str, directory: &Path) -> Result<Json, String> {
+    if ssl.get("key_password").filled().is_some() {
+        return Err("its private key is encrypted; decrypt the key file".to_owned());
+    }
+    let mut tls = json!({"verify": true});
+    for (theirs, ours) in [
+        ("cacertfile", "ca_file"),
+        ("certfile", "cert_file"),
+        ("keyfile", "key_file"),
+    ] {
+        let setting = ssl.get(theirs);
+        if let Some(path) = setting.filled() {
+            tls[ours] = existing_file(directory, path)?.into();
+            setting.imported(&format!("{key}.config.tls.{ours}"));
+        }
+    }
+    Ok(tls)
+}
+
+fn forward(name: &str, number: usize, forward: &Setting<'_>, setup: &mut Setup) -> Result<(), String> {
+    let local = forward
+        .get("local_topic")
+        .filled()
+        .ok_or("its local topic is missing")?;
+    let remote = forward.get("remote_topic").filled();
+    let prefix = forward.get("prefix").text().unwrap_or_default();
+    let suffix = forward.get("suffix").text().unwrap_or_default();
+    let (columns, topic) = match remote {
+        None => ("*".to_owned(), "${topic}".to_owned()),
+        Some(remote) if !has_wildcard(remote) => ("*".to_owned(), remote.to_owned()),
+        Some(remote) => {
+            let (from, to) = tails(local, remote).ok_or("it maps topics with wildcards that are not at the end")?;
+            let rest = format!("substr(topic, {})", from.chars().count());
+            (
+                format!("*, concat({}, {rest}) as bridge_topic", sql_text(&to)),
+                "${bridge_topic}".to_owned(),
+            )
+        }
+    };
+    let retain = match forward.get("retain").text() {
+        Some("0") => "false",
+        Some("1") => "true",
+        _ => "${flags.retain}",
+    };
+    let part = simple_name(&format!("{name}_forward_{number}"));
+    let parameters = json!({
+        "topic": format!("{prefix}{topic}{suffix}"),
+        "payload": "${payload}",
+        "qos": forward.get("qos").text().unwrap_or("${qos}"),
+        "retain": retain,
+    });
+    let action = json!({"type": "mqtt", "connector": name, "parameters": parameters});
+    let sql = format!("SELECT {columns} FROM {}", quoted(local)?);
+    setup.define(&format!("actions.{part}"), &forward.path, &action);
+    let rule = json!({"sql": sql, "actions": [format!("mqtt:{part}")]});
+    setup.define(&format!("rules.{part}"), &forward.path, &rule);
+    forward.imported(&format!("rules.{part}"));
+    Ok(())
+}
+
+fn subscription(name: &str, number: usize, from: &Setting<'_>, setup: &mut Setup) -> Result<(), String> {
+    let remote = from.get("remote_topic").filled().ok_or("its remote topic is missing")?;
+    let local = from.get("local_topic").filled();
+    let prefix = from.get("prefix").text().unwrap_or_default();
+    let suffix = from.get("suffix").text().unwrap_or_default();
+    let (mut strip, mut add, mut topic) = (String::new(), String::new(), "${topic}".to_owned());
+    match local {
+        None => {}
+        Some(local) if !has_wildcard(local) => topic = local.to_owned(),
+        Some(local) => {
+            let tails = tails(remote, local).ok_or("it maps topics with wildcards that are not at the end")?;
+            (strip, add) = tails;
+        }
+    }
+    let retain = match from.get("retain").text() {
+        Some("0") => "false",
+        Some("1") => "true",
+        _ => "${flags.retain}",
+    };
+    let qos: u64 = from.get("qos").number().unwrap_or(1);
+    let part = simple_name(&format!("{name}_subscription_{number}"));
+    let source = json!({
+        "type": "mqtt",
+        "connector": name,
+        "parameters": {
+            "subscriptions": [{"filter": remote, "qos": qos}],
+            "strip_prefix": strip,
+            "add_prefix": add,
+        },
+        "publish": {
+            "topic": format!("{prefix}{topic}{suffix}"),
+            "payload": "${payload}",
+            "qos": "${qos}",
+            "retain": retain,
+        },
+    });
+    setup.define(&format!("sources.{part}"), &from.path, &source);
+    for option in ["retain_as_published", "retain_handling", "nolocal"] {
+        from.get(option)
+            .refuse("the source chooses the options of its subscriptions itself");
+    }
+    from.imported(&format!("sources.{part}"));
+    Ok(())
+}
+
+fn has_wildcard(topic: &str) -> bool {
+    topic.contains(['+', '#'])
+}
+
+/// Returns the parts before `#` if both filters have no other wildcard.
+fn tails(from: &str, to: &str) -> Option<(String, String)> {
+    let (from, to) = (from.strip_suffix('#')?, to.strip_suffix('#')?);
+    (!has_wildcard(from) && !has_wildcard(to)).then(|| (from.to_owned(), to.to_owned()))
+}

@@ -1,0 +1,475 @@
+//! What an import makes: a configuration with its files and a data directory, in a new directory.
+//!
+//! Everything is built in a directory of its own, checked as a start of the server would check it, and renamed. So the
+//! import is complete, or nothing has changed. A definition or option that the check refuses is left out and reported;
+//! a refused option of `access` ends the import, because access without it could be wider.
+
+use std::collections::BTreeMap;
+use std::fs::{self, DirBuilder, File};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use auth::{AccessRule, Acl, AclOptions, Ban, Bans, PasswordHash, Users};
+use broker::durable::record::{JournalRecord, RECORD_VERSION};
+use journal::{DIRECTORY_NAME, LogBatch, LogConfig, RecordLog, StorageDirectory};
+use toml::{Table, Value};
+
+use super::report::Report;
+use super::retained::RetainedMessage;
+use crate::config::files::chain;
+use crate::config::{self, ConfigSources};
+use crate::serve::BANS_FILE;
+
+pub const CONFIG_NAME: &str = "tidewire.toml";
+pub const REPORT_NAME: &str = "import-report.txt";
+const PASSWORDS_NAME: &str = "passwords";
+const DATA_NAME: &str = "data";
+/// A batch of the journal is flushed at this size.
+const BATCH_BYTES: usize = 4 << 20;
+/// Maximum length of a connector, an action, a source or a listener.
+const NAME_BYTES_MAX: usize = 64;
+
+/// Writes records to a journal.
+pub type PutRecord<'a> = dyn FnMut(&JournalRecord<'_>) + 'a;
+
+pub struct Setup {
+    /// Stands for the directory in options, until it is known.
+    directory: String,
+    options: Table,
+    /// The item that an option or a definition comes from, by the key of the option.
+    items: BTreeMap<String, String>,
+    files: BTreeMap<String, Vec<u8>>,
+    users: Users,
+    rules: Vec<AccessRule>,
+    bans: Vec<Ban>,
+    pub retained: Vec<RetainedMessage>,
+    /// Content of a persistence file of Mosquitto.
+    pub mosquitto_database: Option<Vec<u8>>,
+}
+
+impl Setup {
+    pub fn new() -> Result<Setup, String> {
+        let mut random = [0u8; 16];
+        getrandom::fill(&mut random).map_err(|_| "the operating system provides no random bytes")?;
+        let mut setup = Setup {
+            directory: format!("import-{:032x}", u128::from_le_bytes(random)),
+            options: Table::new(),
+            items: BTreeMap::new(),
+            files: BTreeMap::new(),
+            users: Users::empty().map_err(|error| chain(&error))?,
+            rules: Vec::new(),
+            bans: Vec::new(),
+            retained: Vec::new(),
+            mosquitto_database: None,
+        };
+        let data_dir = setup.path(DATA_NAME);
+        setup.set("node.data_dir", "", data_dir);
+        Ok(setup)
+    }
+
+    /// Sets an option. `item` is where it comes from.
+    pub fn set(&mut self, key: &str, item: &str, value: impl Into<Value>) {
+        let mut words: Vec<&str> = key.split('.').collect();
+        let last = words.pop().unwrap_or_default();
+        let mut table = &mut self.options;
+        for word in words {
+            let inner = table.entry(word).or_insert_with(|| Value::Table(Table::new()));
+            let Value::Table(inner) = inner else { return };
+            table = inner;
+        }
+        table.insert(last.to_owned(), value.into());
+        self.items.insert(key.to_owned(), item.to_owned());
+    }
+
+    pub fn has(&self, key: &str) -> bool {
+        self.items.contains_key(key)
+    }
+
+    /// Adds a connector, an action, a source or a rule: `key` is `connectors.NAME` and so on.
+    pub fn define(&mut self, key: &str, item: &str, fields: &serde_json::Value) {
+        self.set(key, item, toml_of(fields).unwrap_or_else(|| Value::Table(Table::new())));
+    }
+
+    /// Adds a file and returns its path, for options.
+    pub fn file(&mut self, name: &str, bytes: impl Into<Vec<u8>>) -> String {
+        self.files.insert(name.to_owned(), bytes.into());
+        self.path(name)
+    }
+
+    /// Stores a secret in a file of its own and returns the reference, for definitions.
+    pub fn secret(&mut self, name: &str, text: &str) -> String {
+        let path = self.file(&format!("secrets/{}", simple_name(name)), text);
+        format!("file:{path}")
+    }
+
+    fn path(&self, name: &str) -> String {
+        format!("{}/{name}", self.directory)
+    }
+
+    pub fn add_user(&mut self, name: &str, hash: PasswordHash, is_superuser: bool) -> Result<(), String> {
+        self.users
+            .add(name, hash, is_superuser)
+            .map_err(|error| error.to_string())
+    }
+
+    /// Adds all users of a password file.
+    pub fn add_users(&mut self, users: &Users) -> Result<(), String> {
+        users.copy_into(&self.users).map_err(|error| error.to_string())
+    }
+
+    /// Adds an access rule behind the others.
+    pub fn add_rule(&mut self, rule: AccessRule) -> Result<(), String> {
+        Acl::compile(std::slice::from_ref(&rule), AclOptions::default()).map_err(|errors| {
+            let kinds = errors.0.iter().map(|error| error.kind.to_string());
+            kinds.collect::<Vec<_>>().join("; ")
+        })?;
+        self.rules.push(rule);
+        Ok(())
+    }
+
+    /// Returns whether a user exists and has the password.
+    #[cfg(test)]
+    pub fn verifies(&self, name: &str, password: &auth::Password) -> bool {
+        let text = self.users.to_file_text();
+        let line = text.lines().find_map(|line| line.strip_prefix(&format!("{name}:")));
+        let hash = line.map(|line| line.trim_end_matches(":superuser"));
+        hash.is_some_and(|hash| PasswordHash::parse(hash).expect("it is written by us").verify(password))
+    }
+
+    /// Returns the access rules in a short form, one per line.
+    #[cfg(test)]
+    pub fn rules_text(&self) -> String {
+        let mut text = String::new();
+        for rule in &self.rules {
+            let mut words = vec![format!("{:?}", rule.permission).to_lowercase()];
+            let lists = [
+                ("users", &rule.users),
+                ("clients", &rule.clients),
+                ("addresses", &rule.addresses),
+            ];
+            for (name, list) in lists {
+                words.extend(list.as_ref().map(|list| format!("{name}={}", list.join(","))));
+            }
+            words.push(format!("{:?}", rule.action));
+            words.extend(rule.qos.as_ref().map(|qos| format!("qos={qos:?}")));
+            words.extend(rule.retain.map(|retain| format!("retain={retain}")));
+            words.extend(rule.topics.iter().cloned());
+            text.push_str(&words.join(" "));
+            text.push('\n');
+        }
+        text
+    }
+
+    pub fn has_rules(&self) -> bool {
+        !self.rules.is_empty()
+    }
+
+    pub fn add_ban(&mut self, ban: Ban) {
+        self.bans.push(ban);
+    }
+
+    /// Builds everything, checks it and moves it to `target`, which must be missing or empty. Without a target, nothing
+    /// is left behind. Returns the report.
+    pub fn install(mut self, target: Option<&Path>, title: &str, report: &Report) -> Result<String, String> {
+        if let Some(target) = target {
+            check_target(target)?;
+        }
+        let staging = Staging::create(target)?;
+        self.write_files(&staging.path)?;
+        self.write_data(&staging.path, report)?;
+        self.check(&staging.path, report)?;
+        let text = report.text(title);
+        if let Some(target) = target {
+            let target = std::path::absolute(target).map_err(|error| failed("use", target, &error))?;
+            self.write_config(&staging.path, &target, title)?;
+            write(&staging.path.join(REPORT_NAME), text.as_bytes())?;
+            staging.put_in_place(&target)?;
+        }
+        Ok(text)
+    }
+
+    fn write_files(&mut self, directory: &Path) -> Result<(), String> {
+        if !self.users.is_empty() {
+            let path = self.file(PASSWORDS_NAME, self.users.to_file_text());
+            self.set("access.password_file", "", path);
+        }
+        if !self.rules.is_empty() {
+            let rules = self
+                .rules
+                .iter()
+                .map(|rule| Value::try_from(rule).expect("a rule is plain data"));
+            self.options
+                .entry("access")
+                .or_insert_with(|| Value::Table(Table::new()))
+                .as_table_mut()
+                .expect("`access` is a table")
+                .insert("rules".to_owned(), Value::Array(rules.collect()));
+        }
+        for (name, bytes) in &self.files {
+            write(&directory.join(name), bytes)?;
+        }
+        Ok(())
+    }
+
+    fn write_data(&self, directory: &Path, report: &Report) -> Result<(), String> {
+        let data_dir = directory.join(DATA_NAME);
+        create_directory(&data_dir).map_err(|error| failed("create", &data_dir, &error))?;
+        let bans = Bans::open(&data_dir.join(BANS_FILE)).map_err(|error| chain(&error))?;
+        for ban in &self.bans {
+            if let Err(error) = bans.add(ban.clone(), super::now_unix_ms()) {
+                report.refuse(&ban_item(ban), &chain(&error));
+            }
+        }
+        if let Some(bytes) = &self.mosquitto_database {
+            super::write_mosquitto(bytes, &data_dir)?;
+        } else if !self.retained.is_empty() {
+            write_journal(&data_dir, |put| {
+                super::retained::put_all(&self.retained, super::now_unix_ms(), put)
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Removes what the configuration check refuses, until it refuses nothing.
+    fn check(&mut self, directory: &Path, report: &Report) -> Result<(), String> {
+        loop {
+            self.write_config(directory, directory, "check")?;
+            let sources = ConfigSources {
+                file: Some(directory.join(CONFIG_NAME)),
+                ..ConfigSources::default()
+            };
+            let Err(diagnostics) = config::load(&sources) else {
+                return Ok(());
+            };
+            let mut is_changed = false;
+            let mut fatal = Vec::new();
+            // The directory is a temporary one.
+            let directory = format!("{}/", directory.display());
+            for diagnostic in &diagnostics {
+                let message = diagnostic.message.replace(&directory, "");
+                match self.remove_refused(diagnostic.key.as_deref(), &message, report) {
+                    true => is_changed = true,
+                    false => fatal.push(diagnostic.to_string().replace(&directory, "")),
+                }
+            }
+            // An option can be refused only because of another one that is left out now.
+            if !is_changed {
+                return Err(format!(
+                    "the imported configuration is not valid, nothing has been imported:\n{}",
+                    fatal.join("\n")
+                ));
+            }
+        }
+    }
+
+    /// Removes the option or definition with a key. Returns `false` if the import cannot continue without it.
+    fn remove_refused(&mut self, key: Option<&str>, message: &str, report: &Report) -> bool {
+        let Some(key) = key else { return false };
+        let words: Vec<&str> = key.split('.').collect();
+        let unit = match words.as_slice() {
+            ["access" | "node", ..] => return false,
+            ["connectors" | "actions" | "sources" | "rules", name, ..] => format!("{}.{name}", words[0]),
+            ["listeners", kind, name, ..] => format!("listeners.{kind}.{name}"),
+            _ => key.to_owned(),
+        };
+        let below = format!("{unit}.");
+        let is_part = |key: &String| *key == unit || key.starts_with(&below);
+        let parts: Vec<String> = self.items.keys().filter(|key| is_part(key)).cloned().collect();
+        if parts.is_empty() {
+            return false;
+        }
+        for part in parts {
+            let item = self.items.remove(&part).unwrap_or_default();
+            report.refuse(&item, &format!("{key}: {message}"));
+        }
+        let mut words: Vec<&str> = unit.split('.').collect();
+        let last = words.pop().unwrap_or_default();
+        let mut table = &mut self.options;
+        for word in &words {
+            let Some(Value::Table(inner)) = table.get_mut(*word) else {
+                return true;
+            };
+            table = inner;
+        }
+        table.remove(last);
+        // The listeners named `default` exist without an entry.
+        if words.first() == Some(&"listeners") && last == "default" {
+            let off = Table::from_iter([("enabled".to_owned(), Value::Boolean(false))]);
+            table.insert(last.to_owned(), Value::Table(off));
+        }
+        true
+    }
+
+    /// Writes the configuration to a directory, with paths in another one.
+    fn write_config(&self, directory: &Path, paths: &Path, title: &str) -> Result<(), String> {
+        let mut options = Value::Table(self.options.clone());
+        let place = paths.to_str().ok_or("the path of the directory is not UTF-8")?;
+        replace_text(&mut options, &self.directory, place);
+        let text = toml::to_string(&options).map_err(|error| format!("cannot write the configuration: {error}"))?;
+        let title = title.replace('\n', " ");
+        write(&directory.join(CONFIG_NAME), format!("# {title}\n\n{text}").as_bytes())
+    }
+}
+
+fn replace_text(value: &mut Value, from: &str, to: &str) {
+    match value {
+        Value::String(text) => *text = text.replace(from, to),
+        Value::Array(items) => items.iter_mut().for_each(|item| replace_text(item, from, to)),
+        Value::Table(table) => table.iter_mut().for_each(|(_, value)| replace_text(value, from, to)),
+        _ => {}
+    }
+}
+
+/// TOML has no null: such fields are left out.
+fn toml_of(json: &serde_json::Value) -> Option<Value> {
+    use serde_json::Value as Json;
+    Some(match json {
+        Json::Null => return None,
+        Json::Bool(value) => Value::Boolean(*value),
+        Json::Number(number) => match number.as_i64() {
+            Some(integer) => Value::Integer(integer),
+            None => Value::Float(number.as_f64()?),
+        },
+        Json::String(text) => Value::String(text.clone()),
+        Json::Array(items) => Value::Array(items.iter().filter_map(toml_of).collect()),
+        Json::Object(fields) => {
+            let fields = fields
+                .iter()
+                .filter_map(|(name, value)| Some((name.clone(), toml_of(value)?)));
+            Value::Table(fields.collect())
+        }
+    })
+}
+
+/// Returns a name that tidewire accepts for a definition, a listener or a file.
+pub fn simple_name(name: &str) -> String {
+    let is_good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+    let mut simple: String = name.chars().map(|c| if is_good(c) { c } else { '_' }).collect();
+    simple.truncate(NAME_BYTES_MAX);
+    match simple.starts_with('-') || simple.is_empty() {
+        true => format!("n{simple}").chars().take(NAME_BYTES_MAX).collect(),
+        false => simple,
+    }
+}
+
+/// Writes a journal to a data directory.
+pub fn write_journal<T>(data_dir: &Path, fill: impl FnOnce(&mut PutRecord<'_>) -> T) -> Result<T, String> {
+    let storage = StorageDirectory::open(data_dir, DIRECTORY_NAME).map_err(|error| chain(&error))?;
+    let config = LogConfig {
+        max_bytes: u64::MAX,
+        reserve_bytes: 0,
+        record_version: RECORD_VERSION,
+        ..LogConfig::default()
+    };
+    let opened = RecordLog::open(Arc::new(storage), config, &mut |_, _| Ok(()), &mut |_, _| {});
+    let (mut log, _) = opened.map_err(|error| chain(&error))?;
+    let mut batch = LogBatch::new();
+    let mut failure = None;
+    let result = fill(&mut |record: &JournalRecord<'_>| {
+        batch.record(|out| record.put(out));
+        if batch.len() >= BATCH_BYTES && failure.is_none() {
+            log.append(&mut batch);
+            failure = log.flush().err();
+        }
+    });
+    log.append(&mut batch);
+    match failure {
+        Some(error) => Err(chain(&error)),
+        None => log.close().map(|()| result).map_err(|error| chain(&error)),
+    }
+}
+
+fn check_target(target: &Path) -> Result<(), String> {
+    let is_free = match fs::read_dir(target) {
+        Ok(mut entries) => entries.next().is_none(),
+        Err(error) => error.kind() == io::ErrorKind::NotFound,
+    };
+    match is_free {
+        true => Ok(()),
+        false => Err(format!(
+            "{} exists and is not an empty directory: nothing has been imported",
+            target.display()
+        )),
+    }
+}
+
+/// The directory in which an import is built. It is deleted unless it is put in place.
+struct Staging {
+    path: PathBuf,
+}
+
+impl Staging {
+    /// Creates it beside the target, so that it can be renamed. Readable for the own user only.
+    fn create(target: Option<&Path>) -> Result<Staging, String> {
+        let mut random = [0u8; 8];
+        getrandom::fill(&mut random).map_err(|_| "the operating system provides no random bytes")?;
+        let name = format!(".tidewire-import-{:016x}", u64::from_le_bytes(random));
+        let parent = match target {
+            Some(target) => parent(target),
+            None => std::env::temp_dir(),
+        };
+        let path = std::path::absolute(parent.join(name)).map_err(|error| failed("use", &parent, &error))?;
+        DirBuilder::new()
+            .mode(0o700)
+            .create(&path)
+            .map_err(|error| failed("create", &path, &error))?;
+        Ok(Staging { path })
+    }
+
+    fn put_in_place(self, target: &Path) -> Result<(), String> {
+        let place = || {
+            sync_all(&self.path)?;
+            fs::rename(&self.path, target)?;
+            File::open(parent(target))?.sync_all()
+        };
+        place().map_err(|error| failed("create", target, &error))
+    }
+}
+
+impl Drop for Staging {
+    fn drop(&mut self) {
+        // It does not exist any more if it was put in place.
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+fn parent(path: &Path) -> PathBuf {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
+        _ => PathBuf::from("."),
+    }
+}
+
+/// Makes the names in all directories durable. The files are durable since they were written.
+fn sync_all(directory: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            sync_all(&entry.path())?;
+        }
+    }
+    File::open(directory)?.sync_all()
+}
+
+fn create_directory(path: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+fn write(path: &Path, bytes: &[u8]) -> Result<(), String> {
+    let write = || {
+        create_directory(&parent(path))?;
+        storage::copy::write_synced(path, &mut &*bytes)
+    };
+    write().map_err(|error| failed("write", path, &error))
+}
+
+fn failed(doing: &str, path: &Path, error: &io::Error) -> String {
+    format!("cannot {doing} {}: {error}", path.display())
+}
+
+/// The row of a ban in the report.
+pub fn ban_item(ban: &Ban) -> String {
+    format!("ban of {} {}", ban.kind.name(), ban.who)
+}
