@@ -8,7 +8,7 @@
 //!
 //! The result may contain too many shards (two filters share a slot, `a/+/b` matches a lookup of `a/x/c`, the `$` rule
 //! is not applied) but never too few: it contains every shard with a matching filter. The width of a slot depends on
-//! the number of shards: the table takes 256 KiB for two shards and 8 MiB for 64.
+//! the number of shards: the table takes 256 KiB for two shards and 8 MiB for 64. It is allocated for the first filter.
 //!
 //! Memory order. Each bit has one writer, the shard that it stands for, which sets it (Release) before it sends the
 //! SUBACK. A publisher must see the subscription if its PUBLISH is caused by that SUBACK. The chain of events between
@@ -23,6 +23,7 @@
 mod tests;
 
 use std::hash::{BuildHasher, Hasher};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use foldhash::fast::FixedState;
@@ -42,7 +43,8 @@ const MANY: u8 = u8::MAX;
 
 /// The table. Shared by reference; all methods take `&self`.
 pub struct Interest {
-    slots: Box<[AtomicU64]>,
+    /// Empty until the first filter is added: many servers have no durable filters, and `vec!` would touch all pages.
+    slots: OnceLock<Box<[AtomicU64]>>,
     /// The shards that have filters of each prefix length, and [`LITERAL`] ones.
     depths: [AtomicU64; DEPTH_MAX + 2],
     /// The shards that have any filters. In the table of durable filters there are often none.
@@ -72,13 +74,11 @@ impl Interest {
     /// the same masks. Panics unless `shards` is 1 to [`SHARDS_MAX`].
     pub fn new(shards: usize, seed: u64) -> Self {
         assert!((1..=SHARDS_MAX).contains(&shards), "a mask has {SHARDS_MAX} bits");
-        let slot_width = shards.next_power_of_two() as u32;
-        let words = SLOTS * slot_width as usize / 64;
         Self {
-            slots: (0..words).map(|_| AtomicU64::new(0)).collect(),
+            slots: OnceLock::new(),
             depths: [const { AtomicU64::new(0) }; DEPTH_MAX + 2],
             shards: AtomicU64::new(0),
-            slot_width,
+            slot_width: shards.next_power_of_two() as u32,
             hashing: FixedState::with_seed(seed),
         }
     }
@@ -105,8 +105,11 @@ impl Interest {
     }
 
     fn slot(&self, slot: usize) -> u64 {
+        let Some(slots) = self.slots.get() else {
+            return 0;
+        };
         let (word, shift) = self.word(slot);
-        let shards = self.slots[word].load(Ordering::Acquire) >> shift;
+        let shards = slots[word].load(Ordering::Acquire) >> shift;
         shards & (u64::MAX >> (64 - self.slot_width))
     }
 
@@ -116,8 +119,12 @@ impl Interest {
     }
 
     fn set_slot(&self, slot: usize, shard: usize, is_set: bool) {
+        let words = SLOTS * self.slot_width as usize / 64;
+        let slots = self
+            .slots
+            .get_or_init(|| (0..words).map(|_| AtomicU64::new(0)).collect());
         let (word, shift) = self.word(slot);
-        set_bit(&self.slots[word], shift + shard as u32, is_set);
+        set_bit(&slots[word], shift + shard as u32, is_set);
     }
 
     fn filter_slot(&self, filter: &str) -> FilterSlot {

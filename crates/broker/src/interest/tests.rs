@@ -23,7 +23,14 @@ fn topic_finds_the_shards_of_matching_filters() {
         counts.remove(&interest, filter);
     }
     assert_eq!(interest.mask("a/b"), 0);
-    assert!(interest.slots.iter().all(|word| word.load(Ordering::Relaxed) == 0));
+    assert!(
+        interest
+            .slots
+            .get()
+            .into_iter()
+            .flatten()
+            .all(|word| word.load(Ordering::Relaxed) == 0)
+    );
 }
 
 #[test]
