@@ -36,11 +36,12 @@ use crate::thread_sharing::{EVENTS, SharedThreadWorker};
 
 const WAKE: Token = Token(usize::MAX);
 
-/// Lower tokens are connections, by slot. Tokens from here on are listeners, by index.
-const FIRST_LISTENER: usize = u32::MAX as usize + 1;
+/// Lower tokens are connections, by slot: a process has fewer descriptors than a quarter of the tokens, also with 32 bits.
+/// Tokens from here on are listeners, by index.
+const FIRST_LISTENER: usize = 1 << (usize::BITS - 2);
 
 /// First token of workers that share this worker's thread, by shard: far above the listeners.
-pub(crate) const FIRST_SHARED_WORKER: usize = 1 << 48;
+pub(crate) const FIRST_SHARED_WORKER: usize = 1 << (usize::BITS - 1);
 
 /// Maximum time for which deadlines wait until sockets are read. Under constant load some sockets always have data.
 const DEADLINES_HELD_MAX_MS: u64 = 2_000;
