@@ -1,12 +1,12 @@
 //! Logs events of clients.
 //!
-//! Events come from the workers, which must not wait for a terminal or a disk. They pass through a bounded channel to
-//! a thread that writes them. If that thread is too slow, lines are omitted and counted.
+//! Events come from the workers, which must not wait for a terminal or a disk. They pass through a bounded queue to a
+//! thread that writes them. If that thread is too slow, lines are omitted and counted.
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -28,8 +28,9 @@ const WAITING_MAX: usize = 8192;
 const FAILED_ACCEPTS_INTERVAL: Duration = Duration::from_secs(10);
 
 pub struct EventLog {
-    sender: SyncSender<LoggedEvent>,
-    left_out: Arc<AtomicU64>,
+    /// A `sync_channel` would allocate and touch a megabyte at the start, for events that rarely wait. `queue` bounds it.
+    sender: Sender<LoggedEvent>,
+    queue: Arc<LogQueue>,
     /// Receives events for `$SYS/brokers/<node>/clients/…`.
     sys: Option<ClientEventSender>,
     /// Removed from the paths of journal files in messages. Other journals have files of the same names.
@@ -43,6 +44,26 @@ pub struct EventLog {
     limit_lines: LineLimit,
 }
 
+#[derive(Default)]
+struct LogQueue {
+    /// Number of events that wait to be written.
+    waiting: AtomicUsize,
+    /// Number of events that were omitted since the last written one.
+    left_out: AtomicU64,
+}
+
+impl LogQueue {
+    /// Counts an event in if the queue has space for it, else as omitted.
+    fn admit(&self) -> bool {
+        let is_admitted = self.waiting.fetch_add(1, Ordering::Relaxed) < WAITING_MAX;
+        if !is_admitted {
+            self.waiting.fetch_sub(1, Ordering::Relaxed);
+            self.left_out.fetch_add(1, Ordering::Relaxed);
+        }
+        is_admitted
+    }
+}
+
 enum LoggedEvent {
     /// An event, and the number of similar lines that were omitted before it.
     Client(ConnectionEvent, u64),
@@ -53,15 +74,15 @@ impl EventLog {
     pub fn start(data_dir: &Path, options: &Durability, sys: Option<ClientEventSender>) -> io::Result<EventLog> {
         // A client can rely on this policy from its CONNACK on.
         let durability = options.policy.word();
-        let (sender, receiver) = sync_channel(WAITING_MAX);
-        let left_out = Arc::new(AtomicU64::new(0));
-        let counter = left_out.clone();
+        let (sender, receiver) = channel();
+        let queue = Arc::new(LogQueue::default());
+        let shared = queue.clone();
         thread::Builder::new()
             .name("log".into())
-            .spawn(move || write_all(&receiver, durability, &counter))?;
+            .spawn(move || write_all(&receiver, durability, &shared))?;
         Ok(EventLog {
             sender,
-            left_out,
+            queue,
             sys,
             journal: data_dir.join(journal::DIRECTORY_NAME),
             on_failure: options.on_failure,
@@ -74,8 +95,9 @@ impl EventLog {
 
 impl EventLog {
     fn send(&self, event: LoggedEvent) {
-        if let Err(TrySendError::Full(_)) = self.sender.try_send(event) {
-            self.left_out.fetch_add(1, Ordering::Relaxed);
+        if self.queue.admit() {
+            // The thread that writes ends only with this sender.
+            let _ = self.sender.send(event);
         }
     }
 }
@@ -181,9 +203,10 @@ fn is_over_limit(event: &ConnectionEvent) -> bool {
     }
 }
 
-fn write_all(receiver: &Receiver<LoggedEvent>, durability: &str, left_out: &AtomicU64) {
+fn write_all(receiver: &Receiver<LoggedEvent>, durability: &str, queue: &LogQueue) {
     for event in receiver {
-        let lines = left_out.swap(0, Ordering::Relaxed);
+        queue.waiting.fetch_sub(1, Ordering::Relaxed);
+        let lines = queue.left_out.swap(0, Ordering::Relaxed);
         if lines > 0 {
             tracing::warn!(lines, "the log was too slow: lines about clients were omitted");
         }
@@ -279,6 +302,16 @@ mod tests {
     use crate::config::options::server::{Log, LogFormat, LogLevel};
     use crate::config::value::Unset;
     use crate::logging::{LogEnvironment, subscriber};
+
+    #[test]
+    fn full_queue_omits_and_counts_events() {
+        let queue = LogQueue::default();
+        assert_eq!((0..WAITING_MAX + 3).filter(|_| queue.admit()).count(), WAITING_MAX);
+        assert_eq!(queue.left_out.swap(0, Ordering::Relaxed), 3);
+        queue.waiting.fetch_sub(1, Ordering::Relaxed);
+        assert!(queue.admit());
+        assert!(!queue.admit());
+    }
 
     #[test]
     fn who_connects_is_written_with_the_durability_in_force() {
