@@ -57,7 +57,7 @@ use restart::RestartRequest;
 use web::limits::ApiLimits;
 
 /// Threads of a server besides the workers: of the API, the rule engine, the device platform, journals and databases.
-const THREADS: usize = 40;
+const THREADS: usize = if cfg!(feature = "platform") { 40 } else { 24 };
 
 /// State of the process outside the configuration.
 #[derive(Debug)]
@@ -255,6 +255,7 @@ fn run(loaded: &LoadedConfig, sources: &ConfigSources, options: &ServeOptions) -
     http.ready();
     notifier.ready();
     feed_watchdog(&notifier, &handle);
+    memory::give_start_memory_back();
     if let Some(companion) = &options.companion {
         companion.started(&addresses(config, &handle, &http));
     }
