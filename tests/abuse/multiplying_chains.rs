@@ -1,5 +1,5 @@
-//! Rule chains of one tenant multiply each message: every chain sends it into ten nested chains. The messages of another
-//! tenant are measured at the same time.
+//! Rule chains of one tenant multiply each message: every chain sends it into ten nested chains. The messages of
+//! another tenant are measured at the same time.
 //!
 //! The figures in the comments are from a debug build on a machine with two cores.
 

@@ -1,7 +1,8 @@
 //! Clients of the HTTP API occupy it with slow requests: bodies that never end, and devices that wait.
 //!
-//! Before an address had a share of the concurrent requests, 64 logins with a slow body from one address stopped the API,
-//! the metrics and the HTTP interface of devices for all others. So did 64 requests of one device that waited for a call.
+//! Before an address had a share of the concurrent requests, 64 logins with a slow body from one address stopped the
+//! API, the metrics and the HTTP interface of devices for all others. So did 64 requests of one device that waited for
+//! a call.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};

@@ -6,7 +6,7 @@
 //! | `$7$iterations$salt$hash` | PBKDF2-HMAC-SHA512, 64 bytes, base64 with padding | Mosquitto 2.0 |
 //! | `$6$salt$hash` | SHA-512(password, salt), base64 with padding | Mosquitto 1.x |
 //! | `$pbkdf2-sha512$i=..,l=..$salt$hash`, `$pbkdf2-sha256$…` | PBKDF2, PHC string | many |
-//! | `$sha256$salt$hex` | SHA-256(salt, password), the salt is the text itself | import from EMQX, `salt_position = prefix` |
+//! | `$sha256$salt$hex` | SHA-256(salt, password), salt as text | import from EMQX, `salt_position = prefix` |
 //! | `$sha256-suffix$salt$hex` | SHA-256(password, salt) | import from EMQX, `salt_position = suffix` |
 //!
 //! The last two are this project's notation for values that EMQX stores in two columns. A salt contains no `$`, `:`,

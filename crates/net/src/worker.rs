@@ -36,8 +36,8 @@ use crate::thread_sharing::{EVENTS, SharedThreadWorker};
 
 const WAKE: Token = Token(usize::MAX);
 
-/// Lower tokens are connections, by slot: a process has fewer descriptors than a quarter of the tokens, also with 32 bits.
-/// Tokens from here on are listeners, by index.
+/// Lower tokens are connections, by slot: a process has fewer descriptors than a quarter of the tokens, also with 32
+/// bits. Tokens from here on are listeners, by index.
 const FIRST_LISTENER: usize = 1 << (usize::BITS - 2);
 
 /// First token of workers that share this worker's thread, by shard: far above the listeners.

@@ -41,7 +41,8 @@ pub fn give_small_blocks_back() -> std::io::Result<()> {
 pub fn give_start_memory_back() {
     if let Ok(smaps) = std::fs::read_to_string("/proc/self/smaps") {
         for pages in unchanged_file_mappings(&smaps) {
-            // SAFETY: The mapping is not writable and no page of it was changed, so the next access finds the same bytes.
+            // SAFETY: The mapping is not writable and no page of it was changed, so the next access finds the same
+            // bytes.
             unsafe { libc::madvise(pages.start as *mut libc::c_void, pages.len(), libc::MADV_DONTNEED) };
         }
     }

@@ -4,8 +4,8 @@
 
 use storage::model::ModelDisk;
 use timeseries::{
-    ColumnStore, LogPosition, Point, PointDestination, PointOrder, Query, StoreConfig, StoreError, TelemetryEntityId,
-    TimeseriesStore, ValueRef, WriteError,
+    ColumnStore, LogPosition, Point, PointDestination, PointOrder, Query, RejectReason, RejectedPoints, StoreConfig,
+    StoreError, TelemetryEntityId, TimeseriesStore, ValueRef, WriteError,
 };
 
 const DEVICE: TelemetryEntityId = TelemetryEntityId([1; 16]);

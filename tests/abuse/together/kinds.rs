@@ -24,7 +24,7 @@ const ANSWER: Duration = Duration::from_millis(500);
 /// The attacked server, and what the attacks need there.
 pub struct Scene<'a> {
     pub server: &'a Server,
-    /// A user of a customer who has no devices.
+    /// A user of a customer without devices.
     customer: Rest,
     /// A device of the customer's tenant.
     device: String,

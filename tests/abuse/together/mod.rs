@@ -1,12 +1,12 @@
-//! All kinds of attacks at once, beside normal clients at QoS 1.
+//! All kinds of attacks at once, while normal clients publish at QoS 1.
 //!
 //! `tidewire bench` runs pairs of a publisher and a subscriber and checks each message by its number. At the same time
 //! every kind of `kinds.rs` attacks in rounds. No acknowledged message may be lost, no normal client may lose its
 //! connection, and afterwards connections, sessions, subscriptions, retained messages and memory are as before.
 //!
-//! `make test` attacks for about 15 seconds with 200 normal clients. Its limits are generous, because the machine may be
-//! busy. `make attack`, which `make soak` contains, attacks a release build for ten minutes with 1,000 normal clients.
-//! The PUBACK of 99 % of their messages must arrive within 20 ms, so it needs an idle machine:
+//! `make test` attacks for about 15 seconds with 200 normal clients. Its limits are generous, because the machine may
+//! be busy. `make attack`, which `make soak` contains, attacks a release build for ten minutes with 1,000 normal
+//! clients. The PUBACK of 99 % of their messages must arrive within 20 ms, so it needs an idle machine:
 //!
 //! ```text
 //! make attack                                 # ten minutes
@@ -14,8 +14,8 @@
 //! TIDEWIRE=target/release/tidewire dev/attack # an existing binary
 //! ```
 //!
-//! The environment variables `TIDEWIRE_ATTACK_SECONDS`, `TIDEWIRE_ATTACK_PAIRS` and `TIDEWIRE_ATTACK_P99_MS` set the time,
-//! the number of pairs and the limit of the latency.
+//! The environment variables `TIDEWIRE_ATTACK_SECONDS`, `TIDEWIRE_ATTACK_PAIRS` and `TIDEWIRE_ATTACK_P99_MS` set the
+//! time, the number of pairs and the limit of the latency.
 
 mod kinds;
 

@@ -348,7 +348,7 @@ fn every_line_of_an_emqx_configuration_is_in_the_report() {
             PLANT,
             vec![],
             &[
-                // Nobody may do more than at EMQX, although its HTTP server is not asked any more.
+                // No client may do more than at EMQX, although its HTTP server is not asked any more.
                 "authorization.no_match                                              changed",
                 "tidewire does not authenticate clients with password_based http",
                 "rules.misspelt: ",

@@ -281,8 +281,8 @@ fn tables_are_bounded_and_keep_the_worst_addresses() {
     assert!(worst.guess(now).is_err());
 }
 
-/// A full table is scanned once per eighth of its entries: so many entries are free after an eviction. The time is in the
-/// output.
+/// A full table is scanned once per eighth of its entries: so many entries are free after an eviction. The time is in
+/// the output.
 #[test]
 fn failures_from_a_million_addresses_cost_a_constant_each() {
     const ADDRESSES: u32 = 1_000_000;

@@ -115,7 +115,7 @@ fn is_same(one: Option<&Arc<ReturnAddress>>, other: Option<&Arc<ReturnAddress>>)
     }
 }
 
-/// Continues a paused run. Tasks at nodes that were changed meanwhile fail without a retry.
+/// Continues a paused run. Tasks at nodes that were changed since the pause fail without a retry.
 pub fn run_on(paused: PausedRun, host: &mut dyn Host) -> ChainRun {
     let mut changed = None;
     let mut tasks = Vec::with_capacity(paused.tasks.len());

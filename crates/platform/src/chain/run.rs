@@ -1,5 +1,5 @@
-//! Runs a message along a chain: node after node, into other chains and back, until no task is left or the time slice of
-//! the run is over.
+//! Runs a message along a chain: node after node, into other chains and back, until no task is left or the time slice
+//! of the run is over.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -19,8 +19,8 @@ pub const STEPS_MAX: usize = 10_000;
 /// Largest size of derived messages that wait for their nodes.
 pub const MADE_BYTES_MAX: usize = 16 << 20;
 
-/// Number of nodes after which the run time is checked. Most nodes take less time than the check. It is also checked after
-/// a node that made a message, because such a node may take long.
+/// Number of nodes after which the run time is checked. Most nodes take less time than the check. It is also checked
+/// after a node that made a message, because such a node may take long.
 const TIMED_STEPS: u64 = 16;
 
 /// Largest nesting of chains.
@@ -41,8 +41,8 @@ pub struct ChainRun {
     pub script_executions: u64,
     /// Failures at nodes without a Failure connection. The message failed.
     pub failures: Vec<NodeFailure>,
-    /// The message exceeded a limit: number of nodes, size of derived messages or time. Also set if the message left the
-    /// node by Failure.
+    /// The message exceeded a limit: number of nodes, size of derived messages or time. Also set if the message left
+    /// the node by Failure.
     pub exceeded: Option<Box<NodeFailure>>,
     /// The rest of the run, if its time slice is over. [`super::run_on`] continues it.
     pub paused: Option<Box<PausedRun>>,

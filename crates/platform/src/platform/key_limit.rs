@@ -1,8 +1,8 @@
 //! Limits the attribute keys of an entity. The store of time series limits the keys of telemetry in the same way.
 //!
-//! Counting must not slow down devices that update a few attributes. So the count is an upper bound until it reaches the
-//! limit: each saved attribute counts as a new one. Then the attributes are counted in the database. An entity with more
-//! than half of its keys has an exact count from then on, for which each saved key is looked up.
+//! Counting must not slow down devices that update a few attributes. So the count is an upper bound until it reaches
+//! the limit: each saved attribute counts as a new one. Then the attributes are counted in the database. An entity with
+//! more than half of its keys has an exact count from then on, for which each saved key is looked up.
 
 use std::borrow::Cow;
 

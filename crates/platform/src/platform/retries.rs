@@ -8,8 +8,8 @@
 //! Other messages do not wait for a failed message, unless the queue is sequential. In a sequential queue, later
 //! messages of the same originator, tenant or queue wait until it succeeds or is dropped.
 //!
-//! A message whose script or nodes take long waits here, too, and so do later messages of its tenant: they form the lane
-//! of the tenant (`slices.rs`). Messages of a sequential queue wait in their own lane instead.
+//! A message whose script or nodes take long waits here, too, and so do later messages of its tenant: they form the
+//! lane of the tenant (`slices.rs`). Messages of a sequential queue wait in their own lane instead.
 //!
 //! The number and size of waiting messages are limited. At the limit the platform accepts no batch. If there are
 //! several tenants, it drops failed messages that exceed a tenant's share.

@@ -4,11 +4,12 @@
 //! - Messages of a tenant whose nodes take long wait in its lane, too. Scripts that take long use the same lane.
 //! - Tenants take turns: lanes get a slice before a batch, at most half of the time while batches arrive, and all of it
 //!   otherwise.
-//! - The time of expensive messages counts toward the CPU time of the tenant's scripts. The lane of a tenant over its CPU
-//!   time waits.
+//! - The time of expensive messages counts toward the CPU time of the tenant's scripts. The lane of a tenant over its
+//!   CPU time waits.
 //!
-//! Times are wall-clock times, because reading the CPU time of a thread takes as long as several nodes. On a busy machine
-//! more messages wait in lanes, but none is lost or overtaken. All of this needs several tenants with a root chain.
+//! Times are wall-clock times, because reading the CPU time of a thread takes as long as several nodes. On a busy
+//! machine more messages wait in lanes, but none is lost or overtaken. All of this needs several tenants with a root
+//! chain.
 
 use std::time::{Duration, Instant};
 
@@ -140,8 +141,8 @@ impl PlatformCall<'_> {
         self.core.next_turn = Some(begun + 2 * begun.elapsed());
     }
 
-    /// Whether the tenant's lane has to wait, because the tenant has used its CPU time. Too many waiting messages stop the
-    /// messages of all tenants, so then they do not wait.
+    /// Whether the tenant's lane has to wait, because the tenant has used its CPU time. Too many waiting messages stop
+    /// the messages of all tenants, so then they do not wait.
     pub fn is_over_budget(&self, tenant: TenantId) -> bool {
         if !self.has_several_tenants() || self.core.retries.is_full() {
             return false;

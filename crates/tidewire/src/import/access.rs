@@ -1,7 +1,7 @@
 //! Access rules of other brokers as access rules of tidewire.
 //!
-//! What cannot be translated must not widen access: an allow rule with it is left out, and a deny rule with it applies
-//! to more clients or topics.
+//! A part that cannot be translated must not widen access: an allow rule with it is left out, and a deny rule with it
+//! applies to more clients or topics.
 
 use auth::{AccessAction, AccessRule, Permission};
 
@@ -96,7 +96,7 @@ impl ClientCondition {
     }
 }
 
-/// What a rule allows or denies.
+/// The operations that a rule allows or denies.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PacketCondition {
     pub action: AccessAction,

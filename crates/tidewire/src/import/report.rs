@@ -1,4 +1,4 @@
-//! The report of an import: what was imported, changed, or not supported, each with its file and line.
+//! The report of an import: imported, changed and unsupported items, each with its file and line.
 //!
 //! A row names an item and the option it became, never its value: values can be secrets.
 
@@ -6,7 +6,7 @@ use std::cell::RefCell;
 use std::collections::HashSet;
 use std::fmt::Write;
 
-/// What became of an item of the other broker.
+/// The result for an item of the other broker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The option or file that has it now.

@@ -1,4 +1,4 @@
-//! What an import makes: a configuration with its files and a data directory, in a new directory.
+//! The result of an import: a configuration with its files and a data directory, in a new directory.
 //!
 //! Everything is built in a directory of its own, checked as a start of the server would check it, and renamed. So the
 //! import is complete, or nothing has changed. A definition or option that the check refuses is left out and reported;
@@ -401,7 +401,7 @@ struct Staging {
 }
 
 impl Staging {
-    /// Creates it beside the target, so that it can be renamed. Readable for the own user only.
+    /// Creates it in the folder of the target, so that it can be renamed. Readable for the own user only.
     fn create(target: Option<&Path>) -> Result<Staging, String> {
         let mut random = [0u8; 8];
         getrandom::fill(&mut random).map_err(|_| "the operating system provides no random bytes")?;

@@ -28,7 +28,8 @@ const WAITING_MAX: usize = 8192;
 const FAILED_ACCEPTS_INTERVAL: Duration = Duration::from_secs(10);
 
 pub struct EventLog {
-    /// A `sync_channel` would allocate and touch a megabyte at the start, for events that rarely wait. `queue` bounds it.
+    /// A `sync_channel` would allocate and touch a megabyte at the start, for events that rarely wait. `queue` bounds
+    /// it.
     sender: Sender<LoggedEvent>,
     queue: Arc<LogQueue>,
     /// Receives events for `$SYS/brokers/<node>/clients/…`.

@@ -39,7 +39,7 @@ pub struct Integration<'s> {
     rules: Names,
 }
 
-/// A part of a definition: where it comes from and what it becomes.
+/// A part of a definition: its source and its result.
 struct Definition<'a> {
     from: Setting<'a>,
     key: String,

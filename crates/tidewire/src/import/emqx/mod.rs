@@ -57,7 +57,7 @@ const READ_TABLES: [&str; 5] = [
     "emqx_retainer_message",
 ];
 
-/// What to do with a table that cannot be read.
+/// The remedy for a table that cannot be read.
 const WAY_OUT: &str = "copy its contents with EMQX's REST API";
 
 pub fn import(file: &Path, report: &Report) -> Result<Setup, String> {

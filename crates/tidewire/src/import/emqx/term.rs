@@ -11,7 +11,8 @@
 //! The first term is the header of the backup, the next the definition `{schema, Table, Properties}`, all others
 //! records `{Table, Key, …}`, or `{Table, Key}` for a deleted one. The definition names the fields of the records.
 //!
-//! The bytes can come from anyone: lengths are checked against the input, and depth and the number of terms are bounded.
+//! The bytes can come from anyone: lengths are checked against the input, and depth and the number of terms are
+//! bounded.
 
 use std::collections::HashMap;
 

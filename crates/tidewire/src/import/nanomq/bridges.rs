@@ -28,7 +28,7 @@ const REFUSED: [(&str, &str); 9] = [
 
 pub fn import(root: &Setting<'_>, setup: &mut Setup, directory: &Path) {
     for (name, bridge) in root.at("bridges.mqtt").entries() {
-        // The cache of all bridges stands beside them.
+        // The cache of all bridges is in the same table.
         if name != "cache" && bridge.is_object() {
             one(name, &bridge, setup, directory);
         }

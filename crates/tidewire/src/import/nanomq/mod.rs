@@ -104,14 +104,15 @@ pub fn import(file: &Path, report: &Report) -> Result<Setup, String> {
     Ok(setup)
 }
 
-/// Reads an included file: under its name, or beside the configuration file.
+/// Reads an included file: under its name, or in the folder of the configuration file.
 fn included(directory: &Path, name: &str) -> Result<String, String> {
     let path = Path::new(name);
     let beside = path.file_name().map(|name| directory.join(name));
     let candidates = [Some(directory.join(path)), beside];
     let found = candidates.into_iter().flatten().find(|path| path.is_file());
-    let found =
-        found.ok_or_else(|| format!("cannot read the included file {name}: copy it beside the configuration file"))?;
+    let found = found.ok_or_else(|| {
+        format!("cannot read the included file {name}: copy it to the folder of the configuration file")
+    })?;
     String::from_utf8(read_bounded(&found, CONFIG_BYTES_MAX)?).map_err(|_| format!("the file {name} is not UTF-8"))
 }
 
@@ -133,7 +134,7 @@ fn listeners(listeners: &Setting<'_>, setup: &mut Setup, directory: &Path) {
     for (theirs, kind) in LISTENER_KINDS {
         let group = listeners.get(theirs);
         let mut all = Vec::new();
-        // The fields of the first listener stand beside further listeners.
+        // The table has the fields of the first listener, and further listeners.
         if group.get("bind").exists() {
             all.push(("default", group.clone()));
         }
