@@ -72,9 +72,13 @@ impl Report {
 
     /// Replaces the outcome of everything below an item, because a check refused it.
     pub fn refuse(&self, item: &str, because: &str) {
-        let below = format!("{item}.");
+        let item = printable(item);
+        let is_below = |row: &str| {
+            row.strip_prefix(&item)
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+        };
         for row in self.rows.borrow_mut().iter_mut() {
-            if row.item == item || row.item.starts_with(&below) {
+            if is_below(&row.item) {
                 row.outcome = Outcome::NotSupported {
                     because: because.to_owned(),
                 };

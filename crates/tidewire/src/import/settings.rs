@@ -165,6 +165,12 @@ impl<'a> Setting<'a> {
         });
     }
 
+    /// As `refuse`, also for values below that have an outcome: their whole is left out.
+    pub fn refuse_all(&self, because: &str) {
+        self.report.refuse(&self.path, because);
+        self.refuse(because);
+    }
+
     fn walk(&self, node: &Node, path: &str, outcome: &Outcome) {
         match &node.value {
             Value::Object(object) if !object.entries.is_empty() => {
@@ -272,6 +278,20 @@ mod tests {
         assert_eq!(bytes("1MB").map(byte_text).as_deref(), Some("1MiB"));
         assert_eq!(bytes("1000").map(byte_text).as_deref(), Some("1000B"));
         assert_eq!(bytes("many"), None);
+    }
+
+    #[test]
+    fn parts_of_a_refused_whole_are_refused() {
+        let hocon = Hocon::parse("f", "a { b = 1, c = [{d = 2}] }\nab = 3", &|_| Err(String::new())).expect("valid");
+        let report = Report::default();
+        let root = Setting::root(&hocon, &report);
+        root.at("a.b").imported("x");
+        root.get("a").get("c").items()[0].get("d").imported("y");
+        root.get("ab").imported("z");
+        root.get("a").refuse_all("reasons");
+        let text = report.text("title");
+        assert_eq!(text.matches("because reasons").count(), 2, "{text}");
+        assert!(text.contains("imported       z"), "{text}");
     }
 
     #[test]

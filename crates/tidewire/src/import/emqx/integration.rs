@@ -181,7 +181,7 @@ impl Integration<'_> {
             Ok(config) => {
                 self.put(&definition, json!({"type": ours, "config": config}));
             }
-            Err(because) => from.refuse(&because),
+            Err(because) => from.refuse_all(&because),
         }
     }
 
@@ -535,7 +535,7 @@ impl Integration<'_> {
         }
         // A rule without its actions would only count messages.
         if actions.is_empty() && has_refused {
-            from.refuse("none of its actions is imported");
+            from.refuse_all("none of its actions is imported");
             return;
         }
         let name = definition.text("name", "name");

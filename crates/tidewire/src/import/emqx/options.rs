@@ -158,7 +158,7 @@ pub fn listeners(listeners: &Setting<'_>, setup: &mut Setup) {
                 continue;
             }
             if let Err(because) = self::listener(kind, name, &listener, setup) {
-                listener.refuse(&because);
+                listener.refuse_all(&because);
                 if name == "default" {
                     setup.set(&format!("listeners.{kind}.default.enabled"), &listener.path, false);
                 }

@@ -42,17 +42,17 @@ fn one(name: &str, bridge: &Setting<'_>, setup: &mut Setup, directory: &Path) {
     }
     let name = simple_name(&format!("bridge_{name}"));
     if let Err(because) = connector(&name, bridge, setup, directory) {
-        bridge.refuse(&because);
+        bridge.refuse_all(&because);
         return;
     }
     for (index, forward) in bridge.get("forwards").items().iter().enumerate() {
         if let Err(because) = self::forward(&name, index + 1, forward, setup) {
-            forward.refuse(&because);
+            forward.refuse_all(&because);
         }
     }
     for (index, subscription) in bridge.get("subscription").items().iter().enumerate() {
         if let Err(because) = self::subscription(&name, index + 1, subscription, setup) {
-            subscription.refuse(&because);
+            subscription.refuse_all(&because);
         }
     }
     bridge.get("enable").imported(&format!("connectors.{name}.enable"));

@@ -146,7 +146,7 @@ fn listeners(listeners: &Setting<'_>, setup: &mut Setup, directory: &Path) {
         for (name, listener) in &all {
             if let Err(because) = self::listener(kind, name, listener, &ssl, setup, directory) {
                 for option in LISTENER_OPTIONS {
-                    listener.get(option).refuse(&because);
+                    listener.get(option).refuse_all(&because);
                 }
                 if *name == "default" {
                     setup.set(&format!("listeners.{kind}.default.enabled"), &listener.path, false);

@@ -13,13 +13,13 @@ pub fn import(rules: &Setting<'_>, setup: &mut Setup) {
     let repub = rules.get("repub");
     for (index, rule) in repub.get("rules").items().iter().enumerate() {
         if let Err(because) = republish(index + 1, rule, setup) {
-            rule.refuse(&because);
+            rule.refuse_all(&because);
         }
     }
     for kind in ["postgresql", "timescaledb"] {
         for (name, database) in rules.get(kind).entries() {
             if let Err(because) = self::database(name, &database, setup) {
-                database.refuse(&because);
+                database.refuse_all(&because);
             }
         }
     }

@@ -26,7 +26,7 @@ pub fn import(webhook: &Setting<'_>, setup: &mut Setup) {
         "plain" => "payload",
         "base64" => "base64_encode(payload) as payload",
         _ => {
-            webhook.refuse("payloads can be plain or base64");
+            webhook.refuse_all("payloads can be plain or base64");
             return;
         }
     };
