@@ -1,5 +1,5 @@
 #!/bin/bash
-# Installs missing programs for one purpose: build, test, lint, docs, dist, dist-test, kafka, kerberos, postgres or
+# Installs missing programs for one purpose: build, test, lint, docs, dist, edge, zig, dist-test, kafka, kerberos, postgres or
 # redis. Prints a line for each installation, and fails with instructions if it may not install. Does nothing if all
 # programs are installed.
 set -euo pipefail
@@ -11,6 +11,8 @@ MDBOOK_VERSION=0.5.2
 GO_VERSION=1.26.6
 HELM_VERSION=3.22.0
 KUBECONFORM_VERSION=0.8.0
+ZIG_VERSION=0.17.0
+CARGO_ZIGBUILD_VERSION=0.24.0
 
 # Runs a command as root, with sudo if needed. Without sudo it fails and prints the command.
 as_root() {
@@ -173,9 +175,30 @@ need_dist() {
 		install_packages "the packages" binutils dpkg git openssl python3 rpm
 }
 
+# The edge build is static: Zig has the C library musl for all architectures, and PyPI has Zig.
+need_zig() {
+	local python=$PWD/target/dist-tools/python
+	if [ ! -x "$python/bin/cargo-zigbuild" ]; then
+		python3 -m pip --version >/dev/null 2>&1 || install_packages "the installation of Zig" python3-pip
+		say "installing Zig $ZIG_VERSION from PyPI into target/dist-tools"
+		python3 -m pip install --quiet --no-deps --target "$python" \
+			"ziglang==$ZIG_VERSION" "cargo-zigbuild==$CARGO_ZIGBUILD_VERSION" ||
+			fail "pip could not install ziglang $ZIG_VERSION and cargo-zigbuild $CARGO_ZIGBUILD_VERSION"
+	fi
+}
+
+need_edge_targets() {
+	local target
+	has rustup || return 0
+	for target in x86_64-unknown-linux-musl aarch64-unknown-linux-musl armv7-unknown-linux-musleabihf; do
+		rustup target list --installed | grep -qx "$target" || rustup target add "$target" ||
+			fail "rustup could not install the standard library for $target; try dev/dist --debian-rust"
+	done
+}
+
 need_dist_test() {
-	{ has debootstrap && has systemd-nspawn && has skopeo && has umoci && has jq && has rpm; } ||
-		install_packages "the tests of the packages" debootstrap systemd-container skopeo umoci jq rpm
+	{ has debootstrap && has systemd-nspawn && has qemu-arm-static && has skopeo && has umoci && has jq && has rpm; } ||
+		install_packages "the tests of the packages" debootstrap systemd-container qemu-user-static skopeo umoci jq rpm
 	python3 -c 'import jsonschema, yaml' 2>/dev/null ||
 		install_packages "the checks of the chart" python3-jsonschema python3-yaml
 	need_go
@@ -215,6 +238,13 @@ lint)
 dist)
 	need_dist
 	;;
+edge)
+	need_zig
+	need_edge_targets
+	;;
+zig)
+	need_zig
+	;;
 dist-test)
 	need_dist_test
 	;;
@@ -222,6 +252,6 @@ docs)
 	has mdbook || need_mdbook
 	;;
 *)
-	fail "unknown purpose $1: expected build, test, lint, docs, dist, dist-test, kafka, kerberos, postgres or redis"
+	fail "unknown purpose $1: expected build, test, lint, docs, dist, edge, zig, dist-test, kafka, kerberos, postgres or redis"
 	;;
 esac

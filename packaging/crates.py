@@ -1,10 +1,15 @@
-"""The crates that the program is linked with, for the licences and the list of components."""
+"""The crates that the program is linked with, for the licences and the list of components.
+
+With the variable TIDEWIRE_PRODUCT=tidewire-edge: those of the edge build.
+"""
 import json
+import os
 import subprocess
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 TARGET = "x86_64-unknown-linux-gnu"
+PRODUCT = os.environ.get("TIDEWIRE_PRODUCT", "tidewire")
 
 
 def run(*command):
@@ -14,7 +19,7 @@ def run(*command):
 def linked():
     """Returns the packages of `cargo metadata` that the program is linked with, in the order of their names."""
     tree = run("cargo", "tree", "--locked", "--package", "tidewire", "--edges", "normal", "--prefix", "none",
-               "--target", TARGET, "--format", "{p}")
+               "--target", TARGET, "--format", "{p}", *(["--no-default-features"] if PRODUCT == "tidewire-edge" else []))
     used = {tuple(line.split()[:2]) for line in tree.splitlines()}
     packages = json.loads(run("cargo", "metadata", "--format-version", "1", "--locked"))["packages"]
     found = [package for package in packages if (package["name"], "v" + package["version"]) in used]

@@ -52,8 +52,8 @@ if [ "$action" = uninstall ]; then
 	exit 0
 fi
 
-# Fails if the machine lacks a library, before anything is changed.
-version=$(bin/tidewire version) || fail "the program does not run on this machine; it needs the libraries libssl3 and zlib1g"
+# Fails on a machine of another kind or without a library, before anything is changed.
+version=$(bin/tidewire version) || fail "the program does not run on this machine: check the architecture and the libraries libssl3 and zlib1g (tidewire-edge needs none)"
 if ! getent passwd tidewire >/dev/null; then
 	useradd --system --user-group --home-dir /var/lib/tidewire --no-create-home --shell /usr/sbin/nologin tidewire
 fi
