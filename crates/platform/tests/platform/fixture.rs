@@ -11,7 +11,9 @@ use platform::entities::Entities;
 use platform::ids::{DeviceId, EntityId, TenantId};
 use platform::model::{Alarm, Attribute, AttributeScope, Device, DeviceProfile, Tenant};
 use platform::repository::AlarmSelection;
-use platform::{IngestInput, IngestMessage, PageLink, Platform, PlatformOptions, PlatformOutlet, SqliteRepository};
+use platform::{
+    IngestInput, IngestMessage, PageLink, Platform, PlatformOptions, PlatformOutlet, RefusedKeys, SqliteRepository,
+};
 use serde_json::{Value as Json, json};
 use timeseries::{
     ColumnStore, DIRECTORY_NAME, LogPosition, PointOrder, PointValue, Query, StorageDirectory, StoreConfig,
@@ -59,6 +61,10 @@ impl PlatformOutlet for Seen {
 
     fn failed(&mut self, _: EntityId, node: &str, problem: &str) {
         self.0.push(format!("failed {node}: {problem}"));
+    }
+
+    fn keys_refused(&mut self, refused: &RefusedKeys) {
+        self.0.push(format!("refused {:?} {}", refused.kind, refused.key));
     }
 }
 

@@ -106,7 +106,7 @@ fn node_that_would_make_too_many_messages_fails() {
     let mut host = TestHost::default();
     let elements = vec![1; STEPS_MAX + 1];
     let failed = run(
-        &chain(&[split.clone()], &[]),
+        &chain(std::slice::from_ref(&split), &[]),
         message(POST_TELEMETRY, json!(elements)),
         &mut host,
     );
