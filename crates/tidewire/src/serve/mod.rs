@@ -255,7 +255,6 @@ fn run(loaded: &LoadedConfig, sources: &ConfigSources, options: &ServeOptions) -
     http.ready();
     notifier.ready();
     feed_watchdog(&notifier, &handle);
-    memory::give_start_memory_back();
     if let Some(companion) = &options.companion {
         companion.started(&addresses(config, &handle, &http));
     }
