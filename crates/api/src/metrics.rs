@@ -5,71 +5,28 @@
 //! (rules, actions). Clients and topics are never labels.
 
 use std::fmt::{Display, Write};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use ::integration::Engine;
-use auth::{LoginLimiter, LoginLimiterStats};
-use axum::extract::FromRef;
+use auth::LoginLimiterStats;
 use broker::owners::OwnerLimit;
 use broker::{DisconnectReason, DropReason, ShardStats};
 use net::{EarlyCloseReason, JournalView, ListenerInfo, NetCounters, transport_key};
-use web::answer_memory::AnswerMemory;
-use web::limits::ApiCounters;
-use web::logins::Logins;
 use web::unix_ms;
 
 #[cfg(feature = "platform")]
 mod devices;
 mod http;
 mod integration;
+mod sources;
 
-use crate::alarms::Alarms;
-use crate::app::App;
-use crate::config::NodeInfo;
-#[cfg(feature = "platform")]
-use crate::device_platform::DevicePlatform;
-use crate::disk::{DataDirectory, DiskView};
+use crate::disk::DiskView;
 use crate::process::ProcessView;
-use crate::readiness::Readiness;
+
+pub use sources::MetricSources;
 
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-
-/// The parts of the node that are measured.
-pub struct MetricSources {
-    node: Arc<NodeInfo>,
-    readiness: Arc<Readiness>,
-    alarms: Arc<Alarms>,
-    net: net::ServerHandle,
-    counters: Arc<ApiCounters>,
-    answers: Arc<AnswerMemory>,
-    logins: Arc<Logins>,
-    login_limiter: Arc<LoginLimiter>,
-    data_directory: DataDirectory,
-    engine: Option<Engine>,
-    #[cfg(feature = "platform")]
-    platform: Option<DevicePlatform>,
-}
-
-impl FromRef<App> for MetricSources {
-    fn from_ref(app: &App) -> MetricSources {
-        MetricSources {
-            node: app.part(),
-            readiness: app.part(),
-            alarms: app.part(),
-            net: app.part(),
-            counters: app.part(),
-            answers: app.part(),
-            logins: app.part(),
-            login_limiter: app.part(),
-            data_directory: app.part(),
-            engine: app.part(),
-            #[cfg(feature = "platform")]
-            platform: app.part(),
-        }
-    }
-}
 
 /// All values, read at the same time.
 pub struct MetricsSnapshot<'a> {

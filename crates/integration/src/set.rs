@@ -88,7 +88,7 @@ pub struct LiveAction {
 
 /// A fallback of an action.
 pub struct LiveFallback {
-    /// Name of the carried record for this fallback (`fallback.rs`).
+    /// Name of the carried record for this fallback (`fallback_records.rs`).
     pub name: String,
     pub templates: FallbackTemplates,
 }
