@@ -1,7 +1,8 @@
 //! Rule chains of one tenant multiply each message: every chain sends it into ten nested chains. The messages of
 //! another tenant are measured at the same time.
 //!
-//! The figures in the comments are from a debug build on a machine with two cores.
+//! In a debug build on a busy machine with two cores, a message of the other tenant took 46 ms without the attack and
+//! 85 ms during it (p99 71 and 146 ms). Before rule chains had time slices, it took more than 1.6 s during the attack.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Release};
