@@ -258,8 +258,9 @@ impl Shard {
         let version = connection.version;
         match mqtt::decode(bytes, version, limit) {
             Ok(Decoded::Incomplete { needed }) => Err(NextAction::Read { needed }),
-            Ok(Decoded::Complete { packet, size }) => {
-                if let Some(instead) = self.must_pause(now, conn, version, &packet) {
+            // By reference: a decoded packet has more than a hundred bytes, which a move would copy.
+            Ok(Decoded::Complete { ref packet, size }) => {
+                if let Some(instead) = self.must_pause(now, conn, version, packet) {
                     return Err(instead);
                 }
                 self.packet(now, conn, packet, &bytes[..size]);
@@ -335,7 +336,7 @@ impl Shard {
         home_shard(name.as_deref().unwrap_or(connect.client_id), self.core.shards)
     }
 
-    fn packet(&mut self, now: Now, conn: ConnSlot, packet: Packet<'_>, bytes: &[u8]) {
+    fn packet(&mut self, now: Now, conn: ConnSlot, packet: &Packet<'_>, bytes: &[u8]) {
         let connection = self
             .core
             .connections
@@ -356,11 +357,11 @@ impl Shard {
             self.core.end_broadcast_run();
         }
         match packet {
-            Packet::Publish(publish) => self.publish_received(now, conn, session, &publish, bytes.len()),
-            Packet::PubAck(ack) => self.acks_of(now, conn, session).puback(&ack),
-            Packet::PubRec(ack) => self.acks_of(now, conn, session).pubrec(&ack),
-            Packet::PubRel(ack) => self.acks_of(now, conn, session).pubrel(&ack),
-            Packet::PubComp(ack) => self.acks_of(now, conn, session).pubcomp(&ack),
+            Packet::Publish(publish) => self.publish_received(now, conn, session, publish, bytes.len()),
+            Packet::PubAck(ack) => self.acks_of(now, conn, session).puback(ack),
+            Packet::PubRec(ack) => self.acks_of(now, conn, session).pubrec(ack),
+            Packet::PubRel(ack) => self.acks_of(now, conn, session).pubrel(ack),
+            Packet::PubComp(ack) => self.acks_of(now, conn, session).pubcomp(ack),
             Packet::PingReq => {
                 let core = &mut self.core;
                 core.stats.packets_received[PacketType::PingReq as usize] += 1;
@@ -380,21 +381,21 @@ impl Shard {
                         ..
                     },
                 ) = self.split(now);
-                let answered = router.subscribe_received(&mut tick, groups, retained, session, &subscribe);
+                let answered = router.subscribe_received(&mut tick, groups, retained, session, subscribe);
                 self.answered(now, session, answered);
             }
             Packet::Unsubscribe(unsubscribe) => {
                 let (mut tick, parts) = self.split(now);
                 let router = parts.router;
-                let answered = router.unsubscribe_received(&mut tick, parts.groups, session, &unsubscribe);
+                let answered = router.unsubscribe_received(&mut tick, parts.groups, session, unsubscribe);
                 self.answered(now, session, answered);
             }
             Packet::Disconnect(disconnect) => {
                 let result = if self.core.sessions.get(session).is_some() {
-                    self.lifecycle(now).disconnect_received(conn, session, &disconnect)
+                    self.lifecycle(now).disconnect_received(conn, session, disconnect)
                 } else {
                     let (mut tick, parts) = self.split(now);
-                    parts.authentication.disconnect_received(&mut tick, conn, &disconnect);
+                    parts.authentication.disconnect_received(&mut tick, conn, disconnect);
                     Ok(())
                 };
                 if let Err(Violation { code, detail }) = result {
@@ -403,7 +404,7 @@ impl Shard {
             }
             Packet::Auth(auth) => {
                 let (mut tick, parts) = self.split(now);
-                if !parts.authentication.auth_received(&mut tick, conn, &auth) {
+                if !parts.authentication.auth_received(&mut tick, conn, auth) {
                     // [MQTT-4.12.0-5], [MQTT-4.12.0-7]
                     let detail = "AUTH is not allowed in this state";
                     self.protocol_error(now, conn, ReasonCode::ProtocolError, detail);
