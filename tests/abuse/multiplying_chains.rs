@@ -110,8 +110,8 @@ fn chains_that_multiply_messages_do_not_delay_other_tenants() {
         during < limit,
         "the chains delay the messages of another tenant: {during:?}, without them {usual:?}"
     );
-    // The time of the nodes counts, although no script runs. While other messages arrive, those of the tenant get at most
-    // half of the time, so the budget is exceeded only when many of them wait and no other arrives.
+    // The time of the nodes counts, although no script runs. While other messages arrive, those of the tenant get at
+    // most half of the time, so the budget is exceeded only when many of them wait and no other arrives.
     for _ in 0..WAITING {
         slow.publish(&Publish::new(TELEMETRY, payload()).qos(1));
     }
