@@ -32,10 +32,22 @@ pub async fn create(hosts: &str, name: &str, partitions: i32, replicas: i32) {
     .await;
 }
 
+/// Returns when all partitions have a leader. Kafka answers earlier, and then says for a moment that the topic does not
+/// exist.
 pub async fn create_topic(hosts: &str, topic: &NewTopic<'_>) {
     until("the topic is created", async || {
         let created = admin(hosts).create_topics([topic], &AdminOptions::new()).await;
         matches!(created.as_deref(), Ok([Ok(_)]))
+    })
+    .await;
+    let admin = admin(hosts);
+    until("the partitions have leaders", async || {
+        let metadata = admin.inner().fetch_metadata(Some(topic.name), PATIENCE);
+        metadata.is_ok_and(|metadata| {
+            let partitions = metadata.topics().iter().flat_map(|found| found.partitions());
+            let led = partitions.filter(|partition| partition.leader() >= 0).count();
+            led == usize::try_from(topic.num_partitions).unwrap_or_default()
+        })
     })
     .await;
 }
