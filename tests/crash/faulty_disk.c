@@ -4,13 +4,15 @@
  * gets EIO. The sync that fails because of `.once` also removes it. Earlier writes stay in the page cache of the test
  * machine, but no test may rely on that. While `.buffers` exists, each fdatasync of a file in the buffer of an action
  * gets EIO, and while `.platform` exists, each fdatasync of a file in the platform's ingest log. While `.held` exists,
- * an fdatasync waits. While `.full` exists, every second pwrite gets ENOSPC and the others write half of their bytes.
+ * an fdatasync waits; it creates `.waiting` first. While `.full` exists, every second pwrite gets ENOSPC and the others
+ * write half of their bytes.
  *
  * While `.eio-STORE` exists, each write and sync of a file of that store gets EIO; while `.enospc-STORE` exists, each
  * write gets ENOSPC. STORE is a name in `stores`.
  */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -73,6 +75,14 @@ static int control(char *path, size_t size, int file, const char *extension) {
     return control_of("/data/journal/", path, size, file, extension);
 }
 
+static void wait_while_held(int file) {
+    char held[4096], waiting[4096];
+    if (!control(held, sizeof held, file, "held") || access(held, F_OK) != 0) return;
+    control(waiting, sizeof waiting, file, "waiting");
+    close(open(waiting, O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+    while (access(held, F_OK) == 0) usleep(5000);
+}
+
 int fsync(int file) {
     return fails(file, 0) ? -1 : (int)syscall(SYS_fsync, file);
 }
@@ -80,7 +90,7 @@ int fsync(int file) {
 int fdatasync(int file) {
     char path[4096];
     if (fails(file, 0)) return -1;
-    while (control(path, sizeof path, file, "held") && access(path, F_OK) == 0) usleep(5000);
+    wait_while_held(file);
     int is_failing = (control(path, sizeof path, file, "sync") && access(path, F_OK) == 0)
         || (control(path, sizeof path, file, "once") && unlink(path) == 0)
         || (control_of("/integration/buffers/", path, sizeof path, file, "buffers") && access(path, F_OK) == 0)

@@ -33,6 +33,11 @@ pub fn sync_held(server: &Server) -> PathBuf {
     server.dir().join("faults.held")
 }
 
+/// Returns whether a sync has waited since the control file of [`sync_held`] exists.
+pub fn sync_waits(server: &Server) -> bool {
+    server.dir().join("faults.waiting").exists()
+}
+
 /// Returns the control file that makes writes to the journal fail with ENOSPC after half of their bytes.
 pub fn no_space(server: &Server) -> PathBuf {
     server.dir().join("faults.full")

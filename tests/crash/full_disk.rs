@@ -154,13 +154,16 @@ fn failed_journal_writes_resume_at_the_same_position() {
     let mut server = Server::start(&faulty_disk::config("durability.segment_bytes = \"256KiB\"\n"));
     let mut scene = Scene::begin(&server);
     scene.publish_some(&server);
+    // While a sync waits, the broker does not know yet that the disk is full.
+    let held_sync = faulty_disk::sync_held(&server);
+    fs::write(&held_sync, "").expect("the server's directory is writable");
+    let mut earlier = scene.send(&server, "earlier");
+    server.wait_until("a sync waits", faulty_disk::sync_waits);
     let control = faulty_disk::no_space(&server);
     fs::write(&control, "").expect("the server's directory is writable");
-    // The message whose write fails first gets no answer until space is free.
-    let mut first = server.session(&Connect::new(V5, "first"));
-    first.send(&Scene::message(scene.next).id(1).bytes(V5));
-    scene.acknowledged.push(scene.next);
-    scene.next += 1;
+    let mut first = scene.send(&server, "first");
+    fs::remove_file(&held_sync).expect("the file exists");
+    // A message whose write fails gets no answer until space is free.
     server.wait_until("the journal is full", |server| {
         server.log().contains("the journal is full")
     });
@@ -172,8 +175,10 @@ fn failed_journal_writes_resume_at_the_same_position() {
         "the message is not durable yet"
     );
     fs::remove_file(&control).expect("the file exists");
-    let puback = first.expect_packet();
-    assert_eq!((puback.kind(), puback.reason()), (kind::PUBACK, 0));
+    for peer in [&mut earlier, &mut first] {
+        let puback = peer.expect_packet();
+        assert_eq!((puback.kind(), puback.reason()), (kind::PUBACK, 0));
+    }
     scene.wait_until_accepted(&server);
     scene.assert_released(&mut held);
     scene.assert_over(&server);
@@ -212,6 +217,16 @@ impl Scene {
         let mut payload = format!("{number} ").into_bytes();
         payload.resize(PAYLOAD_BYTES, b'.');
         Publish::new("disk/a", payload).qos(1)
+    }
+
+    /// Sends a message while no sync can end, and waits until the broker has it.
+    fn send(&mut self, server: &Server, client_id: &str) -> Peer {
+        let mut peer = server.session(&Connect::new(V5, client_id));
+        peer.send(&Scene::message(self.next).id(1).bytes(V5));
+        peer.ping_alone();
+        self.acknowledged.push(self.next);
+        self.next += 1;
+        peer
     }
 
     /// Publishes one message and returns whether it was accepted. A rejected message is retried under the same number.
