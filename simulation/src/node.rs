@@ -164,7 +164,7 @@ impl SimulatedNode {
     pub fn stats(&self) -> ShardStats {
         let mut sum = ShardStats::default();
         for worker in &self.workers {
-            sum.add(&worker.shard.stats());
+            sum.add(&worker.shard.inspect().stats());
         }
         sum
     }
@@ -260,7 +260,9 @@ fn unix_ms(clock: Clock) -> u64 {
 fn home(bytes: &[u8], shards: u16) -> Option<ShardId> {
     match mqtt::decode_connect(bytes, 1 << 20) {
         Ok(Decoded::Incomplete { .. }) => None,
-        Ok(Decoded::Complete { packet, .. }) => Some(Shard::home_shard(packet.client_id, shards).unwrap_or(ShardId(0))),
+        Ok(Decoded::Complete { packet, .. }) => {
+            Some(broker::home_shard(packet.client_id, shards).unwrap_or(ShardId(0)))
+        }
         Err(_) => Some(ShardId(0)),
     }
 }

@@ -75,6 +75,7 @@ impl WorkerJournal {
     pub fn overdue(&self, shard: &Shard) -> Option<(u64, u64)> {
         let reported = self.committed.0;
         shard
+            .inspect()
             .ledger()
             .first_awaited()
             .filter(|end| *end <= reported)

@@ -28,7 +28,7 @@ pub struct StatsCheck {
 impl StatsCheck {
     /// Returns an error for the first inconsistency.
     pub fn check(&mut self, shard: &Shard, config: &ShardConfig) -> Result<(), String> {
-        let stats = shard.stats();
+        let stats = shard.inspect().stats();
         let (clients, _) = shard
             .inspect()
             .clients(&ClientFilter::default(), SessionSlot::FIRST, usize::MAX);

@@ -193,10 +193,14 @@ impl SimulatedWorker {
 
     /// Returns whether a tick would make progress without input from others.
     pub fn is_busy(&self, now: Now) -> bool {
-        let is_due = self.shard.next_deadline().is_some_and(|at| at <= now.monotonic_ms);
+        let is_due = self
+            .shard
+            .inspect()
+            .next_deadline()
+            .is_some_and(|at| at <= now.monotonic_ms);
         is_due
-            || self.shard.taps().is_waiting()
-            || self.shard.is_checkpoint_active()
+            || self.shard.inspect().taps().is_waiting()
+            || self.shard.inspect().is_checkpoint_active()
             || !self.notices.is_empty()
             || !self.inbox.is_empty()
     }

@@ -47,7 +47,7 @@ impl Shards {
         client_id: &str,
         f: impl FnOnce(&mut Shard, Now) -> R + Send + 'static,
     ) -> Result<R, HttpProblem> {
-        let home = Shard::home_shard(client_id, self.net.shards()).unwrap_or(ShardId(0));
+        let home = broker::home_shard(client_id, self.net.shards()).unwrap_or(ShardId(0));
         self.on_shard(home, f).await
     }
 
@@ -66,7 +66,7 @@ impl Shards {
 
     pub async fn stats(&self) -> Result<ShardStats, HttpProblem> {
         let mut sum = ShardStats::default();
-        for stats in self.on_all_shards(|shard, _| shard.stats()).await? {
+        for stats in self.on_all_shards(|shard, _| shard.inspect().stats()).await? {
             sum.add(&stats);
         }
         Ok(sum)

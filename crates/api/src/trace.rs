@@ -63,7 +63,7 @@ impl Shards {
             counters: counters.clone(),
             limits,
         };
-        let begin = move |shard: &mut Shard, _| shard.trace(filter.clone(), Box::new(sink.clone()));
+        let begin = move |shard: &mut Shard, now| shard.operator(now).trace(filter.clone(), Box::new(sink.clone()));
         let has_room = self.on_all_shards(begin).await?;
         if has_room.contains(&false) {
             return Err(HttpProblem::unavailable("the limit of concurrent traces is reached"));

@@ -70,7 +70,7 @@ fn main() {
     subscribed.print("messages only", sessions);
     start.print("all", sessions);
     assert_eq!(
-        node.shard.stats().queued_messages,
+        node.shard.inspect().stats().queued_messages,
         u64::from(sessions) * u64::from(messages)
     );
 }

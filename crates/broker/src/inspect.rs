@@ -8,23 +8,23 @@ use std::sync::Arc;
 
 use mqtt::{ProtocolVersion, QoS, SubscriptionOptions};
 
+use crate::access::ConnectIdentity;
 use crate::authentication::Authentication;
 use crate::deliver::ShardCore;
-use crate::effect::{DisconnectReason, DropReason, Now, Transport};
-use crate::lifecycle::Lifecycle;
+use crate::durable::checkpoint::Checkpoints;
+use crate::durable::pending_records::Ledger;
+use crate::effect::{DisconnectReason, DropReason, Now, ShardId, Transport};
 use crate::message::Message;
-use crate::operator::Operator;
+use crate::node_state::home_shard;
 use crate::rejected_connections::RejectedConnection;
 use crate::retained::{RetainedStore, ScanBudget, ScanCursor};
-use crate::router::Destinations;
 use crate::session::{DropCounts, Session};
 use crate::sessions::LOOK_MAX;
-use crate::shard::Shard;
 use crate::shared::member::ShareGroupMember;
 use crate::shared::{ShareGroup, ShareGroups};
 use crate::slots::{ConnSlot, SessionRef, SessionSlot};
 use crate::stats::ShardStats;
-use crate::trace::{TraceFilter, TraceSink};
+use crate::taps::Taps;
 
 /// A session and, if connected, its connection.
 #[derive(Clone, Debug)]
@@ -144,17 +144,17 @@ impl ClientFilter {
     }
 }
 
-impl Shard {
-    /// Returns the read-only queries.
-    pub fn inspect(&self) -> ShardInspection<'_> {
-        ShardInspection {
-            core: &self.core,
-            authentication: &self.authentication,
-            groups: &self.groups,
-            retained: self.retained.store(),
-        }
-    }
+/// Read-only queries of the state of a shard.
+#[derive(Clone, Copy)]
+pub struct ShardInspection<'a> {
+    pub(crate) core: &'a ShardCore,
+    pub(crate) authentication: &'a Authentication,
+    pub(crate) groups: &'a ShareGroups,
+    pub(crate) retained: &'a RetainedStore<Arc<Message>>,
+    pub(crate) checkpoints: &'a Checkpoints,
+}
 
+impl<'a> ShardInspection<'a> {
     pub fn stats(&self) -> ShardStats {
         let mut stats = self.core.stats;
         stats.timers = self.core.timers.len() as u64;
@@ -162,38 +162,42 @@ impl Shard {
         stats
     }
 
-    /// Returns the components that an operator changes.
-    pub fn operator(&mut self, now: Now) -> Operator<'_> {
-        let (tick, parts) = self.split(now);
-        Operator {
-            lifecycle: Lifecycle {
-                tick,
-                router: parts.router,
-                to: Destinations {
-                    groups: parts.groups,
-                    retained: parts.retained,
-                },
-            },
-            authentication: parts.authentication,
+    /// Returns the state of the journal's batch and its waiters.
+    pub fn ledger(self) -> &'a Ledger {
+        &self.core.ledger
+    }
+
+    /// Returns the state of the tap and the inbox.
+    pub fn taps(self) -> &'a Taps {
+        &self.core.taps
+    }
+
+    /// Returns whether a checkpoint is running and not waiting.
+    pub fn is_checkpoint_active(&self) -> bool {
+        self.checkpoints.is_active()
+    }
+
+    /// Returns when `Shard::run_timers` must be called next, in monotonic milliseconds.
+    pub fn next_deadline(&self) -> Option<u64> {
+        if self.groups.has_work() || !self.core.unfinished.is_empty() {
+            return Some(0);
         }
+        self.core.timers.next_deadline()
     }
 
-    /// Starts a trace. Returns false if there are too many traces.
-    pub fn trace(&mut self, filter: TraceFilter, sink: Box<dyn TraceSink>) -> bool {
-        self.core.traces.start(filter, sink)
+    /// Returns the home shard of the session that a CONNECT leads to. The session's client id may differ from that of
+    /// CONNECT.
+    pub fn home_shard_of(&self, connect: &mqtt::Connect<'_>, certificate: Option<&[u8]>) -> Option<ShardId> {
+        let offered = ConnectIdentity {
+            client_id: connect.client_id,
+            user_name: connect.user_name,
+            password: connect.password,
+            certificate,
+        };
+        let name = self.authentication.session_name(&offered);
+        home_shard(name.as_deref().unwrap_or(connect.client_id), self.core.shards)
     }
-}
 
-/// Read-only queries of the state of a shard.
-#[derive(Clone, Copy)]
-pub struct ShardInspection<'a> {
-    pub(crate) core: &'a ShardCore,
-    authentication: &'a Authentication,
-    groups: &'a ShareGroups,
-    retained: &'a RetainedStore<Arc<Message>>,
-}
-
-impl<'a> ShardInspection<'a> {
     /// Returns the number of received QoS 1 and 2 messages, each of which needs an acknowledgement.
     pub fn acknowledged_messages(&self) -> u64 {
         let [_, once, exactly_once] = self.core.stats.messages_received;

@@ -94,7 +94,7 @@ pub use inspect::{
 pub use journal::LogHealth as JournalHealth;
 pub use mail::Mail;
 pub use message_limits::{LimitedMessage, MessageLimit, MessageLimits};
-pub use node_state::NodeState;
+pub use node_state::{NodeState, group_home_shard, home_shard};
 pub use operator::Operator;
 pub use outbox::{ARENA_SOFT_LIMIT_BYTES, Outbox, Range};
 pub use rejected_connections::RejectedConnection;

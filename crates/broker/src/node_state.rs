@@ -83,8 +83,14 @@ pub(crate) fn hash(text: &str) -> u64 {
     foldhash::quality::FixedState::with_seed(0x7469_6465).hash_one(text)
 }
 
-/// Returns the shard that owns a client's session. `None` for an empty client id.
-pub(crate) fn home_shard(client_id: &str, shards: u16) -> Option<ShardId> {
+/// Returns the home shard of a share group.
+pub fn group_home_shard(share_name: &str, filter: &str, shards: u16) -> ShardId {
+    ShardId((hash(share_name).wrapping_add(hash(filter)) % u64::from(shards.max(1))) as u16)
+}
+
+/// Returns the shard that owns a client's session. The driver moves a connection there after reading CONNECT. `None`
+/// for an empty client id: the connection may stay.
+pub fn home_shard(client_id: &str, shards: u16) -> Option<ShardId> {
     (!client_id.is_empty()).then(|| ShardId((hash(client_id) % u64::from(shards.max(1))) as u16))
 }
 

@@ -13,6 +13,7 @@ use crate::session::Session;
 use crate::sessions::LOOK_MAX;
 use crate::slots::{ConnSlot, SessionSlot, SubscribeTicket};
 use crate::subscribe::RequestedSubscription;
+use crate::trace::{TraceFilter, TraceSink};
 
 /// The components that an operator changes.
 pub struct Operator<'a> {
@@ -21,6 +22,11 @@ pub struct Operator<'a> {
 }
 
 impl Operator<'_> {
+    /// Starts a trace. Returns false if there are too many traces.
+    pub fn trace(&mut self, filter: TraceFilter, sink: Box<dyn TraceSink>) -> bool {
+        self.lifecycle.tick.core.traces.start(filter, sink)
+    }
+
     /// Disconnects a client on behalf of an operator. Returns false if there is no such session.
     pub fn kick(&mut self, client_id: &str, end_session: bool) -> bool {
         let Some(slot) = self.lifecycle.tick.core.sessions.slot_of(client_id) else {

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use mqtt::{Decoded, Packet, PacketType, Properties, ProtocolVersion, Publish, QoS, ReasonCode};
 
 use crate::accept::Admission;
-use crate::access::{AccessControl, AuthOutcome, ConnectIdentity};
+use crate::access::{AccessControl, AuthOutcome};
 use crate::authentication::{AuthDecision, Authentication};
 use crate::client_acks::ClientAcks;
 use crate::config::ShardConfig;
@@ -27,9 +27,11 @@ use crate::durable::checkpoint::Checkpoints;
 use crate::effect::{CloseCause, DisconnectReason, Effect, NextAction, Now, Peer, ReceiveResult, ShardId};
 use crate::inbox::InboxEvent;
 use crate::inbox_sessions::InboxSession;
+use crate::inspect::ShardInspection;
 use crate::lifecycle::Lifecycle;
 use crate::message_limits::MessageLimits;
-use crate::node_state::{NodeState, home_shard};
+use crate::node_state::NodeState;
+use crate::operator::Operator;
 use crate::outbox::Outbox;
 use crate::outgoing_mail::OutgoingMail;
 use crate::publish::{ClientPublisher, PublishError};
@@ -50,18 +52,18 @@ pub use tap::ShardTap;
 pub(crate) const DUE_BYTES: usize = 4 << 20;
 
 pub struct Shard {
-    pub(crate) core: ShardCore,
-    pub(crate) authentication: Authentication,
-    pub(crate) shared: Arc<NodeState>,
-    pub(crate) router: Router,
-    pub(crate) groups: ShareGroups,
-    pub(crate) retained: RetainedMessages,
-    pub(crate) checkpoints: Checkpoints,
-    pub(crate) delayed: DelayedMessages,
-    pub(crate) mail: OutgoingMail,
+    core: ShardCore,
+    authentication: Authentication,
+    shared: Arc<NodeState>,
+    router: Router,
+    groups: ShareGroups,
+    retained: RetainedMessages,
+    checkpoints: Checkpoints,
+    delayed: DelayedMessages,
+    mail: OutgoingMail,
     /// Numbers of connections, sessions and requests.
-    pub(crate) numbers: NumberSequence,
-    pub(crate) random: RandomSequence,
+    numbers: NumberSequence,
+    random: RandomSequence,
 }
 
 /// The components of a shard, borrowed apart from a `Tick`.
@@ -142,17 +144,6 @@ impl Shard {
             node: &self.shared,
         };
         (tick, components)
-    }
-
-    /// Returns the shard that owns a client's session. The driver moves a connection there after reading CONNECT.
-    /// `None` for an empty client id: the connection may stay.
-    pub fn home_shard(client_id: &str, shards: u16) -> Option<ShardId> {
-        home_shard(client_id, shards)
-    }
-
-    /// Returns the home shard of a share group.
-    pub fn group_home_shard(share_name: &str, filter: &str, shards: u16) -> ShardId {
-        crate::shared::group_home(share_name, filter, shards.max(1))
     }
 
     pub fn open(&mut self, now: Now, conn: ConnSlot, mut peer: Peer) {
@@ -321,19 +312,6 @@ impl Shard {
         }
         self.core.connections.pause_for_journal(conn);
         Some(NextAction::Pause)
-    }
-
-    /// Returns the home shard of the session that a CONNECT leads to. The session's client id may differ from that of
-    /// CONNECT.
-    pub fn home_shard_of(&self, connect: &mqtt::Connect<'_>, certificate: Option<&[u8]>) -> Option<ShardId> {
-        let offered = ConnectIdentity {
-            client_id: connect.client_id,
-            user_name: connect.user_name,
-            password: connect.password,
-            certificate,
-        };
-        let name = self.authentication.session_name(&offered);
-        home_shard(name.as_deref().unwrap_or(connect.client_id), self.core.shards)
     }
 
     fn packet(&mut self, now: Now, conn: ConnSlot, packet: &Packet<'_>, bytes: &[u8]) {
@@ -594,12 +572,32 @@ impl Shard {
         }
     }
 
-    /// Returns when `run_timers` must be called next, in monotonic milliseconds.
-    pub fn next_deadline(&self) -> Option<u64> {
-        if self.groups.has_work() || !self.core.unfinished.is_empty() {
-            return Some(0);
+    /// Returns the read-only queries.
+    #[inline]
+    pub fn inspect(&self) -> ShardInspection<'_> {
+        ShardInspection {
+            core: &self.core,
+            authentication: &self.authentication,
+            groups: &self.groups,
+            retained: self.retained.store(),
+            checkpoints: &self.checkpoints,
         }
-        self.core.timers.next_deadline()
+    }
+
+    /// Returns the components that an operator changes.
+    pub fn operator(&mut self, now: Now) -> Operator<'_> {
+        let (tick, parts) = self.split(now);
+        Operator {
+            lifecycle: Lifecycle {
+                tick,
+                router: parts.router,
+                to: Destinations {
+                    groups: parts.groups,
+                    retained: parts.retained,
+                },
+            },
+            authentication: parts.authentication,
+        }
     }
 
     pub fn outbox(&mut self) -> &mut Outbox {

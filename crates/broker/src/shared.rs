@@ -29,11 +29,10 @@ use mqtt::SharedFilter;
 use crate::access::MemberRights;
 use crate::config::ShardConfig;
 use crate::delivery::GroupRef;
-use crate::effect::{DropReason, ShardId};
+use crate::effect::DropReason;
 use crate::encode::EncodedForms;
 use crate::mail::{GroupHold, MailRequest};
 use crate::message::{Message, Publication};
-use crate::node_state::hash;
 use crate::shared::group::GroupTable;
 use crate::shared::return_queue::ReturnQueue;
 use crate::slots::{GroupEpoch, GroupIndex, SessionRef, SessionSlot};
@@ -48,11 +47,6 @@ pub(crate) struct ShareGroups {
     /// Groups that continue to dispatch queued messages in the next tick.
     dispatching: VecDeque<GroupIndex>,
     returns: ReturnQueue,
-}
-
-/// Returns the home shard of a group.
-pub(crate) fn group_home(share_name: &str, filter: &str, shards: u16) -> ShardId {
-    ShardId((hash(share_name).wrapping_add(hash(filter)) % u64::from(shards)) as u16)
 }
 
 impl ShareGroups {

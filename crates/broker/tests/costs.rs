@@ -183,7 +183,7 @@ fn retained_search_is_spread_over_ticks() {
     let received = shard.receive(now, conn, &bytes);
     assert_eq!(received.consumed, bytes.len());
     let mut ticks = 0;
-    while shard.next_deadline() == Some(0) {
+    while shard.inspect().next_deadline() == Some(0) {
         let waiting = shard.outbox().queued_bytes(conn);
         shard.outbox().record_written(conn, waiting);
         shard.outbox().end_tick();
@@ -192,7 +192,7 @@ fn retained_search_is_spread_over_ticks() {
     }
     // 200 filters search at least 5,000 topics each: a million steps, about ten thousand per tick.
     assert!(ticks > 50, "all in {ticks} ticks");
-    assert_eq!(shard.stats().messages_sent[0], 5_000);
+    assert_eq!(shard.inspect().stats().messages_sent[0], 5_000);
 }
 
 #[test]

@@ -50,7 +50,8 @@ fn connect(
 /// Returns a client id that belongs to this shard of three.
 fn id_on(shard: u16, name: &str) -> String {
     let mut ids = (0..).map(|n| format!("{name}{n}"));
-    ids.find(|id| Shard::home_shard(id, 3) == Some(ShardId(shard))).unwrap()
+    ids.find(|id| tidewire_broker::home_shard(id, 3) == Some(ShardId(shard)))
+        .unwrap()
 }
 
 #[test]

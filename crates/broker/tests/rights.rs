@@ -96,7 +96,7 @@ fn access_changed(w: &mut World) {
 fn one_per_shard(prefix: &str, shards: u16) -> Vec<String> {
     let of_shard = |shard| {
         let mut names = (0..).map(|number| format!("{prefix}{number}"));
-        names.find(|name| Shard::home_shard(name, shards) == Some(ShardId(shard)))
+        names.find(|name| tidewire_broker::home_shard(name, shards) == Some(ShardId(shard)))
     };
     (0..shards).map(|shard| of_shard(shard).unwrap()).collect()
 }
@@ -253,7 +253,7 @@ fn share_group_follows_changed_rights() {
 fn message_in_transit_to_a_member_without_right_returns_to_the_group() {
     for is_left in [false, true] {
         let (mut w, rules) = world(3, ShardConfig::default());
-        let home = Shard::group_home_shard("g", "#", 3);
+        let home = tidewire_broker::group_home_shard("g", "#", 3);
         let other = ShardId((home.0 + 1) % 3);
         let name = |prefix: &str, shard: ShardId| one_per_shard(prefix, 3)[usize::from(shard.0)].clone();
         let limited = w.connect(V5, &name("limited", other), true, &[]);
@@ -421,8 +421,8 @@ fn message_behind_a_replay_is_dropped_after_its_right_was_revoked() {
             let reader = w.connect(V5, &name, true, &[]);
             let local = name.replace("reader", "local");
             let locals = (0..).map(|number| format!("{local}{number}"));
-            let home = Shard::home_shard(&name, 3);
-            let mut locals = locals.filter(|local| Shard::home_shard(local, 3) == home);
+            let home = tidewire_broker::home_shard(&name, 3);
+            let mut locals = locals.filter(|local| tidewire_broker::home_shard(local, 3) == home);
             let local = w.connect(V5, &locals.next().unwrap(), true, &[]);
             w.is_mail_held = true;
             w.subscribe(reader, "b/#", AtLeastOnce);

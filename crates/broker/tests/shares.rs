@@ -256,7 +256,7 @@ fn delayed_messages_of_one_client_leave_space_for_its_shard() {
     let mut w = World::with(SHARDS, config, Arc::new(OpenAccess));
     let mut on_shard = (0..)
         .map(|n| format!("c{n}"))
-        .filter(|id| Shard::home_shard(id, SHARDS) == Some(ShardId(1)));
+        .filter(|id| tidewire_broker::home_shard(id, SHARDS) == Some(ShardId(1)));
     let (greedy, other) = (on_shard.next().unwrap(), on_shard.next().unwrap());
     let (greedy, other) = (client(&mut w, "greedy", &greedy), client(&mut w, "other", &other));
     let delay = |w: &mut World, client| publish(w, client, "$delayed/4000000/t", "1", false) != REJECTED;

@@ -90,7 +90,7 @@ pub async fn publish_all(net: &net::ServerHandle, unpublished: &mut PendingPubli
         let part = Arc::clone(part);
         let publish = move |shard: &mut broker::Shard, now: broker::Now| {
             // A retry would fail as well, so the others are published without these.
-            let limits = shard.taps().message_limits();
+            let limits = shard.inspect().taps().message_limits();
             let beyond = part
                 .iter()
                 .filter_map(|it| Some((it, limits.check(&it.limited()).err()?)));

@@ -95,11 +95,11 @@ impl NetWorker {
 
     /// Runs after the journal's commits, because the tap may wait for them.
     fn process_tap_results(&mut self) {
-        if self.shard.taps().is_offloading() {
+        if self.shard.inspect().taps().is_offloading() {
             self.request_commit_wake_up();
             self.shard.tap(self.now).take_offloaded();
         }
-        if self.shard.taps().is_waiting() {
+        if self.shard.inspect().taps().is_waiting() {
             self.request_commit_wake_up();
             self.shard.tap(self.now).run_stored_actions();
         }
@@ -145,9 +145,9 @@ impl NetWorker {
 
     /// Returns whether anything waits for appended records. A part of a checkpoint is reported when it is committed.
     fn is_waiting_for_journal(&self) -> bool {
-        self.shard.ledger().first_awaited().is_some()
+        self.shard.inspect().ledger().first_awaited().is_some()
             || self.checkpointed.is_some()
-            || self.shard.is_checkpoint_active()
+            || self.shard.inspect().is_checkpoint_active()
     }
 
     /// Returns whether the journal has committed a record before the worker started to wait for it.
@@ -158,14 +158,14 @@ impl NetWorker {
                 .journal()
                 .is_some_and(|journal| journal.committed().0 >= end)
         };
-        self.shard.ledger().first_awaited().is_some_and(is_committed)
+        self.shard.inspect().ledger().first_awaited().is_some_and(is_committed)
     }
 
     /// Returns when to check the journal without an event: publishers may wait until it has space, or it may be longer
     /// than necessary.
     pub(crate) fn next_journal_check_ms(&self) -> Option<u64> {
         let (now_ms, soon_ms) = (self.now.monotonic_ms, self.now.monotonic_ms + FULL_CHECK_MS);
-        if self.journal_health != LogHealth::Ok || self.shard.taps().is_full() {
+        if self.journal_health != LogHealth::Ok || self.shard.inspect().taps().is_full() {
             return Some(soon_ms);
         }
         let early_ms = self.common.node_journal.idle_checkpoint_ms(now_ms)?;
@@ -181,7 +181,7 @@ impl NetWorker {
     /// Appends the batch of a tick. Called before messages are sent, which refer to the batch, and before output is
     /// written.
     pub(crate) fn append_to_journal(&mut self) {
-        if self.shard.taps().is_used() {
+        if self.shard.inspect().taps().is_used() {
             self.request_commit_wake_up();
             self.shard.tap(self.now).end_tick();
         }
@@ -205,7 +205,7 @@ impl NetWorker {
         };
         self.deferred_end = if is_waiting { Lsn(0) } else { at.end };
         self.appended = at.end;
-        if !self.shard.is_checkpoint_active() {
+        if !self.shard.inspect().is_checkpoint_active() {
             self.common.node_journal.mark_used();
         }
         self.shard.journal(self.now).appended(at.base.0, at.end.0);

@@ -63,10 +63,10 @@ impl AckLatency {
         while let Some(waiting) = self.take_committed(tick.committed) {
             histogram.add_many(micros(now - waiting.began), waiting.messages);
         }
-        if messages == 0 || shard.taps().is_waiting() {
+        if messages == 0 || shard.inspect().taps().is_waiting() {
             return;
         }
-        let last = shard.ledger().last_awaited().map(Lsn);
+        let last = shard.inspect().ledger().last_awaited().map(Lsn);
         match required_commit(last, tick.appended_before, tick.appended) {
             Some(_) if tick.has_journal_failed => {}
             Some(end) => self.wait(end, tick.began, messages),

@@ -12,6 +12,7 @@ use std::io::{self, Read};
 use std::ops::Range;
 
 use broker::{CloseCause, ConnSlot, NextAction};
+use mqtt::ReasonCode;
 
 use crate::connection::{ConnectionStage, HandshakeStep};
 use crate::counters::EarlyCloseReason;
@@ -63,7 +64,7 @@ impl NetWorker {
                 connection.is_in_ready_list = false;
                 self.read_connection(slot, &mut buffers);
             }
-            if self.shard.ledger().batch_bytes() > BATCH_BYTES_MAX {
+            if self.shard.inspect().ledger().batch_bytes() > BATCH_BYTES_MAX {
                 self.flush_all();
                 if !self.can_read() {
                     break;
@@ -322,7 +323,8 @@ impl NetWorker {
             connection.discard_unread();
             const DETAIL: &str = "incomplete packets of all clients need more memory than \
                                   limits.max_incomplete_packets allows";
-            self.shard.refuse_packet(self.now, slot, DETAIL);
+            self.shard
+                .protocol_error(self.now, slot, ReasonCode::QuotaExceeded, DETAIL);
         }
     }
 

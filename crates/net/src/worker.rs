@@ -285,14 +285,14 @@ impl NetWorker {
             .iter()
             .filter(|acceptor| acceptor.is_ready)
             .map(|acceptor| acceptor.paused_until_ms);
-        if self.shard.is_checkpoint_active() {
+        if self.shard.inspect().is_checkpoint_active() {
             return Some(0);
         }
         // No event reports that other workers have fewer unsent bytes.
         let looks_again =
             self.unsent_items > 0 || (has_to_read && self.is_unsent_limit_reached()) || self.stopping.is_some();
         [
-            self.shard.next_deadline(),
+            self.shard.inspect().next_deadline(),
             self.handshake_deadlines.iter().filter_map(Deadlines::next_ms).min(),
             self.linger_deadlines.next_ms(),
             looks_again.then_some(self.now.monotonic_ms + RETRY_MS),

@@ -122,7 +122,7 @@ async fn bulk(
         );
     }
     let limits = shards
-        .on_shard(ShardId(0), |shard, _| shard.taps().message_limits())
+        .on_shard(ShardId(0), |shard, _| shard.inspect().taps().message_limits())
         .await?;
     let messages = check_all(new.messages, &limits)?;
     let mut results = vec![PublishResult { matched: false }; messages.len()];
@@ -167,7 +167,7 @@ struct ShardBatch {
 
 /// Publishes all messages or none.
 fn publish_all(shard: &mut Shard, now: Now, messages: &[(usize, DecodedMessage)]) -> Result<ShardBatch, HttpProblem> {
-    let limits = shard.taps().message_limits();
+    let limits = shard.inspect().taps().message_limits();
     for (_, message) in messages {
         message.check_limits(&limits)?;
     }
@@ -241,7 +241,7 @@ impl DecodedMessage {
 
     /// Always the same shard for a topic, so that the topic's messages stay in order.
     fn shard(&self, shards: &Shards) -> ShardId {
-        Shard::home_shard(&self.topic, shards.count()).unwrap_or(ShardId(0))
+        broker::home_shard(&self.topic, shards.count()).unwrap_or(ShardId(0))
     }
 
     fn of_server(&self) -> ServerMessage<'_> {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
-use broker::{SessionSlot, Shard, ShardId, SharedMemberView, SubscriptionView};
+use broker::{SessionSlot, ShardId, SharedMemberView, SubscriptionView};
 use mqtt::{QoS, ReasonCode, RetainHandling, SubscriptionOptions};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -319,7 +319,7 @@ async fn members(
     Params(query): Params<MembersQuery>,
 ) -> Result<Json<SharedMembers>, HttpProblem> {
     let limit = paging::limit(query.limit)?;
-    let home = Shard::group_home_shard(&query.share_name, &query.filter, shards.count());
+    let home = broker::group_home_shard(&query.share_name, &query.filter, shards.count());
     let found = shards.on_shard(home, move |shard, _| {
         shard
             .inspect()

@@ -28,7 +28,7 @@ use crate::durable::recovery::{
 use crate::effect::{DropReason, Now, ShardId};
 use crate::fault::{Fault, is_planted};
 use crate::message::{Publication, RecordLocation};
-use crate::node_state::hash;
+use crate::node_state::{NodeState, group_home_shard, hash, home_shard};
 use crate::owners::{ClientAccount, SessionHolding, owner_name};
 use crate::parsed_filter::ParsedFilter;
 use crate::router::{InterestedSession, Subscriber};
@@ -70,7 +70,7 @@ pub fn restore(
     let mut lost = 0;
     let mut groups = HashMap::new();
     for group in recovered.groups {
-        let home = Shard::group_home_shard(&group.share_name, &group.filter, shards.len() as u16);
+        let home = group_home_shard(&group.share_name, &group.filter, shards.len() as u16);
         let key = group.key;
         let (mut tick, parts) = shards[usize::from(home.0)].split(now);
         if let Some(reference) = parts.groups.restore(&mut tick, parts.router, group) {
@@ -87,14 +87,14 @@ pub fn restore(
         result.sessions += 1;
         let paged: u64 = session.pages.iter().map(|page| u64::from(page.count)).sum();
         result.queued_messages += session.entries.len() as u64 + paged;
-        let home = Shard::home_shard(&session.client_id, shards.len() as u16).map_or(0, |id| usize::from(id.0));
+        let home = home_shard(&session.client_id, shards.len() as u16).map_or(0, |id| usize::from(id.0));
         let (tick, parts) = shards[home].split(now);
         let (slot, damaged) = SessionRestorer { tick, parts }.restore(session, &groups, read);
         result.damaged += damaged;
         connected.extend(was_connected.then_some((home, slot)));
     }
     for (session, entry) in recovered.numbered {
-        record_number(&mut shards[0], session, &entry);
+        record_number(shards[0].split(now).0.core, session, &entry);
     }
     let mut retained = recovered.retained;
     // Expired messages are not read. If replay starts earlier than necessary, it finds records of expired messages that
@@ -110,11 +110,12 @@ pub fn restore(
     }
     lost += route_rest(now, shards, recovered.shards, &recovered.unrouted, read);
     result.damaged += lost;
-    shards[0].core.stats.drops[DropReason::Damaged as usize] += lost;
+    let count = shards.len() as u16;
+    let core = shards[0].split(now).0.core;
+    core.stats.drops[DropReason::Damaged as usize] += lost;
     // In the same batch as the records that everything has been routed, and before any new publication: messages
     // identify shards by number, and the number of shards may have grown.
-    let count = shards.len() as u16;
-    shards[0].core.ledger.record(&JournalRecord::Boot {
+    core.ledger.record(&JournalRecord::Boot {
         unix_ms: now.journal_ms,
         shards: count,
         last_key: recovered.last_key,
@@ -122,7 +123,7 @@ pub fn restore(
     append_atomically(now, shards, append);
     exchange_mail(now, shards, append);
     for (home, slot) in connected {
-        let core = &mut shards[home].core;
+        let core = shards[home].split(now).0.core;
         core.sessions.mark_possibly_sent(&mut core.stats, slot);
     }
     resume_deadlines(now, shards, append);
@@ -131,7 +132,7 @@ pub fn restore(
 }
 
 /// Records the queue number of a message that was held.
-fn record_number(shard: &mut Shard, session: SessionKey, entry: &SessionEntry) {
+fn record_number(core: &mut ShardCore, session: SessionKey, entry: &SessionEntry) {
     let mut targets = Vec::new();
     record::RecordTarget {
         to: Recipient::Session(session),
@@ -142,7 +143,7 @@ fn record_number(shard: &mut Shard, session: SessionKey, entry: &SessionEntry) {
         identifiers: entry.identifiers.clone(),
     }
     .put(&mut targets);
-    shard.core.ledger.record(&JournalRecord::Queued {
+    core.ledger.record(&JournalRecord::Queued {
         message: entry.message,
         targets: Targets::from_written(&targets),
     });
@@ -204,7 +205,7 @@ fn resume_deadlines(now: Now, shards: &mut [Shard], append: &mut AppendBatch<'_>
         is_any_left = false;
         for (shard, slot) in shards.iter_mut().zip(&mut slots) {
             *slot = resume_deadlines_of(shard, now, *slot);
-            is_any_left |= *slot < shard.core.sessions.end();
+            is_any_left |= *slot < shard.split(now).0.core.sessions.end();
         }
         exchange_mail(now, shards, append);
     }
@@ -222,22 +223,23 @@ fn restore_retained(
         let topic = &retained[index];
         let Some(Ok(JournalRecord::Message(record))) = bytes.map(JournalRecord::read) else {
             damaged += 1;
-            shards[0]
-                .core
+            let (tick, _) = shards[0].split(now);
+            tick.core
                 .ledger
                 .record(&JournalRecord::RetainedCleared { topic: &topic.topic });
             return;
         };
-        let account = owner_of(&shards[0], &record);
+        let (_, parts) = shards[0].split(now);
+        let account = owner_of(parts.node, &record);
         let p = Publication {
             expires_at_ms: topic.expires_unix_ms.map(|at| now.monotonic_at(at)),
             owner: account.as_ref(),
             ..publication_of(now, &record, topic.message)
         };
-        let owner = shards[0].retained.owner_of(&topic.topic);
-        let shard = &mut shards[usize::from(owner.0)];
-        shard.shared.register_retaining(owner);
-        shard.retained.restore(&mut shard.core, now, &p);
+        let owner = parts.retained.owner_of(&topic.topic);
+        let (tick, parts) = shards[usize::from(owner.0)].split(now);
+        parts.node.register_retaining(owner);
+        parts.retained.restore(tick.core, now, &p);
     });
     damaged
 }
@@ -254,25 +256,26 @@ fn restore_delayed(
     read(&positions, &mut |index, bytes| match bytes.map(JournalRecord::read) {
         Some(Ok(JournalRecord::Message(record))) => {
             let (position, due_unix_ms) = delayed[index];
-            let owner = owner_of(&shards[0], &record);
+            let (_, parts) = shards[0].split(now);
+            let owner = owner_of(parts.node, &record);
             let p = Publication {
                 owner: owner.as_ref(),
                 ..publication_of(now, &record, position)
             };
             let message = p.to_message();
-            let shard = &mut shards[index % count];
+            let (tick, parts) = shards[index % count].split(now);
             let delayed = DelayedMessage {
                 message,
                 due_ms: now.monotonic_at(due_unix_ms),
                 is_routed: due_unix_ms == WITH_TAP,
             };
-            shard.delayed.delay_until(&mut shard.core, delayed);
+            parts.delayed.delay_until(tick.core, delayed);
         }
         _ => {
             damaged += 1;
             let place = RecordLocation::at(delayed[index].0);
-            shards[0]
-                .core
+            let (tick, _) = shards[0].split(now);
+            tick.core
                 .ledger
                 .record_of(place, |message| JournalRecord::DelayedDone { message });
         }
@@ -281,8 +284,8 @@ fn restore_delayed(
 }
 
 /// Returns the account that a stored message counts for. `None` if the record is of the server, or of version 1.
-fn owner_of(shard: &Shard, record: &MessageRecord<'_>) -> Option<Arc<ClientAccount>> {
-    Some(shard.shared.owners.client(record.owner?, record.publisher_hash))
+fn owner_of(node: &NodeState, record: &MessageRecord<'_>) -> Option<Arc<ClientAccount>> {
+    Some(node.owners.client(record.owner?, record.publisher_hash))
 }
 
 /// Routes messages that a shard had received but not routed, to the sessions that lived on that shard.
@@ -304,28 +307,29 @@ fn route_rest(
         let Unrouted {
             message, shards: mask, ..
         } = unrouted[index];
-        let account = owner_of(&shards[0], &record);
+        let (_, parts) = shards[0].split(now);
+        let account = owner_of(parts.node, &record);
         let p = Publication {
             owner: account.as_ref(),
             ..publication_of(now, &record, message)
         };
         for shard in &mut *shards {
-            shard.core.home_filter = Some((old_shards.max(1), mask));
             let (mut tick, parts) = shard.split(now);
+            tick.core.home_filter = Some((old_shards.max(1), mask));
             parts.router.route_local(&mut tick, parts.groups, &p);
-            shard.core.home_filter = None;
+            tick.core.home_filter = None;
         }
-        let owner = usize::from(shards[0].retained.owner_of(p.topic).0);
+        let owner = shards[0].split(now).1.retained.owner_of(p.topic);
         let old_owner = hash(p.topic) % u64::from(old_shards.max(1));
         if p.retain && mask >> old_owner & 1 == 1 {
-            let owner = &mut shards[owner];
-            owner.shared.register_retaining(owner.core.id);
-            let (mut tick, parts) = owner.split(now);
+            let (mut tick, parts) = shards[usize::from(owner.0)].split(now);
+            parts.node.register_retaining(owner);
             parts.retained.retain_recorded(&mut tick, &p);
         }
     });
     for (by, from, up_to) in watermarks(unrouted) {
-        shards[0].core.ledger.record(&JournalRecord::Routed { by, from, up_to });
+        let (tick, _) = shards[0].split(now);
+        tick.core.ledger.record(&JournalRecord::Routed { by, from, up_to });
     }
     damaged
 }
@@ -511,21 +515,21 @@ fn load_started_pages(
 /// Schedules wills and expiry of the sessions from slot `from` on, including those due while the process was down.
 /// Returns the slot to continue at.
 fn resume_deadlines_of(shard: &mut Shard, now: Now, from: SessionSlot) -> SessionSlot {
-    let end = shard.core.sessions.end();
+    let mut lifecycle = shard.lifecycle(now);
+    let end = lifecycle.tick.core.sessions.end();
     for slot in from.until(end) {
-        if shard.core.ledger.batch_bytes() >= DUE_BYTES {
+        let core = &lifecycle.tick.core;
+        if core.ledger.batch_bytes() >= DUE_BYTES {
             return slot;
         }
-        if shard.core.sessions.get(slot).is_none() {
+        let Some(session) = core.sessions.get(slot) else {
             continue;
-        }
-        let epoch = shard.core.sessions.at(slot).epoch;
-        shard.lifecycle(now).meet_deadline(slot, SessionDeadline::Will);
-        if shard.core.sessions.live(slot, epoch).is_some() {
-            shard
-                .lifecycle(now)
-                .meet_deadline(slot, SessionDeadline::ExclusiveRelease);
-            shard.lifecycle(now).meet_deadline(slot, SessionDeadline::Expiry);
+        };
+        let epoch = session.epoch;
+        lifecycle.meet_deadline(slot, SessionDeadline::Will);
+        if lifecycle.tick.core.sessions.live(slot, epoch).is_some() {
+            lifecycle.meet_deadline(slot, SessionDeadline::ExclusiveRelease);
+            lifecycle.meet_deadline(slot, SessionDeadline::Expiry);
         }
     }
     end
@@ -592,12 +596,10 @@ mod tests {
     use mqtt::QoS;
 
     use super::*;
-    use crate::access::OpenAccess;
     use crate::config::ShardConfig;
     use crate::durable::entry_list::EntryList;
     use crate::durable::record::PageRef;
     use crate::durable::recovery::{RecoveredTerms, Tags};
-    use crate::node_state::NodeState;
 
     /// A client with a long queue has received messages 3 and 4. Messages 1 and 2, at QoS 0, were written to a page
     /// again.
@@ -632,12 +634,11 @@ mod tests {
             journal_ms: 0,
         };
         let config = Arc::new(ShardConfig::default());
-        let node = Arc::new(NodeState::new(1, 1));
-        let mut shard = Shard::new(now, ShardId(0), config, Arc::new(OpenAccess), node, 1);
+        let mut core = ShardCore::new(now, ShardId(0), 1, config);
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
-        let slot = shard.core.add_session(now, "c", address, SessionEpoch(1));
-        restore_queue(&mut shard.core, slot, recovered, &HashMap::new());
-        let cold = shard.core.sessions.at(slot).outgoing.cold.as_deref().unwrap();
+        let slot = core.add_session(now, "c", address, SessionEpoch(1));
+        restore_queue(&mut core, slot, recovered, &HashMap::new());
+        let cold = core.sessions.at(slot).outgoing.cold.as_deref().unwrap();
         let numbers = |list: &EntryList| list.iter().map(|(entry, _)| entry.seq()).collect::<Vec<_>>();
         assert_eq!(numbers(cold.entries.earlier()), [3, 4]);
         assert_eq!(cold.entries.tail().map(numbers), Some(vec![7]), "behind the pages");

@@ -12,8 +12,9 @@ use crate::subscribe::{AnswerState, Violation};
 use crate::timers::ShardTimer;
 
 impl Shard {
-    /// Handles a protocol violation: sends DISCONNECT to an MQTT 5 client and closes the connection [MQTT-4.13.1-1].
-    pub(crate) fn protocol_error(&mut self, now: Now, conn: ConnSlot, code: ReasonCode, detail: &str) {
+    /// Handles a protocol violation, or a packet that the driver cannot store: sends DISCONNECT to an MQTT 5 client and
+    /// closes the connection [MQTT-4.13.1-1].
+    pub fn protocol_error(&mut self, now: Now, conn: ConnSlot, code: ReasonCode, detail: &str) {
         let Some(connection) = self.core.connections.get(conn) else {
             return;
         };
@@ -90,10 +91,5 @@ impl Shard {
                 parts.groups.retry_full_members(&mut tick, index, epoch);
             }
         }
-    }
-
-    /// Disconnects a client whose incomplete packet the driver cannot store.
-    pub fn refuse_packet(&mut self, now: Now, conn: ConnSlot, detail: &str) {
-        self.protocol_error(now, conn, ReasonCode::QuotaExceeded, detail);
     }
 }

@@ -10,7 +10,7 @@ use crate::delayed::DelayedMessages;
 use crate::durable::checkpoint::{Checkpoints, DurableState, FinishedCheckpoint};
 use crate::durable::cold::load_fetched;
 use crate::durable::compaction::MovePart;
-use crate::durable::pending_records::{CommitAction, Ledger};
+use crate::durable::pending_records::CommitAction;
 use crate::durable::record::RecordPosition;
 use crate::effect::{DisconnectReason, Effect, FetchPurpose, Now};
 use crate::receipt_actions::PendingAck;
@@ -33,11 +33,6 @@ impl Shard {
         self.router.start_journaling();
     }
 
-    /// Returns the state of the journal's batch and its waiters.
-    pub fn ledger(&self) -> &Ledger {
-        &self.core.ledger
-    }
-
     /// Disconnects all clients that wait for the journal, because it has failed and no further commit will follow. A
     /// connection whose output is held back is closed without a DISCONNECT.
     pub fn disconnect_waiting(&mut self, now: Now) {
@@ -55,11 +50,6 @@ impl Shard {
                 }
             }
         }
-    }
-
-    /// Returns whether a checkpoint is running and not waiting.
-    pub fn is_checkpoint_active(&self) -> bool {
-        self.checkpoints.is_active()
     }
 
     /// Returns the components that the journal reports to.

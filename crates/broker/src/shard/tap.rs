@@ -11,7 +11,6 @@ use crate::server_messages::ServerPublisher;
 use crate::shard::Shard;
 use crate::slots::SessionEpoch;
 use crate::tap::Tap;
-use crate::taps::Taps;
 use crate::tick::Tick;
 
 impl Shard {
@@ -24,11 +23,6 @@ impl Shard {
     /// Attaches an inbox to this shard.
     pub fn set_inbox(&mut self, inbox: Box<dyn Inbox>) {
         self.core.taps.attach_inbox(inbox);
-    }
-
-    /// Returns the state of the tap and the inbox.
-    pub fn taps(&self) -> &Taps {
-        &self.core.taps
     }
 
     /// Begins a tick. Called before anything else of it.

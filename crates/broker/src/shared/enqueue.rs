@@ -9,8 +9,8 @@ use crate::deliver::ShardCore;
 use crate::effect::DropReason;
 use crate::encode::EncodedForms;
 use crate::message::{Message, Publication, RecordLocation, granted};
+use crate::node_state::group_home_shard;
 use crate::shared::group::ShareGroup;
-use crate::shared::group_home;
 use crate::shared::member::ShareGroupMember;
 use crate::stats::ShardStats;
 use crate::tick::Tick;
@@ -27,7 +27,7 @@ impl ShareGroup {
     /// Returns whether the group's former home shard had already routed this message before the restart.
     pub(super) fn is_routed_by_former_home(&self, core: &ShardCore) -> bool {
         core.home_filter
-            .is_some_and(|(shards, mask)| mask >> group_home(&self.share_name, &self.filter, shards).0 & 1 == 0)
+            .is_some_and(|(shards, mask)| mask >> group_home_shard(&self.share_name, &self.filter, shards).0 & 1 == 0)
     }
 
     /// Returns whether a connected member can receive a message, as far as this shard knows.

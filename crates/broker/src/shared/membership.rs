@@ -9,12 +9,13 @@ use crate::durable::record::{JournalRecord, RecordPosition};
 use crate::durable::recovery::RecoveredGroup;
 use crate::effect::{DropReason, ShardId};
 use crate::mail::MailRequest;
+use crate::node_state::group_home_shard;
 use crate::parsed_filter::ParsedFilter;
 use crate::router::{InterestedSession, Router, Subscriber};
 use crate::session::{Session, SubscriptionKind};
+use crate::shared::ShareGroups;
 use crate::shared::group::ShareGroup;
 use crate::shared::member::ShareGroupMember;
-use crate::shared::{ShareGroups, group_home};
 use crate::slots::{GroupIndex, SessionRef, SessionSlot, SubscribeTicket};
 use crate::tick::Tick;
 
@@ -329,7 +330,7 @@ fn update_durability(tick: &mut Tick<'_>, router: &mut Router, group: &mut Share
 }
 
 fn home_of(tick: &Tick<'_>, shared: SharedFilter<'_>) -> ShardId {
-    group_home(shared.share_name, shared.filter, tick.core.shards)
+    group_home_shard(shared.share_name, shared.filter, tick.core.shards)
 }
 
 fn shared_filters(session: &Session) -> Vec<String> {

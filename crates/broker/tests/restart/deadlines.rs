@@ -56,8 +56,11 @@ fn start_writes_many_wills_in_several_batches() {
         largest = largest.max(batch.len());
         append(&mut end, batch)
     });
-    let published: u64 = shards.iter().map(|shard| shard.stats().wills_published).sum();
-    let retained: u64 = shards.iter().map(|shard| shard.stats().retained_messages).sum();
+    let published: u64 = shards.iter().map(|shard| shard.inspect().stats().wills_published).sum();
+    let retained: u64 = shards
+        .iter()
+        .map(|shard| shard.inspect().stats().retained_messages)
+        .sum();
     assert_eq!((published, retained), (WILLS as u64, WILLS as u64));
     assert!(largest <= BATCH_BYTES_MAX, "{largest} bytes in one batch");
 }
@@ -88,16 +91,16 @@ fn records_of_many_timers_are_spread_over_ticks() {
     let mut ticks = 0;
     loop {
         node.shard.run_timers(later);
-        let bytes = node.shard.ledger().batch_bytes();
+        let bytes = node.shard.inspect().ledger().batch_bytes();
         assert!(bytes <= BATCH_BYTES_MAX, "{bytes} bytes in one batch");
         node.end_tick();
         ticks += 1;
-        if node.shard.next_deadline() != Some(0) {
+        if node.shard.inspect().next_deadline() != Some(0) {
             break;
         }
     }
-    assert_eq!(node.shard.stats().wills_published, WILLS as u64);
-    assert_eq!(node.shard.stats().retained_messages, WILLS as u64);
+    assert_eq!(node.shard.inspect().stats().wills_published, WILLS as u64);
+    assert_eq!(node.shard.inspect().stats().retained_messages, WILLS as u64);
     assert!(ticks < WILLS);
     std::fs::remove_dir_all(node.crash()).unwrap();
 }
@@ -113,7 +116,7 @@ fn filters_of_a_session_have_a_byte_limit() {
         node.subscribe(client, &filter(number));
     }
     let most = (16 << 20) / FILTER_BYTES;
-    assert_eq!(node.shard.stats().subscriptions, most as u64);
+    assert_eq!(node.shard.inspect().stats().subscriptions, most as u64);
     assert_eq!(node.sent_reasons(client)[most - 1..=most], [1, 0x97]);
     // Subscribing again to an existing filter is allowed at the limit; unsubscribing frees a place.
     node.subscribe(client, &filter(0));

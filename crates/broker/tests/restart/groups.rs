@@ -142,7 +142,7 @@ fn group_queue_has_only_the_newest_messages_in_memory() {
     let bytes_of_one = views[0].queued_bytes / 3;
     assert_eq!((views[0].queued, views[0].queued_bytes), (9, 3 * bytes_of_one));
     assert!(bytes_of_one > 0);
-    let stats = node.shard.stats();
+    let stats = node.shard.inspect().stats();
     assert_eq!(
         (stats.queued_messages, stats.queued_bytes),
         (9, 3 * bytes_of_one as u64)
@@ -179,7 +179,7 @@ fn group_queue_is_dispatched_in_parts_before_new_messages() {
     assert!(left.windows(2).all(|pair| pair[0] <= pair[1] + 2 + 2), "{left:?}");
     let sent = node.sent(member);
     assert_eq!(sent, (1..=10).collect::<Vec<_>>());
-    assert_eq!(node.shard.stats().queued_messages, 0);
+    assert_eq!(node.shard.inspect().stats().queued_messages, 0);
 }
 
 #[test]
@@ -222,7 +222,7 @@ fn offline_member_returns_its_queue_in_parts() {
         8,
         "messages of a member's queue in one tick"
     );
-    while node.read() || node.shard.next_deadline() == Some(0) {
+    while node.read() || node.shard.inspect().next_deadline() == Some(0) {
         node.shard.run_timers(NOW);
         node.end_tick();
     }
@@ -303,7 +303,10 @@ fn returned_messages_wait_for_a_member_with_space() {
             node.acknowledge(first, packet_id);
         }
     }
-    assert_eq!(node.shard.stats().drops[DropReason::QueueFullByCount as usize], 0);
+    assert_eq!(
+        node.shard.inspect().stats().drops[DropReason::QueueFullByCount as usize],
+        0
+    );
     got.sort_unstable();
     assert_eq!(got, (1..=15).collect::<Vec<_>>());
 }
@@ -335,7 +338,10 @@ fn group_queue_drains_despite_fast_publishers() {
             node.acknowledge(member, packet_id);
         }
     }
-    assert_eq!(node.shard.stats().drops[DropReason::QueueFullByCount as usize], 0);
+    assert_eq!(
+        node.shard.inspect().stats().drops[DropReason::QueueFullByCount as usize],
+        0
+    );
     assert!(node.shard.inspect().shared_groups(1)[0].queued <= 3);
 }
 
@@ -404,7 +410,7 @@ fn dispatch_finds_a_member_with_space_among_full_ones() {
         "the group has no message that a member could receive"
     );
     assert_ne!(
-        node.shard.next_deadline(),
+        node.shard.inspect().next_deadline(),
         Some(0),
         "the group has messages to dispatch"
     );
@@ -437,7 +443,7 @@ fn sessions_without_group_messages_are_not_scanned_repeatedly() {
             member = node.connect("member", false, 1000);
         }
         let mut ticks = 0;
-        while node.shard.next_deadline() == Some(0) {
+        while node.shard.inspect().next_deadline() == Some(0) {
             node.shard.run_timers(NOW);
             node.end_tick();
             ticks += 1;
@@ -481,7 +487,10 @@ fn member_space_is_measured_like_its_queue() {
                 node.acknowledge(member, packet_id);
             }
         }
-        assert_eq!(node.shard.stats().drops[DropReason::QueueFullByBytes as usize], 0);
+        assert_eq!(
+            node.shard.inspect().stats().drops[DropReason::QueueFullByBytes as usize],
+            0
+        );
         assert_eq!(got, (1..=9).collect::<Vec<_>>(), "with {beyond} bytes");
         std::fs::remove_dir_all(node.crash()).unwrap();
     }
@@ -506,7 +515,7 @@ fn message_of_two_groups_is_rewritten_for_both() {
     node.shard.journal(NOW).begin_checkpoint(part);
     node.end_tick();
     let mut moved_bytes = None;
-    while node.shard.is_checkpoint_active() && moved_bytes.is_none() {
+    while node.shard.inspect().is_checkpoint_active() && moved_bytes.is_none() {
         moved_bytes = node
             .shard
             .journal(NOW)

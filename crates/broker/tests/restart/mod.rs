@@ -347,14 +347,17 @@ fn group_without_members_is_deleted_at_the_start() {
     .put(&mut held);
     let (shard, ..) = started(&journal(&[group, message(QoS::AtLeastOnce, 0, &held)]));
     assert!(shard.inspect().shared_groups(9).is_empty());
-    assert_eq!(shard.stats().queued_messages, 0);
+    assert_eq!(shard.inspect().stats().queued_messages, 0);
 }
 
 /// Starts a node with `shards` shards from its log. Only the first `kept_batches` batches that the start writes
 /// survive. Returns the number of retained topics.
 fn start(directory: &Path, shards: u16, kept_batches: usize) -> u64 {
     let started = start_with(directory, shards, kept_batches, ShardConfig::default());
-    started.iter().map(|shard| shard.stats().retained_messages).sum()
+    started
+        .iter()
+        .map(|shard| shard.inspect().stats().retained_messages)
+        .sum()
 }
 
 fn start_with(directory: &Path, shards: u16, kept_batches: usize, config: ShardConfig) -> Vec<Shard> {

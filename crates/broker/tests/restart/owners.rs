@@ -91,7 +91,7 @@ fn usage_of_owners_survives_a_checkpoint_that_moves_messages() {
     };
     node.shard.journal(NOW).begin_checkpoint(part);
     let mut moved_bytes = None;
-    while node.shard.is_checkpoint_active() && moved_bytes.is_none() {
+    while node.shard.inspect().is_checkpoint_active() && moved_bytes.is_none() {
         moved_bytes = node
             .shard
             .journal(NOW)

@@ -18,7 +18,7 @@ use crate::rights::ReadRules;
 fn client_of(home: usize) -> String {
     let mut names = (0..).map(|number| format!("client {number}"));
     names
-        .find(|name| Shard::home_shard(name, 2) == Some(ShardId(home as u16)))
+        .find(|name| tidewire_broker::home_shard(name, 2) == Some(ShardId(home as u16)))
         .unwrap()
 }
 
@@ -101,7 +101,7 @@ impl Pair {
     /// Continues a checkpoint as far as possible without the other shard. Returns true when it is complete.
     fn walk(&mut self, of: usize) -> bool {
         let mut has_ended = false;
-        while self.shards[of].is_checkpoint_active() {
+        while self.shards[of].inspect().is_checkpoint_active() {
             has_ended |= self.shards[of].journal(NOW).continue_checkpoint().is_some();
             self.end_tick(of);
         }
@@ -131,7 +131,7 @@ fn message_returned_by_another_shard_is_in_the_checkpoint() {
         ..ShardConfig::default()
     };
     let mut pair = Pair::new("back", config);
-    let group = usize::from(Shard::group_home_shard("g", "t", 2).0);
+    let group = usize::from(tidewire_broker::group_home_shard("g", "t", 2).0);
     let other = 1 - group;
     let member = pair.connect(other, 1000);
     send(
@@ -168,7 +168,7 @@ fn message_returned_by_another_shard_is_in_the_checkpoint() {
 /// The only member that may read the topic is offline, on another shard than the group.
 #[test]
 fn message_assigned_to_another_shard_survives_a_crash() {
-    let group = usize::from(Shard::group_home_shard("g", "#", 2).0);
+    let group = usize::from(tidewire_broker::group_home_shard("g", "#", 2).0);
     let other = 1 - group;
     let rules = Arc::new(ReadRules::default());
     rules.set(&client_of(group), &["a/#"]);
@@ -212,7 +212,7 @@ fn message_not_retained_by_its_shard_is_not_recovered() {
         let publisher = pair.connect(1 - owner, 0);
         let mut topics = ["a", "b", "c", "d", "e", "f"].into_iter();
         let topic = topics
-            .find(|topic| Shard::home_shard(topic, 2) == Some(ShardId(owner as u16)))
+            .find(|topic| tidewire_broker::home_shard(topic, 2) == Some(ShardId(owner as u16)))
             .unwrap();
         send(
             &mut pair.shards[1 - owner],

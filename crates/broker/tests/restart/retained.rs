@@ -46,7 +46,7 @@ fn rejected_retained_message_uses_no_space_after_a_crash() {
     for (topic, payload) in [("a", b"1"), ("b", b"1"), ("c", b"1"), ("a", b"2")] {
         node.retain(publisher, topic, payload);
     }
-    assert_eq!(node.shard.stats().drops[DropReason::RetainedFull as usize], 1);
+    assert_eq!(node.shard.inspect().stats().drops[DropReason::RetainedFull as usize], 1);
     assert_eq!(after_a_crash(node), topics(&[("a", b"2"), ("b", b"1")]));
 }
 
@@ -103,11 +103,11 @@ fn start_restores_retained_messages_beyond_its_limits() {
     ];
     for limits in limits {
         let mut shards = start_with(&directory, 1, usize::MAX, limits);
-        assert_eq!(shards[0].stats().retained_messages, 4);
-        assert_eq!(shards[0].stats().drops[DropReason::RetainedFull as usize], 0);
+        assert_eq!(shards[0].inspect().stats().retained_messages, 4);
+        assert_eq!(shards[0].inspect().stats().drops[DropReason::RetainedFull as usize], 0);
         super::node::connect(&mut shards[0], ConnSlot(0), "publisher", true, 0, None);
         send(&mut shards[0], ConnSlot(0), &publication("e", 1, b"payload", true));
-        assert_eq!(shards[0].stats().retained_messages, 4, "at {NOW:?}");
+        assert_eq!(shards[0].inspect().stats().retained_messages, 4, "at {NOW:?}");
     }
     std::fs::remove_dir_all(&directory).unwrap();
 }

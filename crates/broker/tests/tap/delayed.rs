@@ -78,7 +78,10 @@ fn recorded(shard: &mut Shard) -> (u32, bool) {
         records
     });
     shard.journal(NOW).appended(2000, 2000);
-    (records, shard.stats().drops[DropReason::NoSubscriber as usize] == 1)
+    (
+        records,
+        shard.inspect().stats().drops[DropReason::NoSubscriber as usize] == 1,
+    )
 }
 
 #[test]
@@ -90,11 +93,11 @@ fn journal_discards_a_message_persisted_by_the_tap() {
         (1, true),
         "one record: only the tap must still persist the message"
     );
-    assert_eq!(shard.stats().delayed_messages, 1);
+    assert_eq!(shard.inspect().stats().delayed_messages, 1);
     tap.0.lock().unwrap().keep_all();
     shard.tap(NOW).run_stored_actions();
     assert_eq!(recorded(&mut shard).0, 1, "one record: the message is complete");
-    assert_eq!(shard.stats().delayed_messages, 0);
+    assert_eq!(shard.inspect().stats().delayed_messages, 0);
 }
 
 #[test]
@@ -109,7 +112,7 @@ fn routed_delayed_message_is_replayed_only_to_the_tap() {
     tap.0.lock().unwrap().keep_all();
     shard.tap(NOW).run_stored_actions();
     assert_eq!(recorded(&mut shard), (1, false));
-    assert_eq!(shard.stats().delayed_messages, 0);
+    assert_eq!(shard.inspect().stats().delayed_messages, 0);
 }
 
 #[test]
@@ -117,5 +120,5 @@ fn delayed_message_without_a_tap_is_done_when_routed() {
     let (mut shard, tap) = start("passed/1", &[]);
     assert_eq!(tap.seen(), ["server passed/1 p"]);
     assert_eq!(recorded(&mut shard), (1, true));
-    assert_eq!(shard.stats().delayed_messages, 0);
+    assert_eq!(shard.inspect().stats().delayed_messages, 0);
 }

@@ -171,7 +171,7 @@ fn delivery_event_names_a_publisher_of_another_shard() {
     let on = |shard: u16| {
         (0..)
             .map(|n| format!("client-{n}"))
-            .find(move |id| Shard::home_shard(id, 2) == Some(ShardId(shard)))
+            .find(move |id| tidewire_broker::home_shard(id, 2) == Some(ShardId(shard)))
     };
     let (here, there) = (on(0).unwrap(), on(1).unwrap());
     let source = w.connect(V5, &here, true, &[]);

@@ -48,7 +48,7 @@ fn slow_action_delays_only_its_messages() {
     tap.keep_up_to(&mut w, [1, 1]);
     let acks = [1, 2, 3].map(|id| format!("PUBACK {id} NoMatchingSubscribers"));
     assert_eq!(w.take(patient), acks);
-    assert!(!w.shards[0].taps().is_waiting());
+    assert!(!w.shards[0].inspect().taps().is_waiting());
 }
 
 #[test]
@@ -163,7 +163,7 @@ fn acknowledgements_of_a_closed_connection_are_dropped() {
     let next = w.connect(V5, "d", true, &[]);
     tap.keep(&mut w);
     assert_eq!(w.take(next), [""; 0]);
-    assert!(!w.shards[0].taps().is_waiting());
+    assert!(!w.shards[0].inspect().taps().is_waiting());
 }
 
 /// A republished message may match another rule with a slow action.
@@ -179,7 +179,7 @@ fn offloaded_result_is_durable_when_its_messages_are() {
         let told = told.clone();
         tap.offload(topic, move || told.send(topic).unwrap());
     }
-    assert!(w.shards[0].taps().is_offloading());
+    assert!(w.shards[0].inspect().taps().is_offloading());
     w.shards[0].tap(w.now).take_offloaded();
     w.settle();
     assert_eq!(w.take(subscriber).len(), 2, "both messages are published");

@@ -143,7 +143,7 @@ impl World {
                 Ok(Decoded::Incomplete { .. }) => return,
                 Ok(Decoded::Complete { packet, .. }) => {
                     wire.version = packet.version;
-                    Shard::home_shard(packet.client_id, shards).unwrap_or(ShardId(0))
+                    tidewire_broker::home_shard(packet.client_id, shards).unwrap_or(ShardId(0))
                 }
                 Err(_) => ShardId(0),
             };
@@ -287,7 +287,7 @@ impl World {
                 && self
                     .shards
                     .iter()
-                    .all(|s| s.next_deadline().is_none_or(|at| at > self.now.monotonic_ms))
+                    .all(|s| s.inspect().next_deadline().is_none_or(|at| at > self.now.monotonic_ms))
             {
                 return;
             }
@@ -575,7 +575,7 @@ impl World {
     pub fn stats(&self) -> ShardStats {
         let mut sum = ShardStats::default();
         for shard in &self.shards {
-            sum.add(&shard.stats());
+            sum.add(&shard.inspect().stats());
         }
         sum
     }

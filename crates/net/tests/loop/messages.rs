@@ -226,7 +226,7 @@ fn apart(workers: u16) -> Running {
 pub fn at_home_in(shard: u16, shards: u16) -> String {
     (0..)
         .map(|n| format!("client-{n}"))
-        .find(|id| Shard::home_shard(id, shards) == Some(ShardId(shard)))
+        .find(|id| broker::home_shard(id, shards) == Some(ShardId(shard)))
         .unwrap()
 }
 
@@ -283,7 +283,7 @@ fn too_much_delayed_mail_stops_all_reads() {
     const BYTES: usize = 100_000;
     const MOST: usize = 1500;
     let group = (0..).map(|n| format!("group-{n}"));
-    let mut group = group.filter(|name| Shard::group_home_shard(name, "t", 3) == ShardId(0));
+    let mut group = group.filter(|name| broker::group_home_shard(name, "t", 3) == ShardId(0));
     let running = apart(3);
     let mut member = running.client(Transport::Tcp, &at_home_in(1, 3));
     member.subscribe(&format!("$share/{}/t", group.next().unwrap()));
@@ -330,7 +330,7 @@ fn delayed_mail_has_the_right_journal_positions() {
     assert!(read_to_close(&mut client.0).is_empty());
 
     let online = (0..).map(|n| format!("online-{n}"));
-    let mut online = online.filter(|id| Shard::home_shard(id, 2) == Some(ShardId(1)));
+    let mut online = online.filter(|id| broker::home_shard(id, 2) == Some(ShardId(1)));
     let mut subscriber = running.client(Transport::Tcp, &online.next().unwrap());
     subscriber.subscribe("t");
     let mut publisher = running.client(Transport::Tcp, &at_home_in(0, 2));
@@ -364,9 +364,9 @@ fn delayed_mail_has_the_right_journal_positions() {
     stuck.wait(PATIENCE).unwrap().unwrap_err();
     let queued = |running: &Running| {
         let call = |shard: u16| {
-            running
-                .handle
-                .call(ShardId(shard), PATIENCE, |shard, _| shard.stats().queued_messages)
+            running.handle.call(ShardId(shard), PATIENCE, |shard, _| {
+                shard.inspect().stats().queued_messages
+            })
         };
         call(0).unwrap() + call(1).unwrap()
     };
