@@ -8,7 +8,7 @@ export type AccessPermission = "allow" | "deny";
 
 /** A client and the action to test. */
 export type AccessTest = {
-  /** `publish` or `subscribe`. */
+  /** `connect`, `publish` or `subscribe`. */
   action: AccessAction;
   /** IP address of the client. Default: 127.0.0.1. */
   address?: (string | null);
@@ -17,8 +17,8 @@ export type AccessTest = {
   retain?: boolean;
   /** Rules to test instead of the rules in force. */
   rules?: (AclRule[] | null);
-  /** Topic name; for `subscribe`, topic filter. */
-  topic: string;
+  /** Topic name; for `subscribe`, topic filter; absent for `connect`. */
+  topic?: string;
   /** User name. Absent: the client sends none. */
   user_name?: (string | null);
 };

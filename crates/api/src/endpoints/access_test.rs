@@ -1,4 +1,4 @@
-//! Tests a publish or subscribe against the access rules, with the code that decides for real clients.
+//! Tests a connect, publish or subscribe against the access rules, with the code that decides for real clients.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -27,9 +27,10 @@ const BODY_MAX: usize = 8 * 1024 * 1024;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AccessTest {
-    /// `publish` or `subscribe`.
+    /// `connect`, `publish` or `subscribe`.
     action: AclAction,
-    /// Topic name; for `subscribe`, topic filter.
+    /// Topic name; for `subscribe`, topic filter; absent for `connect`.
+    #[serde(default)]
     topic: String,
     #[serde(default)]
     client_id: String,
@@ -67,7 +68,7 @@ pub fn endpoints() -> Vec<Endpoint> {
             .tag("Access")
             .describe(
                 "Test the access rules",
-                "Returns whether a client may publish or subscribe, and which rule decides. Changes nothing. Does not test whether the client may connect.",
+                "Returns whether a client may connect with its client id, publish or subscribe, and which rule decides. Changes nothing. Does not test passwords and bans.",
             )
             .needs(RequiredAccess::Viewer)
             .takes::<AccessTest>(BODY_MAX)
@@ -104,6 +105,7 @@ struct Question {
 
 #[derive(Clone, Copy)]
 enum TestedAction {
+    Connect,
     Publish { qos: QoS, retain: bool },
     Subscribe,
 }
@@ -125,11 +127,11 @@ impl Question {
                 mqtt::validate_filter(&asked.topic).map_err(|error| refuse(error.to_string()))?;
                 TestedAction::Subscribe
             }
-            AclAction::All | AclAction::Connect => {
-                return Err(
-                    HttpProblem::invalid("action", "only publishing or subscribing can be tested")
-                        .expected("publish or subscribe"),
-                );
+            AclAction::Connect if asked.topic.is_empty() => TestedAction::Connect,
+            AclAction::Connect => return Err(refuse("a connect has no topic".into())),
+            AclAction::All => {
+                return Err(HttpProblem::invalid("action", "only one action can be tested")
+                    .expected("connect, publish or subscribe"));
             }
         };
         Ok(Question {
@@ -150,6 +152,9 @@ impl Question {
             return Ok(AccessTestResult::allowed(
                 "the user is a superuser: access rules do not apply",
             ));
+        }
+        if let TestedAction::Connect = self.act {
+            return self.answer_connect(rules, in_force.options);
         }
         if rules.iter().all(|rule| rule.action == AccessAction::Connect) {
             return Ok(AccessTestResult::allowed(
@@ -172,6 +177,33 @@ impl Question {
         })
     }
 
+    fn answer_connect(&self, rules: &[AccessRule], options: AclOptions) -> Result<AccessTestResult, HttpProblem> {
+        let (is_allowed, _) = self.ask(rules, options)?;
+        if !rules.iter().any(|rule| rule.action == AccessAction::Connect) {
+            return Ok(AccessTestResult::allowed(
+                "there are no rules for connecting: every client id is allowed",
+            ));
+        }
+        // A rule matches if it allows the client as the only rule.
+        let is_match = |rule: &AccessRule| {
+            let allowing = AccessRule {
+                permission: Permission::Allow,
+                ..rule.clone()
+            };
+            rule.action == AccessAction::Connect && self.ask(&[allowing], options).is_ok_and(|(is_match, _)| is_match)
+        };
+        let rule = rules.iter().position(is_match);
+        Ok(AccessTestResult {
+            is_allowed,
+            filters_deliveries: false,
+            rule,
+            reason: match rule {
+                Some(index) => format!("rule {} matches first", index + 1),
+                None => "no rule for connecting matches".into(),
+            },
+        })
+    }
+
     /// Whether this rule decides when it is the only one.
     fn is_decided_by(&self, rule: &AccessRule) -> bool {
         let opposite = match rule.permission {
@@ -189,13 +221,15 @@ impl Question {
     /// Returns whether the action is allowed, and whether deliveries are filtered.
     fn ask(&self, rules: &[AccessRule], options: AclOptions) -> Result<(bool, bool), HttpProblem> {
         let acl = Acl::compile(rules, options).map_err(|errors| HttpProblem::invalid("rules", errors.to_string()))?;
-        let session = acl.session(&Identity {
+        let identity = Identity {
             client_id: &self.client_id,
             user_name: self.user_name.as_deref(),
             address: self.address,
             is_superuser: false,
-        });
+        };
+        let session = acl.session(&identity);
         Ok(match self.act {
+            TestedAction::Connect => (acl.can_connect(&identity), false),
             TestedAction::Publish { qos, retain } => (session.publish(&self.topic, qos, retain), false),
             TestedAction::Subscribe => match session.subscribe(&self.topic) {
                 SubscriptionGrant::Allowed { filter_deliveries } => (true, filter_deliveries),

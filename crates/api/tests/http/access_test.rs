@@ -46,6 +46,33 @@ fn first_matching_rule_is_named() {
 }
 
 #[test]
+fn rules_for_connecting_are_tested() {
+    let node = Node::start(1).with_login();
+    let connect = |client_id: &str, user_name: &str, rules: Value| {
+        let question = json!({
+            "action": "connect", "client_id": client_id, "user_name": user_name, "rules": rules,
+        });
+        let answer = ask(&node, question);
+        let reason = answer["reason"].as_str().unwrap().to_owned();
+        (answer["is_allowed"].as_bool().unwrap(), answer["rule"].as_u64(), reason)
+    };
+    let rules = json!([
+        { "permission": "allow", "action": "all", "topics": ["#"] },
+        { "permission": "deny", "action": "connect", "clients": ["ada:old*"] },
+        { "permission": "allow", "action": "connect", "clients": ["%u", "%u:*"] },
+    ]);
+    let second = "rule 2 matches first".to_owned();
+    let third = "rule 3 matches first".to_owned();
+    assert_eq!(connect("ada:old-1", "ada", rules.clone()), (false, Some(1), second));
+    assert_eq!(connect("ada:new", "ada", rules.clone()), (true, Some(2), third));
+    let none = "no rule for connecting matches".to_owned();
+    assert_eq!(connect("bob", "ada", rules), (false, None, none));
+    let topics_only = json!([{ "permission": "deny", "action": "all", "topics": ["#"] }]);
+    let all = "there are no rules for connecting: every client id is allowed".to_owned();
+    assert_eq!(connect("bob", "ada", topics_only), (true, None, all));
+}
+
+#[test]
 fn rules_in_force_apply_without_rules_in_the_request() {
     let node = Node::start(1).with_login();
     let question = json!({ "action": "publish", "topic": "secret/x", "user_name": "ada" });
@@ -65,6 +92,8 @@ fn invalid_questions_are_rejected() {
     for (question, field) in [
         (json!({ "action": "all", "topic": "a" }), "action"),
         (json!({ "action": "publish", "topic": "a/#" }), "topic"),
+        (json!({ "action": "publish" }), "topic"),
+        (json!({ "action": "connect", "topic": "a" }), "topic"),
         (json!({ "action": "subscribe", "topic": "a#" }), "topic"),
         (json!({ "action": "publish", "topic": "a", "qos": 3 }), "qos"),
     ] {
