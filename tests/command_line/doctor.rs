@@ -103,6 +103,37 @@ fn ports_of_the_running_server_are_no_problem() {
 }
 
 #[test]
+fn server_of_another_data_directory_is_an_error() {
+    let scratch = Scratch::new();
+    let server = Server::start(&Config::default());
+    let (code, printed) = doctor(&scratch.data(), server.mqtt(), free_port(), &[]);
+    assert_eq!(code, Some(1), "{printed}");
+    let (line, repair) = finding(&printed, "error", "port");
+    let used = format!("{} is used by process {} (", server.mqtt(), server.pid());
+    assert!(line.contains(&used), "{used}:\n{line}");
+    let not_ours = format!("is not the server of {} (", scratch.data().display());
+    assert!(line.contains(&not_ours), "{line}");
+    assert!(repair.contains(&format!("kill {}", server.pid())), "{repair}");
+    server.assert_alive();
+}
+
+#[test]
+fn server_without_a_journal_may_be_another_one() {
+    let scratch = Scratch::new();
+    let memory = "durability.policy=memory".to_owned();
+    let server = Server::start(&Config::new("[durability]\npolicy = \"memory\"\n"));
+    let (code, printed) = doctor(&scratch.data(), server.mqtt(), free_port(), &[memory]);
+    assert_eq!(code, Some(0), "{printed}");
+    let (line, repair) = finding(&printed, "warning", "port");
+    assert!(
+        line.contains(&format!("{} is used by process {}", server.mqtt(), server.pid())),
+        "{line}"
+    );
+    assert!(repair.contains(&format!("ps -fp {}", server.pid())), "{repair}");
+    server.assert_alive();
+}
+
+#[test]
 fn each_problem_is_named_with_its_repair() {
     let scratch = Scratch::new();
     scratch.set_mode(0o755);

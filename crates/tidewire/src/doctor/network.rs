@@ -1,7 +1,10 @@
 //! Ports of the listeners and of the API, and their certificates.
 
+use std::fs::{self, Metadata};
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpListener};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
 use jiff::{Timestamp, ToSpan};
 
@@ -9,9 +12,13 @@ use super::Finding;
 use crate::config::Config;
 use crate::config::address::Bind;
 use crate::config::files::tls_files_by_label;
+use crate::config::options::server::DurabilityPolicy;
 
 /// As the alarm `certificate:<listener>`.
 const CERTIFICATE_WARNING_DAYS: i64 = 14;
+
+/// Lock file of a directory of the server, as `storage::StorageDirectory` has it.
+const LOCK_NAME: &str = "lock";
 
 /// Returns the findings, and the process of the server if one listens on a port of this configuration.
 pub fn ports(config: &Config) -> (Vec<Finding>, Option<u32>) {
@@ -25,36 +32,52 @@ pub fn ports(config: &Config) -> (Vec<Finding>, Option<u32>) {
     let findings = listeners
         .chain(api)
         .chain(platform)
-        .map(|(key, bind)| port(&key, bind, &mut server))
+        .map(|(key, bind)| port(&key, bind, config, &mut server))
         .collect();
     (findings, server)
 }
 
-fn port(key: &str, bind: &Bind, server: &mut Option<u32>) -> Finding {
+fn port(key: &str, bind: &Bind, config: &Config, server: &mut Option<u32>) -> Finding {
     let address = match bind.resolve(key) {
         Ok(address) => address,
         Err(error) => return Finding::error("port", error, "ip address    # lists the addresses of this machine"),
     };
     match TcpListener::bind(address) {
         Ok(_) => Finding::ok("port", format!("{address} is free ({key})")),
-        Err(error) if error.kind() == ErrorKind::AddrInUse => used_port(key, address, server),
+        Err(error) if error.kind() == ErrorKind::AddrInUse => used_port(key, address, config, server),
         Err(error) => unusable_port(key, address, &error),
     }
 }
 
-fn used_port(key: &str, address: SocketAddr, server: &mut Option<u32>) -> Finding {
+fn used_port(key: &str, address: SocketAddr, config: &Config, server: &mut Option<u32>) -> Finding {
     let port = address.port();
+    let data_dir = &config.data_dir;
+    let has_journal = config.durability.policy != DurabilityPolicy::Memory;
     match net::find_port_owner(address) {
-        Some(owner) if is_tidewire(owner.pid) => {
+        Some(owner) if is_server_of(data_dir, owner.pid) => {
             *server = Some(owner.pid);
             Finding::ok(
                 "port",
                 format!("{address} is used by tidewire, process {} ({key})", owner.pid),
             )
         }
+        Some(owner) if !has_journal && is_tidewire(owner.pid) => Finding::warning(
+            "port",
+            format!(
+                "{address} is used by {owner}. Without a journal, it is not known whether that is the server of {} ({key})",
+                data_dir.display()
+            ),
+            format!(
+                "ps -fp {}    # has it this configuration? Else choose another port",
+                owner.pid
+            ),
+        ),
         Some(owner) => Finding::error(
             "port",
-            format!("{address} is used by {owner} ({key})"),
+            format!(
+                "{address} is used by {owner}, which is not the server of {} ({key})",
+                data_dir.display()
+            ),
             format!(
                 "kill {}    # or choose another port: {key} = \"ADDRESS:PORT\"",
                 owner.pid
@@ -69,8 +92,21 @@ fn used_port(key: &str, address: SocketAddr, server: &mut Option<u32>) -> Findin
 }
 
 fn is_tidewire(pid: u32) -> bool {
-    let name = std::fs::read_to_string(format!("/proc/{pid}/comm"));
+    let name = fs::read_to_string(format!("/proc/{pid}/comm"));
     name.is_ok_and(|name| name.trim() == "tidewire")
+}
+
+/// Returns whether a process has a lock file of this data directory open. The server holds the locks of its stores,
+/// such as `journal/lock`, as long as it runs. Without a journal, it can be without a lock.
+fn is_server_of(data_dir: &Path, pid: u32) -> bool {
+    let file = |about: Metadata| (about.dev(), about.ino());
+    let stores = fs::read_dir(data_dir).into_iter().flatten().flatten();
+    let locks: Vec<_> = stores
+        .filter_map(|store| fs::metadata(store.path().join(LOCK_NAME)).ok().map(file))
+        .collect();
+    // The link of an open file can name another path, as in a container. The file is the same.
+    let mut open = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    open.any(|open| fs::metadata(open.path()).is_ok_and(|about| locks.contains(&file(about))))
 }
 
 fn unusable_port(key: &str, address: SocketAddr, error: &io::Error) -> Finding {
@@ -131,6 +167,20 @@ fn certificate(now: Timestamp, name: &str, not_before_s: i64, not_after_s: i64) 
 mod tests {
     use super::super::Level;
     use super::*;
+
+    #[test]
+    fn server_is_known_by_its_lock() {
+        let name = format!("tidewire-doctor-lock-{}", std::process::id());
+        let data_dir = std::env::temp_dir().join(name);
+        fs::create_dir_all(data_dir.join("journal")).expect("a directory");
+        let lock = fs::File::create(data_dir.join("journal/lock")).expect("a lock file");
+        let pid = std::process::id();
+        assert!(is_server_of(&data_dir, pid));
+        assert!(!is_server_of(&data_dir.join("journal"), pid));
+        drop(lock);
+        assert!(!is_server_of(&data_dir, pid));
+        fs::remove_dir_all(&data_dir).expect("removed");
+    }
 
     #[test]
     fn certificates_are_judged_by_their_dates() {
