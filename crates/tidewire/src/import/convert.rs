@@ -18,6 +18,8 @@ use super::mosquitto::{
     Database, MosquittoClient, MosquittoQueued, MosquittoState, MosquittoSubscription, StoreId, StoredMessage,
 };
 use super::queue::ImportedQueue;
+use super::report::Outcome;
+use crate::journal_command::summary::count;
 
 /// Session Expiry Interval: never.
 const NEVER: u32 = u32::MAX;
@@ -32,6 +34,41 @@ pub struct NotImported {
     pub messages_without_session: usize,
     pub without_session: usize,
     pub released_by_arrival: usize,
+}
+
+impl NotImported {
+    /// Returns the rows of a report about data that is left out, or that changes.
+    pub fn rows(&self) -> Vec<(String, Outcome)> {
+        let refused = |because: &str| Outcome::NotSupported {
+            because: because.to_owned(),
+        };
+        let delivered = Outcome::Changed {
+            to: "data/journal".to_owned(),
+            because: "their publishers had not released them; the first start delivers them".to_owned(),
+        };
+        let (expired, unreleased) = (self.expired_sessions, self.released_by_arrival);
+        let (without_recipient, without_session) = (self.messages_without_session, self.without_session);
+        [
+            (expired, "session", "expired", refused("they have expired")),
+            (
+                without_recipient,
+                "message",
+                "without a recipient",
+                refused("no session receives them, and they are not retained"),
+            ),
+            (
+                without_session,
+                "record",
+                "of other sessions",
+                refused("their session has expired or is missing in the file"),
+            ),
+            (unreleased, "message", "at QoS 2", delivered),
+        ]
+        .into_iter()
+        .filter(|(number, ..)| *number > 0)
+        .map(|(number, noun, kind, outcome)| (format!("{} {kind}", count(number, noun)), outcome))
+        .collect()
+    }
 }
 
 pub struct Conversion<'a, 'd> {

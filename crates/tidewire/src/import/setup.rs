@@ -40,13 +40,21 @@ pub struct Setup {
     options: Table,
     /// The item that an option or a definition comes from, by the key of the option.
     items: BTreeMap<String, String>,
+    /// Key and item of each definition whose key was taken.
+    conflicts: Vec<(String, String)>,
     files: BTreeMap<String, Vec<u8>>,
     users: Users,
     rules: Vec<AccessRule>,
     bans: Vec<Ban>,
     pub retained: Vec<RetainedMessage>,
-    /// Content of a persistence file of Mosquitto.
-    pub mosquitto_database: Option<Vec<u8>>,
+    pub mosquitto_database: Option<PersistenceFile>,
+}
+
+/// A persistence file of Mosquitto.
+pub struct PersistenceFile {
+    /// In the report.
+    pub name: String,
+    pub bytes: Vec<u8>,
 }
 
 impl Setup {
@@ -57,6 +65,7 @@ impl Setup {
             directory: format!("import-{:032x}", u128::from_le_bytes(random)),
             options: Table::new(),
             items: BTreeMap::new(),
+            conflicts: Vec::new(),
             files: BTreeMap::new(),
             users: Users::empty().map_err(|error| chain(&error))?,
             rules: Vec::new(),
@@ -87,15 +96,50 @@ impl Setup {
         self.items.contains_key(key)
     }
 
-    /// Adds a connector, an action, a source or a rule: `key` is `connectors.NAME` and so on.
+    /// Adds a connector, an action, a source or a rule: `key` is `connectors.NAME` and so on, with a name from
+    /// `free_name`. A second definition of a key ends the import: other definitions could refer to the wrong one.
     pub fn define(&mut self, key: &str, item: &str, fields: &serde_json::Value) {
+        if self.is_taken(key) {
+            self.conflicts.push((key.to_owned(), item.to_owned()));
+            return;
+        }
         self.set(key, item, toml_of(fields).unwrap_or_else(|| Value::Table(Table::new())));
     }
 
-    /// Adds a file and returns its path, for options.
+    /// Returns a name for a definition or a listener that nothing in the sections has, such as `connectors` or
+    /// `listeners.tcp`. A long `name` is cut, `end` is not.
+    pub fn free_name(&self, sections: &[&str], name: &str, end: &str) -> String {
+        let is_free = |name: &String| {
+            !sections
+                .iter()
+                .any(|section| self.is_taken(&format!("{section}.{name}")))
+        };
+        let numbered = (2..).map(|number| name_with_end(name, &format!("{end}_{number}")));
+        let mut candidates = std::iter::once(name_with_end(name, end)).chain(numbered);
+        candidates.find(is_free).unwrap_or_default()
+    }
+
+    fn is_taken(&self, key: &str) -> bool {
+        let below = format!("{key}.");
+        let mut options_below = self.items.range(below.clone()..);
+        self.items.contains_key(key) || options_below.next().is_some_and(|(other, _)| other.starts_with(&below))
+    }
+
+    /// Adds a file and returns its path, for options. If the name is taken, it gets a number.
     pub fn file(&mut self, name: &str, bytes: impl Into<Vec<u8>>) -> String {
-        self.files.insert(name.to_owned(), bytes.into());
-        self.path(name)
+        let (stem, extension) = match name.rsplit_once('.') {
+            Some((stem, extension)) if !extension.contains('/') => (stem, format!(".{extension}")),
+            _ => (name, String::new()),
+        };
+        let mut free = name.to_owned();
+        let mut number = 1;
+        while self.files.contains_key(&free) {
+            number += 1;
+            free = format!("{stem}-{number}{extension}");
+        }
+        let path = self.path(&free);
+        self.files.insert(free, bytes.into());
+        path
     }
 
     /// Stores a secret in a file of its own and returns the reference, for definitions.
@@ -119,13 +163,28 @@ impl Setup {
         users.copy_into(&self.users).map_err(|error| error.to_string())
     }
 
+    /// Adds a user with access rules, or nothing of both.
+    pub fn add_user_with_rules(
+        &mut self,
+        name: &str,
+        hash: PasswordHash,
+        rules: Vec<AccessRule>,
+    ) -> Result<(), String> {
+        check_rules(&rules)?;
+        self.add_user(name, hash, false)?;
+        self.rules.extend(rules);
+        Ok(())
+    }
+
     /// Adds an access rule behind the others.
     pub fn add_rule(&mut self, rule: AccessRule) -> Result<(), String> {
-        Acl::compile(std::slice::from_ref(&rule), AclOptions::default()).map_err(|errors| {
-            let kinds = errors.0.iter().map(|error| error.kind.to_string());
-            kinds.collect::<Vec<_>>().join("; ")
-        })?;
-        self.rules.push(rule);
+        self.add_rules(vec![rule])
+    }
+
+    /// Adds access rules behind the others, all or none.
+    pub fn add_rules(&mut self, rules: Vec<AccessRule>) -> Result<(), String> {
+        check_rules(&rules)?;
+        self.rules.extend(rules);
         Ok(())
     }
 
@@ -136,6 +195,24 @@ impl Setup {
         let line = text.lines().find_map(|line| line.strip_prefix(&format!("{name}:")));
         let hash = line.map(|line| line.trim_end_matches(":superuser"));
         hash.is_some_and(|hash| PasswordHash::parse(hash).expect("it is written by us").verify(password))
+    }
+
+    /// Returns the text of an option.
+    #[cfg(test)]
+    pub fn option(&self, key: &str) -> Option<&str> {
+        self.value(key)?.as_str()
+    }
+
+    #[cfg(test)]
+    pub fn has_table(&self, key: &str) -> bool {
+        self.value(key).is_some_and(Value::is_table)
+    }
+
+    #[cfg(test)]
+    fn value(&self, key: &str) -> Option<&Value> {
+        let mut words = key.split('.');
+        let first = self.options.get(words.next()?)?;
+        words.try_fold(first, |value, word| value.get(word))
     }
 
     /// Returns the access rules in a short form, one per line.
@@ -175,6 +252,11 @@ impl Setup {
     pub fn install(mut self, target: Option<&Path>, title: &str, report: &Report) -> Result<String, String> {
         if let Some(target) = target {
             check_target(target)?;
+        }
+        if let Some((key, item)) = self.conflicts.first() {
+            return Err(format!(
+                "{item}: another definition has the name {key} already: rename one of them; nothing has been imported"
+            ));
         }
         let staging = Staging::create(target)?;
         self.write_files(&staging.path)?;
@@ -222,8 +304,12 @@ impl Setup {
                 report.refuse(&ban_item(ban), &chain(&error));
             }
         }
-        if let Some(bytes) = &self.mosquitto_database {
-            super::write_mosquitto(bytes, &data_dir)?;
+        if let Some(file) = &self.mosquitto_database {
+            let left =
+                super::write_mosquitto(&file.bytes, &data_dir).map_err(|error| format!("{}: {error}", file.name))?;
+            for (item, outcome) in left.rows() {
+                report.add(&file.name, 0, &item, outcome);
+            }
         } else if !self.retained.is_empty() {
             write_journal(&data_dir, |put| {
                 super::retained::put_all(&self.retained, super::now_unix_ms(), put)
@@ -281,7 +367,8 @@ impl Setup {
             return false;
         }
         for part in parts {
-            let item = self.items.remove(&part).unwrap_or_default();
+            let item = self.items.remove(&part).filter(|item| !item.is_empty());
+            let item = item.unwrap_or_else(|| unit.clone());
             report.refuse(&item, &format!("{key}: {message}"));
         }
         let mut words: Vec<&str> = unit.split('.').collect();
@@ -341,6 +428,22 @@ fn toml_of(json: &serde_json::Value) -> Option<Value> {
             Value::Table(fields.collect())
         }
     })
+}
+
+fn check_rules(rules: &[AccessRule]) -> Result<(), String> {
+    let checked = Acl::compile(rules, AclOptions::default());
+    checked.map(|_| ()).map_err(|errors| {
+        let kinds = errors.0.iter().map(|error| error.kind.to_string());
+        kinds.collect::<Vec<_>>().join("; ")
+    })
+}
+
+/// As `simple_name`, with an end that is not cut.
+fn name_with_end(name: &str, end: &str) -> String {
+    let mut simple = simple_name(name);
+    // Both have ASCII characters only.
+    simple.truncate(NAME_BYTES_MAX.saturating_sub(end.len()));
+    simple + end
 }
 
 /// Returns a name that tidewire accepts for a definition, a listener or a file.
@@ -472,4 +575,82 @@ fn failed(doing: &str, path: &Path, error: &io::Error) -> String {
 /// The row of a ban in the report.
 pub fn ban_item(ban: &Ban) -> String {
     format!("ban of {} {}", ban.kind.name(), ban.who)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn secrets_whose_names_are_cut_have_files_of_their_own() {
+        let mut setup = Setup::new().expect("random bytes");
+        let long = "x".repeat(NAME_BYTES_MAX);
+        let first = setup.secret(&format!("{long}-a-password"), "one");
+        let second = setup.secret(&format!("{long}-b-password"), "two");
+        assert_ne!(first, second);
+        let secrets: Vec<&[u8]> = setup.files.values().map(Vec::as_slice).collect();
+        assert_eq!(secrets, [b"one", b"two"]);
+        let pem = setup.file("tls/a.pem", "1");
+        assert_eq!(setup.file("tls/a.pem", "2"), pem.replace("a.pem", "a-2.pem"));
+    }
+
+    #[test]
+    fn free_names_differ_and_keep_their_ends() {
+        let mut setup = Setup::new().expect("random bytes");
+        let mut taken = Vec::new();
+        for name in ["X.A", "X_A", &"x".repeat(100), &"x".repeat(101)] {
+            for end in ["_1", "_2"] {
+                let free = setup.free_name(&["actions", "rules"], name, end);
+                assert!(free.len() <= NAME_BYTES_MAX && !taken.contains(&free), "{free}");
+                setup.define(&format!("rules.{free}"), name, &json!({"sql": "x"}));
+                taken.push(free);
+            }
+        }
+        assert_eq!(taken[..4], ["X_A_1", "X_A_2", "X_A_1_2", "X_A_2_2"]);
+        assert!(taken[4].ends_with("x_1"), "{taken:?}");
+        setup.set("listeners.tcp.port-1.bind", "", "127.0.0.1:1");
+        assert_eq!(setup.free_name(&["listeners.tcp"], "port-1", ""), "port-1_2");
+        assert_eq!(setup.free_name(&["listeners.tls"], "port-1", ""), "port-1");
+    }
+
+    #[test]
+    fn second_definition_of_a_key_ends_the_import() {
+        let mut setup = Setup::new().expect("random bytes");
+        setup.define("connectors.a", "first", &json!({"type": "http"}));
+        setup.define("connectors.a", "second", &json!({"type": "mqtt"}));
+        let error = setup.install(None, "title", &Report::default());
+        let error = error.expect_err("two definitions");
+        assert!(
+            error.starts_with("second: ") && error.contains("connectors.a"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn data_that_a_persistence_file_loses_is_in_the_report() {
+        let mut setup = Setup::new().expect("random bytes");
+        setup.mosquitto_database = Some(PersistenceFile {
+            name: "mosquitto.db".to_owned(),
+            bytes: crate::import::tests::file_without_session(),
+        });
+        let text = setup.install(None, "title", &Report::default()).expect("imported");
+        let row = "mosquitto.db  2 records of other sessions  not supported  because their session";
+        assert!(text.contains(row), "{text}");
+    }
+
+    #[test]
+    fn user_whose_rules_are_invalid_is_left_out() {
+        let mut setup = Setup::new().expect("random bytes");
+        let hash = PasswordHash::create(&auth::Password::new(b"p".to_vec())).expect("a hash");
+        let rules = vec![
+            AccessRule::allow(auth::AccessAction::All, &["a"]),
+            AccessRule::deny(auth::AccessAction::All, &["b/#/c"]),
+        ];
+        setup
+            .add_user_with_rules("ann", hash, rules)
+            .expect_err("an invalid rule");
+        assert!(!setup.has_rules() && setup.users.is_empty());
+    }
 }

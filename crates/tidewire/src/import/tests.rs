@@ -3,11 +3,23 @@
 use super::mosquitto::{Database, MosquittoQueued, MosquittoState, NotADatabase, StoreId};
 use super::queue::ImportedQueue;
 
-/// A file of version 6 with one chunk of each kind.
+/// Returns a file of version 6 with one chunk of each kind.
 fn file() -> Vec<u8> {
+    file_of(&|_| true)
+}
+
+/// Returns a file that lacks the session of its subscription and of its queued message.
+pub fn file_without_session() -> Vec<u8> {
+    file_of(&|kind| kind != 6)
+}
+
+fn file_of(is_in: &dyn Fn(u8) -> bool) -> Vec<u8> {
     let mut file = b"\x00\xB5\x00mosquitto db".to_vec();
     file.extend([0, 0, 0, 0, 0, 0, 0, 6]);
     let mut chunk = |kind: u8, parts: &[&[u8]]| {
+        if !is_in(kind) {
+            return;
+        }
         let body = parts.concat();
         file.extend([0, 0, 0, kind]);
         file.extend((body.len() as u32).to_be_bytes());

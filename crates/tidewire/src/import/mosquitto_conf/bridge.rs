@@ -1,12 +1,43 @@
 //! Bridges of Mosquitto: a connector, and for each `topic` an action with a rule, a source, or both.
 
-use serde_json::json;
+use serde_json::{Value as Json, json};
 
-use super::{Conf, ConfLine};
+use super::{Conf, ConfLine, NO_FLAG, flag};
 use crate::import::definition::{quoted, sql_text, without_nulls};
-use crate::import::setup::{Setup, simple_name};
+use crate::import::setup::Setup;
 
-const REFUSED: [(&str, &str); 11] = [
+/// Options of TLS. A bridge with one of them must not connect without TLS.
+const TLS: [&str; 13] = [
+    "bridge_cafile",
+    "bridge_capath",
+    "bridge_certfile",
+    "bridge_keyfile",
+    "bridge_tls_use_os_certs",
+    "bridge_tls_version",
+    "bridge_insecure",
+    "bridge_require_ocsp",
+    "bridge_alpn",
+    "bridge_ciphers",
+    "bridge_ciphers_tls1.3",
+    "bridge_identity",
+    "bridge_psk",
+];
+
+/// Options of TLS without a counterpart that the bridge needs.
+const CLOSING: [(&str, &str); 3] = [
+    (
+        "bridge_capath",
+        "tidewire reads no directories of certificates: name a file with bridge_cafile, or set bridge_tls_use_os_certs",
+    ),
+    ("bridge_identity", "tidewire does not support TLS with pre-shared keys"),
+    ("bridge_psk", "tidewire does not support TLS with pre-shared keys"),
+];
+
+const REFUSED: [(&str, &str); 15] = [
+    ("bridge_tls_version", "a connector uses TLS 1.2 or 1.3"),
+    ("bridge_alpn", "a connector sends no ALPN protocol"),
+    ("bridge_ciphers", "tidewire chooses the settings of TLS itself"),
+    ("bridge_ciphers_tls1.3", "tidewire chooses the settings of TLS itself"),
     (
         "notifications",
         "the state of a connector is in the console and the API",
@@ -30,18 +61,21 @@ const REFUSED: [(&str, &str); 11] = [
 ];
 
 pub fn import(conf: &Conf<'_>, lines: &[ConfLine<'_>], setup: &mut Setup) {
-    let name = simple_name(&format!("bridge_{}", lines[0].value));
+    let name = setup.free_name(&["connectors"], &format!("bridge_{}", lines[0].value), "");
     match connector(&name, conf, lines, setup) {
         Ok(()) => {
             conf.imported(&lines[0], &format!("connectors.{name}"));
             for (number, line) in lines.iter().filter(|line| line.key == "topic").enumerate() {
-                match topic(&name, number + 1, line.value, setup) {
+                match topic(&name, number + 1, line, setup) {
                     Ok(to) => conf.imported(line, &to),
                     Err(because) => conf.refuse(line, &because),
                 }
             }
         }
-        Err(because) => lines.iter().for_each(|line| conf.refuse(line, &because)),
+        Err(because) => {
+            let because = format!("{because}. The bridge is left out; to open it, add a connector to tidewire.toml");
+            lines.iter().for_each(|line| conf.refuse(line, &because));
+        }
     }
     for line in lines {
         let known = REFUSED.iter().find(|(key, _)| *key == line.key);
@@ -62,52 +96,51 @@ fn connector(name: &str, conf: &Conf<'_>, lines: &[ConfLine<'_>], setup: &mut Se
         Some((_, port)) if port.parse::<u16>().is_ok() => first.to_owned(),
         _ => format!("{first}:1883"),
     };
+    let tls = tls(conf, lines)?;
     let mut used = vec![(address, "server")];
     let mut text = |keys: &[&str], option| {
         let line = find(keys)?;
         used.push((line, option));
         Some(line.value.to_owned())
     };
-    let version = match text(&["bridge_protocol_version"], "version").as_deref() {
-        Some("mqttv50") => "5",
-        Some("mqttv31") => "3.1",
-        _ => "3.1.1",
-    };
     let client_id = text(&["remote_clientid", "clientid"], "client_id");
     let user = text(&["remote_username", "username"], "user");
     let password = text(&["remote_password", "password"], "password");
-    let clean_start = text(&["cleansession"], "clean_start").is_some_and(|value| value == "true");
-    let keep_alive = text(&["keepalive_interval"], "keep_alive_s").and_then(|value| value.parse::<u16>().ok());
-    let loop_protection = text(&["try_private"], "loop_protection").is_none_or(|value| value == "true");
-    let mut tls = json!({});
-    for (theirs, ours) in [
-        ("bridge_cafile", "ca_file"),
-        ("bridge_certfile", "cert_file"),
-        ("bridge_keyfile", "key_file"),
-    ] {
-        if let Some(line) = find(&[theirs]) {
-            tls[ours] = conf.existing(line.value)?.into();
-            used.push((line, "tls"));
-        }
-    }
-    if let Some(line) = find(&["bridge_insecure"]) {
-        used.push((line, "tls"));
-        if line.value == "true" {
-            return Err("it accepts certificates of other hosts; set tls.verify of the connector".to_owned());
-        }
-    }
-    let has_tls = tls.as_object().is_some_and(|fields| !fields.is_empty());
+    // The default of tidewire applies to a value that cannot be read.
+    let version = read(
+        conf,
+        find(&["bridge_protocol_version"]),
+        &mut used,
+        "version",
+        |value| {
+            let versions = [("mqttv50", "5"), ("mqttv311", "3.1.1"), ("mqttv31", "3.1")];
+            versions
+                .into_iter()
+                .find(|(theirs, _)| *theirs == value)
+                .map(|(_, ours)| ours)
+        },
+    );
+    let clean_start = read(conf, find(&["cleansession"]), &mut used, "clean_start", flag);
+    let loop_protection = read(conf, find(&["try_private"]), &mut used, "loop_protection", flag);
+    let keep_alive = read(
+        conf,
+        find(&["keepalive_interval"]),
+        &mut used,
+        "keep_alive_s",
+        |value| value.parse::<u16>().ok(),
+    );
     let config = json!({
         "server": server,
-        "version": version,
+        "version": version.unwrap_or("3.1.1"),
         "client_id": client_id.unwrap_or_else(|| format!("tidewire-{name}")),
         "user": user,
         "password": password.map(|text| setup.secret(&format!("{name}-password"), &text)),
-        "clean_start": clean_start,
+        "clean_start": clean_start.unwrap_or(false),
         "keep_alive_s": keep_alive,
-        "loop_protection": loop_protection,
-        "tls": has_tls.then_some(tls),
+        "loop_protection": loop_protection.unwrap_or(true),
+        "tls": tls.as_ref().map(|(tls, _)| tls),
     });
+    used.extend(tls.iter().flat_map(|(_, lines)| lines).map(|line| (*line, "tls")));
     for (line, option) in used {
         match option {
             "server" if addresses.clone().next().is_some() => {
@@ -121,13 +154,88 @@ fn connector(name: &str, conf: &Conf<'_>, lines: &[ConfLine<'_>], setup: &mut Se
         }
     }
     let definition = json!({"type": "mqtt", "config": without_nulls(config)});
-    setup.define(&key, &format!("connection {name}"), &definition);
+    setup.define(&key, &lines[0].item, &definition);
     Ok(())
 }
 
+/// Reads the value of a line, or reports that it cannot be read.
+fn read<'l, 'a, T>(
+    conf: &Conf<'_>,
+    line: Option<&'l ConfLine<'a>>,
+    used: &mut Vec<(&'l ConfLine<'a>, &'static str)>,
+    option: &'static str,
+    value: impl Fn(&'a str) -> Option<T>,
+) -> Option<T> {
+    let line = line?;
+    let value = value(line.value);
+    match value {
+        Some(_) => used.push((line, option)),
+        None => conf.refuse(
+            line,
+            &format!("its value has no counterpart in {option} of a connector"),
+        ),
+    }
+    value
+}
+
+type TlsLines<'l, 'a> = (Json, Vec<&'l ConfLine<'a>>);
+
+/// Returns the TLS settings of the connector, with the lines that they come from. `None` if the bridge has no option of
+/// TLS at all: otherwise it must not send its password in clear text.
+fn tls<'l, 'a>(conf: &Conf<'_>, lines: &'l [ConfLine<'a>]) -> Result<Option<TlsLines<'l, 'a>>, String> {
+    let find = |key: &str| super::last(lines, key);
+    if let Some((_, because)) = CLOSING.iter().find(|(key, _)| find(key).is_some()) {
+        return Err((*because).to_owned());
+    }
+    let mut used = Vec::new();
+    let mut is_set = |key: &str| match find(key).map(|line| (line, flag(line.value))) {
+        None => Ok(false),
+        Some((line, Some(is_set))) => {
+            used.push(line);
+            Ok(is_set)
+        }
+        Some((_, None)) => Err(format!("{key}: {NO_FLAG}")),
+    };
+    if is_set("bridge_insecure")? {
+        return Err("it accepts certificates of other hosts; set tls.verify of the connector".to_owned());
+    }
+    if is_set("bridge_require_ocsp")? {
+        return Err("tidewire does not ask whether certificates are revoked (OCSP)".to_owned());
+    }
+    // Without a file, a connector trusts the certificates that the operating system trusts.
+    let mut is_on = is_set("bridge_tls_use_os_certs")?;
+    let mut tls = json!({"verify": true});
+    for (theirs, ours) in [
+        ("bridge_cafile", "ca_file"),
+        ("bridge_certfile", "cert_file"),
+        ("bridge_keyfile", "key_file"),
+    ] {
+        if let Some(line) = find(theirs) {
+            tls[ours] = conf.existing(line.value)?.into();
+            used.push(line);
+            is_on = true;
+        }
+    }
+    match lines
+        .iter()
+        .find(|line| TLS.contains(&line.key) && flag(line.value) != Some(false))
+    {
+        _ if is_on => Ok(Some((tls, used))),
+        Some(line) => Err(format!(
+            "it has {}, but no bridge_cafile and no bridge_tls_use_os_certs: it would be without TLS",
+            line.key
+        )),
+        None => {
+            used.iter().for_each(|line| conf.imported(line, "as in tidewire"));
+            Ok(None)
+        }
+    }
+}
+
 /// `pattern [[[out | in | both] qos] local-prefix remote-prefix]`
-fn topic(name: &str, number: usize, value: &str, setup: &mut Setup) -> Result<String, String> {
-    let words: Vec<&str> = value
+fn topic(name: &str, number: usize, line: &ConfLine<'_>, setup: &mut Setup) -> Result<String, String> {
+    let words: Vec<&str> = line
+        .value
         .split_whitespace()
         .map(|word| if word == "\"\"" { "" } else { word })
         .collect();
@@ -142,8 +250,8 @@ fn topic(name: &str, number: usize, value: &str, setup: &mut Setup) -> Result<St
     if !matches!(direction, "out" | "in" | "both") || words.len() > 5 || qos > 2 {
         return Err("it is not a topic of a bridge".to_owned());
     }
-    let part = simple_name(&format!("{name}_{number}"));
-    let item = format!("connection {name} topic {number}");
+    let part = setup.free_name(&["actions", "rules", "sources"], name, &format!("_{number}"));
+    let item = line.item.as_str();
     let mut made = Vec::new();
     if direction != "in" {
         let (columns, topic) = match local.is_empty() {
@@ -162,9 +270,9 @@ fn topic(name: &str, number: usize, value: &str, setup: &mut Setup) -> Result<St
         });
         let action = json!({"type": "mqtt", "connector": name, "parameters": parameters});
         let sql = format!("SELECT {columns} FROM {}", quoted(&format!("{local}{pattern}"))?);
-        setup.define(&format!("actions.{part}"), &item, &action);
+        setup.define(&format!("actions.{part}"), item, &action);
         let rule = json!({"sql": sql, "actions": [format!("mqtt:{part}")]});
-        setup.define(&format!("rules.{part}"), &item, &rule);
+        setup.define(&format!("rules.{part}"), item, &rule);
         made.push(format!("rules.{part}"));
     }
     if direction != "out" {
@@ -183,7 +291,7 @@ fn topic(name: &str, number: usize, value: &str, setup: &mut Setup) -> Result<St
                 "retain": "${flags.retain}",
             },
         });
-        setup.define(&format!("sources.{part}"), &item, &source);
+        setup.define(&format!("sources.{part}"), item, &source);
         made.push(format!("sources.{part}"));
     }
     Ok(made.join(", "))

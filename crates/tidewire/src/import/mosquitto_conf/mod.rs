@@ -1,46 +1,54 @@
 //! `tidewire import mosquitto mosquitto.conf`: imports the configuration of Mosquitto 2, and the files that it names:
 //! passwords, access rules, dynamic security and persistence.
 //!
-//! Each line of `mosquitto.conf` is an option. Lines behind `listener` belong to that listener, lines behind
-//! `connection` to that bridge.
+//! Files of `include_dir` are read in place of their line. Each line is an option. Lines behind `listener` belong to
+//! that listener, lines behind `connection` to that bridge.
 
+mod access;
 mod bridge;
 mod dynamic_security;
+mod listener;
+#[cfg(test)]
+mod tests;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use auth::{AccessAction, AccessRule, Users, parse_mosquitto_acl};
-
-use super::access::ALL_TOPICS;
 use super::options::Form::{self, Flag, Limit, Number, Seconds};
 use super::options::convert;
 use super::report::{Outcome, Report};
-use super::setup::{Setup, simple_name};
+use super::setup::{PersistenceFile, Setup};
 use super::{CONFIG_BYTES_MAX, read_bounded};
-use crate::config::files::chain;
+use access::ACCESS;
+use listener::Listeners;
 
 /// Maximum number of lines of a file.
 const LINES_MAX: usize = 100_000;
 /// Maximum size of a persistence file.
 const DATABASE_BYTES_MAX: u64 = 4 << 30;
 
+/// Maximum number of files that one `include_dir` includes, and of these lines.
+const INCLUDED_MAX: usize = 1_000;
+
 /// A line with an option.
 struct ConfLine<'a> {
+    file: &'a str,
     line: usize,
     key: &'a str,
     value: &'a str,
+    /// Its item in the report. Begins with the item of its listener or bridge.
+    item: String,
 }
 
-/// The file being read, and where outcomes go.
+/// The directory of the main file, and where outcomes go.
 struct Conf<'r> {
-    name: String,
     directory: PathBuf,
     report: &'r Report,
 }
 
 impl Conf<'_> {
     fn add(&self, line: &ConfLine<'_>, outcome: Outcome) {
-        self.report.add(&self.name, line.line, line.key, outcome);
+        self.report.add(line.file, line.line, &line.item, outcome);
     }
 
     fn imported(&self, line: &ConfLine<'_>, to: &str) {
@@ -55,6 +63,11 @@ impl Conf<'_> {
     fn refuse(&self, line: &ConfLine<'_>, because: &str) {
         let because = because.to_owned();
         self.add(line, Outcome::NotSupported { because });
+    }
+
+    /// Returns an error that ends the import.
+    fn failure(&self, line: &ConfLine<'_>, because: &str) -> String {
+        format!("{}:{}: {because}", line.file, line.line)
     }
 
     /// Returns the path of a file that the configuration names.
@@ -78,73 +91,218 @@ struct Sections<'a> {
     global: Vec<ConfLine<'a>>,
     listeners: Vec<Vec<ConfLine<'a>>>,
     bridges: Vec<Vec<ConfLine<'a>>>,
+    /// Why the files of an `include_dir` cannot be read, by its line.
+    unread: BTreeMap<usize, &'a str>,
 }
 
 /// Options that are for the whole server wherever they stand.
-const GLOBAL_ANYWHERE: [&str; 6] = [
+const GLOBAL_ANYWHERE: [&str; 7] = [
     "persistence",
     "persistence_location",
     "persistence_file",
     "log_dest",
     "log_type",
     "per_listener_settings",
+    "include_dir",
 ];
 
-fn sections(text: &str) -> Result<Sections<'_>, (usize, String)> {
-    let mut sections = Sections::default();
-    let mut current = 0;
-    for (at, line) in text.lines().enumerate() {
-        if at >= LINES_MAX {
-            return Err((at, format!("the file has more than {LINES_MAX} lines")));
-        }
-        let line = line.trim();
-        if line.is_empty() || line.starts_with('#') {
-            continue;
-        }
-        let (key, value) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
-        let entry = ConfLine {
-            line: at + 1,
-            key,
-            value: value.trim(),
-        };
-        match (key, current) {
-            ("listener", _) => {
-                sections.listeners.push(vec![entry]);
-                current = 1;
+impl Sections<'_> {
+    /// Returns whether each listener has its own options of access. A value that is not a boolean counts as such.
+    fn is_per_listener(&self) -> bool {
+        let own = last(&self.global, "per_listener_settings");
+        own.is_some_and(|line| line.value != "false") && !self.listeners.is_empty()
+    }
+}
+
+fn last<'l, 'a>(lines: &'l [ConfLine<'a>], key: &str) -> Option<&'l ConfLine<'a>> {
+    lines.iter().rev().find(|line| line.key == key)
+}
+
+/// Returns a boolean. Without a value, Mosquitto does not start.
+fn flag(value: &str) -> Option<bool> {
+    match value {
+        "true" | "1" => Some(true),
+        "false" | "0" => Some(false),
+        _ => None,
+    }
+}
+
+const NO_FLAG: &str = "its value is neither true nor false";
+
+impl<'a> Sections<'a> {
+    /// Adds the lines of a file. Each file begins with options of the whole server.
+    fn read(&mut self, source: &'a Source, place: Place<'a>) -> Result<(), String> {
+        // The item of the listener or bridge, and the section that has it.
+        let mut owner = String::new();
+        let mut topics = 0;
+        let mut current = 0;
+        for (at, line) in source.text.lines().enumerate() {
+            let failure = |problem: &str| Err(format!("{}:{}: {problem}", source.name, at + 1));
+            if at >= LINES_MAX {
+                return failure(&format!("the file has more than {LINES_MAX} lines"));
             }
-            ("connection", _) => {
-                sections.bridges.push(vec![entry]);
-                current = 2;
+            let Some((key, value)) = key_and_value(line) else {
+                continue;
+            };
+            let is_begin = matches!(key, "listener" | "connection");
+            if is_begin {
+                owner = format!("{key}[{value}]");
+                topics = 0;
+                current = if key == "listener" { 1 } else { 2 };
             }
-            (key, _) if GLOBAL_ANYWHERE.contains(&key) => sections.global.push(entry),
-            (_, 1) => sections.listeners.last_mut().expect("it began").push(entry),
-            (_, 2) => sections.bridges.last_mut().expect("it began").push(entry),
-            _ => sections.global.push(entry),
+            let is_global = current == 0 || GLOBAL_ANYWHERE.contains(&key);
+            topics += usize::from(key == "topic");
+            let item = match key {
+                _ if is_begin => owner.clone(),
+                _ if is_global || current == 1 && ACCESS.contains(&key) => key.to_owned(),
+                "topic" => format!("{owner}.topic[{topics}]"),
+                _ => format!("{owner}.{key}"),
+            };
+            let entry = ConfLine {
+                file: &source.name,
+                line: at + 1,
+                key,
+                value,
+                item,
+            };
+            if current == 0 && matches!(place, Place::BehindListener) && listener::is_of_default(&entry) {
+                return failure("it does not say which listener it belongs to: write it behind its line `listener`");
+            }
+            let lines = match (key, current) {
+                ("listener", _) => {
+                    self.listeners.push(Vec::new());
+                    self.listeners.last_mut()
+                }
+                ("connection", _) => {
+                    self.bridges.push(Vec::new());
+                    self.bridges.last_mut()
+                }
+                _ if is_global => Some(&mut self.global),
+                (_, 1) => self.listeners.last_mut(),
+                _ => self.bridges.last_mut(),
+            };
+            lines.expect("its section began").push(entry);
+            if let (Place::Main(included), "include_dir") = (place, key) {
+                let inner = if current == 0 {
+                    Place::Global
+                } else {
+                    Place::BehindListener
+                };
+                match included.get(&(at + 1)) {
+                    Some(Ok(sources)) => sources.iter().try_for_each(|source| self.read(source, inner))?,
+                    Some(Err(problem)) => {
+                        self.unread.insert(at + 1, problem);
+                    }
+                    None => {}
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Returns the option of a line, unless it is empty or a comment.
+fn key_and_value(line: &str) -> Option<(&str, &str)> {
+    let line = line.trim();
+    if line.is_empty() || line.starts_with('#') {
+        return None;
+    }
+    let (key, value) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
+    Some((key, value.trim()))
+}
+
+/// A file of the configuration.
+struct Source {
+    name: String,
+    text: String,
+}
+
+/// Where a file is read.
+#[derive(Clone, Copy)]
+enum Place<'a> {
+    /// The main file, which alone can include others.
+    Main(&'a Included),
+    /// Included before the first listener or bridge.
+    Global,
+    BehindListener,
+}
+
+/// The files of each `include_dir`, by its line in the main file, or why they cannot be read.
+type Included = BTreeMap<usize, Result<Vec<Source>, String>>;
+
+fn included(directory: &Path, main: &Source) -> Included {
+    let lines = main.text.lines().enumerate();
+    let directories = lines.filter_map(|(at, line)| match key_and_value(line) {
+        Some(("include_dir", value)) => Some((at + 1, value)),
+        _ => None,
+    });
+    directories
+        .take(INCLUDED_MAX)
+        .map(|(line, value)| (line, read_directory(&directory.join(value))))
+        .collect()
+}
+
+/// Reads the files that end with `.conf`, in the order of their names.
+fn read_directory(directory: &Path) -> Result<Vec<Source>, String> {
+    let failed = |error: std::io::Error| format!("cannot read {}: {error}", directory.display());
+    let mut paths = Vec::new();
+    for entry in std::fs::read_dir(directory).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        if path.extension().is_some_and(|extension| extension == "conf") {
+            paths.push(path);
+        }
+        if paths.len() > INCLUDED_MAX {
+            return Err(format!("{} has more than {INCLUDED_MAX} files", directory.display()));
         }
     }
-    Ok(sections)
+    paths.sort();
+    let name = directory.file_name().unwrap_or_default().to_string_lossy();
+    paths
+        .iter()
+        .map(|path| {
+            let file = path.file_name().unwrap_or_default().to_string_lossy();
+            Ok(Source {
+                name: format!("{name}/{file}"),
+                text: read_text(path)?,
+            })
+        })
+        .collect()
+}
+
+fn read_text(file: &Path) -> Result<String, String> {
+    let bytes = read_bounded(file, CONFIG_BYTES_MAX)?;
+    String::from_utf8(bytes).map_err(|_| format!("{}: the file is not UTF-8", file.display()))
 }
 
 pub fn import(file: &Path, report: &Report) -> Result<Setup, String> {
-    let bytes = read_bounded(file, CONFIG_BYTES_MAX)?;
-    let text = String::from_utf8(bytes).map_err(|_| format!("{}: the file is not UTF-8", file.display()))?;
-    let conf = Conf {
-        name: file
-            .file_name()
-            .map_or_else(|| "mosquitto.conf".into(), |name| name.to_string_lossy())
-            .into(),
-        directory: file.parent().unwrap_or(Path::new("")).to_owned(),
-        report,
+    let name = file
+        .file_name()
+        .map_or_else(|| "mosquitto.conf".into(), |name| name.to_string_lossy());
+    let main = Source {
+        name: name.into(),
+        text: read_text(file)?,
     };
-    let found = sections(&text).map_err(|(line, problem)| format!("{}:{line}: {problem}", file.display()))?;
+    let directory = file.parent().unwrap_or(Path::new("")).to_owned();
+    let included = included(&directory, &main);
+    let mut found = Sections::default();
+    found.read(&main, Place::Main(&included))?;
+    let conf = Conf { directory, report };
+    include_lines(&conf, &found, &main);
     let mut setup = Setup::new()?;
     let mut listeners = Listeners::default();
     for lines in &found.listeners {
         listeners.add(&conf, lines, &mut setup);
     }
-    listeners.finish(&mut setup);
-    let access = access_lines(&found);
-    import_access(&conf, &access, found.listeners.is_empty(), &mut setup)?;
+    let of_default: Vec<&ConfLine<'_>> = found
+        .global
+        .iter()
+        .filter(|line| listener::is_of_default(line))
+        .collect();
+    for line in &of_default {
+        conf.refuse(line, OF_DEFAULT_LISTENER);
+    }
+    listeners.finish(found.listeners.is_empty() && of_default.is_empty(), &mut setup);
+    access::import(&conf, &found, &mut setup)?;
     persistence(&conf, &found.global, &mut setup)?;
     for line in &found.global {
         global(&conf, line, &mut setup);
@@ -157,6 +315,25 @@ pub fn import(file: &Path, report: &Report) -> Result<Setup, String> {
     }
     Ok(setup)
 }
+
+fn include_lines(conf: &Conf<'_>, found: &Sections<'_>, main: &Source) {
+    for line in found.global.iter().filter(|line| line.key == "include_dir") {
+        match found.unread.get(&line.line) {
+            _ if line.file != main.name => conf.refuse(line, "Mosquitto includes files in its main file only"),
+            None => conf.imported(line, "tidewire.toml"),
+            Some(problem) => conf.refuse(
+                line,
+                &format!(
+                    "{problem}. As its files could deny access, the first rule denies all topics: replace it in \
+                     access.rules"
+                ),
+            ),
+        }
+    }
+}
+
+const OF_DEFAULT_LISTENER: &str =
+    "the default listener is left out. To import it, write its options behind a line `listener PORT ADDRESS`";
 
 const ZERO_IS_NONE: Form = Limit { zero_is_none: true };
 
@@ -176,7 +353,7 @@ const OPTIONS: [(&str, &str, Form); 13] = [
     ("global_max_clients", "limits.max_sessions", Number),
 ];
 
-const REFUSED: [(&str, &str); 14] = [
+const REFUSED: [(&str, &str); 13] = [
     ("autosave_interval", "each acknowledged message is in the journal"),
     ("autosave_on_changes", "each acknowledged message is in the journal"),
     ("pid_file", "tidewire writes no such file"),
@@ -188,10 +365,6 @@ const REFUSED: [(&str, &str); 14] = [
     ("log_timestamp_format", "times have the format of ISO 8601"),
     ("per_listener_settings", "users and rules are the same on all listeners"),
     ("set_tcp_nodelay", "tidewire sets the options of sockets itself"),
-    (
-        "include_dir",
-        "import the files of the directory as part of mosquitto.conf",
-    ),
     (
         "upgrade_outgoing_qos",
         "messages have the lower QoS of publisher and subscription",
@@ -206,7 +379,7 @@ fn global(conf: &Conf<'_>, line: &ConfLine<'_>, setup: &mut Setup) {
         match convert(value, *form) {
             _ if is_unlimited => conf.changed(line, to, "the default of tidewire, because it has a limit always"),
             Some(value) => {
-                setup.set(to, line.key, value);
+                setup.set(to, &line.item, value);
                 conf.imported(line, to);
             }
             None => conf.refuse(line, &format!("its value has no counterpart in {to}")),
@@ -220,19 +393,25 @@ fn global(conf: &Conf<'_>, line: &ConfLine<'_>, setup: &mut Setup) {
     match line.key {
         "max_inflight_messages" => {
             let value = if value == "0" { "65535" } else { value };
-            if let Some(value) = convert(value, Number) {
-                setup.set("mqtt.max_inflight", line.key, value);
+            match convert(value, Number) {
+                Some(value) => {
+                    setup.set("mqtt.max_inflight", &line.item, value);
+                    conf.imported(line, "mqtt.max_inflight");
+                }
+                None => conf.refuse(line, "its value is not a number"),
             }
-            conf.imported(line, "mqtt.max_inflight");
         }
-        "allow_duplicate_messages" => {
-            let each = if value == "false" { "once" } else { "each" };
-            setup.set("mqtt.overlapping_subscriptions", line.key, each);
-            conf.imported(line, "mqtt.overlapping_subscriptions");
-        }
+        "allow_duplicate_messages" => match flag(value) {
+            Some(is_each) => {
+                let each = if is_each { "each" } else { "once" };
+                setup.set("mqtt.overlapping_subscriptions", &line.item, each);
+                conf.imported(line, "mqtt.overlapping_subscriptions");
+            }
+            None => conf.refuse(line, NO_FLAG),
+        },
         "persistent_client_expiration" => match expiration(value) {
             Some(duration) => {
-                setup.set("mqtt.default_session_expiry", line.key, duration);
+                setup.set("mqtt.default_session_expiry", &line.item, duration);
                 conf.imported(line, "mqtt.default_session_expiry");
             }
             None => conf.refuse(line, "its value is not a duration"),
@@ -255,110 +434,21 @@ fn expiration(value: &str) -> Option<String> {
     })
 }
 
-const ACCESS: [&str; 8] = [
-    "allow_anonymous",
-    "password_file",
-    "acl_file",
-    "plugin",
-    "auth_plugin",
-    "global_plugin",
-    "plugin_opt_config_file",
-    "auth_opt_config_file",
-];
-
-/// Options of access may stand in a listener. tidewire has one set for all.
-fn access_lines<'s, 'a>(found: &'s Sections<'a>) -> Vec<&'s ConfLine<'a>> {
-    let all = found.global.iter().chain(found.listeners.iter().flatten());
-    all.filter(|line| ACCESS.contains(&line.key)).collect()
-}
-
-fn import_access(conf: &Conf<'_>, lines: &[&ConfLine<'_>], is_local: bool, setup: &mut Setup) -> Result<(), String> {
-    // Mosquitto 2 admits anonymous clients only without a listener.
-    let mut is_anonymous = is_local;
-    let mut has_dynamic_security = false;
-    for line in lines {
-        let is_first =
-            |key: &str| lines.iter().find(|other| other.key == key).map(|other| other.line) == Some(line.line);
-        match line.key {
-            "allow_anonymous" => {
-                // The narrowest of several listeners applies.
-                let is_allowed = line.value == "true";
-                is_anonymous = if is_first(line.key) {
-                    is_allowed
-                } else {
-                    is_anonymous && is_allowed
-                };
-                conf.imported(line, "access.anonymous");
-            }
-            "password_file" => {
-                let users = Users::load(&conf.path(line.value)).map_err(|error| chain(&error))?;
-                match setup.add_users(&users) {
-                    Ok(()) => conf.imported(line, "passwords"),
-                    Err(because) => conf.refuse(line, &because),
-                }
-            }
-            "acl_file" if !is_first("acl_file") => {
-                return Err(format!(
-                    "{}:{}: tidewire has the same access rules on all listeners: merge the files of acl_file first",
-                    conf.name, line.line
-                ));
-            }
-            "acl_file" => acl_file(conf, line, setup)?,
-            "plugin" | "auth_plugin" | "global_plugin" if line.value.contains("dynamic_security") => {
-                has_dynamic_security = true;
-                conf.imported(line, "access.rules");
-            }
-            "plugin" | "auth_plugin" | "global_plugin" => {
-                conf.refuse(
-                    line,
-                    "tidewire has no plugins. As it could deny access, a rule denies all access: replace it in access.rules",
-                );
-                setup.add_rule(AccessRule::deny(AccessAction::All, &ALL_TOPICS))?;
-            }
-            _ if has_dynamic_security => {
-                dynamic_security::import(&conf.path(line.value), conf.report, is_anonymous, setup)?;
-                conf.imported(line, "access.rules");
-            }
-            _ => conf.refuse(line, "its plugin is not supported"),
-        }
-    }
-    let anonymous = if is_anonymous { "always" } else { "never" };
-    setup.set("access.anonymous", "allow_anonymous", anonymous);
-    setup.set("access.session_owner", "", "any");
-    Ok(())
-}
-
-fn acl_file(conf: &Conf<'_>, line: &ConfLine<'_>, setup: &mut Setup) -> Result<(), String> {
-    let path = conf.path(line.value);
-    let bytes = read_bounded(&path, CONFIG_BYTES_MAX)?;
-    let text = String::from_utf8(bytes).map_err(|_| format!("{}: the file is not UTF-8", path.display()))?;
-    parse_mosquitto_acl(&path, &text).map_err(|errors| chain(&errors))?;
-    let name = path
-        .file_name()
-        .map_or_else(|| "acl".into(), |name| name.to_string_lossy());
-    for (at, rule) in text.lines().enumerate() {
-        let rule = rule.trim();
-        if !rule.is_empty() && !rule.starts_with('#') {
-            conf.report
-                .add(&name, at + 1, rule, Outcome::Imported("access.acl_file".to_owned()));
-        }
-    }
-    let copy = setup.file("acl", text);
-    setup.set("access.acl_file", line.key, copy);
-    setup.set("access.partial_subscription", line.key, "filter");
-    conf.imported(line, "access.acl_file");
-    Ok(())
-}
-
 fn persistence(conf: &Conf<'_>, lines: &[ConfLine<'_>], setup: &mut Setup) -> Result<(), String> {
-    let find = |key: &str| lines.iter().rev().find(|line| line.key == key);
+    let find = |key: &str| last(lines, key);
     let Some(line) = find("persistence") else { return Ok(()) };
-    if line.value != "true" {
-        setup.set("durability.policy", line.key, "memory");
-        conf.imported(line, "durability.policy");
-        return Ok(());
+    match flag(line.value) {
+        Some(true) => conf.imported(line, "durability.policy"),
+        Some(false) => {
+            setup.set("durability.policy", &line.item, "memory");
+            conf.imported(line, "durability.policy");
+            return Ok(());
+        }
+        None => {
+            conf.refuse(line, NO_FLAG);
+            return Ok(());
+        }
     }
-    conf.imported(line, "durability.policy");
     let directory = find("persistence_location").map_or("", |line| line.value);
     let name = find("persistence_file").map_or("mosquitto.db", |line| line.value);
     for key in ["persistence_location", "persistence_file"] {
@@ -369,7 +459,10 @@ fn persistence(conf: &Conf<'_>, lines: &[ConfLine<'_>], setup: &mut Setup) -> Re
     let path = conf.path(directory).join(name);
     let outcome = match path.is_file() {
         true => {
-            setup.mosquitto_database = Some(read_bounded(&path, DATABASE_BYTES_MAX)?);
+            setup.mosquitto_database = Some(PersistenceFile {
+                name: name.to_owned(),
+                bytes: read_bounded(&path, DATABASE_BYTES_MAX)?,
+            });
             Outcome::Imported("data/journal".to_owned())
         }
         false => Outcome::NotSupported {
@@ -378,115 +471,4 @@ fn persistence(conf: &Conf<'_>, lines: &[ConfLine<'_>], setup: &mut Setup) -> Re
     };
     conf.report.add(name, 0, "sessions and messages", outcome);
     Ok(())
-}
-
-/// Which listeners exist already.
-#[derive(Default)]
-struct Listeners {
-    names: Vec<(&'static str, String)>,
-}
-
-impl Listeners {
-    fn add(&mut self, conf: &Conf<'_>, lines: &[ConfLine<'_>], setup: &mut Setup) {
-        if let Err(because) = self.one(conf, lines, setup) {
-            let own = lines.iter().filter(|line| !ACCESS.contains(&line.key));
-            own.for_each(|line| conf.refuse(line, &because));
-        }
-    }
-
-    fn one(&mut self, conf: &Conf<'_>, lines: &[ConfLine<'_>], setup: &mut Setup) -> Result<(), String> {
-        let find = |key: &str| lines.iter().rev().find(|line| line.key == key);
-        let mut words = lines[0].value.split_whitespace();
-        let port: u16 = words
-            .next()
-            .and_then(|port| port.parse().ok())
-            .ok_or("its port is invalid")?;
-        if port == 0 {
-            return Err("tidewire does not listen on Unix sockets".to_owned());
-        }
-        let bind = match words.next() {
-            Some(address) if address.contains(':') => format!("[{address}]:{port}"),
-            Some(address) => format!("{address}:{port}"),
-            None => format!("[::]:{port}"),
-        };
-        if find("mount_point").is_some() {
-            return Err("listeners have no mount point; clients would use other topics".to_owned());
-        }
-        if find("psk_hint").is_some() || find("psk_file").is_some() {
-            return Err("tidewire does not support TLS with pre-shared keys".to_owned());
-        }
-        let has_tls = find("certfile").is_some();
-        let is_web = find("protocol").is_some_and(|line| line.value == "websockets");
-        let kind = match (has_tls, is_web) {
-            (false, false) => "tcp",
-            (true, false) => "tls",
-            (false, true) => "ws",
-            (true, true) => "wss",
-        };
-        let is_first = !self.names.iter().any(|(other, _)| *other == kind);
-        let name = if is_first {
-            "default".to_owned()
-        } else {
-            simple_name(&format!("port-{port}"))
-        };
-        let key = format!("listeners.{kind}.{name}");
-        let mut options = vec![("bind", toml::Value::from(bind))];
-        let mut rows = vec![(&lines[0], "bind")];
-        for line in lines {
-            let file = |option| conf.existing(line.value).map(|path| (option, toml::Value::from(path)));
-            let option = match line.key {
-                "certfile" => file("cert_file")?,
-                "keyfile" => file("key_file")?,
-                "cafile" => file("ca_file")?,
-                "require_certificate" => {
-                    let mode = if line.value == "true" { "required" } else { "none" };
-                    ("verify_client", mode.into())
-                }
-                "tls_version" => {
-                    let oldest = if line.value == "tlsv1.3" { "1.3" } else { "1.2" };
-                    ("min_tls_version", oldest.into())
-                }
-                "max_connections" => match line.value.parse::<i64>() {
-                    Ok(number) if number > 0 => ("max_connections", number.into()),
-                    _ => ("max_connections", "unlimited".into()),
-                },
-                "protocol" => {
-                    conf.imported(line, &key);
-                    continue;
-                }
-                "crlfile" | "capath" | "ciphers" | "dhparamfile" | "tls_engine" => {
-                    conf.refuse(line, "tidewire chooses the settings of TLS itself");
-                    continue;
-                }
-                "use_identity_as_username" | "use_subject_as_username" if line.value == "true" => {
-                    conf.refuse(line, "clients need a user name and password besides the certificate");
-                    continue;
-                }
-                _ => continue,
-            };
-            rows.push((line, option.0));
-            options.push(option);
-        }
-        for (option, value) in options {
-            setup.set(&format!("{key}.{option}"), &format!("listener {port}"), value);
-        }
-        for (line, option) in rows {
-            conf.imported(line, &format!("{key}.{option}"));
-        }
-        self.names.push((kind, name));
-        Ok(())
-    }
-
-    /// tidewire opens the default TCP and WebSocket listeners without configuration.
-    fn finish(&self, setup: &mut Setup) {
-        let has = |kind: &str| self.names.iter().any(|(other, _)| *other == kind);
-        if self.names.is_empty() {
-            setup.set("listeners.tcp.default.bind", "", "127.0.0.1:1883");
-        } else if !has("tcp") {
-            setup.set("listeners.tcp.default.enabled", "", false);
-        }
-        if !has("ws") {
-            setup.set("listeners.ws.default.enabled", "", false);
-        }
-    }
 }

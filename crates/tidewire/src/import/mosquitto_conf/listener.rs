@@ -1,0 +1,207 @@
+//! Listeners of Mosquitto. A listener with an option that narrows it and that tidewire does not have is left out.
+
+use super::access::ACCESS;
+use super::{Conf, ConfLine, flag, last};
+use crate::import::setup::Setup;
+
+/// Options that need a counterpart, because the listener would be wider or different without it.
+const CLOSING: [(&str, &str); 7] = [
+    (
+        "mount_point",
+        "listeners have no mount point; clients would use other topics",
+    ),
+    ("psk_hint", "tidewire does not support TLS with pre-shared keys"),
+    ("psk_file", "tidewire does not support TLS with pre-shared keys"),
+    (
+        "bind_interface",
+        "tidewire binds addresses, not interfaces: name the address of the interface behind the port",
+    ),
+    (
+        "crlfile",
+        "tidewire reads no revocation lists and would accept revoked client certificates",
+    ),
+    (
+        "socket_domain",
+        "tidewire binds addresses: name 0.0.0.0 for IPv4 or :: for IPv6 behind the port",
+    ),
+    ("unix_socket", "tidewire does not listen on Unix sockets"),
+];
+
+/// Options of TLS. Without `certfile`, the listener would be one without TLS.
+const TLS: [&str; 9] = [
+    "cafile",
+    "capath",
+    "keyfile",
+    "tls_version",
+    "ciphers",
+    "ciphers_tls1.3",
+    "dhparamfile",
+    "tls_engine",
+    "tls_keyform",
+];
+
+/// Flags of which `true` needs TLS.
+const TLS_FLAGS: [&str; 3] = [
+    "require_certificate",
+    "use_identity_as_username",
+    "use_subject_as_username",
+];
+
+/// Returns whether a line before the first `listener` opens or narrows the default listener.
+pub fn is_of_default(line: &ConfLine<'_>) -> bool {
+    let is_closing = CLOSING.iter().any(|(key, _)| *key == line.key);
+    is_closing || needs_tls(line) || ["port", "bind_address", "certfile", "protocol"].contains(&line.key)
+}
+
+fn needs_tls(line: &ConfLine<'_>) -> bool {
+    TLS.contains(&line.key) || TLS_FLAGS.contains(&line.key) && flag(line.value) != Some(false)
+}
+
+/// Which listeners exist already.
+#[derive(Default)]
+pub struct Listeners {
+    kinds: Vec<&'static str>,
+}
+
+/// An option of a listener, or why it is not set.
+enum ListenerOption {
+    Set(&'static str, toml::Value),
+    Changed(&'static str, toml::Value, &'static str),
+    Refused(&'static str),
+    Unknown,
+}
+
+impl Listeners {
+    pub fn add(&mut self, conf: &Conf<'_>, lines: &[ConfLine<'_>], setup: &mut Setup) {
+        if let Err(because) = self.one(conf, lines, setup) {
+            let because = format!("{because}. The listener is left out; to open it, add it to tidewire.toml");
+            let own = lines.iter().filter(|line| !ACCESS.contains(&line.key));
+            own.for_each(|line| conf.refuse(line, &because));
+        }
+    }
+
+    fn one(&mut self, conf: &Conf<'_>, lines: &[ConfLine<'_>], setup: &mut Setup) -> Result<(), String> {
+        let first = &lines[0];
+        let mut words = first.value.split_whitespace();
+        let port: u16 = words
+            .next()
+            .and_then(|port| port.parse().ok())
+            .ok_or("its port is invalid")?;
+        if port == 0 {
+            return Err("tidewire does not listen on Unix sockets".to_owned());
+        }
+        let bind = match words.next() {
+            Some(address) if address.contains(':') => format!("[{address}]:{port}"),
+            Some(address) => format!("{address}:{port}"),
+            None => format!("[::]:{port}"),
+        };
+        for (key, because) in CLOSING {
+            if last(lines, key).is_some() {
+                return Err(because.to_owned());
+            }
+        }
+        let kind = kind(lines)?;
+        let name = if self.kinds.contains(&kind) {
+            setup.free_name(&[&format!("listeners.{kind}")], &format!("port-{port}"), "")
+        } else {
+            "default".to_owned()
+        };
+        let key = format!("listeners.{kind}.{name}");
+        let mut options = Vec::new();
+        for line in lines {
+            options.push((line, option(conf, line, kind)?));
+        }
+        setup.set(&format!("{key}.bind"), &first.item, bind);
+        conf.imported(first, &format!("{key}.bind"));
+        for (line, option) in options {
+            let to = |option: &str| format!("{key}.{option}");
+            match option {
+                ListenerOption::Set(option, value) => {
+                    setup.set(&to(option), &first.item, value);
+                    conf.imported(line, &to(option));
+                }
+                ListenerOption::Changed(option, value, because) => {
+                    setup.set(&to(option), &first.item, value);
+                    conf.changed(line, &to(option), because);
+                }
+                ListenerOption::Refused(because) => conf.refuse(line, because),
+                ListenerOption::Unknown if line.key == "protocol" => conf.imported(line, &key),
+                ListenerOption::Unknown => {}
+            }
+        }
+        self.kinds.push(kind);
+        Ok(())
+    }
+
+    /// tidewire opens the default TCP and WebSocket listeners without configuration. `is_local`: so does Mosquitto, for
+    /// clients of this machine.
+    pub fn finish(&self, is_local: bool, setup: &mut Setup) {
+        let has = |kind: &str| self.kinds.contains(&kind);
+        if is_local {
+            setup.set("listeners.tcp.default.bind", "", "127.0.0.1:1883");
+        } else if !has("tcp") {
+            setup.set("listeners.tcp.default.enabled", "", false);
+        }
+        if !has("ws") {
+            setup.set("listeners.ws.default.enabled", "", false);
+        }
+    }
+}
+
+/// Returns the kind of a listener.
+fn kind(lines: &[ConfLine<'_>]) -> Result<&'static str, String> {
+    let has_tls = last(lines, "certfile").is_some();
+    match lines.iter().find(|line| needs_tls(line)) {
+        Some(line) if !has_tls => {
+            let key = line.key;
+            return Err(format!("it has {key}, but no certfile: it would be without TLS"));
+        }
+        _ => {}
+    }
+    let is_web = match last(lines, "protocol").map(|line| line.value) {
+        Some("websockets") => true,
+        Some("mqtt") | None => false,
+        Some(_) => return Err("its protocol is neither mqtt nor websockets".to_owned()),
+    };
+    Ok(match (has_tls, is_web) {
+        (false, false) => "tcp",
+        (true, false) => "tls",
+        (false, true) => "ws",
+        (true, true) => "wss",
+    })
+}
+
+fn option(conf: &Conf<'_>, line: &ConfLine<'_>, kind: &str) -> Result<ListenerOption, String> {
+    use ListenerOption::{Changed, Refused, Set, Unknown};
+    let file = |option| conf.existing(line.value).map(|path| Set(option, path.into()));
+    Ok(match line.key {
+        "certfile" => file("cert_file")?,
+        "keyfile" => file("key_file")?,
+        "cafile" => file("ca_file")?,
+        "require_certificate" => match flag(line.value) {
+            Some(true) => Set("verify_client", "required".into()),
+            Some(false) if matches!(kind, "tcp" | "ws") => Refused("the listener has no TLS"),
+            Some(false) => Set("verify_client", "none".into()),
+            None => return Err("the value of require_certificate is neither true nor false".to_owned()),
+        },
+        "tls_version" => match line.value {
+            "tlsv1.3" => Set("min_tls_version", "1.3".into()),
+            "tlsv1.2" => Set("min_tls_version", "1.2".into()),
+            "tlsv1.1" | "tlsv1" => Changed("min_tls_version", "1.2".into(), "TLS 1.2 is the oldest version"),
+            _ => return Err("its tls_version is unknown".to_owned()),
+        },
+        "max_connections" => match line.value.parse::<i64>() {
+            Ok(number) if number > 0 => Set("max_connections", number.into()),
+            Ok(_) => Set("max_connections", "unlimited".into()),
+            Err(_) => Refused("its value is not a number"),
+        },
+        "capath" => Refused("tidewire reads no directories of certificates: name a file with cafile"),
+        "ciphers" | "ciphers_tls1.3" | "dhparamfile" | "tls_engine" => {
+            Refused("tidewire chooses the settings of TLS itself")
+        }
+        "use_identity_as_username" | "use_subject_as_username" if flag(line.value) != Some(false) => {
+            Refused("clients need a user name and password besides the certificate")
+        }
+        _ => Unknown,
+    })
+}

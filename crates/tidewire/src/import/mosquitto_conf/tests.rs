@@ -1,0 +1,404 @@
+//! Tests that an import of `mosquitto.conf` never widens access, and that the report names each part that is left out.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::super::report::Report;
+use super::super::setup::Setup;
+use super::import;
+
+/// A directory with `mosquitto.conf` and other files.
+struct Files(PathBuf);
+
+impl Files {
+    fn new(conf: &str, others: &[(&str, &str)]) -> Files {
+        static NUMBER: AtomicUsize = AtomicUsize::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("tidewire-mosquitto-{}-{number}", std::process::id());
+        let files = Files(std::env::temp_dir().join(name));
+        fs::create_dir_all(&files.0).expect("a directory");
+        for (name, text) in others.iter().chain(&[("mosquitto.conf", conf)]) {
+            let path = files.0.join(name);
+            fs::create_dir_all(path.parent().expect("its directory")).expect("a directory");
+            fs::write(path, text).expect("a file");
+        }
+        files
+    }
+}
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Imports a configuration. Returns the result before the check, and the report.
+fn try_import(conf: &str, others: &[(&str, &str)]) -> Result<(Setup, String), String> {
+    let files = Files::new(conf, others);
+    let report = Report::default();
+    let setup = import(&files.0.join("mosquitto.conf"), &report)?;
+    Ok((setup, report.text("title")))
+}
+
+#[track_caller]
+fn imported(conf: &str) -> (Setup, String) {
+    try_import(conf, &[]).expect("imported")
+}
+
+/// As `imported`, with `users` and two other files of users.
+fn with_users(conf: &str) -> (Setup, String) {
+    // The password is `hush-alice`.
+    let hash = "$7$101$c2FsdC1vZi0xMi1i$cuiBwzEUrqnNNqnPt6OnTCD3cVMavv6bibuGcDy8C51rJRy6/1yR/Yv4M0e6QXLO/yvu73ne8sCiRLz9v5H5rg==";
+    let (ann, bob) = (format!("ann:{hash}\n"), format!("bob:{hash}\n"));
+    try_import(
+        conf,
+        &[
+            ("users", ann.as_str()),
+            ("other", bob.as_str()),
+            ("acl", "topic read #\n"),
+        ],
+    )
+    .expect("imported")
+}
+
+fn has_user(setup: &Setup, name: &str) -> bool {
+    setup.verifies(name, &auth::Password::new(b"hush-alice".to_vec()))
+}
+
+/// Returns the rows of the report about a line of `mosquitto.conf`.
+#[track_caller]
+fn row(report: &str, line: usize) -> &str {
+    let place = format!("mosquitto.conf:{line} ");
+    let mut rows = report.lines().filter(|row| row.starts_with(&place));
+    rows.next().unwrap_or_else(|| panic!("no row of line {line}\n{report}"))
+}
+
+const DENY_ALL: &str = "deny All # $SYS/#\n";
+
+#[test]
+fn bridge_with_an_option_of_tls_is_never_without_tls() {
+    for option in [
+        "bridge_capath /etc/ssl/certs",
+        "bridge_psk 0badc0de",
+        "bridge_identity me",
+        "bridge_tls_version tlsv1.3",
+        "bridge_alpn mqtt",
+        "bridge_ciphers x",
+        "bridge_insecure true",
+        "bridge_require_ocsp true",
+        "bridge_tls_use_os_certs maybe",
+        "bridge_cafile missing.crt",
+        "bridge_tls_use_os_certs true\nbridge_require_ocsp true",
+    ] {
+        let (setup, report) = imported(&format!("connection far\naddress far.example:8883\n{option}\ntopic #"));
+        assert!(!setup.has("connectors.bridge_far"), "{option}");
+        assert!(!setup.has("rules.bridge_far_1"), "{option}");
+        for line in [1, 2, 3, 4] {
+            let row = row(&report, line);
+            assert!(
+                row.contains("not supported") && row.contains("The bridge is left out"),
+                "{option}\n{row}"
+            );
+        }
+    }
+    let conf = "connection far\naddress far.example:8883\nbridge_tls_use_os_certs true\ntopic #";
+    let (setup, report) = imported(conf);
+    assert!(
+        setup.has("connectors.bridge_far") && setup.has("rules.bridge_far_1"),
+        "{report}"
+    );
+    assert_eq!(
+        setup.option("connectors.bridge_far.config.server"),
+        Some("far.example:8883")
+    );
+    assert!(setup.has_table("connectors.bridge_far.config.tls"), "{report}");
+    assert!(row(&report, 3).contains("connectors.bridge_far.config.tls"), "{report}");
+    let (setup, _) = imported("connection near\naddress near.example\nbridge_insecure false\ntopic #");
+    assert!(setup.has("connectors.bridge_near"));
+    assert!(!setup.has_table("connectors.bridge_near.config.tls"));
+}
+
+#[test]
+fn dropped_values_of_a_bridge_are_reported() {
+    let conf = "connection far\naddress far.example\nbridge_protocol_version mqttv9\ncleansession maybe\n\
+                keepalive_interval soon\ntry_private perhaps\naddresses a.example b.example";
+    let (_, report) = imported(conf);
+    for line in 3..=6 {
+        assert!(
+            row(&report, line).contains("its value has no counterpart in"),
+            "{report}"
+        );
+    }
+    assert!(
+        row(&report, 7).contains("a connector has one address, the first"),
+        "{report}"
+    );
+}
+
+#[test]
+fn bridges_with_similar_names_are_separate() {
+    let bridge = |name: &str| {
+        format!("connection {name}\naddress {name}.example\nremote_username u\nremote_password hush-{name}\ntopic #\n")
+    };
+    let (setup, report) = imported(&[bridge("a.b"), bridge("a_b")].concat());
+    for (name, server) in [("bridge_a_b", "a.b.example:1883"), ("bridge_a_b_2", "a_b.example:1883")] {
+        let key = format!("connectors.{name}.config.server");
+        assert_eq!(setup.option(&key), Some(server), "{report}");
+        assert!(setup.has(&format!("rules.{name}_1")), "{report}");
+    }
+    let password = |name| setup.option(&format!("connectors.{name}.config.password"));
+    assert_ne!(password("bridge_a_b"), password("bridge_a_b_2"));
+}
+
+#[test]
+fn listener_with_an_option_that_narrows_it_is_left_out() {
+    for option in [
+        "bind_interface eth0",
+        "crlfile revoked.crl",
+        "mount_point x/",
+        "psk_hint x",
+        "psk_file x",
+        "socket_domain ipv4",
+        "cafile ca.crt",
+        "require_certificate true",
+        "require_certificate maybe",
+        "use_identity_as_username true",
+        "tls_version tlsv1.3",
+        "protocol http_api",
+    ] {
+        let (setup, report) = imported(&format!("listener 1884\n{option}\nmax_connections 5"));
+        assert!(!setup.has("listeners.tcp.default.bind"), "{option}");
+        assert!(setup.has("listeners.tcp.default.enabled"), "{option}");
+        for line in 1..=3 {
+            let row = row(&report, line);
+            assert!(
+                row.contains("not supported") && row.contains("The listener is left out"),
+                "{option}\n{row}"
+            );
+        }
+        setup
+            .install(None, "title", &Report::default())
+            .expect("valid without a listener");
+    }
+    let (setup, _) = imported("listener 1884 127.0.0.1\nrequire_certificate false");
+    assert_eq!(setup.option("listeners.tcp.default.bind"), Some("127.0.0.1:1884"));
+}
+
+#[test]
+fn default_listener_with_options_is_left_out() {
+    for option in [
+        "port 1884",
+        "bind_interface eth0",
+        "certfile a.crt",
+        "require_certificate true",
+        "psk_file x",
+    ] {
+        let (setup, report) = imported(&format!("allow_anonymous true\n{option}"));
+        assert!(!setup.has("listeners.tcp.default.bind"), "{option}");
+        assert!(row(&report, 2).contains("the default listener is left out"), "{report}");
+        setup
+            .install(None, "title", &Report::default())
+            .expect("valid without a listener");
+    }
+    let (setup, _) = imported("max_keepalive 60");
+    assert_eq!(setup.option("listeners.tcp.default.bind"), Some("127.0.0.1:1883"));
+    assert_eq!(setup.option("access.anonymous"), Some("always"));
+}
+
+#[test]
+fn anonymous_clients_need_all_listeners() {
+    for (conf, expected) in [
+        (
+            "per_listener_settings true\nlistener 1\nallow_anonymous true\nlistener 2\nallow_anonymous true",
+            "always",
+        ),
+        (
+            "per_listener_settings true\nlistener 1\nallow_anonymous true\nlistener 2\nallow_anonymous false",
+            "never",
+        ),
+        (
+            "per_listener_settings true\nlistener 1\nallow_anonymous true\nlistener 2",
+            "never",
+        ),
+        (
+            "per_listener_settings yes\nlistener 1\nallow_anonymous true\nlistener 2",
+            "never",
+        ),
+        (
+            "allow_anonymous true\nper_listener_settings true\nlistener 1\nlistener 2",
+            "never",
+        ),
+        ("listener 1\nallow_anonymous true\nlistener 2", "always"),
+        ("listener 1\nallow_anonymous maybe", "never"),
+        ("listener 1", "never"),
+    ] {
+        let (setup, report) = imported(conf);
+        assert_eq!(setup.option("access.anonymous"), Some(expected), "{conf}\n{report}");
+    }
+    let (_, report) = imported("per_listener_settings true\nlistener 1\nallow_anonymous true\nlistener 2");
+    assert!(
+        row(&report, 3).contains("one of them rejects anonymous clients"),
+        "{report}"
+    );
+}
+
+#[test]
+fn users_of_different_listeners_are_not_mixed() {
+    let own = "per_listener_settings true\nlistener 1\npassword_file users\nlistener 2\n";
+    for (conf, is_imported) in [
+        (format!("{own}password_file users"), true),
+        (format!("{own}allow_anonymous true"), true),
+        (format!("{own}password_file other"), false),
+        // The second listener rejects all clients.
+        (own.to_owned(), false),
+        ("listener 1\npassword_file users\nlistener 2".to_owned(), true),
+    ] {
+        let (setup, report) = with_users(&conf);
+        assert_eq!(has_user(&setup, "ann"), is_imported, "{conf}\n{report}");
+        assert!(!has_user(&setup, "bob"), "{conf}");
+        let is_reported = report.contains("tidewire has the same users on all listeners");
+        assert_eq!(is_reported, !is_imported, "{report}");
+    }
+}
+
+#[test]
+fn unknown_plugin_denies_before_all_rules() {
+    for plugin in [
+        "plugin /usr/lib/other.so",
+        "auth_plugin other.so",
+        "plugin_load other /usr/lib/other.so",
+        "plugin_use missing",
+        "plugin /usr/lib/dynamic_security/other.so",
+    ] {
+        let (setup, report) = imported(&format!("clientid_prefixes a-\n{plugin}"));
+        assert!(
+            setup.rules_text().starts_with(DENY_ALL),
+            "{plugin}: {}",
+            setup.rules_text()
+        );
+        assert!(row(&report, 2).contains("replace it in access.rules"), "{report}");
+    }
+    let security = ("security.json", r#"{"defaultACLAccess": {"publishClientSend": true}}"#);
+    let both = "plugin mosquitto_dynamic_security.so\nplugin_opt_config_file security.json\nplugin other.so";
+    let (setup, _) = try_import(both, &[security]).expect("imported");
+    let rules = setup.rules_text();
+    assert!(
+        rules.starts_with(DENY_ALL) && rules.contains("allow Publish #"),
+        "{rules}"
+    );
+    let (setup, _) = imported("plugin_load store /usr/lib/mosquitto_persist_sqlite.so\nplugin_use store");
+    assert!(!setup.has_rules());
+}
+
+#[test]
+fn acl_file_and_dynamic_security_are_not_mixed() {
+    let conf = "acl_file acl\nplugin mosquitto_dynamic_security.so\nplugin_opt_config_file security.json";
+    let error = try_import(conf, &[("security.json", "{}"), ("acl", "topic read a\n")])
+        .err()
+        .expect("an error");
+    assert!(
+        error.starts_with("mosquitto.conf:1: ") && error.contains("remove one of them"),
+        "{error}"
+    );
+}
+
+#[test]
+fn options_of_client_ids_are_rules() {
+    for (conf, rules) in [
+        ("clientid_prefixes a-", "allow clients=a-* Connect\n"),
+        ("use_username_as_clientid true", "allow clients=%u Connect\n"),
+        ("use_username_as_clientid maybe", "allow clients=%u Connect\n"),
+        ("use_username_as_clientid false", ""),
+    ] {
+        let (setup, report) = imported(conf);
+        assert_eq!(setup.rules_text(), rules, "{conf}\n{report}");
+        assert!(!row(&report, 1).contains("not supported"), "{report}");
+    }
+    for conf in [
+        "clientid_prefixes a*",
+        "clientid_prefixes",
+        "clientid_prefixes a\nclientid_prefixes b",
+        "clientid_prefixes a\nuse_username_as_clientid true",
+    ] {
+        assert!(try_import(conf, &[]).is_err(), "{conf}");
+    }
+}
+
+#[test]
+fn client_ids_of_dynamic_security_obey_the_options() {
+    let hash = "cuiBwzEUrqnNNqnPt6OnTCD3cVMavv6bibuGcDy8C51rJRy6/1yR/Yv4M0e6QXLO/yvu73ne8sCiRLz9v5H5rg==";
+    let client = |name: &str, id: &str| {
+        format!(
+            r#"{{"username": "{name}", "clientid": "{id}", "password": "{hash}", "salt": "c2FsdC1vZi0xMi1i",
+                 "iterations": 101}}"#
+        )
+    };
+    let security = format!(r#"{{"clients": [{}, {}]}}"#, client("ann", "a-1"), client("bob", "b-1"));
+    let conf = "clientid_prefixes a-\nplugin mosquitto_dynamic_security.so\nplugin_opt_config_file security.json";
+    let (setup, report) = try_import(conf, &[("security.json", security.as_str())]).expect("imported");
+    let rules = setup.rules_text();
+    let expected = "allow users=ann clients=a-1 Connect\ndeny users=ann clients=* Connect\nallow clients=a-* Connect\n";
+    assert!(rules.starts_with(expected), "{rules}");
+    assert!(
+        report.contains("its client id contradicts clientid_prefixes"),
+        "{report}"
+    );
+    assert!(!has_user(&setup, "bob"));
+}
+
+#[test]
+fn included_files_are_imported_in_their_place() {
+    let others = [
+        ("conf.d/2.conf", "acl_file acl\nconnection far\naddress far.example\n"),
+        (
+            "conf.d/1.conf",
+            "listener 1884 127.0.0.1\nmax_connections 5\ninclude_dir conf.d\n",
+        ),
+        ("conf.d/3.txt", "allow_anonymous true\n"),
+        ("acl", "topic read a\n"),
+    ];
+    let (setup, report) = try_import("include_dir conf.d\nmax_keepalive 60", &others).expect("imported");
+    assert_eq!(
+        setup.option("listeners.tcp.default.bind"),
+        Some("127.0.0.1:1884"),
+        "{report}"
+    );
+    assert_eq!(setup.option("access.anonymous"), Some("never"), "{report}");
+    assert!(
+        setup.has("access.acl_file") && setup.has("connectors.bridge_far"),
+        "{report}"
+    );
+    assert!(row(&report, 1).contains(" imported "), "{report}");
+    assert!(row(&report, 2).contains("mqtt.max_keep_alive"), "{report}");
+    for part in [
+        "conf.d/1.conf:2 ",
+        "conf.d/2.conf:3 ",
+        "Mosquitto includes files in its main file only",
+    ] {
+        assert!(report.contains(part), "{part}\n{report}");
+    }
+}
+
+#[test]
+fn missing_include_directory_closes_access() {
+    let (setup, report) = imported("include_dir missing");
+    assert_eq!(setup.rules_text(), DENY_ALL);
+    assert_eq!(setup.option("access.anonymous"), Some("never"));
+    assert!(row(&report, 1).contains("the first rule denies all topics"), "{report}");
+}
+
+#[test]
+fn included_option_of_an_unknown_listener_ends_the_import() {
+    let others = [("conf.d/tls.conf", "certfile a.crt\n")];
+    let error = try_import("listener 1884\ninclude_dir conf.d", &others)
+        .err()
+        .expect("an error");
+    assert!(
+        error.starts_with("conf.d/tls.conf:1: it does not say which listener"),
+        "{error}"
+    );
+    let (setup, report) = try_import("include_dir conf.d\nlistener 1884", &others).expect("imported");
+    assert!(setup.has("listeners.tcp.default.bind"), "{report}");
+    assert!(report.contains("the default listener is left out"), "{report}");
+}
