@@ -163,9 +163,7 @@ impl ForeignRule {
         if topics.is_empty() {
             return Err(changes.pop().unwrap_or_else(|| "it has no topics".to_owned()));
         }
-        for rule in rules(self.permission, &clients, &packets, &topics) {
-            setup.add_rule(rule)?;
-        }
+        setup.add_rules(rules(self.permission, &clients, &packets, &topics))?;
         Ok((!changes.is_empty()).then(|| changes.join("; ")))
     }
 }

@@ -96,6 +96,11 @@ impl Setup {
         self.items.contains_key(key)
     }
 
+    /// Names another item that an option comes from. If the option is refused, the item is refused too.
+    pub fn add_item(&mut self, key: &str, item: &str) {
+        self.items.insert(format!("{key}.{item}"), item.to_owned());
+    }
+
     /// Adds a connector, an action, a source or a rule: `key` is `connectors.NAME` and so on, with a name from
     /// `free_name`. A second definition of a key ends the import: other definitions could refer to the wrong one.
     pub fn define(&mut self, key: &str, item: &str, fields: &serde_json::Value) {
@@ -206,6 +211,11 @@ impl Setup {
     #[cfg(test)]
     pub fn has_table(&self, key: &str) -> bool {
         self.value(key).is_some_and(Value::is_table)
+    }
+
+    #[cfg(test)]
+    pub fn is_false(&self, key: &str) -> bool {
+        self.value(key) == Some(&Value::Boolean(false))
     }
 
     #[cfg(test)]

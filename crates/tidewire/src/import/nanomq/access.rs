@@ -2,11 +2,26 @@
 
 use auth::{AccessAction, Password, PasswordHash, Permission};
 
-use crate::import::access::{ALL_TOPICS, Clients, ForeignRule, ForeignTopic, PacketCondition};
+use super::flag;
+use crate::import::access::{ALL_TOPICS, Clients, ForeignRule, ForeignTopic, PacketCondition, wider};
 use crate::import::settings::Setting;
 use crate::import::setup::Setup;
 
-const CLOSED: &str = "NanoMQ asks the HTTP server of auth.http_auth, which could deny it";
+const NO_DECISION: &str = "its value is neither allow nor deny: access that no rule matches is denied";
+const HTTP: &str = "NanoMQ asks the HTTP server of auth.http_auth, which could deny it";
+const LEFT_OUT: &str = "a rule is left out that could deny it";
+
+/// How to open what the import has closed.
+const OPEN_RULES: &str = "to open it, add it to access.rules";
+const CLOSES_REST: &str = "It could deny access: rules behind it that allow something are left out, and \
+                           access.no_match is deny; to open them, add its counterpart and them to access.rules";
+
+/// Adds the rules. NanoMQ asks them in order, and the first rule that matches decides.
+struct Rules<'s> {
+    setup: &'s mut Setup,
+    /// Why rules that allow something are left out: a part before them could deny it.
+    closed_by: Option<&'static str>,
+}
 
 pub fn import(auth: &Setting<'_>, setup: &mut Setup) {
     let http = auth.get("http_auth");
@@ -14,16 +29,40 @@ pub fn import(auth: &Setting<'_>, setup: &mut Setup) {
     let asks_access = http.get("acl_req").exists();
     users(auth, asks_users, setup);
     let acl = auth.get("acl");
+    let mut rules = Rules {
+        setup,
+        closed_by: asks_access.then_some(HTTP),
+    };
+    if acl.exists() && !acl.is_object() {
+        rules.close(&acl, "it has no rules");
+    }
     for rule in acl.get("rules").items() {
-        add(&rule, asks_access, setup);
+        rules.add(&rule);
     }
+    let closed_by = rules.closed_by;
     let no_match = auth.get("no_match");
-    let is_allowed = !no_match.is("deny");
-    match is_allowed && asks_access {
-        true => no_match.changed("access.no_match", &format!("deny, because {CLOSED}")),
-        false => no_match.imported("access.no_match"),
-    }
-    let decision = if is_allowed && !asks_access { "allow" } else { "deny" };
+    let decision = match (no_match.text(), closed_by) {
+        (None, None) if no_match.exists() => {
+            no_match.refuse(NO_DECISION);
+            "deny"
+        }
+        (None | Some("allow"), None) => {
+            no_match.imported("access.no_match");
+            "allow"
+        }
+        (None | Some("allow"), Some(because)) => {
+            no_match.changed("access.no_match", &format!("deny, because {because}; {OPEN_RULES}"));
+            "deny"
+        }
+        (Some("deny"), _) => {
+            no_match.imported("access.no_match");
+            "deny"
+        }
+        (Some(_), _) => {
+            no_match.refuse(NO_DECISION);
+            "deny"
+        }
+    };
     setup.set("access.no_match", &no_match.path, decision);
     // Without rules, `no_match` has no effect.
     if decision == "deny" && !setup.has_rules() {
@@ -42,12 +81,26 @@ pub fn import(auth: &Setting<'_>, setup: &mut Setup) {
     }
     auth.get("cache")
         .refuse("tidewire evaluates the rules of a session once, when it connects");
-    http.refuse("tidewire does not authenticate or authorize clients over HTTP");
+    let because = match (asks_users, asks_access) {
+        (_, true) => {
+            "tidewire does not ask HTTP servers. Rules that allow something are left out, and access.no_match is deny; to \
+             open access, add them to access.rules"
+        }
+        (true, false) => {
+            "tidewire does not ask HTTP servers. Clients need a user of the file passwords; to open access, add users or \
+             set access.anonymous"
+        }
+        (false, false) => "tidewire does not ask HTTP servers",
+    };
+    http.refuse(because);
 }
 
 fn users(auth: &Setting<'_>, asks_http: bool, setup: &mut Setup) {
     for (name, password) in auth.get("password").entries() {
-        let text = password.text().unwrap_or_default();
+        let Some(text) = password.filled() else {
+            password.refuse("the password is empty or cannot be read");
+            continue;
+        };
         let hash = PasswordHash::create(&Password::new(text.as_bytes().to_vec())).map_err(|error| error.to_string());
         match hash.and_then(|hash| setup.add_user(name, hash, false)) {
             Ok(()) => password.changed("passwords", "the password is hashed with Argon2id"),
@@ -55,74 +108,86 @@ fn users(auth: &Setting<'_>, asks_http: bool, setup: &mut Setup) {
         }
     }
     let allow = auth.get("allow_anonymous");
-    let is_open = allow.flag(true) && !asks_http;
-    match is_open {
-        true => {
+    match (flag(&allow, true), asks_http) {
+        (Some(true), false) => {
             setup.set("access.anonymous", &allow.path, "always");
             setup.set("access.unknown_users", &allow.path, "anonymous");
             allow.changed(
                 "access.anonymous",
                 "users with a password need it; NanoMQ admits them without",
             );
+            return;
         }
-        false => {
-            setup.set("access.anonymous", &allow.path, "never");
-            match allow.flag(true) {
-                true => allow.changed(
-                    "access.anonymous",
-                    "never, because NanoMQ asks the HTTP server of auth.http_auth",
-                ),
-                false => allow.imported("access.anonymous"),
-            }
-        }
+        (Some(true), true) => allow.changed(
+            "access.anonymous",
+            "never, because NanoMQ asks the HTTP server of auth.http_auth",
+        ),
+        (Some(false), _) => allow.imported("access.anonymous"),
+        (None, _) => allow.refuse("its value is neither true nor false: anonymous clients are rejected"),
     }
+    setup.set("access.anonymous", &allow.path, "never");
 }
 
 fn all_topics() -> Vec<Result<String, ForeignTopic>> {
     ALL_TOPICS.iter().map(|topic| Ok((*topic).to_owned())).collect()
 }
 
-fn add(rule: &Setting<'_>, is_closed: bool, setup: &mut Setup) {
-    let permission = match rule.get("permit").text() {
-        Some("allow") => Permission::Allow,
-        Some("deny") => Permission::Deny,
-        _ => {
-            rule.refuse("it neither allows nor denies");
+impl Rules<'_> {
+    /// Leaves out a rule that could deny access. Rules behind it that allow something are left out too.
+    fn close(&mut self, rule: &Setting<'_>, because: &str) {
+        rule.refuse_all(&format!("{because}. {CLOSES_REST}"));
+        self.closed_by.get_or_insert(LEFT_OUT);
+    }
+
+    fn add(&mut self, rule: &Setting<'_>) {
+        let permission = match rule.get("permit").text() {
+            Some("allow") => Permission::Allow,
+            Some("deny") => Permission::Deny,
+            _ => {
+                self.close(rule, "it neither allows nor denies");
+                return;
+            }
+        };
+        if let (Permission::Allow, Some(because)) = (permission, self.closed_by) {
+            rule.refuse_all(&format!("{because}; {OPEN_RULES}"));
             return;
         }
-    };
-    if is_closed && permission == Permission::Allow {
-        rule.refuse(CLOSED);
-        return;
-    }
-    let action = match rule.get("action").text() {
-        Some("publish") => Ok(AccessAction::Publish),
-        Some("subscribe") => Ok(AccessAction::Subscribe),
-        None | Some("pubsub") => Ok(AccessAction::All),
-        Some(_) => Err("its action is unknown".to_owned()),
-    };
-    let topics = rule.get("topics");
-    let foreign = ForeignRule {
-        permission,
-        clients: clients(rule),
-        packets: action.map(|action| vec![PacketCondition::of(action)]),
-        topics: match topics.exists() {
-            true => topics.items().iter().map(topic).collect(),
-            false => all_topics(),
-        },
-    };
-    match foreign.add(setup) {
-        Ok(None) => rule.imported("access.rules"),
-        Ok(Some(because)) => rule.changed("access.rules", &because),
-        Err(because) => rule.refuse(&because),
+        let action = rule.get("action");
+        let action = match action.text() {
+            Some("publish") => Ok(AccessAction::Publish),
+            Some("subscribe") => Ok(AccessAction::Subscribe),
+            Some("pubsub") => Ok(AccessAction::All),
+            None if !action.exists() => Ok(AccessAction::All),
+            _ => Err("its action is unknown".to_owned()),
+        };
+        let topics = rule.get("topics");
+        let foreign = ForeignRule {
+            permission,
+            clients: clients(rule),
+            packets: action.map(|action| vec![PacketCondition::of(action)]),
+            topics: match topics.exists() {
+                true => topics.items().iter().map(topic).collect(),
+                false => all_topics(),
+            },
+        };
+        match foreign.add(self.setup) {
+            Ok(None) => rule.imported("access.rules"),
+            Ok(Some(because)) => rule.changed("access.rules", &because),
+            Err(because) if permission == Permission::Deny => self.close(rule, &because),
+            Err(because) => rule.refuse_all(&because),
+        }
     }
 }
 
 fn clients(rule: &Setting<'_>) -> Result<Clients, String> {
+    if !rule.is_object() {
+        return Err("its condition cannot be read".to_owned());
+    }
     let mut result = Clients::all();
     for (key, value) in rule.entries() {
         let condition = match key {
             "permit" | "action" | "topics" => continue,
+            "and" | "or" if value.items().is_empty() => return Err(format!("it has no conditions in `{key}`")),
             "and" => {
                 let mut all = Clients::all();
                 for part in value.items() {
@@ -158,6 +223,16 @@ fn single(key: &str, value: &str) -> Result<Clients, String> {
 /// A topic behind `@` is compared literally, after its placeholders are filled in.
 fn topic(topic: &Setting<'_>) -> Result<String, ForeignTopic> {
     let text = topic.text().unwrap_or_default();
+    let is_special = |part: &&&str| match **part {
+        "eq " => text.starts_with("eq "),
+        part => text.contains(part) && !text.starts_with('@'),
+    };
+    if let Some(special) = ["eq ", "%c", "%u"].iter().find(is_special) {
+        return Err(ForeignTopic {
+            wider: wider(text, special),
+            because: format!("`{special}` has a meaning in access rules"),
+        });
+    }
     match text.strip_prefix('@') {
         None => Ok(text.to_owned()),
         Some(literal) if !literal.contains("${") => Ok(format!("eq {literal}")),
@@ -165,5 +240,108 @@ fn topic(topic: &Setting<'_>) -> Result<String, ForeignTopic> {
             wider: literal.to_owned(),
             because: "a literal topic has no placeholders".to_owned(),
         }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::import::hocon::Hocon;
+    use crate::import::report::Report;
+
+    /// Imports `auth`. Returns the rules, the decision without a match, and the report.
+    fn imported(auth: &str) -> (String, Setup, String) {
+        let hocon = Hocon::parse("nanomq.conf", auth, &|_| Err(String::new())).expect("valid");
+        let (mut setup, report) = (Setup::new().expect("random bytes"), Report::default());
+        import(&Setting::root(&hocon, &report).get("auth"), &mut setup);
+        (setup.rules_text(), setup, report.text("title"))
+    }
+
+    #[test]
+    fn rules_behind_a_missing_denial_allow_nothing() {
+        for rule in [
+            r#"{"permit": "maybe", "topics": ["x"]}"#,
+            r#"{"permit": "deny", "topics": ["a/#/b"]}"#,
+        ] {
+            let auth = format!(
+                r##"auth {{ no_match = allow, acl {{ rules = [
+                    {{"permit": "allow", "username": "a", "topics": ["before"]}}
+                    {rule}
+                    {{"permit": "allow", "topics": ["#"]}}
+                    {{"permit": "deny", "topics": ["y"]}}
+                ] }} }}"##
+            );
+            let (rules, setup, report) = imported(&auth);
+            assert_eq!(rules, "allow users=a All before\ndeny All y\n", "{rule}");
+            assert_eq!(setup.option("access.no_match"), Some("deny"), "{rule}");
+            assert!(report.contains("deny, because a"), "{report}");
+        }
+    }
+
+    #[test]
+    fn values_that_cannot_be_read_close_access() {
+        let (rules, setup, report) = imported("auth { allow_anonymous = maybe, no_match = perhaps }");
+        assert_eq!(setup.option("access.anonymous"), Some("never"));
+        assert_eq!(setup.option("access.unknown_users"), None);
+        assert_eq!(setup.option("access.no_match"), Some("deny"));
+        assert_eq!(rules, "deny All # $SYS/#\n");
+        assert_eq!(report.matches("its value is neither").count(), 2, "{report}");
+        let (_, setup, _) = imported("auth { allow_anonymous = on }");
+        assert_eq!(setup.option("access.anonymous"), Some("always"));
+    }
+    #[test]
+    fn parts_that_cannot_be_read_allow_nothing() {
+        for (rule, rules) in [
+            (r#"{"permit": "allow", "and": ["x"], "topics": ["a"]}"#, ""),
+            (r#"{"permit": "allow", "and": [], "topics": ["a"]}"#, ""),
+            (r#"{"permit": "allow", "or": [], "topics": ["a"]}"#, ""),
+            (r#"{"permit": "allow", "topics": ["a/%c", "eq b"]}"#, ""),
+            (r#"{"permit": "allow", "topics": ["a", "b/#/c"]}"#, ""),
+            (r#"{"permit": "deny", "and": [], "topics": ["a"]}"#, "deny All a\n"),
+            (
+                r#"{"permit": "deny", "topics": ["a/%c", "$SYS/%u"]}"#,
+                "deny All a/# $SYS/#\n",
+            ),
+        ] {
+            let (found, _, report) = imported(&format!("auth {{ acl {{ rules = [{rule}] }} }}"));
+            assert_eq!(found, rules, "{rule}\n{report}");
+        }
+        let (rules, setup, report) = imported("auth { acl = deny }");
+        assert_eq!(rules, "deny All # $SYS/#\n", "{report}");
+        assert_eq!(setup.option("access.no_match"), Some("deny"));
+    }
+
+    #[test]
+    fn report_says_how_to_open_what_is_closed() {
+        let (rules, setup, report) = imported(
+            r##"auth { http_auth { acl_req { url = "http://a" } },
+                acl { rules = [{"permit": "allow", "topics": ["a"]}, {"permit": "deny", "topics": ["a/#/b"]}] } }"##,
+        );
+        assert_eq!(
+            (rules.as_str(), setup.option("access.no_match")),
+            ("deny All # $SYS/#\n", Some("deny"))
+        );
+        for part in [
+            "which could deny it; to open it, add it to access.rules",
+            "to open them, add its counterpart and them to access.rules",
+            "to open access, add them to access.rules",
+        ] {
+            assert!(report.contains(part), "{part}\n{report}");
+        }
+    }
+
+    #[test]
+    fn user_without_a_password_is_left_out() {
+        let (_, setup, report) = imported(r#"auth { password { a = "", b = [], c = "hush" } }"#);
+        let verifies = |name, text: &[u8]| setup.verifies(name, &Password::new(text.to_vec()));
+        assert!(
+            verifies("c", b"hush") && !verifies("a", b"") && !verifies("b", b""),
+            "{report}"
+        );
+        assert_eq!(
+            report.matches("the password is empty or cannot be read").count(),
+            2,
+            "{report}"
+        );
     }
 }

@@ -5,10 +5,10 @@ use std::path::Path;
 
 use serde_json::{Value as Json, json};
 
-use super::existing_file;
+use super::{existing_file, flag, needed_flag};
 use crate::import::definition::{quoted, sql_text, without_nulls};
 use crate::import::settings::{Setting, duration_ms};
-use crate::import::setup::{Setup, simple_name};
+use crate::import::setup::Setup;
 
 /// Options of a bridge without a counterpart.
 const REFUSED: [(&str, &str); 9] = [
@@ -26,6 +26,11 @@ const REFUSED: [(&str, &str); 9] = [
     ("hybrid_bridging", "tidewire does not support MQTT over QUIC"),
 ];
 
+const SAME_RETAIN: &str = "${flags.retain}";
+
+/// Options of a forward or a subscription that say which topics and how they change.
+const TOPIC_OPTIONS: [&str; 4] = ["remote_topic", "local_topic", "prefix", "suffix"];
+
 pub fn import(root: &Setting<'_>, setup: &mut Setup, directory: &Path) {
     for (name, bridge) in root.at("bridges.mqtt").entries() {
         // The cache of all bridges is in the same table.
@@ -36,11 +41,18 @@ pub fn import(root: &Setting<'_>, setup: &mut Setup, directory: &Path) {
 }
 
 fn one(name: &str, bridge: &Setting<'_>, setup: &mut Setup, directory: &Path) {
-    if !bridge.get("enable").flag(true) {
-        bridge.refuse("the bridge is disabled");
-        return;
+    match flag(&bridge.get("enable"), true) {
+        Some(true) => {}
+        Some(false) => {
+            bridge.refuse("the bridge is disabled");
+            return;
+        }
+        None => {
+            bridge.refuse("enable is neither true nor false");
+            return;
+        }
     }
-    let name = simple_name(&format!("bridge_{name}"));
+    let name = setup.free_name(&["connectors"], &format!("bridge_{name}"), "");
     if let Err(because) = connector(&name, bridge, setup, directory) {
         bridge.refuse_all(&because);
         return;
@@ -72,22 +84,23 @@ pub fn connector(name: &str, from: &Setting<'_>, setup: &mut Setup, directory: &
     let server = from.get("server");
     let address = server.text().ok_or("its server is missing")?;
     let (scheme, address) = address.split_once("://").unwrap_or(("mqtt-tcp", address));
-    if scheme.contains("quic") {
-        return Err("tidewire does not support MQTT over QUIC".to_owned());
-    }
+    let has_tls_scheme = match scheme {
+        "mqtt-tcp" | "nmq-tcp" | "mqtt" | "tcp" => false,
+        "mqtts" | "ssl" => true,
+        scheme if scheme.contains("quic") => return Err("tidewire does not support MQTT over QUIC".to_owned()),
+        scheme if scheme.starts_with("tls") => true,
+        _ => return Err("a connector of type mqtt uses TCP or TLS, and its server has another scheme".to_owned()),
+    };
     let address = match address.contains(':') {
         true => address.to_owned(),
         false => format!("{address}:1883"),
     };
     let ssl = from.get("ssl");
-    let tls = match scheme.starts_with("tls") || ssl.get("enable").flag(false) || ssl.get("cacertfile").exists() {
+    // A bridge with any setting of TLS must not send its password in clear text.
+    let has_ssl = needed_flag(&ssl.get("enable"), ssl.exists())? || ssl.get("cacertfile").exists();
+    let tls = match has_tls_scheme || has_ssl {
         true => Some(tls(&ssl, &key, directory)?),
         false => None,
-    };
-    let version = match from.get("proto_ver").text() {
-        Some("5") => "5",
-        Some("3") => "3.1",
-        _ => "3.1.1",
     };
     let password = from.get("password");
     let secret = password
@@ -97,28 +110,43 @@ pub fn connector(name: &str, from: &Setting<'_>, setup: &mut Setup, directory: &
         .get("clientid")
         .filled()
         .map_or_else(|| format!("tidewire-{name}"), str::to_owned);
-    let keep_alive = from.get("keepalive").text().and_then(duration_ms);
+    // The default of tidewire applies to a value that cannot be read.
+    let option = |option: &str| format!("{key}.config.{option}");
+    let version = read(&from.get("proto_ver"), &option("version"), |value| {
+        let versions = [("5", "5"), ("4", "3.1.1"), ("3", "3.1")];
+        versions
+            .into_iter()
+            .find(|(theirs, _)| *theirs == value)
+            .map(|(_, ours)| ours)
+    });
+    let clean_start = from.get("clean_start");
+    let is_clean = flag(&clean_start, true);
+    match is_clean {
+        Some(_) => clean_start.imported(&option("clean_start")),
+        None => clean_start.refuse(&no_counterpart(&option("clean_start"))),
+    }
+    let keep_alive = read(&from.get("keepalive"), &option("keep_alive_s"), duration_ms);
     let config = json!({
         "server": address,
-        "version": version,
+        "version": version.unwrap_or("3.1.1"),
         "client_id": client_id,
         "user": from.get("username").filled(),
         "password": secret,
-        "clean_start": from.get("clean_start").flag(true),
+        "clean_start": is_clean.unwrap_or(true),
         "keep_alive_s": keep_alive.map(|ms| ms / 1000),
         "tls": tls,
     });
     for (theirs, ours) in [
         ("server", "server"),
-        ("proto_ver", "version"),
         ("clientid", "client_id"),
         ("username", "user"),
         ("password", "password"),
-        ("clean_start", "clean_start"),
-        ("keepalive", "keep_alive_s"),
-        ("ssl", "tls"),
     ] {
-        from.get(theirs).imported(&format!("{key}.config.{ours}"));
+        from.get(theirs).imported(&option(ours));
+    }
+    match tls {
+        Some(_) => ssl.get("enable").imported(&option("tls")),
+        None => ssl.get("enable").imported("as in tidewire"),
     }
     setup.define(
         &key,
@@ -126,6 +154,39 @@ pub fn connector(name: &str, from: &Setting<'_>, setup: &mut Setup, directory: &
         &json!({"type": "mqtt", "config": without_nulls(config)}),
     );
     Ok(())
+}
+
+fn no_counterpart(option: &str) -> String {
+    format!("its value has no counterpart in {option}")
+}
+
+/// Returns the value of an option and notes it, if it is set and can be read.
+fn read<'a, T>(setting: &Setting<'a>, option: &str, value: impl Fn(&'a str) -> Option<T>) -> Option<T> {
+    let value = setting.text().and_then(value);
+    match value {
+        Some(_) => setting.imported(option),
+        None => setting.refuse(&no_counterpart(option)),
+    }
+    value
+}
+
+/// Reads QoS.
+fn qos(setting: &Setting<'_>, option: &str) -> Option<u8> {
+    read(setting, option, |value| {
+        value.parse::<u8>().ok().filter(|qos| *qos <= 2)
+    })
+}
+
+/// Reads RETAIN of forwarded messages: 2 means that of the message.
+fn retain(setting: &Setting<'_>, option: &str) -> &'static str {
+    let retain = read(setting, option, |value| {
+        let values = [("0", "false"), ("1", "true"), ("2", SAME_RETAIN)];
+        values
+            .into_iter()
+            .find(|(theirs, _)| *theirs == value)
+            .map(|(_, ours)| ours)
+    });
+    retain.unwrap_or(SAME_RETAIN)
 }
 
 fn tls(ssl: &Setting<'_>, key: &str, directory: &Path) -> Result<Json, String> {
@@ -167,24 +228,23 @@ fn forward(name: &str, number: usize, forward: &Setting<'_>, setup: &mut Setup) 
             )
         }
     };
-    let retain = match forward.get("retain").text() {
-        Some("0") => "false",
-        Some("1") => "true",
-        _ => "${flags.retain}",
-    };
-    let part = simple_name(&format!("{name}_forward_{number}"));
+    let part = setup.free_name(&["actions", "rules"], name, &format!("_forward_{number}"));
+    let sql = format!("SELECT {columns} FROM {}", quoted(local)?);
+    let option = |option: &str| format!("actions.{part}.parameters.{option}");
+    let qos = qos(&forward.get("qos"), &option("qos"));
     let parameters = json!({
         "topic": format!("{prefix}{topic}{suffix}"),
         "payload": "${payload}",
-        "qos": forward.get("qos").text().unwrap_or("${qos}"),
-        "retain": retain,
+        "qos": qos.map_or_else(|| "${qos}".to_owned(), |qos| qos.to_string()),
+        "retain": retain(&forward.get("retain"), &option("retain")),
     });
     let action = json!({"type": "mqtt", "connector": name, "parameters": parameters});
-    let sql = format!("SELECT {columns} FROM {}", quoted(local)?);
     setup.define(&format!("actions.{part}"), &forward.path, &action);
     let rule = json!({"sql": sql, "actions": [format!("mqtt:{part}")]});
     setup.define(&format!("rules.{part}"), &forward.path, &rule);
-    forward.imported(&format!("rules.{part}"));
+    for option in TOPIC_OPTIONS {
+        forward.get(option).imported(&format!("rules.{part}"));
+    }
     Ok(())
 }
 
@@ -202,18 +262,15 @@ fn subscription(name: &str, number: usize, from: &Setting<'_>, setup: &mut Setup
             (strip, add) = tails;
         }
     }
-    let retain = match from.get("retain").text() {
-        Some("0") => "false",
-        Some("1") => "true",
-        _ => "${flags.retain}",
-    };
-    let qos: u64 = from.get("qos").number().unwrap_or(1);
-    let part = simple_name(&format!("{name}_subscription_{number}"));
+    let part = setup.free_name(&["sources"], name, &format!("_subscription_{number}"));
+    let option = |option: &str| format!("sources.{part}.{option}");
+    let qos = qos(&from.get("qos"), &option("parameters.subscriptions"));
+    let retain = retain(&from.get("retain"), &option("publish.retain"));
     let source = json!({
         "type": "mqtt",
         "connector": name,
         "parameters": {
-            "subscriptions": [{"filter": remote, "qos": qos}],
+            "subscriptions": [{"filter": remote, "qos": qos.unwrap_or(1)}],
             "strip_prefix": strip,
             "add_prefix": add,
         },
@@ -229,7 +286,9 @@ fn subscription(name: &str, number: usize, from: &Setting<'_>, setup: &mut Setup
         from.get(option)
             .refuse("the source chooses the options of its subscriptions itself");
     }
-    from.imported(&format!("sources.{part}"));
+    for option in TOPIC_OPTIONS {
+        from.get(option).imported(&format!("sources.{part}"));
+    }
     Ok(())
 }
 

@@ -5,6 +5,8 @@
 mod access;
 mod bridges;
 mod rules;
+#[cfg(test)]
+mod tests;
 mod webhook;
 
 use std::path::Path;
@@ -14,7 +16,7 @@ use super::options::Form::{self, Bytes, Choice, DurationSwitch, Factor, Limit, N
 use super::options::{self, ForeignOption, option};
 use super::report::Report;
 use super::settings::Setting;
-use super::setup::{Setup, simple_name};
+use super::setup::Setup;
 use super::{CONFIG_BYTES_MAX, read_bounded};
 
 const LEVELS: &[(&str, &str)] = &[
@@ -116,6 +118,23 @@ fn included(directory: &Path, name: &str) -> Result<String, String> {
     String::from_utf8(read_bounded(&found, CONFIG_BYTES_MAX)?).map_err(|_| format!("the file {name} is not UTF-8"))
 }
 
+/// Returns a boolean, or `default` without a value. `None`: the value cannot be read.
+fn flag(setting: &Setting<'_>, default: bool) -> Option<bool> {
+    if !setting.exists() {
+        return Some(default);
+    }
+    match setting.text()? {
+        "true" | "on" | "yes" | "1" => Some(true),
+        "false" | "off" | "no" | "0" => Some(false),
+        _ => None,
+    }
+}
+
+/// As `flag`, for an option without which something would be wider.
+fn needed_flag(setting: &Setting<'_>, default: bool) -> Result<bool, String> {
+    flag(setting, default).ok_or_else(|| format!("{} is neither true nor false", setting.path))
+}
+
 const LISTENER_KINDS: [(&str, &str); 4] = [("tcp", "tcp"), ("ssl", "tls"), ("ws", "ws"), ("wss", "wss")];
 
 const LISTENER_OPTIONS: [&str; 8] = [
@@ -153,9 +172,28 @@ fn listeners(listeners: &Setting<'_>, setup: &mut Setup, directory: &Path) {
                 }
             }
         }
-        // NanoMQ opens WebSocket only if it is configured.
-        if kind == "ws" && all.is_empty() {
-            setup.set("listeners.ws.default.enabled", "", false);
+        if all.is_empty() && is_closed(kind, &group) {
+            setup.set(
+                &format!("listeners.{kind}.default.enabled"),
+                &group.get("enable").path,
+                false,
+            );
+        }
+    }
+}
+
+/// Whether NanoMQ opens no listener of a kind that has no address. It opens WebSocket only if it is configured.
+fn is_closed(kind: &str, group: &Setting<'_>) -> bool {
+    let enable = group.get("enable");
+    match flag(&enable, true) {
+        Some(true) => kind == "ws",
+        Some(false) => {
+            enable.imported(&format!("listeners.{kind}.default.enabled"));
+            true
+        }
+        None => {
+            enable.refuse("its value is neither true nor false: the listener is disabled");
+            true
         }
     }
 }
@@ -168,7 +206,8 @@ fn listener(
     setup: &mut Setup,
     directory: &Path,
 ) -> Result<(), String> {
-    let key = format!("listeners.{kind}.{}", simple_name(name));
+    let section = format!("listeners.{kind}");
+    let key = format!("{section}.{}", setup.free_name(&[&section], name, ""));
     let bind = listener.get("bind");
     let text = bind.text().ok_or("its address is missing")?;
     // `0.0.0.0:8083/mqtt`, or with a scheme before it.
@@ -177,9 +216,12 @@ fn listener(
         Some((address, path)) => (address, format!("/{path}")),
         None => (address, "/mqtt".to_owned()),
     };
-    let mut options = vec![("bind", address.to_owned())];
+    let enable = listener.get("enable");
+    let is_enabled = needed_flag(&enable, true)?;
+    // The item of an option is the value that it comes from, because the first listener has no item of its own.
+    let mut options = vec![ListenerOption::new("bind", address, &bind)];
     if matches!(kind, "ws" | "wss") {
-        options.push(("path", path));
+        options.push(ListenerOption::new("path", path, &bind));
     }
     if matches!(kind, "tls" | "wss") {
         // A listener without certificates has those of the first TLS listener.
@@ -187,25 +229,41 @@ fn listener(
             true => listener,
             false => ssl,
         };
-        options.extend(tls(listener, own, &key, directory)?);
+        options.extend(tls(listener, own, directory)?);
     }
-    let item = bind.path.as_str();
-    for (option, value) in options {
-        setup.set(&format!("{key}.{option}"), item, value);
+    for option in options {
+        let key = format!("{key}.{}", option.name);
+        setup.set(&key, &option.items[0], option.value);
+        option.items.iter().for_each(|item| setup.add_item(&key, item));
+        option.from.iter().for_each(|setting| setting.imported(&key));
     }
-    let enable = listener.get("enable");
-    setup.set(&format!("{key}.enabled"), item, enable.flag(true));
+    let item = if enable.exists() { &enable } else { &bind };
+    setup.set(&format!("{key}.enabled"), &item.path, is_enabled);
     enable.imported(&format!("{key}.enabled"));
-    bind.imported(&format!("{key}.bind"));
     Ok(())
 }
 
-fn tls(
-    listener: &Setting<'_>,
-    own: &Setting<'_>,
-    key: &str,
-    directory: &Path,
-) -> Result<Vec<(&'static str, String)>, String> {
+/// An option of a listener.
+struct ListenerOption<'a> {
+    name: &'static str,
+    value: String,
+    from: Vec<Setting<'a>>,
+    /// Items that are refused with the listener.
+    items: Vec<String>,
+}
+
+impl<'a> ListenerOption<'a> {
+    fn new(name: &'static str, value: impl Into<String>, from: &Setting<'a>) -> ListenerOption<'a> {
+        ListenerOption {
+            name,
+            value: value.into(),
+            items: vec![from.path.clone()],
+            from: vec![from.clone()],
+        }
+    }
+}
+
+fn tls<'a>(listener: &Setting<'a>, own: &Setting<'a>, directory: &Path) -> Result<Vec<ListenerOption<'a>>, String> {
     if own.get("key_password").filled().is_some() {
         own.get("key_password").refuse("decrypt the key file");
         return Err("its private key is encrypted; decrypt the key file".to_owned());
@@ -219,8 +277,12 @@ fn tls(
         let setting = own.get(theirs);
         match setting.filled() {
             Some(path) => {
-                found.push((ours, existing_file(directory, path)?));
-                setting.imported(&format!("{key}.{ours}"));
+                let mut option = ListenerOption::new(ours, existing_file(directory, path)?, &setting);
+                if own.path != listener.path {
+                    // The value is of another listener, which may be imported without this one.
+                    option.items = vec![listener.get("bind").path];
+                }
+                found.push(option);
             }
             None if ours == "ca_file" => {}
             None => return Err(format!("{theirs} is missing")),
@@ -228,14 +290,24 @@ fn tls(
     }
     let verify = listener.get("verify_peer");
     let required = listener.get("fail_if_no_peer_cert");
-    let mode = match (verify.flag(false), required.flag(false)) {
+    let mode = match (needed_flag(&verify, false)?, needed_flag(&required, false)?) {
         (false, _) => "none",
         (true, false) => "optional",
         (true, true) => "required",
     };
-    found.push(("verify_client", mode.to_owned()));
-    verify.imported(&format!("{key}.verify_client"));
-    required.imported(&format!("{key}.verify_client"));
+    let from = vec![verify, required];
+    let mut items: Vec<String> = from
+        .iter()
+        .filter(|setting| setting.exists())
+        .map(|setting| setting.path.clone())
+        .collect();
+    items.push(listener.get("bind").path);
+    found.push(ListenerOption {
+        name: "verify_client",
+        value: mode.to_owned(),
+        from,
+        items,
+    });
     Ok(found)
 }
 

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::bridges::connector;
 use crate::import::settings::Setting;
-use crate::import::setup::{Setup, simple_name};
+use crate::import::setup::Setup;
 
 pub fn import(rules: &Setting<'_>, setup: &mut Setup) {
     let repub = rules.get("repub");
@@ -36,7 +36,7 @@ fn republish(number: usize, rule: &Setting<'_>, setup: &mut Setup) -> Result<(),
     let sql = rule.get("sql").filled().ok_or("its SQL is missing")?;
     let topic = rule.get("topic").filled().ok_or("its topic is missing")?;
     let query = Query::parse(sql).ok_or("its SQL cannot be read")?;
-    let name = simple_name(&format!("republish_{number}"));
+    let name = setup.free_name(&["connectors", "actions", "rules"], "republish", &format!("_{number}"));
     connector(&name, rule, setup, Path::new(""))?;
     let parameters = json!({"topic": topic, "payload": "${.}", "qos": "0", "retain": "false"});
     let action = json!({"type": "mqtt", "connector": name, "parameters": parameters});
@@ -44,24 +44,23 @@ fn republish(number: usize, rule: &Setting<'_>, setup: &mut Setup) -> Result<(),
     let definition = json!({"sql": query.text(), "actions": [format!("mqtt:{name}")]});
     setup.define(&format!("rules.{name}"), &rule.path, &definition);
     rule.get("topic").imported(&format!("actions.{name}"));
-    rule.imported(&format!("rules.{name}"));
+    rule.get("sql").imported(&format!("rules.{name}"));
     Ok(())
 }
 
 fn database(name: &str, from: &Setting<'_>, setup: &mut Setup) -> Result<(), String> {
-    let name = simple_name(name);
+    let name = setup.free_name(&["connectors"], name, "");
     let connection = from.get("conn");
     let password = connection.get("password").filled();
     let password = password.map(|text| setup.secret(&format!("{name}-password"), text));
     let key = format!("connectors.{name}");
-    let (host, port) = match connection
-        .get("host")
-        .filled()
-        .ok_or("its host is missing")?
-        .split_once(':')
-    {
-        Some((host, port)) => (host, port.parse::<u16>().ok()),
-        None => (connection.get("host").text().unwrap_or_default(), None),
+    let address = connection.get("host").filled().ok_or("its host is missing")?;
+    let (host, port) = match address.split_once(':') {
+        Some((host, port)) => (
+            host,
+            Some(port.parse::<u16>().map_err(|_| "the port of its host is invalid")?),
+        ),
+        None => (address, None),
     };
     let mut config = json!({
         "host": host,
@@ -75,11 +74,16 @@ fn database(name: &str, from: &Setting<'_>, setup: &mut Setup) -> Result<(), Str
         config["port"] = port.into();
     }
     setup.define(&key, &from.path, &json!({"type": "postgresql", "config": config}));
-    connection.imported(&key);
+    for option in ["host", "database", "username", "password"] {
+        connection.get(option).imported(&key);
+    }
     for (index, rule) in from.get("rules").items().iter().enumerate() {
-        let part = simple_name(&format!("{name}_{}", index + 1));
+        let part = setup.free_name(&["actions", "rules"], &name, &format!("_{}", index + 1));
         match insert(&name, &part, rule, setup) {
-            Ok(()) => rule.imported(&format!("rules.{part}")),
+            Ok(()) => {
+                rule.get("sql").imported(&format!("rules.{part}"));
+                rule.get("table").imported(&format!("actions.{part}"));
+            }
             Err(because) => rule.refuse(&because),
         }
     }

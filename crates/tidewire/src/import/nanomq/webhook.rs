@@ -3,19 +3,25 @@
 
 use serde_json::json;
 
+use super::flag;
 use crate::import::definition::quoted;
-use crate::import::settings::Setting;
+use crate::import::settings::{Setting, duration_ms};
 use crate::import::setup::Setup;
-
-const NAME: &str = "webhook";
 
 pub fn import(webhook: &Setting<'_>, setup: &mut Setup) {
     if !webhook.exists() {
         return;
     }
-    if !webhook.get("enable").flag(true) {
-        webhook.refuse("the webhook is disabled");
-        return;
+    match flag(&webhook.get("enable"), true) {
+        Some(true) => {}
+        Some(false) => {
+            webhook.refuse("the webhook is disabled");
+            return;
+        }
+        None => {
+            webhook.refuse("enable is neither true nor false");
+            return;
+        }
     }
     let Some(url) = webhook.get("url").filled() else {
         webhook.refuse("its URL is missing");
@@ -30,50 +36,61 @@ pub fn import(webhook: &Setting<'_>, setup: &mut Setup) {
             return;
         }
     };
+    let name = setup.free_name(&["connectors", "actions"], "webhook", "");
     let mut headers = json!({});
     let mut content_type = "application/json";
-    for (name, header) in webhook.get("headers").entries() {
-        let text = header.text().unwrap_or_default();
-        match name.eq_ignore_ascii_case("content-type") {
+    for (header_name, header) in webhook.get("headers").entries() {
+        let Some(text) = header.text() else {
+            header.refuse("its value is not a text");
+            continue;
+        };
+        match header_name.eq_ignore_ascii_case("content-type") {
             true => content_type = text,
-            false => headers[name] = setup.secret(&format!("{NAME}-header-{name}"), text).into(),
+            false => headers[header_name] = setup.secret(&format!("{name}-header-{header_name}"), text).into(),
         }
-        header.imported(&format!("connectors.{NAME}.config.headers"));
+        header.imported(&format!("connectors.{name}.config.headers"));
     }
     let mut config = json!({"url": url, "headers": headers});
     let pool = webhook.get("pool_size");
-    if let Some(connections) = pool.number() {
-        config["connections_max"] = connections.into();
-        pool.imported(&format!("connectors.{NAME}.config.connections_max"));
+    match pool.number() {
+        Some(connections) => {
+            config["connections_max"] = connections.into();
+            pool.imported(&format!("connectors.{name}.config.connections_max"));
+        }
+        None => pool.refuse("its value is not a number"),
     }
     let mut parameters = json!({"method": "post", "content_type": content_type, "body": "${.}"});
     let timeout = webhook.get("cancel_timeout");
-    if let Some(ms) = timeout.number() {
-        parameters["timeout_ms"] = ms.into();
-        timeout.imported(&format!("actions.{NAME}.parameters.timeout_ms"));
+    match timeout.text().and_then(duration_ms) {
+        Some(ms) => {
+            parameters["timeout_ms"] = ms.into();
+            timeout.imported(&format!("actions.{name}.parameters.timeout_ms"));
+        }
+        None => timeout.refuse("its value is not a duration"),
     }
     let item = webhook.path.clone();
     setup.define(
-        &format!("connectors.{NAME}"),
+        &format!("connectors.{name}"),
         &item,
         &json!({"type": "http", "config": config}),
     );
-    let action = json!({"type": "http", "connector": NAME, "parameters": parameters});
-    setup.define(&format!("actions.{NAME}"), &item, &action);
+    let action = json!({"type": "http", "connector": name, "parameters": parameters});
+    setup.define(&format!("actions.{name}"), &item, &action);
     for (index, event) in webhook.get("events").items().iter().enumerate() {
-        let rule = format!("rules.{NAME}_{}", index + 1);
+        let end = format!("_{}", index + 1);
+        let rule = format!("rules.{}", setup.free_name(&["rules"], &name, &end));
         match sql(event, payload) {
             Ok(sql) => {
-                let definition = json!({"sql": sql, "actions": [format!("http:{NAME}")]});
+                let definition = json!({"sql": sql, "actions": [format!("http:{name}")]});
                 setup.define(&rule, &event.path, &definition);
                 event.imported(&rule);
             }
             Err(because) => event.refuse(&because),
         }
     }
-    webhook.get("url").imported(&format!("connectors.{NAME}.config.url"));
-    encoding.imported(&format!("actions.{NAME}.parameters.body"));
-    webhook.get("enable").imported(&format!("actions.{NAME}.enable"));
+    webhook.get("url").imported(&format!("connectors.{name}.config.url"));
+    encoding.imported(&format!("actions.{name}.parameters.body"));
+    webhook.get("enable").imported(&format!("actions.{name}.enable"));
     webhook.get("tls").refuse("it has no effect in NanoMQ");
 }
 

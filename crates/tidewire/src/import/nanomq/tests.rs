@@ -1,0 +1,205 @@
+//! Tests that an import of NanoMQ's configuration leaves out parts that it cannot translate, and reports them.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::super::report::Report;
+use super::super::setup::Setup;
+use super::import;
+
+struct File(PathBuf);
+
+impl Drop for File {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+/// Imports a configuration. Returns the result before the check, and the report.
+#[track_caller]
+fn imported(conf: &str) -> (Setup, String) {
+    static NUMBER: AtomicUsize = AtomicUsize::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let name = format!("tidewire-nanomq-{}-{number}.conf", std::process::id());
+    let file = File(std::env::temp_dir().join(name));
+    fs::write(&file.0, conf).expect("a file");
+    let report = Report::default();
+    let setup = import(&file.0, &report).expect("imported");
+    let text = report.text("title");
+    (setup, text)
+}
+
+/// Returns the row of an item.
+#[track_caller]
+fn row<'a>(report: &'a str, item: &str) -> &'a str {
+    let mut rows = report.lines().filter(|row| row.split_whitespace().nth(1) == Some(item));
+    rows.next().unwrap_or_else(|| panic!("no row of {item}\n{report}"))
+}
+
+#[test]
+fn bridge_with_settings_of_tls_is_never_without_tls() {
+    for ssl in [
+        r#"ssl { enable = maybe }"#,
+        r#"ssl { cacertfile = "missing.pem" }"#,
+        r#"ssl { enable = true, key_password = "hush-key" }"#,
+        r#"ssl { enable = false, cacertfile = "missing.pem" }"#,
+    ] {
+        let (setup, report) = imported(&format!(
+            r#"bridges.mqtt.a {{ server = "mqtt-tcp://far:8883", {ssl} }}"#
+        ));
+        assert!(!setup.has("connectors.bridge_a"), "{ssl}");
+        assert!(
+            row(&report, "bridges.mqtt.a.server").contains("not supported"),
+            "{report}"
+        );
+    }
+    let (setup, _) = imported(r#"bridges.mqtt.a { server = "mqtt-tcp://far:8883", ssl { enable = true } }"#);
+    assert!(setup.has_table("connectors.bridge_a.config.tls"));
+    let (setup, _) = imported(r#"bridges.mqtt.a { server = "mqtt-tcp://far", ssl { enable = false } }"#);
+    assert!(setup.has("connectors.bridge_a") && !setup.has_table("connectors.bridge_a.config.tls"));
+}
+
+#[test]
+fn bridge_is_imported_only_if_enable_can_be_read() {
+    for (enable, is_imported) in [
+        ("true", true),
+        ("on", true),
+        ("false", false),
+        ("maybe", false),
+        ("[]", false),
+    ] {
+        let (setup, report) = imported(&format!(r#"bridges.mqtt.a {{ enable = {enable}, server = "far" }}"#));
+        assert_eq!(setup.has("connectors.bridge_a"), is_imported, "{enable}\n{report}");
+    }
+}
+
+#[test]
+fn dropped_values_of_a_bridge_are_reported() {
+    let (_, report) = imported(
+        r##"bridges.mqtt.a {
+            server = "far"
+            proto_ver = 9
+            keepalive = soon
+            clean_start = maybe
+            ssl { enable = false, verify_peer = true }
+            forwards = [ { local_topic = "a/#", remote_topic = "b/#", qos = 3, retain = 7, speed = 1 } ]
+            subscription = [ { remote_topic = "c/#", qos = high, retain = 2, speed = 1 } ]
+        }"##,
+    );
+    for item in [
+        "proto_ver",
+        "keepalive",
+        "clean_start",
+        "forwards[1].qos",
+        "forwards[1].retain",
+        "subscription[1].qos",
+    ] {
+        let row = row(&report, &format!("bridges.mqtt.a.{item}"));
+        assert!(row.contains("its value has no counterpart in"), "{row}");
+    }
+    for item in ["forwards[1].speed", "subscription[1].speed", "ssl.verify_peer"] {
+        let row = row(&report, &format!("bridges.mqtt.a.{item}"));
+        assert!(row.contains("tidewire has no such option"), "{row}");
+    }
+    for item in ["server", "forwards[1].local_topic", "subscription[1].retain"] {
+        assert!(
+            row(&report, &format!("bridges.mqtt.a.{item}")).contains(" imported "),
+            "{report}"
+        );
+    }
+}
+
+#[test]
+fn definitions_with_similar_names_are_separate() {
+    let (setup, report) = imported(
+        r#"bridges.mqtt {
+            "a.b" { server = "one", password = "hush-1" }
+            a_b { server = "two", password = "hush-2" }
+        }"#,
+    );
+    for (name, server) in [("bridge_a_b", "one:1883"), ("bridge_a_b_2", "two:1883")] {
+        let key = format!("connectors.{name}.config.server");
+        assert_eq!(setup.option(&key), Some(server), "{report}");
+    }
+    let password = |name| setup.option(&format!("connectors.{name}.config.password"));
+    assert_ne!(password("bridge_a_b"), password("bridge_a_b_2"));
+}
+
+#[test]
+fn listener_whose_switch_cannot_be_read_is_disabled() {
+    for conf in [
+        "listeners.tcp { enable = false }",
+        "listeners.tcp { enable = maybe }",
+        r#"listeners.tcp { bind = "127.0.0.1:1", enable = maybe }"#,
+    ] {
+        let (setup, report) = imported(conf);
+        assert!(setup.is_false("listeners.tcp.default.enabled"), "{conf}\n{report}");
+    }
+    let (setup, report) = imported("listeners.tcp { enable = maybe }");
+    assert!(
+        row(&report, "listeners.tcp.enable").contains("the listener is disabled"),
+        "{report}"
+    );
+    assert!(!setup.is_false("listeners.tls.default.enabled"));
+    let (setup, _) = imported("mqtt { max_packet_size = 1MB }");
+    assert!(!setup.has("listeners.tcp.default.enabled") && setup.is_false("listeners.ws.default.enabled"));
+}
+
+#[test]
+fn tls_listener_needs_switches_that_can_be_read() {
+    let file = std::env::current_exe().expect("the path of this test");
+    let conf = |switch: &str| {
+        let file = file.display();
+        format!(r#"listeners.ssl {{ bind = "127.0.0.1:1", keyfile = "{file}", certfile = "{file}", {switch} }}"#)
+    };
+    let (setup, _) = imported(&conf("verify_peer = true"));
+    assert_eq!(setup.option("listeners.tls.default.verify_client"), Some("optional"));
+    for switch in ["verify_peer = maybe", "fail_if_no_peer_cert = maybe"] {
+        let (setup, report) = imported(&conf(switch));
+        assert!(!setup.has("listeners.tls.default.bind"), "{switch}\n{report}");
+        assert!(row(&report, "listeners.ssl.bind").contains("not supported"), "{report}");
+    }
+}
+
+#[test]
+fn webhook_is_imported_only_as_it_can_be_read() {
+    let (setup, report) = imported(r#"webhook { enable = maybe, url = "http://hook" }"#);
+    assert!(!setup.has("connectors.webhook"), "{report}");
+    let (setup, report) = imported(
+        r#"webhook {
+            url = "http://hook"
+            headers { a = [], b = "hush-b" }
+            pool_size = many
+            cancel_timeout = soon
+        }"#,
+    );
+    assert!(setup.has("connectors.webhook"), "{report}");
+    for item in ["headers.a", "pool_size", "cancel_timeout"] {
+        assert!(
+            row(&report, &format!("webhook.{item}")).contains("its value is not"),
+            "{report}"
+        );
+    }
+    assert!(row(&report, "webhook.headers.b").contains(" imported "), "{report}");
+}
+
+#[test]
+fn database_with_an_invalid_port_is_left_out() {
+    let database = |host: &str| {
+        format!(
+            r#"rules.postgresql.store {{
+                conn {{ host = "{host}", username = u, password = "hush-pg", database = d, tls = true }}
+                rules = [ {{ table = t, sql = "SELECT topic FROM \"a\"", speed = 1 }} ]
+            }}"#
+        )
+    };
+    let (setup, report) = imported(&database("pg:port"));
+    assert!(!setup.has("connectors.store"), "{report}");
+    let (setup, report) = imported(&database("pg:5433"));
+    assert!(setup.has("connectors.store"), "{report}");
+    for item in ["conn.tls", "rules[1].speed"] {
+        let row = row(&report, &format!("rules.postgresql.store.{item}"));
+        assert!(row.contains("tidewire has no such option"), "{row}");
+    }
+}
