@@ -77,7 +77,8 @@ impl BanKind {
         }
     }
 
-    fn is_exact(self) -> bool {
+    /// Returns whether a ban applies to a single client id, user or address.
+    pub fn is_exact(self) -> bool {
         matches!(self, BanKind::ClientId | BanKind::UserName | BanKind::Address)
     }
 }
@@ -98,6 +99,11 @@ pub struct Ban {
 }
 
 impl Ban {
+    /// Checks the ban without adding it.
+    pub fn check(&self) -> Result<(), BanError> {
+        checked(self.clone()).map(|_| ())
+    }
+
     fn is_in_force(&self, now_unix_ms: u64) -> bool {
         self.until_unix_ms.is_none_or(|until| until > now_unix_ms)
     }

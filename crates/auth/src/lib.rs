@@ -26,7 +26,7 @@ pub use acl::{
     AclOptions, Cidr, CidrError, Identity, PartialSubscriptionPolicy, Permission, SessionAcl, SubscriptionGrant,
     TopicRuleError, load_mosquitto_acl, parse_mosquitto_acl, preset,
 };
-pub use bans::{Ban, BanCandidate, BanError, BanFileError, BanKind, Bans};
+pub use bans::{Ban, BanCandidate, BanError, BanFileError, BanKind, Bans, EXACT_BANS_MAX, PATTERN_BANS_MAX};
 pub use chain::{
     AnonymousPolicy, AnonymousProvider, Credentials, DenyReason, Provider, ProviderChain, ProviderOutcome,
     UnknownUsersProvider, UsersProvider,
