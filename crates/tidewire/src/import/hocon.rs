@@ -4,7 +4,7 @@
 //! `=`, lists, quoted and unquoted text, `"""…"""` (with `~`, as EMQX writes it) and `include`. Substitutions
 //! (`${name}` outside quotes) and `+=` are rejected.
 //!
-//! The text can come from anyone: size, depth and the number of values are bounded.
+//! The text can come from anyone: size, depth, the length of keys and the number of values are bounded.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -13,6 +13,10 @@ use std::fmt;
 const FILE_BYTES_MAX: usize = 32 << 20;
 /// Maximum depth of objects and lists, the words of keys included.
 const DEPTH_MAX: usize = 64;
+/// Maximum length of the path of a key. The report contains the path of each value.
+const PATH_BYTES_MAX: usize = 1024;
+/// Maximum length of the paths of all values together.
+const PATHS_BYTES_MAX: usize = 64 << 20;
 /// Maximum number of values of all files.
 const VALUES_MAX: usize = 1_000_000;
 /// Maximum number of included files.
@@ -97,6 +101,7 @@ impl Hocon {
             files: Vec::new(),
             replaced: Vec::new(),
             values: 0,
+            path_bytes: 0,
             include,
         };
         let mut root = Object::default();
@@ -116,6 +121,8 @@ struct Reading<'a> {
     files: Vec<String>,
     replaced: Vec<Replaced>,
     values: usize,
+    /// Length of the paths of the values.
+    path_bytes: usize,
     include: &'a IncludeReader<'a>,
 }
 
@@ -282,6 +289,12 @@ impl Parser<'_, '_, '_> {
         if depth + words.len() >= DEPTH_MAX {
             return Err(self.error(&format!("objects are nested deeper than {DEPTH_MAX} levels")));
         }
+        let path_bytes = path.len() + words.iter().map(|word| word.len() + 1).sum::<usize>();
+        if path_bytes > PATH_BYTES_MAX {
+            return Err(self.error(&format!(
+                "the key has {path_bytes} bytes with the keys around it, which is more than {PATH_BYTES_MAX}"
+            )));
+        }
         self.skip_spaces();
         match self.peek() {
             Some('=' | ':') => {
@@ -386,6 +399,12 @@ impl Parser<'_, '_, '_> {
         self.reading.values += 1;
         if self.reading.values > VALUES_MAX {
             return Err(self.error(&format!("the configuration has more than {VALUES_MAX} values")));
+        }
+        self.reading.path_bytes += path.len();
+        if self.reading.path_bytes > PATHS_BYTES_MAX {
+            return Err(self.error(&format!(
+                "the keys of all values have more than {PATHS_BYTES_MAX} bytes"
+            )));
         }
         if depth >= DEPTH_MAX {
             return Err(self.error(&format!("values are nested deeper than {DEPTH_MAX} levels")));
@@ -657,6 +676,27 @@ mod tests {
             assert!(error.message.contains(part), "{text:?}: {error}");
             assert_eq!(error.line, line, "{text:?}: {error}");
         }
+    }
+
+    #[test]
+    fn keys_and_their_paths_are_bounded() {
+        let long = "k".repeat(600);
+        assert!(parse(&format!("{long} = 1")).is_ok());
+        for (text, line) in [
+            (format!("\n{} = 1", "k".repeat(2000)), 2),
+            (format!("\"{}\" = 1", "k".repeat(2000)), 1),
+            (format!("a {{\n{long} {{\n{long} = 1\n}}\n}}"), 3),
+            (format!("{long} = [\n{{ {long} = 1 }}]"), 2),
+            (format!("{long}.{long} = 1"), 1),
+        ] {
+            let error = parse(&text).unwrap_err();
+            assert!(error.message.contains("more than 1024"), "{error}");
+            assert_eq!(error.line, line, "{error}");
+            assert!(error.to_string().len() < 200, "the error does not contain the key");
+        }
+        let many = format!("{} = [{}]", "k".repeat(1000), "1,".repeat(PATHS_BYTES_MAX / 1000));
+        let error = parse(&many).unwrap_err();
+        assert!(error.message.contains("the keys of all values"), "{error}");
     }
 
     #[test]

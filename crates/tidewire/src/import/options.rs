@@ -91,12 +91,12 @@ pub fn convert(text: &str, form: Form) -> Option<Value> {
     let number = || text.parse::<i64>().ok();
     Some(match form {
         Form::Flag => match text {
-            "true" | "on" | "1" => true.into(),
-            "false" | "off" | "0" => false.into(),
+            "true" | "on" | "yes" | "1" => true.into(),
+            "false" | "off" | "no" | "0" => false.into(),
             _ => return None,
         },
         Form::Number => number()?.into(),
-        Form::Factor => text.parse::<f64>().ok()?.into(),
+        Form::Factor => text.parse::<f64>().ok().filter(|factor| factor.is_finite())?.into(),
         Form::Limit { zero_is_none } => match number() {
             Some(0) if zero_is_none => "unlimited".into(),
             Some(number) => number.into(),
@@ -112,14 +112,21 @@ pub fn convert(text: &str, form: Form) -> Option<Value> {
         },
         Form::Duration => format_duration(Duration::from_millis(duration_ms(text)?)).into(),
         Form::DurationSwitch => switch(duration_ms(text), is_none)?,
-        Form::Seconds => switch(
-            number()
-                .map(|seconds| seconds.unsigned_abs() * 1000)
-                .or(duration_ms(text)),
-            is_none,
-        )?,
+        Form::Seconds if is_number(text) => switch(Some(seconds_ms(text)?), is_none)?,
+        Form::Seconds => switch(duration_ms(text), is_none)?,
         Form::Choice(choices) => choices.iter().find(|(theirs, _)| *theirs == text)?.1.into(),
     })
+}
+
+/// Whether a duration has no unit.
+fn is_number(text: &str) -> bool {
+    let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
+    !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// `None`: negative, or beyond the range of milliseconds.
+fn seconds_ms(text: &str) -> Option<u64> {
+    text.parse::<u64>().ok()?.checked_mul(1000)
 }
 
 fn switch(ms: Option<u64>, is_none: bool) -> Option<Value> {
@@ -127,5 +134,49 @@ fn switch(ms: Option<u64>, is_none: bool) -> Option<Value> {
         Some(0) => Some("off".into()),
         Some(ms) => Some(format_duration(Duration::from_millis(ms)).into()),
         None => is_none.then(|| "off".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::import::hocon::Hocon;
+    use crate::import::report::Report;
+
+    #[test]
+    fn seconds_out_of_range_have_no_counterpart() {
+        let text = |value: Option<Value>| value.map(|value| value.to_string().replace('"', ""));
+        for (seconds, expected) in [
+            ("60", Some("1m")),
+            ("90s", Some("1m30s")),
+            ("0", Some("off")),
+            ("infinity", Some("off")),
+            ("-60", None),
+            ("-9223372036854775808", None),
+            ("9223372036854775807", None),
+            ("18446744073709551615", None),
+            ("18446744073709551616", None),
+        ] {
+            assert_eq!(text(convert(seconds, Form::Seconds)).as_deref(), expected, "{seconds}");
+        }
+        assert_eq!(convert("NaN", Form::Factor), None);
+    }
+
+    #[test]
+    fn a_negative_duration_is_reported() {
+        let hocon = Hocon::parse("f", "a = -60", &|_| Err(String::new())).expect("valid");
+        let (mut setup, report) = (Setup::new().expect("random bytes"), Report::default());
+        let root = Setting::root(&hocon, &report);
+        import(
+            &root,
+            &[option("a", "mqtt.server_keep_alive", Form::Seconds)],
+            &mut setup,
+        );
+        let text = report.text("title");
+        assert!(
+            text.contains("its value has no counterpart in mqtt.server_keep_alive"),
+            "{text}"
+        );
+        assert!(!setup.has("mqtt.server_keep_alive"));
     }
 }

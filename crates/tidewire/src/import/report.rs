@@ -1,10 +1,26 @@
 //! The report of an import: imported, changed and unsupported items, each with its file and line.
 //!
-//! A row names an item and the option it became, never its value: values can be secrets.
+//! A row names an item and the option it became. A reason can quote a value that was refused. Options for passwords,
+//! tokens and keys are never quoted, and passwords in addresses are masked here.
+//!
+//! The names come from the other broker's files: control characters are escaped, long texts are shortened, and a long
+//! name does not widen the column of all rows.
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::collections::HashSet;
 use std::fmt::Write;
+use std::hash::{BuildHasher, RandomState};
+
+/// Maximum width of the columns. A row with a longer text is not aligned.
+const PLACE_WIDTH_MAX: usize = 60;
+const ITEM_WIDTH_MAX: usize = 80;
+/// Maximum length of a place, an item or a reason. The path of a key is shorter.
+const TEXT_BYTES_MAX: usize = 1280;
+/// A longer text is replaced by its beginning and this many bytes of its end.
+const END_BYTES: usize = 128;
+/// Place of an item that has no row of its own.
+const NO_PLACE: &str = "-";
 
 /// The result for an item of the other broker.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,6 +43,19 @@ impl Outcome {
             Outcome::Imported(_) => "imported",
             Outcome::Changed { .. } => "changed",
             Outcome::NotSupported { .. } => "not supported",
+        }
+    }
+
+    fn printable(&self) -> Outcome {
+        match self {
+            Outcome::Imported(to) => Outcome::Imported(printable(to)),
+            Outcome::Changed { to, because } => Outcome::Changed {
+                to: printable(to),
+                because: printable(because),
+            },
+            Outcome::NotSupported { because } => Outcome::NotSupported {
+                because: printable(because),
+            },
         }
     }
 
@@ -53,63 +82,72 @@ struct Row {
 #[derive(Debug, Default)]
 pub struct Report {
     rows: RefCell<Vec<Row>>,
-    known: RefCell<HashSet<(String, usize, String)>>,
+    /// Hashes of the files, lines and items that have a row. The texts would need more memory than the rows.
+    known: RefCell<HashSet<u64>>,
+    hasher: RandomState,
 }
 
 impl Report {
     pub fn add(&self, file: &str, line: usize, item: &str, outcome: Outcome) {
-        let item = printable(item);
-        let key = (file.to_owned(), line, item.clone());
+        let key = self.hasher.hash_one((file, line, item));
         if self.known.borrow_mut().insert(key) {
             self.rows.borrow_mut().push(Row {
-                file: file.to_owned(),
+                file: printable(file),
                 line,
-                item,
-                outcome,
+                item: printable(item),
+                outcome: outcome.printable(),
             });
         }
     }
 
-    /// Replaces the outcome of everything below an item, because a check refused it.
+    /// Replaces the outcome of everything below an item, because a check refused it. An item without a row gets one.
     pub fn refuse(&self, item: &str, because: &str) {
+        if !self.replace(item, because) {
+            let because = because.to_owned();
+            self.add(NO_PLACE, 0, item, Outcome::NotSupported { because });
+        }
+    }
+
+    /// As `refuse`, without a new row. Returns whether a row was replaced.
+    pub fn replace(&self, item: &str, because: &str) -> bool {
         let item = printable(item);
         let is_below = |row: &str| {
             row.strip_prefix(&item)
                 .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
         };
+        let mut is_replaced = false;
         for row in self.rows.borrow_mut().iter_mut() {
             if is_below(&row.item) {
                 row.outcome = Outcome::NotSupported {
-                    because: because.to_owned(),
+                    because: printable(because),
                 };
+                is_replaced = true;
             }
         }
+        is_replaced
     }
 
     /// Returns the report as a table, in the order of the files.
     pub fn text(&self, title: &str) -> String {
-        let mut rows = self.rows.borrow().clone();
+        let all = self.rows.borrow();
+        let mut rows: Vec<&Row> = all.iter().collect();
         rows.sort_by(|a, b| (&a.file, a.line).cmp(&(&b.file, b.line)));
         let place = |row: &Row| match row.line {
             0 => row.file.clone(),
             line => format!("{}:{line}", row.file),
         };
-        let width = |of: &dyn Fn(&Row) -> usize, head: &str| rows.iter().map(of).max().unwrap_or(0).max(head.len());
-        let places = width(&|row| place(row).chars().count(), "where");
-        let items = width(&|row| row.item.chars().count(), "item");
-        let mut text = format!("{title}\n\n");
+        let width =
+            |of: &dyn Fn(&Row) -> usize, head: &str| rows.iter().map(|row| of(row)).max().unwrap_or(0).max(head.len());
+        let places = width(&|row| place(row).chars().count(), "where").min(PLACE_WIDTH_MAX);
+        let items = width(&|row| row.item.chars().count(), "item").min(ITEM_WIDTH_MAX);
+        let mut text = format!("{}\n\n", printable(title));
         let mut line = |place: &str, item: &str, result: &str, detail: &str| {
             let full = format!("{place:places$}  {item:items$}  {result:13}  {detail}");
             let _ = writeln!(text, "{}", full.trim_end());
         };
         line("where", "item", "result", "as / because");
         for row in &rows {
-            line(
-                &place(row),
-                &row.item,
-                row.outcome.name(),
-                &printable(&row.outcome.detail()),
-            );
+            line(&place(row), &row.item, row.outcome.name(), &row.outcome.detail());
         }
         let count = |name| rows.iter().filter(|row| row.outcome.name() == name).count();
         let _ = writeln!(
@@ -123,14 +161,126 @@ impl Report {
     }
 }
 
-/// Escapes control characters: names come from the other broker's files.
-fn printable(text: &str) -> String {
+/// Escapes control characters, and characters that change the order of text on a terminal. Masks passwords in
+/// addresses, and shortens a long text.
+pub fn printable(text: &str) -> String {
+    let text = without_passwords(text);
+    let text = shortened(&text);
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
-        match c.is_control() {
+        match c.is_control() || matches!(c, '\u{200E}' | '\u{200F}' | '\u{2028}'..='\u{202E}' | '\u{2066}'..='\u{2069}')
+        {
             true => out.extend(c.escape_default()),
             false => out.push(c),
         }
     }
     out
+}
+
+fn shortened(text: &str) -> Cow<'_, str> {
+    if text.len() <= TEXT_BYTES_MAX {
+        return Cow::Borrowed(text);
+    }
+    let begin = text.floor_char_boundary(TEXT_BYTES_MAX - END_BYTES);
+    let end = text.floor_char_boundary(text.len() - END_BYTES);
+    Cow::Owned(format!("{}…{}", &text[..begin], &text[end..]))
+}
+
+/// Replaces the user and password of `scheme://user:password@host` with `***`.
+fn without_passwords(text: &str) -> Cow<'_, str> {
+    const SCHEME_END: &str = "://";
+    if !text.contains(SCHEME_END) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find(SCHEME_END) {
+        let (before, address) = rest.split_at(at + SCHEME_END.len());
+        out.push_str(before);
+        let end = address
+            .find(|c: char| c.is_whitespace() || matches!(c, '/' | '?' | '#' | '"' | '\'' | '`'))
+            .unwrap_or(address.len());
+        rest = match address[..end].rfind('@') {
+            Some(at) => {
+                out.push_str("***");
+                &address[at..]
+            }
+            None => address,
+        };
+    }
+    out.push_str(rest);
+    Cow::Owned(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn imported() -> Outcome {
+        Outcome::Imported("x".to_owned())
+    }
+
+    #[test]
+    fn a_refused_item_without_a_row_gets_one() {
+        let report = Report::default();
+        report.add("f", 1, "a.b", imported());
+        report.refuse("a", "reasons");
+        report.refuse("c", "other reasons");
+        let text = report.text("title");
+        assert!(
+            text.contains("-      c     not supported  because other reasons"),
+            "{text}"
+        );
+        assert_eq!(text.matches("because reasons").count(), 1, "{text}");
+        assert!(text.contains("0 imported, 0 changed, 2 not supported"), "{text}");
+    }
+
+    #[test]
+    fn a_long_name_widens_no_other_row() {
+        let report = Report::default();
+        let (file, item) = ("f".repeat(5000), "i".repeat(5000));
+        report.add(&file, 1, &item, imported());
+        report.add("g", 1, "short", imported());
+        let text = report.text("title");
+        let widths: Vec<usize> = text.lines().map(str::len).collect();
+        assert!(widths.iter().filter(|width| **width > 200).count() == 1, "{widths:?}");
+    }
+
+    #[test]
+    fn long_texts_are_shortened_and_keep_their_ends() {
+        let report = Report::default();
+        let long = "é".repeat(5000);
+        for number in [1, 2] {
+            let because = format!("of {long}");
+            report.add(
+                &long,
+                0,
+                &format!("{long} rule {number}"),
+                Outcome::NotSupported { because },
+            );
+        }
+        let text = report.text(&long);
+        assert!(text.contains("é rule 1 ") && text.contains("é rule 2 "), "{text}");
+        assert!(text.contains("0 imported, 0 changed, 2 not supported"), "{text}");
+        assert!(text.lines().all(|line| line.len() < 4 * (TEXT_BYTES_MAX + 8)), "{text}");
+    }
+
+    #[test]
+    fn names_of_files_and_items_are_printable() {
+        let report = Report::default();
+        report.add("mnesia/a\x1b[2J\nb", 0, "c\u{202E}d", imported());
+        let text = report.text("the\x1btitle");
+        assert!(text.starts_with("the\\u{1b}title\n\n"), "{text}");
+        assert!(text.contains("mnesia/a\\u{1b}[2J\\nb  c\\u{202e}d  imported"), "{text}");
+    }
+
+    #[test]
+    fn passwords_in_addresses_are_masked() {
+        let report = Report::default();
+        let because = "`http://u:hush@h:80/x@y` and mqtt://hush@h, a@b".to_owned();
+        report.add("f", 0, "a", Outcome::NotSupported { because });
+        let text = report.text("title");
+        assert!(text.contains("`http://***@h:80/x@y` and mqtt://***@h, a@b"), "{text}");
+        assert!(!text.contains("hush"), "{text}");
+    }
 }

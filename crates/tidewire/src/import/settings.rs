@@ -7,6 +7,7 @@ use super::hocon::{Hocon, Node, Place, Value, joined};
 use super::report::{Outcome, Report};
 
 const NO_SUCH_OPTION: &str = "tidewire has no such option";
+const NO_BOOLEAN: &str = "its value is neither true nor false";
 
 /// A value of the configuration, or the place where one could be.
 #[derive(Clone)]
@@ -106,12 +107,22 @@ impl<'a> Setting<'a> {
         self.text() == Some(expected)
     }
 
-    /// Returns a boolean, or `default` without a value.
+    /// Returns a boolean, or `default` without a value. A value that is not a boolean is reported and counts as
+    /// `default`: for access, use `flag_strict`.
     pub fn flag(&self, default: bool) -> bool {
+        self.flag_strict(default).unwrap_or(default)
+    }
+
+    /// Returns a boolean, or `default` without a value. A value that is not a boolean is reported and an error.
+    pub fn flag_strict(&self, default: bool) -> Result<bool, String> {
         match self.text() {
-            Some("true" | "on" | "yes" | "1") => true,
-            Some("false" | "off" | "no" | "0") => false,
-            _ => default,
+            _ if !self.exists() => Ok(default),
+            Some("true" | "on" | "yes" | "1") => Ok(true),
+            Some("false" | "off" | "no" | "0") => Ok(false),
+            _ => {
+                self.refuse(NO_BOOLEAN);
+                Err(format!("{}: {NO_BOOLEAN}", self.path))
+            }
         }
     }
 
@@ -167,7 +178,7 @@ impl<'a> Setting<'a> {
 
     /// As `refuse`, also for values below that have an outcome: their whole is left out.
     pub fn refuse_all(&self, because: &str) {
-        self.report.refuse(&self.path, because);
+        self.report.replace(&self.path, because);
         self.refuse(because);
     }
 
@@ -292,6 +303,28 @@ mod tests {
         let text = report.text("title");
         assert_eq!(text.matches("because reasons").count(), 2, "{text}");
         assert!(text.contains("imported       z"), "{text}");
+    }
+
+    #[test]
+    fn a_wrong_boolean_is_reported_and_an_error() {
+        let text = "a = yes\nb = maybe\nc = []\nd = null\ne = \"off\"";
+        let hocon = Hocon::parse("f", text, &|_| Err(String::new())).expect("valid");
+        let report = Report::default();
+        let root = Setting::root(&hocon, &report);
+        let flags: Vec<_> = ["a", "b", "c", "d", "e", "missing"]
+            .iter()
+            .map(|key| root.get(key).flag_strict(true).ok())
+            .collect();
+        assert_eq!(flags, [Some(true), None, None, None, Some(false), Some(true)]);
+        assert!(root.get("b").flag(true) && !root.get("b").flag(false));
+        root.get("b").imported("x");
+        root.get("e").imported("x");
+        let text = report.text("title");
+        for line in ["f:2", "f:3", "f:4"] {
+            let row = text.lines().find(|row| row.starts_with(line)).unwrap_or_default();
+            assert!(row.contains("neither true nor false"), "{line}\n{text}");
+        }
+        assert_eq!(text.matches("neither true nor false").count(), 3, "{text}");
     }
 
     #[test]
