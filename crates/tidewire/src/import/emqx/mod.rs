@@ -17,16 +17,17 @@ mod integration;
 mod options;
 mod state;
 mod term;
+mod unreadable;
 mod users;
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use archive::Archive;
-use term::Table;
+use term::{Table, TermBudget};
 
 use super::hocon::Hocon;
-use super::report::{Outcome, Report};
+use super::report::{Outcome, Report, printable};
 use super::settings::Setting;
 use super::setup::Setup;
 use crate::journal_command::summary::count;
@@ -35,6 +36,8 @@ use crate::journal_command::summary::count;
 const ARCHIVE_BYTES_MAX: u64 = 512 << 20;
 const CONFIG: &str = "cluster.hocon";
 const META: &str = "META.hocon";
+/// Directory of the tables.
+const TABLES: &str = "mnesia/";
 
 /// Tables that tidewire does not import, and what to do instead.
 const OTHER_TABLES: [(&str, &str); 6] = [
@@ -57,25 +60,29 @@ const READ_TABLES: [&str; 5] = [
     "emqx_retainer_message",
 ];
 
+/// Access rules of namespaces. They are not imported, but can deny access.
+const NAMESPACE_RULES: &str = "emqx_acl_ns";
+
 /// The remedy for a table that cannot be read.
 const WAY_OUT: &str = "copy its contents with EMQX's REST API";
 
 pub fn import(file: &Path, report: &Report) -> Result<Setup, String> {
-    let in_file = |problem: String| format!("{}: {problem}", file.display());
+    let in_file = |problem: String| format!("{}: {}", file.display(), printable(&problem));
     let bytes = super::read_bounded(file, ARCHIVE_BYTES_MAX)?;
     let archive = Archive::read(&bytes).map_err(in_file)?;
+    drop(bytes);
     let mut setup = Setup::new()?;
-    convert(&archive, &mut setup, report).map_err(in_file)?;
+    convert(archive, &mut setup, report).map_err(in_file)?;
     Ok(setup)
 }
 
-fn convert(archive: &Archive, setup: &mut Setup, report: &Report) -> Result<(), String> {
-    let version = version(archive, report)?;
+fn convert(archive: Archive, setup: &mut Setup, report: &Report) -> Result<(), String> {
+    let version = version(&archive, report)?;
     let text = archive.text(CONFIG)?;
     let no_include = |_: &str| Err("an archive of EMQX includes no files".to_owned());
     let hocon = Hocon::parse(CONFIG, text, &no_include).map_err(|error| error.to_string())?;
     let root = Setting::root(&hocon, report);
-    let tables = read_tables(archive, report);
+    let tables = read_tables(archive, report)?;
     options::import(&root, setup);
     options::listeners(&root.get("listeners"), setup);
     let authentication = root.get("authentication");
@@ -96,7 +103,7 @@ fn convert(archive: &Archive, setup: &mut Setup, report: &Report) -> Result<(), 
         report.add(CONFIG, 0, "authorization", outcome);
     }
     integration::import(&root, setup);
-    state::bans(&tables, setup, report);
+    state::bans(&tables, setup, report)?;
     state::retained(&tables, setup, report);
     root.finish();
     Ok(())
@@ -123,35 +130,48 @@ fn version(archive: &Archive, report: &Report) -> Result<u32, String> {
     }
 }
 
-/// Reads the tables that are imported and reports the other files.
-fn read_tables(archive: &Archive, report: &Report) -> BTreeMap<&'static str, Table> {
+/// Reads the tables that are imported and reports the other files. The imported tables come first, so that others do
+/// not use up the budget. Each file is dropped when it is decoded.
+fn read_tables(archive: Archive, report: &Report) -> Result<BTreeMap<&'static str, Table>, String> {
     let mut tables = BTreeMap::new();
-    for (path, bytes) in &archive.files {
-        let refuse = |item: &str, because: String| report.add(path, 0, item, Outcome::NotSupported { because });
+    let mut budget = TermBudget::default();
+    let read_table = |path: &str| {
+        READ_TABLES
+            .into_iter()
+            .find(|read| path.strip_prefix(TABLES) == Some(*read))
+    };
+    let (first, then): (Vec<_>, Vec<_>) = archive
+        .files
+        .into_iter()
+        .partition(|(path, _)| read_table(path).is_some());
+    for (path, bytes) in first.into_iter().chain(then) {
+        let refuse = |item: &str, because: String| report.add(&path, 0, item, Outcome::NotSupported { because });
         if path == CONFIG || path == META {
             continue;
         }
-        let Some(name) = path.strip_prefix("mnesia/") else {
+        let Some(name) = path.strip_prefix(TABLES) else {
             refuse("the file", "it is not part of an archive of EMQX 5".to_owned());
             continue;
         };
-        let table = match Table::read(name, bytes) {
+        let table = match Table::read(name, &bytes, &mut budget) {
             Ok(table) => table,
+            // Without it, clients could do more than in EMQX.
+            Err(problem) if state::BANS.contains(&name) || name == NAMESPACE_RULES => {
+                return Err(format!(
+                    "{path} cannot be read: {problem}; export again, or delete its contents in EMQX before"
+                ));
+            }
             Err(problem) => {
                 refuse("the table", format!("it cannot be read: {problem}; {WAY_OUT}"));
                 continue;
             }
         };
-        let read = READ_TABLES.iter().find(|read| **read == name);
+        drop(bytes);
         let other = OTHER_TABLES.iter().find(|(other, _)| *other == name);
-        match (read, other) {
+        match (read_table(&path), other) {
             _ if table.len() == 0 => {
-                report.add(
-                    path,
-                    0,
-                    "the table",
-                    Outcome::Imported("nothing: it is empty".to_owned()),
-                );
+                let nothing = "nothing: it is empty".to_owned();
+                report.add(&path, 0, "the table", Outcome::Imported(nothing));
             }
             (Some(_), _) => {}
             (None, Some((_, because))) => refuse(&count(table.len(), "row"), (*because).to_owned()),
@@ -164,9 +184,11 @@ fn read_tables(archive: &Archive, report: &Report) -> BTreeMap<&'static str, Tab
                 refuse(&count(table.len(), "row"), because);
             }
         }
-        if let Some(read) = read {
-            tables.insert(*read, table);
+        if let Some(read) = read_table(&path) {
+            tables.insert(read, table);
+        } else if name == NAMESPACE_RULES && table.len() > 0 {
+            tables.insert(NAMESPACE_RULES, table);
         }
     }
-    tables
+    Ok(tables)
 }

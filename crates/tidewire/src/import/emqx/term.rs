@@ -11,15 +11,15 @@
 //! The first term is the header of the backup, the next the definition `{schema, Table, Properties}`, all others
 //! records `{Table, Key, …}`, or `{Table, Key}` for a deleted one. The definition names the fields of the records.
 //!
-//! The bytes can come from anyone: lengths are checked against the input, and depth and the number of terms are
-//! bounded.
+//! The bytes can come from anyone: lengths are checked against the input, depth is bounded, and all tables of an
+//! archive share one budget of terms.
 
 use std::collections::HashMap;
 
 /// Maximum depth of nested terms.
 const DEPTH_MAX: usize = 64;
-/// Maximum number of terms of a file.
-const TERMS_MAX: usize = 20_000_000;
+/// Maximum number of terms of all tables of an archive.
+const TERMS_MAX: usize = 2_000_000;
 /// Maximum number of deletions in a file. Each scans the records before it.
 const DELETIONS_MAX: usize = 1000;
 const LOG_HEAD: [u8; 4] = [1, 2, 3, 4];
@@ -99,6 +99,27 @@ impl Term {
     }
 }
 
+/// The number of terms that the tables of an archive may still have.
+pub struct TermBudget {
+    left: usize,
+}
+
+impl Default for TermBudget {
+    fn default() -> TermBudget {
+        TermBudget { left: TERMS_MAX }
+    }
+}
+
+impl TermBudget {
+    fn take(&mut self) -> Result<(), &'static str> {
+        self.left = self
+            .left
+            .checked_sub(1)
+            .ok_or("the tables of the archive have more than 2000000 terms")?;
+        Ok(())
+    }
+}
+
 /// A table of an archive.
 #[derive(Debug)]
 pub struct Table {
@@ -128,7 +149,7 @@ impl Table {
         self.records.len()
     }
 
-    pub fn read(name: &str, bytes: &[u8]) -> Result<Table, String> {
+    pub fn read(name: &str, bytes: &[u8], budget: &mut TermBudget) -> Result<Table, String> {
         let mut table = Table {
             fields: HashMap::new(),
             records: Vec::new(),
@@ -138,18 +159,16 @@ impl Table {
             return Err("this is not a backup of Mnesia".to_owned());
         }
         let mut log = Log { bytes, offset: 8 };
-        let mut terms = 0;
         let mut has_header = false;
         while let Some((offset, item)) = log.next()? {
             let mut reader = TermReader {
                 bytes: item,
                 at: 0,
-                terms,
+                budget,
             };
             let term = reader
                 .whole()
                 .map_err(|problem| format!("byte {}: {problem}", offset + reader.at))?;
-            terms = reader.terms;
             let Term::Tuple(items) = term else {
                 return Err(format!("byte {offset}: expected a record"));
             };
@@ -231,13 +250,13 @@ impl<'a> Log<'a> {
     }
 }
 
-struct TermReader<'a> {
+struct TermReader<'a, 'b> {
     bytes: &'a [u8],
     at: usize,
-    terms: usize,
+    budget: &'b mut TermBudget,
 }
 
-impl<'a> TermReader<'a> {
+impl<'a> TermReader<'a, '_> {
     fn whole(&mut self) -> Result<Term, &'static str> {
         if self.u8()? != TERM_VERSION {
             return Err("this is not a term of Erlang");
@@ -276,10 +295,10 @@ impl<'a> TermReader<'a> {
     }
 
     fn term(&mut self, depth: usize) -> Result<Term, &'static str> {
-        self.terms += 1;
-        if depth > DEPTH_MAX || self.terms > TERMS_MAX {
-            return Err("the terms are nested too deeply or too many");
+        if depth > DEPTH_MAX {
+            return Err("the terms are nested too deeply");
         }
+        self.budget.take()?;
         Ok(match self.u8()? {
             97 => Term::Integer(self.u8()?.into()),
             98 => Term::Integer(i32::from_be_bytes(self.array()?).into()),
@@ -503,6 +522,10 @@ pub mod tests {
         file
     }
 
+    fn read(file: &[u8]) -> Result<Table, String> {
+        Table::read("t", file, &mut TermBudget::default())
+    }
+
     fn example() -> Vec<u8> {
         let map = Term::Map(vec![(atom("k"), Term::Integer(-300))]);
         let long = Term::Bytes(vec![b'x'; 70_000]);
@@ -520,7 +543,7 @@ pub mod tests {
 
     #[test]
     fn records_have_named_fields_and_deletions_apply() {
-        let table = Table::read("t", &example()).expect("valid");
+        let table = read(&example()).expect("valid");
         let keys: Vec<_> = table.records().filter_map(|record| record.get("key")?.text()).collect();
         assert_eq!(keys, ["a", "c"]);
         let first = table.records().next().expect("a record");
@@ -532,12 +555,10 @@ pub mod tests {
     #[test]
     fn a_file_that_is_cut_off_is_an_error_or_ends_between_items() {
         let file = table_file("t", &["key", "value"], &[vec![bytes("a"), Term::Integer(1)]]);
-        let good = (0..file.len())
-            .filter(|&length| Table::read("t", &file[..length]).is_ok())
-            .count();
+        let good = (0..file.len()).filter(|&length| read(&file[..length]).is_ok()).count();
         // Behind the head, the header, and the definition.
         assert_eq!(good, 3);
-        assert!(Table::read("t", b"hello").is_err());
+        assert!(read(b"hello").is_err());
     }
 
     #[test]
@@ -547,7 +568,7 @@ pub mod tests {
             for value in [0, 1, 88, 90, 103, 104, 105, 108, 110, 111, 112, 116, 0x7F, 0xFF] {
                 let mut changed = file.clone();
                 changed[at] = value;
-                let _ = Table::read("t", &changed);
+                let _ = read(&changed);
             }
         }
     }
@@ -559,14 +580,26 @@ pub mod tests {
         let mut reader = TermReader {
             bytes: &deep,
             at: 0,
-            terms: 0,
+            budget: &mut TermBudget::default(),
         };
-        assert_eq!(reader.whole(), Err("the terms are nested too deeply or too many"));
+        assert_eq!(reader.whole(), Err("the terms are nested too deeply"));
         let mut reader = TermReader {
             bytes: &[TERM_VERSION, 105, 0xFF, 0xFF, 0xFF, 0xFF],
             at: 0,
-            terms: 0,
+            budget: &mut TermBudget::default(),
         };
         assert_eq!(reader.whole(), Err("the term is cut off"));
+    }
+
+    #[test]
+    fn all_tables_share_one_budget() {
+        let file = table_file("t", &["key", "value"], &[vec![bytes("a"), Term::Integer(1)]]);
+        let mut budget = TermBudget::default();
+        Table::read("t", &file, &mut budget).expect("valid");
+        let terms = TERMS_MAX - budget.left;
+        let mut budget = TermBudget { left: 2 * terms - 1 };
+        Table::read("t", &file, &mut budget).expect("within the budget");
+        let error = Table::read("t", &file, &mut budget).unwrap_err();
+        assert!(error.contains(&format!("more than {TERMS_MAX} terms")), "{error}");
     }
 }

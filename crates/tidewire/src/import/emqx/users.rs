@@ -225,6 +225,7 @@ fn hex(text: &str) -> Option<Vec<u8>> {
 mod tests {
     use auth::Password;
 
+    use super::super::term::TermBudget;
     use super::super::term::tests::{atom, bytes, table_file, tuple};
     use super::*;
     use crate::import::hocon::Hocon;
@@ -246,7 +247,7 @@ mod tests {
                 atom("true"),
             ]],
         );
-        let table = Table::read("emqx_authn_mnesia", &file).expect("valid");
+        let table = Table::read("emqx_authn_mnesia", &file, &mut TermBudget::default()).expect("valid");
         let (mut setup, report) = (Setup::new().expect("random bytes"), Report::default());
         let root = Setting::root(&hocon, &report);
         import(&root.get("authentication"), Some(&table), &mut setup, &report);
