@@ -59,6 +59,11 @@ impl Clients {
         }
     }
 
+    /// Returns whether the conditions contain user names.
+    pub fn have_user_names(&self) -> bool {
+        self.0.iter().any(|condition| condition.users.is_some())
+    }
+
     pub fn none() -> Clients {
         Clients(Vec::new())
     }

@@ -1,13 +1,16 @@
 //! Authorization of EMQX: the rules of `acl.conf` and of the built-in database.
 //!
 //! EMQX asks its sources in order, and the first rule that matches decides. The rules of the database for a client id
-//! come before those for a user name, and those before the rules for all. A source that tidewire cannot ask could deny
-//! access that a later source allows: behind it, rules that allow something are left out.
+//! come before those for a user name, and those before the rules for all. A source that tidewire cannot ask, and a rule
+//! that it cannot read, could deny access that a later rule allows. Behind it, rules that allow something are left out,
+//! and `no_match` is `deny`. The same applies if the archive names no sources: EMQX then uses `etc/acl.conf`, which the
+//! archive does not contain. A rule that allows something is only left out if it cannot be read.
 
 use auth::{AccessAction, Permission};
 
 use super::acl_file;
-use super::term::{Table, Term};
+use super::term::{Record, Table, Term};
+use super::unreadable::Unreadable;
 use crate::import::access::{ALL_TOPICS, Clients, ForeignRule, ForeignTopic, PacketCondition, wider};
 use crate::import::report::{Outcome, Report};
 use crate::import::settings::Setting;
@@ -16,10 +19,73 @@ use crate::journal_command::summary::count;
 
 /// Placeholders of EMQX in topics that tidewire does not know.
 const UNKNOWN_PLACEHOLDERS: [&str; 3] = ["${cert_common_name}", "${client_attrs.", "${zone}"];
+/// Placeholders of tidewire that are ordinary text in EMQX.
+const OWN_PLACEHOLDERS: [&str; 2] = ["%c", "%u"];
+/// Prefix of a topic without placeholders and wildcards, as in EMQX.
+const LITERAL: &str = "eq ";
+const USER_NAME: &str = "${username}";
+const NO_USER_NAMES: &str = "without authentication, clients have no user names";
+const UNREADABLE_TOPIC: &str = "its topic cannot be read";
+const HOW_TO_OPEN: &str = "to open access, change access.rules and access.no_match";
 const DATABASE: &str = "mnesia/emqx_acl";
 /// Keys of the database: all clients, a user name, a client id.
+const KEY_ALL: i64 = 0;
 const KEY_USER: i64 = 1;
 const KEY_CLIENT: i64 = 2;
+const NO_SOURCES: &str =
+    "the archive names no sources; EMQX then uses etc/acl.conf, which the archive does not contain";
+
+/// The clients to which a record of the database applies.
+enum Owner<'t> {
+    Client(&'t str),
+    User(&'t str),
+    All,
+}
+
+impl<'t> Owner<'t> {
+    /// `None`: the key is unknown, or its name is not UTF-8.
+    fn of(record: &Record<'t>) -> Option<Owner<'t>> {
+        let who = record.get("who")?;
+        match (who, who.tuple()) {
+            (Term::Integer(KEY_ALL), _) => Some(Owner::All),
+            (_, [Term::Integer(KEY_USER), name]) => name.text().map(Owner::User),
+            (_, [Term::Integer(KEY_CLIENT), name]) => name.text().map(Owner::Client),
+            _ => None,
+        }
+    }
+
+    /// EMQX asks the records in this order.
+    fn rank(&self) -> u8 {
+        match self {
+            Owner::Client(_) => 0,
+            Owner::User(_) => 1,
+            Owner::All => 2,
+        }
+    }
+
+    fn clients(&self) -> Clients {
+        match self {
+            Owner::Client(id) => Clients::client(id),
+            Owner::User(name) => Clients::user(name),
+            Owner::All => Clients::all(),
+        }
+    }
+
+    fn shown(&self) -> String {
+        match self {
+            Owner::Client(id) => format!("client {id}"),
+            Owner::User(name) => format!("user {name}"),
+            Owner::All => "all clients".to_owned(),
+        }
+    }
+}
+
+/// The built-in database.
+pub struct Database<'t> {
+    pub rules: Option<&'t Table>,
+    /// The archive has rules for clients of a namespace as well.
+    pub has_namespaces: bool,
+}
 
 pub struct Authorization<'s, 'r> {
     setup: &'s mut Setup,
@@ -28,24 +94,49 @@ pub struct Authorization<'s, 'r> {
     closed_by: Option<String>,
     /// Decision of EMQX without a matching rule, if it is not configured.
     no_match_default: &'static str,
+    /// All clients are anonymous, so that conditions on the user name match no client.
+    is_anonymous: bool,
 }
 
 impl<'s, 'r> Authorization<'s, 'r> {
-    pub fn new(setup: &'s mut Setup, report: &'r Report, no_match_default: &'static str) -> Authorization<'s, 'r> {
+    /// The setup has the result of the import of the authentication.
+    pub fn new(
+        setup: &'s mut Setup,
+        report: &'r Report,
+        no_match_default: &'static str,
+        closed_by: Option<String>,
+    ) -> Authorization<'s, 'r> {
+        let is_anonymous = setup.has("access.unknown_users");
         Authorization {
             setup,
             report,
-            closed_by: None,
+            closed_by,
             no_match_default,
+            is_anonymous,
         }
     }
 
-    pub fn import(&mut self, authorization: &Setting<'_>, database: Option<&Table>) {
+    pub fn import(mut self, authorization: &Setting<'_>, database: &Database<'_>) {
+        let sources = authorization.get("sources");
         let mut is_database_used = false;
-        for source in authorization.get("sources").items() {
-            if !source.get("enable").flag(true) {
-                source.refuse("the source is disabled");
-                continue;
+        if !sources.exists() {
+            let because = format!("{NO_SOURCES}; replace the rules in access.rules with its rules");
+            let outcome = Outcome::NotSupported { because };
+            self.report.add(super::CONFIG, 0, "authorization.sources", outcome);
+            self.close("the rules of etc/acl.conf are missing in the archive");
+        }
+        for source in sources.items() {
+            match source.get("enable").flag_strict(true) {
+                Ok(true) => {}
+                Ok(false) => {
+                    source.refuse("the source is disabled");
+                    continue;
+                }
+                Err(because) => {
+                    source.refuse_all(&because);
+                    self.close("it is not known whether a source before it is enabled");
+                    continue;
+                }
             }
             match source.get("type").text() {
                 Some("file") => self.file(&source),
@@ -57,22 +148,14 @@ impl<'s, 'r> Authorization<'s, 'r> {
                 kind => {
                     let kind = kind.unwrap_or("unknown");
                     source.refuse(&format!("tidewire has no source of access rules of type {kind}"));
-                    self.closed_by = Some(format!(
+                    self.close(&format!(
                         "EMQX asks the source of type {kind} first, which could deny it"
                     ));
                 }
             }
         }
-        if let (false, Some(table)) = (is_database_used, database)
-            && table.len() > 0
-        {
-            let because = "no enabled source of authorization uses the built-in database".to_owned();
-            self.report.add(
-                DATABASE,
-                0,
-                &count(table.len(), "row"),
-                Outcome::NotSupported { because },
-            );
+        if let (false, Some(table)) = (is_database_used, database.rules) {
+            self.unused_database(table);
         }
         self.no_match(authorization);
         let deny_action = authorization.get("deny_action");
@@ -85,31 +168,65 @@ impl<'s, 'r> Authorization<'s, 'r> {
             .refuse("tidewire evaluates the rules of a session once, when it connects");
     }
 
+    /// From now on, nothing is allowed. The first reason is reported.
+    fn close(&mut self, because: &str) {
+        self.closed_by.get_or_insert_with(|| because.to_owned());
+    }
+
+    fn unused_database(&mut self, table: &Table) {
+        if table.len() == 0 {
+            return;
+        }
+        let because = "no enabled source of authorization uses the built-in database".to_owned();
+        let rows = count(table.len(), "row");
+        self.report.add(DATABASE, 0, &rows, Outcome::NotSupported { because });
+        if !table.records().all(|record| only_allows(&record)) {
+            self.close("rules of the built-in database that deny access are left out");
+        }
+    }
+
     fn no_match(&mut self, authorization: &Setting<'_>) {
+        const OPTION: &str = "access.no_match";
         let no_match = authorization.get("no_match");
-        match (no_match.text().unwrap_or(self.no_match_default), &self.closed_by) {
+        let theirs = match no_match.exists() {
+            true => no_match.text().unwrap_or_default(),
+            false => self.no_match_default,
+        };
+        let decision = match (theirs, &self.closed_by) {
             ("allow", Some(because)) => {
-                no_match.changed("access.no_match", &format!("deny, because {because}"));
-                self.setup.set("access.no_match", &no_match.path, "deny");
+                let because = format!("deny, because {because}; {HOW_TO_OPEN}");
+                no_match.changed(OPTION, &because);
+                if !no_match.exists() {
+                    let to = OPTION.to_owned();
+                    let item = &no_match.path;
+                    self.report
+                        .add(super::CONFIG, 0, item, Outcome::Changed { to, because });
+                }
+                "deny"
             }
             ("allow", None) => {
-                no_match.imported("access.no_match");
-                self.setup.set("access.no_match", &no_match.path, "allow");
+                no_match.imported(OPTION);
+                "allow"
+            }
+            ("deny", _) => {
+                no_match.imported(OPTION);
+                "deny"
             }
             _ => {
-                no_match.imported("access.no_match");
-                self.setup.set("access.no_match", &no_match.path, "deny");
-                // Without rules, `no_match` has no effect.
-                if !self.setup.has_rules() {
-                    let rule = ForeignRule {
-                        permission: Permission::Deny,
-                        clients: Ok(Clients::all()),
-                        packets: Ok(vec![PacketCondition::default()]),
-                        topics: all_topics(),
-                    };
-                    let _ = rule.add(self.setup);
-                }
+                no_match.changed(OPTION, "deny, because its value is unknown");
+                "deny"
             }
+        };
+        self.setup.set(OPTION, &no_match.path, decision);
+        // Without rules, `no_match` has no effect.
+        if decision == "deny" && !self.setup.has_rules() {
+            let rule = ForeignRule {
+                permission: Permission::Deny,
+                clients: Ok(Clients::all()),
+                packets: Ok(vec![PacketCondition::default()]),
+                topics: all_topics(),
+            };
+            let _ = rule.add(self.setup);
         }
     }
 
@@ -118,73 +235,84 @@ impl<'s, 'r> Authorization<'s, 'r> {
         let Some(text) = rules.text() else {
             let because = "the archive does not contain the file; write its rules to access.rules";
             source.refuse(because);
-            self.closed_by = Some("the rules of an access file are missing in the archive".to_owned());
+            self.close("the rules of an access file are missing in the archive");
             return;
         };
         match acl_file::parse(text) {
             Ok(terms) => {
                 for (index, (line, term)) in terms.iter().enumerate() {
                     let item = format!("rule {}", index + 1);
-                    let outcome = self.add(file_rule(term));
+                    let outcome = self.add(term, file_rule(term));
                     rules.note_line(*line, &item, outcome);
                 }
             }
             Err((line, problem)) => {
                 let because = format!("line {line} of the rules is invalid: {problem}");
+                source.refuse(&because);
                 rules.note_line(line, "rules", Outcome::NotSupported { because });
-                self.closed_by = Some("the rules of an access file are invalid".to_owned());
+                self.close("the rules of an access file are invalid");
             }
         }
         source.imported("access.rules");
     }
 
-    fn database(&mut self, table: Option<&Table>) {
-        let Some(table) = table else {
+    fn database(&mut self, database: &Database<'_>) {
+        if database.has_namespaces {
+            self.close("the access rules of namespaces are left out");
+        }
+        let Some(table) = database.rules else {
             let because = "the archive does not contain the table, or it cannot be read".to_owned();
             self.report
                 .add(DATABASE, 0, "access rules", Outcome::NotSupported { because });
-            self.closed_by = Some("the access rules of the built-in database are missing".to_owned());
+            self.close("the access rules of the built-in database are missing");
             return;
         };
-        let key_of = |record: &super::term::Record<'_>| match record.get("who").map(Term::tuple) {
-            Some([Term::Integer(kind), _]) => *kind,
-            _ => 0,
-        };
-        for kind in [KEY_CLIENT, KEY_USER, 0] {
-            for record in table.records().filter(|record| key_of(record) == kind) {
-                let name = record
-                    .get("who")
-                    .and_then(|who| who.tuple().get(1))
-                    .and_then(Term::text);
-                let (owner, clients) = match (kind, name) {
-                    (KEY_CLIENT, Some(id)) => (format!("client {id}"), Ok(Clients::client(id))),
-                    (KEY_USER, Some(user)) => (format!("user {user}"), Ok(Clients::user(user))),
-                    (0, _) => ("all clients".to_owned(), Ok(Clients::all())),
-                    _ => ("unknown".to_owned(), Err("its client or user is not UTF-8".to_owned())),
-                };
-                let rules = record.get("rules").and_then(Term::list).unwrap_or_default();
-                for (index, term) in rules.iter().enumerate() {
-                    let outcome = self.add(database_rule(term, clients.clone()));
-                    self.report
-                        .add(DATABASE, 0, &format!("{owner} rule {}", index + 1), outcome);
+        let mut unreadable = Unreadable::default();
+        let mut records = Vec::new();
+        for record in table.records() {
+            match Owner::of(&record) {
+                Some(owner) => records.push((owner, record)),
+                None => {
+                    unreadable.add("the client or user is unknown".to_owned());
+                    // It could deny any client, before all other rules.
+                    if !only_allows(&record) {
+                        self.close("a rule of the built-in database cannot be read");
+                    }
                 }
             }
         }
+        records.sort_by_key(|(owner, _)| owner.rank());
+        for (owner, record) in records {
+            let Some(rules) = record.get("rules").and_then(Term::list) else {
+                unreadable.add("the rules are not a list".to_owned());
+                self.close("a rule of the built-in database cannot be read");
+                continue;
+            };
+            for (index, term) in rules.iter().enumerate() {
+                let outcome = self.add(term, database_rule(term, owner.clients()));
+                let item = format!("{} rule {}", owner.shown(), index + 1);
+                self.report.add(DATABASE, 0, &item, outcome);
+            }
+        }
+        unreadable.report(DATABASE, "record", self.report);
     }
 
-    fn add(&mut self, rule: Result<ForeignRule, String>) -> Outcome {
+    /// `term` is the rule in EMQX.
+    fn add(&mut self, term: &Term, rule: Result<ForeignRule, String>) -> Outcome {
         let rule = match rule {
+            Ok(rule) if self.is_anonymous => without_user_names(rule),
             Ok(rule) => rule,
             Err(because) => {
-                // It could have been a rule that denies something.
-                self.closed_by
-                    .get_or_insert_with(|| "an access rule before it cannot be read".to_owned());
+                // It could deny something.
+                if !allows(term) {
+                    self.close("an access rule before it cannot be read");
+                }
                 return Outcome::NotSupported { because };
             }
         };
         if let (Permission::Allow, Some(because)) = (rule.permission, &self.closed_by) {
             return Outcome::NotSupported {
-                because: because.clone(),
+                because: format!("{because}; to allow it, add it to access.rules"),
             };
         }
         let is_deny = rule.permission == Permission::Deny;
@@ -196,8 +324,7 @@ impl<'s, 'r> Authorization<'s, 'r> {
             },
             Err(because) => {
                 if is_deny {
-                    self.closed_by
-                        .get_or_insert_with(|| "a rule before it that denies access is left out".to_owned());
+                    self.close("a rule before it that denies access is left out");
                 }
                 Outcome::NotSupported { because }
             }
@@ -221,15 +348,46 @@ fn file_rule(term: &Term) -> Result<ForeignRule, String> {
 }
 
 /// `{Permission, Action, Topic}`, or since EMQX 5.8 `{Permission, Who, Action, Topic}`.
-fn database_rule(term: &Term, owner: Result<Clients, String>) -> Result<ForeignRule, String> {
+fn database_rule(term: &Term, owner: Clients) -> Result<ForeignRule, String> {
     match term.tuple() {
-        [permission, action, topic] => foreign_rule(permission, owner, action, topic),
+        [permission, action, topic] => foreign_rule(permission, Ok(owner), action, topic),
         [permission, who, action, topic] => {
-            let clients = owner.and_then(|owner| owner.and(&clients_of(who, 0)?));
+            let clients = clients_of(who, 0).and_then(|who| owner.and(&who));
             foreign_rule(permission, clients, action, topic)
         }
         _ => Err("it is not an access rule of the built-in database".to_owned()),
     }
+}
+
+/// Whether each rule of a record allows something.
+fn only_allows(record: &Record<'_>) -> bool {
+    let rules = record.get("rules").and_then(Term::list);
+    rules.is_some_and(|rules| rules.iter().all(allows))
+}
+
+/// Whether a rule, which may not be readable, allows something.
+fn allows(rule: &Term) -> bool {
+    rule.tuple().first().and_then(Term::name) == Some("allow")
+}
+
+/// EMQX compares the name that a client sends, also without authentication. In tidewire, such a rule would apply to no
+/// client.
+fn without_user_names(mut rule: ForeignRule) -> ForeignRule {
+    if rule.clients.as_ref().is_ok_and(Clients::have_user_names) {
+        rule.clients = Err(NO_USER_NAMES.to_owned());
+    }
+    let topics = rule.topics.into_iter().map(|topic| {
+        let topic = topic?;
+        match topic.contains(USER_NAME) && !topic.starts_with(LITERAL) {
+            true => Err(ForeignTopic {
+                wider: wider(&topic, USER_NAME),
+                because: NO_USER_NAMES.to_owned(),
+            }),
+            false => Ok(topic),
+        }
+    });
+    rule.topics = topics.collect();
+    rule
 }
 
 fn foreign_rule(
@@ -243,11 +401,15 @@ fn foreign_rule(
         Some("deny") => Permission::Deny,
         _ => return Err("it neither allows nor denies".to_owned()),
     };
-    let topics = match topics {
+    let topics: Vec<_> = match topics {
         topics if topics.is_atom("all") => all_topics(),
         Term::List(topics) => topics.iter().map(topic_of).collect(),
         topic => vec![topic_of(topic)],
     };
+    let mut refused = topics.iter().filter_map(|topic| topic.as_ref().err());
+    if permission == Permission::Deny && refused.any(|topic| topic.because == UNREADABLE_TOPIC) {
+        return Err(UNREADABLE_TOPIC.to_owned());
+    }
     Ok(ForeignRule {
         permission,
         clients,
@@ -370,18 +532,22 @@ fn levels(value: &Term) -> Result<Vec<u8>, String> {
 fn topic_of(term: &Term) -> Result<String, ForeignTopic> {
     let unreadable = || ForeignTopic {
         wider: "#".to_owned(),
-        because: "its topic cannot be read".to_owned(),
+        because: UNREADABLE_TOPIC.to_owned(),
     };
     if let [tag, topic] = term.tuple()
         && tag.is_atom("eq")
     {
-        return topic.text().map(|topic| format!("eq {topic}")).ok_or_else(unreadable);
+        return topic
+            .text()
+            .map(|topic| format!("{LITERAL}{topic}"))
+            .ok_or_else(unreadable);
     }
     let topic = term.text().ok_or_else(unreadable)?;
-    match UNKNOWN_PLACEHOLDERS
-        .iter()
-        .find(|placeholder| topic.contains(*placeholder))
-    {
+    if topic.starts_with(LITERAL) {
+        return Ok(topic.to_owned());
+    }
+    let mut placeholders = UNKNOWN_PLACEHOLDERS.into_iter().chain(OWN_PLACEHOLDERS);
+    match placeholders.find(|placeholder| topic.contains(*placeholder)) {
         Some(placeholder) => Err(ForeignTopic {
             wider: wider(topic, placeholder),
             because: format!("the placeholder {} is unknown", placeholder.trim_end_matches('.')),
@@ -391,62 +557,4 @@ fn topic_of(term: &Term) -> Result<String, ForeignTopic> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn outcomes(rules: &str) -> (Vec<Outcome>, String) {
-        let mut setup = Setup::new().expect("random bytes");
-        let report = Report::default();
-        let mut authorization = Authorization::new(&mut setup, &report, "allow");
-        let terms = acl_file::parse(rules).expect("valid");
-        let outcomes = terms
-            .iter()
-            .map(|(_, term)| authorization.add(file_rule(term)))
-            .collect();
-        let rules = setup.rules_text();
-        (outcomes, rules)
-    }
-
-    fn is_imported(outcome: &Outcome) -> bool {
-        matches!(outcome, Outcome::Imported(_))
-    }
-
-    #[test]
-    fn rules_of_the_file_become_access_rules() {
-        let (outcomes, rules) = outcomes(
-            "{allow, {'and', [{username, {re, \"^dash$\"}}, {ipaddr, \"10.0.0.0/8\"}]}, subscribe, [\"$SYS/#\"]}.\n\
-             {deny, {'or', [{user, \"a\"}, {client, \"c\"}]}, {publish, [{qos, [1, 2]}, {retain, true}]}, [\"x/${clientid}\"]}.\n\
-             {deny, all, subscribe, [\"$SYS/#\", {eq, \"#\"}]}.\n{allow, all}.",
-        );
-        assert!(outcomes.iter().all(is_imported), "{outcomes:?}");
-        let expected = "allow users=dash addresses=10.0.0.0/8 Subscribe $SYS/#\n\
-                        deny users=a Publish qos=[1, 2] retain=true x/${clientid}\n\
-                        deny clients=c Publish qos=[1, 2] retain=true x/${clientid}\n\
-                        deny Subscribe $SYS/# eq #\n\
-                        allow All # $SYS/#\n";
-        assert_eq!(rules, expected);
-    }
-
-    #[test]
-    fn what_cannot_be_translated_never_widens_access() {
-        let (outcomes, rules) = outcomes(
-            "{allow, {username, {re, \"^a.*\"}}, all, [\"x\"]}.\n\
-             {deny, {username, {re, \"^a.*\"}}, all, [\"y\"]}.\n\
-             {deny, all, all, [\"a/b/${client_attrs.x}/c\"]}.\n\
-             {allow, all, all, [\"z/${cert_common_name}\", \"w\"]}.",
-        );
-        assert!(matches!(outcomes[0], Outcome::NotSupported { .. }), "{outcomes:?}");
-        assert!(
-            outcomes[1..].iter().all(|one| matches!(one, Outcome::Changed { .. })),
-            "{outcomes:?}"
-        );
-        assert_eq!(rules, "deny All y\ndeny All a/b/#\nallow All w\n");
-    }
-
-    #[test]
-    fn rules_behind_an_unreadable_one_allow_nothing() {
-        let (outcomes, rules) = outcomes("{maybe, all}.\n{allow, all}.\n{deny, all, all, [\"x\"]}.");
-        assert!(matches!(outcomes[1], Outcome::NotSupported { .. }), "{outcomes:?}");
-        assert_eq!(rules, "deny All x\n");
-    }
-}
+mod tests;

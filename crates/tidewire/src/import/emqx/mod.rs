@@ -84,24 +84,20 @@ fn convert(archive: Archive, setup: &mut Setup, report: &Report) -> Result<(), S
     let root = Setting::root(&hocon, report);
     let tables = read_tables(archive, report)?;
     options::import(&root, setup);
-    options::listeners(&root.get("listeners"), setup);
-    let authentication = root.get("authentication");
-    users::import(&authentication, tables.get("emqx_authn_mnesia"), setup, report);
-    let authorization = root.get("authorization");
-    if authorization.exists() {
-        let no_match = if version < 6 { "allow" } else { "deny" };
-        access::Authorization::new(setup, report, no_match).import(&authorization, tables.get("emqx_acl"));
-    } else if tables.get("emqx_acl").is_some_and(|table| table.len() > 0) {
-        let because = "the archive contains no authorization that uses them".to_owned();
-        report.add("mnesia/emqx_acl", 0, "access rules", Outcome::NotSupported { because });
-    }
-    if !authorization.exists() {
-        let outcome = Outcome::Changed {
-            to: "access.rules".to_owned(),
-            because: "the archive has no rules; without rules, clients may use all topics except $SYS".to_owned(),
-        };
-        report.add(CONFIG, 0, "authorization", outcome);
-    }
+    let listeners = root.get("listeners");
+    options::listeners(&listeners, setup);
+    let authentication = users::Authentication {
+        authenticators: root.get("authentication"),
+        is_by_listener: options::have_authenticators(&listeners),
+    };
+    authentication.import(tables.get("emqx_authn_mnesia"), setup, report);
+    let no_match = if version < 6 { "allow" } else { "deny" };
+    let closed_by = options::closed_by(&root);
+    let database = access::Database {
+        rules: tables.get("emqx_acl"),
+        has_namespaces: tables.contains_key(NAMESPACE_RULES),
+    };
+    access::Authorization::new(setup, report, no_match, closed_by).import(&root.get("authorization"), &database);
     integration::import(&root, setup);
     state::bans(&tables, setup, report)?;
     state::retained(&tables, setup, report);

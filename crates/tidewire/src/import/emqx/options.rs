@@ -131,6 +131,47 @@ pub fn import(root: &Setting<'_>, setup: &mut Setup) {
     root.get("api_key").refuse("create API keys in the console");
     root.get("gateway").refuse("tidewire has no gateways");
     root.get("plugins").refuse("tidewire has no plugins");
+    root.get("exhook").refuse("tidewire asks no other servers");
+}
+
+/// Options of `mqtt` with which EMQX sets the client ID or the user name itself, and the values that turn them off.
+const IDENTITY: [(&str, &[&str]); 4] = [
+    ("use_username_as_clientid", &["false"]),
+    ("peer_cert_as_username", &["disabled"]),
+    ("peer_cert_as_clientid", &["disabled"]),
+    ("clientid_override", &["", "disabled"]),
+];
+
+/// Returns why rules that allow something are left out: EMQX bases its decision on something that tidewire does not
+/// have.
+pub fn closed_by(root: &Setting<'_>) -> Option<String> {
+    let mut closed_by = None;
+    let zones = root.get("zones").entries();
+    for mqtt in std::iter::once(root.get("mqtt")).chain(zones.into_iter().map(|(_, zone)| zone.get("mqtt"))) {
+        for (key, off) in IDENTITY {
+            let setting = mqtt.get(key);
+            if !setting.exists() || off.iter().any(|value| setting.is(value)) {
+                continue;
+            }
+            setting.refuse("clients of tidewire choose their client ID and user name themselves");
+            closed_by.get_or_insert_with(|| {
+                format!(
+                    "EMQX sets the client ID or user name ({}), which tidewire does not",
+                    setting.path
+                )
+            });
+        }
+    }
+    for path in ["exhook.servers", "plugins.states"] {
+        let extensions = root.at(path).items();
+        if extensions
+            .iter()
+            .any(|one| one.get("enable").flag_strict(true) != Ok(false))
+        {
+            closed_by.get_or_insert_with(|| format!("EMQX asks {path} as well, which could deny it"));
+        }
+    }
+    closed_by
 }
 
 const LISTENER_KINDS: [(&str, &str); 4] = [("tcp", "tcp"), ("ssl", "tls"), ("ws", "ws"), ("wss", "wss")];
@@ -145,18 +186,18 @@ const SAME_OF_LISTENER: &[(&str, &str)] = &[
     ("websocket.compress", "false"),
     ("websocket.check_origin_enable", "false"),
     ("ssl_options.ocsp.enable_ocsp_stapling", "false"),
-    ("ssl_options.enable_crl_check", "false"),
     ("tcp_options.nodelay", "true"),
 ];
+
+/// Restrictions of client certificates that tidewire does not have, and the values that turn them off.
+const CERTIFICATE_CHECKS: [(&str, &str); 2] = [("verify_peer_ext_key_usage", ""), ("partial_chain", "false")];
+
+/// The filter of addresses that EMQX writes for a listener without one.
+const NO_FILTER: &str = "allow all";
 
 pub fn listeners(listeners: &Setting<'_>, setup: &mut Setup) {
     for (theirs, kind) in LISTENER_KINDS {
         for (name, listener) in listeners.get(theirs).entries() {
-            if listener.text().is_some() {
-                // EMQX marks a deleted listener with a text.
-                listener.refuse("it is not a listener");
-                continue;
-            }
             if let Err(because) = self::listener(kind, name, &listener, setup) {
                 listener.refuse_all(&because);
                 if name == "default" {
@@ -168,30 +209,86 @@ pub fn listeners(listeners: &Setting<'_>, setup: &mut Setup) {
     listeners.get("quic").refuse("tidewire does not support MQTT over QUIC");
 }
 
-fn listener(kind: &str, name: &str, listener: &Setting<'_>, setup: &mut Setup) -> Result<(), String> {
+/// Returns whether a listener authenticates its clients in a way of its own.
+pub fn have_authenticators(listeners: &Setting<'_>) -> bool {
+    let kinds = listeners.entries().into_iter();
+    let mut all = kinds.flat_map(|(_, kind)| kind.entries());
+    all.any(|(_, listener)| has_authenticators(&listener))
+}
+
+fn has_authenticators(listener: &Setting<'_>) -> bool {
+    !listener.get("authentication").items().is_empty()
+}
+
+/// Returns why tidewire cannot have the listener: without these settings, it would admit more clients, or others.
+fn check_admission(listener: &Setting<'_>) -> Result<(), String> {
+    // EMQX marks a deleted listener with a text.
+    if !listener.is_object() {
+        return Err("it is not a listener".to_owned());
+    }
     let mount_point = listener.get("mountpoint");
-    if mount_point.filled().is_some() {
+    if mount_point.exists() && !mount_point.is("") {
         return Err("listeners have no mount point; clients would use other topics".to_owned());
     }
-    if listener.get("enable_authn").is("false") {
+    if !listener.get("enable_authn").flag_strict(true).unwrap_or(false) {
         return Err(
-            "it admits clients without authentication; tidewire has the same rules on all listeners".to_owned(),
+            "its enable_authn is not true; tidewire authenticates clients in the same way on all listeners".to_owned(),
         );
     }
+    if has_authenticators(listener) {
+        return Err("it has authenticators of its own; tidewire has the same users on all listeners".to_owned());
+    }
+    let filter = listener.get("access_rules");
+    if !filter.items().iter().all(|rule| rule.is(NO_FILTER)) {
+        return Err(
+            "it has a filter of addresses (access_rules); write rules with addresses to access.rules".to_owned(),
+        );
+    }
+    filter.imported("as in tidewire");
+    let tls = listener.get("ssl_options");
+    if tls.get("enable_crl_check").flag_strict(false)? {
+        return Err(
+            "it checks lists of revoked certificates (enable_crl_check); tidewire has no such check".to_owned(),
+        );
+    }
+    tls.get("enable_crl_check").imported("as in tidewire");
+    for (key, off) in CERTIFICATE_CHECKS {
+        let check = tls.get(key);
+        if check.exists() && !check.is(off) {
+            return Err(format!(
+                "it has another check of client certificates ({key}) than tidewire"
+            ));
+        }
+        check.imported("as in tidewire");
+    }
+    Ok(())
+}
+
+fn listener(kind: &str, name: &str, listener: &Setting<'_>, setup: &mut Setup) -> Result<(), String> {
     let key = format!("listeners.{kind}.{}", simple_name(name));
+    check_admission(listener).map_err(|because| format!("{because}; to open it, add {key} yourself"))?;
+    if setup.has(&format!("{key}.enabled")) {
+        return Err(format!("another listener is imported as {key}"));
+    }
     let files = match kind {
         "tls" | "wss" => Some(tls_files(&listener.get("ssl_options"), &key, setup)?),
         _ => None,
     };
     let item = listener.path.as_str();
-    let is_enabled = listener.get("enable").flag(listener.get("enabled").flag(true));
+    let bind = listener.get("bind");
+    if bind.exists() && bind.text().is_none() {
+        return Err("its address cannot be read".to_owned());
+    }
+    let is_enabled = listener
+        .get("enable")
+        .flag_strict(listener.get("enabled").flag_strict(true)?)?;
     setup.set(&format!("{key}.enabled"), item, is_enabled);
     for flag in ["enable", "enabled"] {
         listener.get(flag).imported(&format!("{key}.enabled"));
     }
-    if let Some(bind) = listener.get("bind").text() {
-        setup.set(&format!("{key}.bind"), item, bind_of(bind));
-        listener.get("bind").imported(&format!("{key}.bind"));
+    if let Some(address) = bind.text() {
+        setup.set(&format!("{key}.bind"), item, bind_of(address));
+        bind.imported(&format!("{key}.bind"));
     }
     let mut put = |path: &str, option: &str, form| {
         let setting = listener.at(path);
@@ -269,7 +366,13 @@ fn tls_files(options: &Setting<'_>, key: &str, setup: &mut Setup) -> Result<Vec<
     }
     let verify = options.get("verify");
     let required = options.get("fail_if_no_peer_cert");
-    let mode = match (verify.is("verify_peer"), required.flag(false)) {
+    let is_verified = match verify.text() {
+        Some("verify_peer") => true,
+        Some("verify_none") => false,
+        None if !verify.exists() => false,
+        _ => return Err("ssl_options.verify: its value is neither verify_peer nor verify_none".to_owned()),
+    };
+    let mode = match (is_verified, required.flag_strict(false)?) {
         (false, _) => "none",
         (true, false) => "optional",
         (true, true) => "required",
@@ -307,6 +410,175 @@ pub fn pem(text: &str) -> Result<Vec<u8>, String> {
     if text.contains("-----BEGIN ") {
         return Ok(text.as_bytes().to_vec());
     }
+    let place = match is_file_name(text) {
+        true => format!("file {text}"),
+        // It may be the text of a key.
+        false => "such file".to_owned(),
+    };
     crate::import::read_bounded(std::path::Path::new(text), 1 << 20)
-        .map_err(|_| format!("the archive contains only the name of the file, and this machine has no file {text}"))
+        .map_err(|_| format!("the archive contains only the name of the file, and this machine has no {place}"))
+}
+
+/// Whether a text can be the name of a file, and not a key in Base64 or hexadecimal form. These have no dot.
+fn is_file_name(text: &str) -> bool {
+    const NAME_BYTES_MAX: usize = 255;
+    let is_part = |c: char| c.is_ascii_alphanumeric() || "/._-${}~@".contains(c);
+    text.len() <= NAME_BYTES_MAX && text.contains('.') && text.chars().all(is_part)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::import::hocon::Hocon;
+    use crate::import::report::Report;
+
+    /// Imports a listener with the setting. Returns whether it is imported, and the report.
+    fn import_one(kind: &str, setting: &str) -> (bool, String) {
+        let text = format!("listeners.{kind}.a {{bind = 1999, {setting}}}");
+        let hocon = Hocon::parse("cluster.hocon", &text, &|_| Err(String::new())).expect("valid");
+        let (mut setup, report) = (Setup::new().expect("random bytes"), Report::default());
+        let root = Setting::root(&hocon, &report);
+        listeners(&root.get("listeners"), &mut setup);
+        root.finish();
+        let kind = if kind == "ssl" { "tls" } else { kind };
+        (setup.has(&format!("listeners.{kind}.a.bind")), report.text("title"))
+    }
+
+    #[test]
+    fn a_listener_that_would_admit_more_is_refused() {
+        for (setting, part) in [
+            (r#"access_rules = ["deny 10.0.0.0/8", "allow all"]"#, "access_rules"),
+            (r#"access_rules = "allow 10.0.0.0/8""#, "access_rules"),
+            ("access_rules {}", "access_rules"),
+            ("authentication = [{mechanism = jwt}]", "authenticators of its own"),
+            ("authentication {mechanism = jwt}", "authenticators of its own"),
+            ("enable_authn = false", "its enable_authn is not true"),
+            ("enable_authn = quick_deny_anonymous", "its enable_authn is not true"),
+            ("mountpoint = \"x/\"", "mount point"),
+            ("enable = maybe", "neither true nor false"),
+            ("enabled = []", "neither true nor false"),
+            ("bind = [1999]", "its address cannot be read"),
+        ] {
+            let (is_imported, report) = import_one("tcp", setting);
+            assert!(!is_imported && report.contains(part), "{setting}\n{report}");
+            assert!(report.contains("0 imported"), "{setting}\n{report}");
+        }
+        for setting in [
+            "access_rules = [\"allow all\"]",
+            "access_rules = []",
+            "authentication = []",
+            "enable_authn = true",
+            "mountpoint = \"\"",
+            "enable = false",
+        ] {
+            let (is_imported, report) = import_one("tcp", setting);
+            assert!(is_imported, "{setting}\n{report}");
+        }
+    }
+
+    #[test]
+    fn a_tls_listener_keeps_the_checks_of_certificates() {
+        let files = r#"certfile = "-----BEGIN C", keyfile = "-----BEGIN K", cacertfile = "-----BEGIN A""#;
+        for (setting, part) in [
+            ("enable_crl_check = true", "revoked certificates"),
+            ("enable_crl_check = maybe", "neither true nor false"),
+            ("verify = verify_all", "neither verify_peer nor verify_none"),
+            ("verify = []", "neither verify_peer nor verify_none"),
+            (
+                "verify_peer_ext_key_usage = \"emailProtection\"",
+                "verify_peer_ext_key_usage",
+            ),
+            ("partial_chain = cacert_from_cacertfile", "partial_chain"),
+            (
+                "verify = verify_peer, fail_if_no_peer_cert = maybe",
+                "neither true nor false",
+            ),
+        ] {
+            let (is_imported, report) = import_one("ssl", &format!("ssl_options {{{files}, {setting}}}"));
+            assert!(!is_imported && report.contains(part), "{setting}\n{report}");
+        }
+        let good = "enable_crl_check = false, partial_chain = false, verify = verify_peer, fail_if_no_peer_cert = true";
+        let (is_imported, report) = import_one("ssl", &format!("ssl_options {{{files}, {good}}}"));
+        assert!(is_imported, "{report}");
+    }
+
+    #[test]
+    fn two_listeners_never_share_a_name() {
+        let text = "listeners.tcp { \"a b\" {bind = \"127.0.0.1:1999\"}, \"a/b\" {max_connections = 5} }";
+        let hocon = Hocon::parse("cluster.hocon", text, &|_| Err(String::new())).expect("valid");
+        let (mut setup, report) = (Setup::new().expect("random bytes"), Report::default());
+        listeners(&Setting::root(&hocon, &report).get("listeners"), &mut setup);
+        assert!(setup.has("listeners.tcp.a_b.bind") && !setup.has("listeners.tcp.a_b.max_connections"));
+        assert!(
+            report
+                .text("title")
+                .contains("another listener is imported as listeners.tcp.a_b")
+        );
+    }
+
+    #[test]
+    fn decisions_that_tidewire_does_not_know_close() {
+        let closed = |text: &str| {
+            let hocon = Hocon::parse("cluster.hocon", text, &|_| Err(String::new())).expect("valid");
+            let report = Report::default();
+            closed_by(&Setting::root(&hocon, &report))
+        };
+        for (text, part) in [
+            ("mqtt.use_username_as_clientid = true", "mqtt.use_username_as_clientid"),
+            ("mqtt.peer_cert_as_username = cn", "mqtt.peer_cert_as_username"),
+            ("mqtt.peer_cert_as_clientid = []", "mqtt.peer_cert_as_clientid"),
+            (
+                "zones.a.mqtt.clientid_override = username",
+                "zones.a.mqtt.clientid_override",
+            ),
+            (
+                "exhook.servers = [{name = a, enable = false}, {name = b}]",
+                "exhook.servers",
+            ),
+            ("plugins.states = [{enable = true}]", "plugins.states"),
+        ] {
+            assert!(closed(text).is_some_and(|because| because.contains(part)), "{text}");
+        }
+        for text in [
+            "",
+            "mqtt {use_username_as_clientid = false, peer_cert_as_username = disabled, clientid_override = \"\"}",
+            "exhook.servers = [{name = a, enable = false}]",
+            "exhook.servers = []",
+        ] {
+            assert_eq!(closed(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_deleted_default_listener_stays_closed() {
+        let text = "listeners.tcp.default = marked_for_deletion";
+        let hocon = Hocon::parse("cluster.hocon", text, &|_| Err(String::new())).expect("valid");
+        let (mut setup, report) = (Setup::new().expect("random bytes"), Report::default());
+        listeners(&Setting::root(&hocon, &report).get("listeners"), &mut setup);
+        assert!(setup.has("listeners.tcp.default.enabled"));
+        assert!(report.text("title").contains("it is not a listener"));
+    }
+
+    #[test]
+    fn a_key_text_is_not_echoed() {
+        for key in [
+            "MC4CAQAwBQYDK2VwBCIEIHVzaHVzaHVzaHVzaHVzaHVzaHVzaHVzaHVzaHVz",
+            "/MC4CAQAwBQYDK2VwBCIEIHVzaHVzaHVzaHVzaHVzaHVzaHVzaHVzaHVzaHVz",
+            "302e020100300506032b657004220420",
+            "MC4CAQAwBQYDK2VwBCIEIHVz\naHVzaHVzaHVzaHVzaHVzaHVz\n-----END PRIVATE KEY-----",
+            r#"{"kty":"OKP","crv":"Ed25519","d":"aHVzaHVzaHVz.x"}"#,
+        ] {
+            let error = pem(key).unwrap_err();
+            assert!(error.contains("this machine has no such file"), "{error}");
+            assert!(
+                !error.contains("aHVza") && !error.contains("302e02") && !error.contains("MC4C"),
+                "{error}"
+            );
+        }
+        let error = pem("${EMQX_ETC_DIR}/certs/key.pem").unwrap_err();
+        assert!(
+            error.contains("this machine has no file ${EMQX_ETC_DIR}/certs/key.pem"),
+            "{error}"
+        );
+    }
 }

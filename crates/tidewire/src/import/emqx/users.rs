@@ -5,6 +5,7 @@ use auth::{Password, PasswordHash};
 use base64ct::{Base64, Base64Unpadded, Encoding};
 
 use super::term::{Record, Table, Term};
+use super::unreadable::Unreadable;
 use crate::import::report::{Outcome, Report};
 use crate::import::settings::Setting;
 use crate::import::setup::Setup;
@@ -13,62 +14,135 @@ use crate::journal_command::summary::count;
 const DATABASE: &str = "mnesia/emqx_authn_mnesia";
 /// Users of the authentication that applies to all listeners.
 const GLOBAL: &str = "mqtt:global";
+/// Item of the report.
+const ITEM: &str = "authentication";
+const HOW_TO_OPEN: &str =
+    "to admit every client, set access.anonymous to \"always\" and access.unknown_users to \"anonymous\"";
 
-pub fn import(authentication: &Setting<'_>, database: Option<&Table>, setup: &mut Setup, report: &Report) {
-    let mut built_in = None;
-    let mut is_required = false;
-    for authenticator in authentication.items().iter().filter(|one| one.is_object()) {
-        if !authenticator.get("enable").flag(true) {
-            authenticator.refuse("the authenticator is disabled");
-            continue;
-        }
-        is_required = true;
-        let kind = [authenticator.get("mechanism"), authenticator.get("backend")];
-        match kind.each_ref().map(|part| part.text().unwrap_or_default()) {
-            ["password_based", "built_in_database"] if built_in.is_none() => built_in = Some(authenticator.clone()),
-            [mechanism, backend] => {
-                let kind = [mechanism, backend].join(" ");
-                authenticator.refuse(&format!(
-                    "tidewire does not authenticate clients with {}",
-                    kind.trim_end()
-                ));
+/// Authentication of all listeners.
+pub struct Authentication<'a> {
+    pub authenticators: Setting<'a>,
+    /// A listener authenticates its clients in a way of its own.
+    pub is_by_listener: bool,
+}
+
+impl Authentication<'_> {
+    pub fn import(&self, database: Option<&Table>, setup: &mut Setup, report: &Report) {
+        let mut built_in: Option<Setting<'_>> = None;
+        // Why the users of the built-in database are left out.
+        let mut users_closed_by = None;
+        let mut is_required = false;
+        for authenticator in self.authenticators.items() {
+            match is_enabled(&authenticator) {
+                Ok(false) => {
+                    authenticator.refuse("the authenticator is disabled");
+                    continue;
+                }
+                Ok(true) => is_required = true,
+                Err(because) => {
+                    is_required = true;
+                    authenticator.refuse_all(&because);
+                    if built_in.is_none() {
+                        users_closed_by.get_or_insert_with(|| first_authenticator("that cannot be read"));
+                    }
+                    continue;
+                }
+            }
+            let kind = [authenticator.get("mechanism"), authenticator.get("backend")];
+            match kind.each_ref().map(|part| part.text().unwrap_or_default()) {
+                ["password_based", "built_in_database"] if built_in.is_none() => {
+                    if authenticator.get("precondition").exists() && !authenticator.get("precondition").is("") {
+                        users_closed_by.get_or_insert_with(|| "the authenticator has a precondition".to_owned());
+                    }
+                    built_in = Some(authenticator.clone());
+                }
+                [mechanism, backend] => {
+                    let kind = [mechanism, backend].join(" ");
+                    let kind = kind.trim_end();
+                    authenticator.refuse(&format!(
+                        "tidewire does not authenticate clients with {kind}; add users with tidewire passwd"
+                    ));
+                    // The others ignore a client with a password.
+                    if built_in.is_none() && !matches!(mechanism, "jwt" | "scram") {
+                        users_closed_by.get_or_insert_with(|| first_authenticator(kind));
+                    }
+                }
             }
         }
+        let closed_by = if is_required {
+            None
+        } else if self.is_by_listener {
+            Some("listeners have authenticators of their own, which tidewire does not support")
+        } else if !self.authenticators.exists() {
+            Some("the archive contains no authentication, but etc/emqx.conf of EMQX can contain it")
+        } else {
+            None
+        };
+        match (is_required, closed_by) {
+            (true, _) => setup.set("access.anonymous", ITEM, "never"),
+            (false, Some(because)) => self.close(because, setup, report),
+            (false, None) => self.open(setup, report),
+        }
+        match (&built_in, database) {
+            (Some(authenticator), Some(table)) if users_closed_by.is_some() => {
+                let because = users_closed_by.unwrap_or_default();
+                let because = format!("{because}; add the users with tidewire passwd");
+                authenticator.refuse(&because);
+                let users = count(table.len(), "user");
+                report.add(DATABASE, 0, &users, Outcome::NotSupported { because });
+            }
+            (Some(authenticator), Some(table)) => users(authenticator, table, setup, report),
+            (Some(authenticator), None) => {
+                authenticator.refuse("the archive does not contain its users, or they cannot be read");
+            }
+            (None, Some(table)) if table.len() > 0 => {
+                let because = "no enabled authenticator uses the built-in database".to_owned();
+                report.add(
+                    DATABASE,
+                    0,
+                    &count(table.len(), "user"),
+                    Outcome::NotSupported { because },
+                );
+            }
+            (None, _) => {}
+        }
     }
-    anonymous(authentication, is_required, setup, report);
-    match (&built_in, database) {
-        (Some(authenticator), Some(table)) => users(authenticator, table, setup, report),
-        (Some(authenticator), None) => {
-            authenticator.refuse("the archive does not contain its users, or they cannot be read");
-        }
-        (None, Some(table)) if table.len() > 0 => {
-            let because = "no enabled authenticator uses the built-in database".to_owned();
-            report.add(
-                DATABASE,
-                0,
-                &count(table.len(), "user"),
-                Outcome::NotSupported { because },
-            );
-        }
-        (None, _) => {}
+
+    /// EMQX without an authenticator admits every client.
+    fn open(&self, setup: &mut Setup, report: &Report) {
+        setup.set("access.anonymous", ITEM, "always");
+        setup.set("access.unknown_users", ITEM, "anonymous");
+        self.note(
+            "EMQX without an authenticator admits every client; tidewire does as well",
+            report,
+        );
+    }
+
+    /// It is not known which clients EMQX admits.
+    fn close(&self, because: &str, setup: &mut Setup, report: &Report) {
+        setup.set("access.anonymous", ITEM, "never");
+        self.note(&format!("never, because {because}; {HOW_TO_OPEN}"), report);
+    }
+
+    fn note(&self, because: &str, report: &Report) {
+        let outcome = Outcome::Changed {
+            to: "access.anonymous".to_owned(),
+            because: because.to_owned(),
+        };
+        self.authenticators.note_all(&outcome);
+        report.add(super::CONFIG, 0, ITEM, outcome);
     }
 }
 
-/// EMQX without an authenticator admits every client.
-fn anonymous(authentication: &Setting<'_>, is_required: bool, setup: &mut Setup, report: &Report) {
-    let item = "authentication";
-    match is_required {
-        true => setup.set("access.anonymous", item, "never"),
-        false => {
-            setup.set("access.anonymous", item, "always");
-            setup.set("access.unknown_users", item, "anonymous");
-            let outcome = Outcome::Changed {
-                to: "access.anonymous".to_owned(),
-                because: "EMQX without an authenticator admits every client; tidewire does as well".to_owned(),
-            };
-            authentication.note_all(&outcome);
-            report.add(super::CONFIG, 0, "authentication", outcome);
-        }
+fn first_authenticator(kind: &str) -> String {
+    format!("EMQX asks the authenticator {kind} first, which could reject them")
+}
+
+/// An authenticator that cannot be read counts as an error: EMQX may admit no client without it.
+fn is_enabled(authenticator: &Setting<'_>) -> Result<bool, String> {
+    match authenticator.is_object() {
+        true => authenticator.get("enable").flag_strict(true),
+        false => Err("it is not an authenticator".to_owned()),
     }
 }
 
@@ -77,14 +151,14 @@ fn users(authenticator: &Setting<'_>, table: &Table, setup: &mut Setup, report: 
     let algorithm = authenticator.get("password_hash_algorithm");
     let scheme = Scheme::of(&algorithm);
     let mut imported = 0;
+    let mut unreadable = Unreadable::default();
     for record in table.records() {
         let (group, name) = match record.get("user_id").map(Term::tuple) {
             Some([group, name]) => (group.name().unwrap_or_default(), name.text()),
             _ => ("", None),
         };
         let Some(name) = name else {
-            let because = "its name is not UTF-8".to_owned();
-            report.add(DATABASE, 0, "a user", Outcome::NotSupported { because });
+            unreadable.add("the name is missing or not UTF-8".to_owned());
             continue;
         };
         let result = if group != GLOBAL {
@@ -101,6 +175,7 @@ fn users(authenticator: &Setting<'_>, table: &Table, setup: &mut Setup, report: 
             Err(because) => report.add(DATABASE, 0, &format!("user {name}"), Outcome::NotSupported { because }),
         }
     }
+    unreadable.report(DATABASE, "user", report);
     if imported > 0 {
         report.add(
             DATABASE,
@@ -250,9 +325,139 @@ mod tests {
         let table = Table::read("emqx_authn_mnesia", &file, &mut TermBudget::default()).expect("valid");
         let (mut setup, report) = (Setup::new().expect("random bytes"), Report::default());
         let root = Setting::root(&hocon, &report);
-        import(&root.get("authentication"), Some(&table), &mut setup, &report);
+        let authentication = Authentication {
+            authenticators: root.get("authentication"),
+            is_by_listener: false,
+        };
+        authentication.import(Some(&table), &mut setup, &report);
         root.finish();
         (setup, report.text("title"))
+    }
+
+    #[test]
+    fn records_without_a_name_are_counted() {
+        let users = [
+            tuple(&[atom("mqtt:global"), Term::Integer(1)]),
+            Term::Integer(2),
+            atom("x"),
+        ];
+        let records: Vec<Vec<Term>> = users
+            .into_iter()
+            .map(|user| vec![user, bytes("hash"), bytes("salt"), atom("false")])
+            .collect();
+        let fields = ["user_id", "password_hash", "salt", "is_superuser"];
+        let file = table_file("emqx_authn_mnesia", &fields, &records);
+        let table = Table::read("emqx_authn_mnesia", &file, &mut TermBudget::default()).expect("valid");
+        let text = "authentication = [{mechanism = password_based, backend = built_in_database}]";
+        let hocon = Hocon::parse("cluster.hocon", text, &|_| Err(String::new())).expect("valid");
+        let (mut setup, report) = (Setup::new().expect("random bytes"), Report::default());
+        let authentication = Authentication {
+            authenticators: Setting::root(&hocon, &report).get("authentication"),
+            is_by_listener: false,
+        };
+        authentication.import(Some(&table), &mut setup, &report);
+        let text = report.text("title");
+        let row = text
+            .lines()
+            .find(|row| row.contains("3 unreadable users"))
+            .unwrap_or_default();
+        assert!(row.contains("because the name is missing or not UTF-8"), "{text}");
+    }
+
+    /// Imports the authentication of a configuration. The database has the user `alice` with the password `secret`.
+    fn import_config(config: &str, is_by_listener: bool) -> (Setup, String) {
+        let hocon = Hocon::parse("cluster.hocon", config, &|_| Err(String::new())).expect("valid");
+        let fields = ["user_id", "password_hash", "salt", "is_superuser"];
+        let alice = tuple(&[atom("mqtt:global"), bytes("alice")]);
+        let file = table_file(
+            "emqx_authn_mnesia",
+            &fields,
+            &[vec![alice, bytes("secret"), bytes(""), atom("false")]],
+        );
+        let table = Table::read("emqx_authn_mnesia", &file, &mut TermBudget::default()).expect("valid");
+        let (mut setup, report) = (Setup::new().expect("random bytes"), Report::default());
+        let root = Setting::root(&hocon, &report);
+        let authentication = Authentication {
+            authenticators: root.get("authentication"),
+            is_by_listener,
+        };
+        authentication.import(Some(&table), &mut setup, &report);
+        root.finish();
+        (setup, report.text("title"))
+    }
+
+    #[test]
+    fn only_an_explicit_choice_admits_every_client() {
+        for (config, is_by_listener, part) in [
+            ("", false, "etc/emqx.conf of EMQX can contain it"),
+            ("", true, "listeners have authenticators of their own"),
+            (
+                "authentication = []",
+                true,
+                "listeners have authenticators of their own",
+            ),
+            ("authentication = null", false, "it is not an authenticator"),
+            ("authentication = [x]", false, "it is not an authenticator"),
+            (
+                "authentication = [{enable = maybe, mechanism = jwt}]",
+                false,
+                "neither true nor false",
+            ),
+            (
+                "authentication = [{mechanism = jwt}]",
+                false,
+                "does not authenticate clients with jwt",
+            ),
+        ] {
+            let (setup, report) = import_config(config, is_by_listener);
+            // Only an import that admits every client sets it.
+            assert!(!setup.has("access.unknown_users"), "{config}\n{report}");
+            assert!(
+                setup.has("access.anonymous") && report.contains(part),
+                "{config}\n{report}"
+            );
+        }
+        for config in [
+            "authentication = []",
+            "authentication = [{enable = false, mechanism = jwt}]",
+        ] {
+            let (setup, report) = import_config(config, false);
+            assert!(setup.has("access.unknown_users"), "{config}\n{report}");
+            assert!(
+                report.contains("EMQX without an authenticator admits every client"),
+                "{report}"
+            );
+        }
+    }
+
+    #[test]
+    fn users_behind_an_authenticator_that_could_deny_them_are_left_out() {
+        let built_in = |more: &str| {
+            format!(
+                "{{mechanism = password_based, backend = built_in_database, \
+                 password_hash_algorithm {{name = plain}}{more}}}"
+            )
+        };
+        let http = "{mechanism = password_based, backend = http}";
+        for (authenticators, is_imported) in [
+            (built_in(""), true),
+            (format!("{{mechanism = jwt}}, {}", built_in("")), true),
+            (format!("{}, {http}", built_in("")), true),
+            (built_in(", precondition = \"\""), true),
+            (format!("{http}, {}", built_in("")), false),
+            (format!("{{enable = maybe}}, {}", built_in("")), false),
+            (format!("{{mechanism = other}}, {}", built_in("")), false),
+            (built_in(", precondition = \"listener == 'tcp:a'\""), false),
+        ] {
+            let (setup, report) = import_config(&format!("authentication = [{authenticators}]"), false);
+            let is_user = setup.verifies("alice", &Password::new(b"secret".to_vec()));
+            assert_eq!(is_user, is_imported, "{authenticators}\n{report}");
+            assert_eq!(
+                report.contains("add the users with tidewire passwd"),
+                !is_imported,
+                "{report}"
+            );
+        }
     }
 
     /// Hashes of the password `secret`, made with Python's hashlib.
