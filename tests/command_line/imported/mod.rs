@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 mod archive;
+mod emqx_closed;
 
 use std::collections::BTreeSet;
 use std::fs;
