@@ -107,14 +107,8 @@ impl<'a> Setting<'a> {
         self.text() == Some(expected)
     }
 
-    /// Returns a boolean, or `default` without a value. A value that is not a boolean is reported and counts as
-    /// `default`: for access, use `flag_strict`.
-    pub fn flag(&self, default: bool) -> bool {
-        self.flag_strict(default).unwrap_or(default)
-    }
-
     /// Returns a boolean, or `default` without a value. A value that is not a boolean is reported and an error.
-    pub fn flag_strict(&self, default: bool) -> Result<bool, String> {
+    pub fn flag(&self, default: bool) -> Result<bool, String> {
         match self.text() {
             _ if !self.exists() => Ok(default),
             Some("true" | "on" | "yes" | "1") => Ok(true),
@@ -313,10 +307,10 @@ mod tests {
         let root = Setting::root(&hocon, &report);
         let flags: Vec<_> = ["a", "b", "c", "d", "e", "missing"]
             .iter()
-            .map(|key| root.get(key).flag_strict(true).ok())
+            .map(|key| root.get(key).flag(true).ok())
             .collect();
         assert_eq!(flags, [Some(true), None, None, None, Some(false), Some(true)]);
-        assert!(root.get("b").flag(true) && !root.get("b").flag(false));
+        assert!(root.get("b").flag(true).is_err());
         root.get("b").imported("x");
         root.get("e").imported("x");
         let text = report.text("title");

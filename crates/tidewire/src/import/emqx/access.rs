@@ -126,7 +126,7 @@ impl<'s, 'r> Authorization<'s, 'r> {
             self.close("the rules of etc/acl.conf are missing in the archive");
         }
         for source in sources.items() {
-            match source.get("enable").flag_strict(true) {
+            match source.get("enable").flag(true) {
                 Ok(true) => {}
                 Ok(false) => {
                     source.refuse("the source is disabled");

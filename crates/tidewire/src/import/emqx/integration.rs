@@ -190,7 +190,7 @@ impl Integration<'_> {
         let from = &definition.from;
         let enable = from.get("enable");
         if enable.exists() {
-            fields["enable"] = enable.flag_strict(true).unwrap_or(false).into();
+            fields["enable"] = enable.flag(true).unwrap_or(false).into();
             definition.used(&enable, "enable");
         }
         if let Some(description) = definition.text("description", "description") {
@@ -214,7 +214,7 @@ impl Integration<'_> {
 
     fn tls(&mut self, definition: &Definition<'_>) -> Result<Option<Json>, String> {
         let ssl = definition.from.get("ssl");
-        if !ssl.get("enable").flag_strict(false)? {
+        if !ssl.get("enable").flag(false)? {
             ssl.get("enable").imported("as in tidewire");
             ssl.refuse("TLS is off");
             return Ok(None);

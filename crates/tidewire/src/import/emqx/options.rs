@@ -164,10 +164,7 @@ pub fn closed_by(root: &Setting<'_>) -> Option<String> {
     }
     for path in ["exhook.servers", "plugins.states"] {
         let extensions = root.at(path).items();
-        if extensions
-            .iter()
-            .any(|one| one.get("enable").flag_strict(true) != Ok(false))
-        {
+        if extensions.iter().any(|one| one.get("enable").flag(true) != Ok(false)) {
             closed_by.get_or_insert_with(|| format!("EMQX asks {path} as well, which could deny it"));
         }
     }
@@ -230,7 +227,7 @@ fn check_admission(listener: &Setting<'_>) -> Result<(), String> {
     if mount_point.exists() && !mount_point.is("") {
         return Err("listeners have no mount point; clients would use other topics".to_owned());
     }
-    if !listener.get("enable_authn").flag_strict(true).unwrap_or(false) {
+    if !listener.get("enable_authn").flag(true).unwrap_or(false) {
         return Err(
             "its enable_authn is not true; tidewire authenticates clients in the same way on all listeners".to_owned(),
         );
@@ -246,7 +243,7 @@ fn check_admission(listener: &Setting<'_>) -> Result<(), String> {
     }
     filter.imported("as in tidewire");
     let tls = listener.get("ssl_options");
-    if tls.get("enable_crl_check").flag_strict(false)? {
+    if tls.get("enable_crl_check").flag(false)? {
         return Err(
             "it checks lists of revoked certificates (enable_crl_check); tidewire has no such check".to_owned(),
         );
@@ -279,9 +276,7 @@ fn listener(kind: &str, name: &str, listener: &Setting<'_>, setup: &mut Setup) -
     if bind.exists() && bind.text().is_none() {
         return Err("its address cannot be read".to_owned());
     }
-    let is_enabled = listener
-        .get("enable")
-        .flag_strict(listener.get("enabled").flag_strict(true)?)?;
+    let is_enabled = listener.get("enable").flag(listener.get("enabled").flag(true)?)?;
     setup.set(&format!("{key}.enabled"), item, is_enabled);
     for flag in ["enable", "enabled"] {
         listener.get(flag).imported(&format!("{key}.enabled"));
@@ -372,7 +367,7 @@ fn tls_files(options: &Setting<'_>, key: &str, setup: &mut Setup) -> Result<Vec<
         None if !verify.exists() => false,
         _ => return Err("ssl_options.verify: its value is neither verify_peer nor verify_none".to_owned()),
     };
-    let mode = match (is_verified, required.flag_strict(false)?) {
+    let mode = match (is_verified, required.flag(false)?) {
         (false, _) => "none",
         (true, false) => "optional",
         (true, true) => "required",

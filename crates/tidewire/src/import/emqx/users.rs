@@ -141,7 +141,7 @@ fn first_authenticator(kind: &str) -> String {
 /// An authenticator that cannot be read counts as an error: EMQX may admit no client without it.
 fn is_enabled(authenticator: &Setting<'_>) -> Result<bool, String> {
     match authenticator.is_object() {
-        true => authenticator.get("enable").flag_strict(true),
+        true => authenticator.get("enable").flag(true),
         false => Err("it is not an authenticator".to_owned()),
     }
 }
