@@ -72,6 +72,7 @@ class Broker:
             # The same as for the other brokers. The default of 1000 would drop QoS 1 messages for subscribers that are slower
             # than their publishers.
             "mqtt.max_queued_messages=100000",
+            "mqtt.max_queued_bytes=unlimited",
             *more,
         ]
         return [str(target / "tidewire"), "--quiet", *(part for each in sets for part in ("--set", each))]

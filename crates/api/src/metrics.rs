@@ -311,9 +311,11 @@ pub const FAMILIES: &[Family] = &[
         "Messages in the queues of sessions.",
         |s, out| out.one(s.stats.queued_messages),
     ),
-    gauge("tidewire_broker_queued_bytes", "Bytes of the messages in the queues of sessions.", |s, out| {
-        out.one(s.stats.queued_bytes)
-    })
+    gauge(
+        "tidewire_broker_queued_bytes",
+        "Bytes of the messages in the queues of sessions, in memory and in the journal.",
+        |s, out| out.one(s.stats.queued_bytes),
+    )
     .bytes(),
     gauge(
         "tidewire_broker_delayed_messages",

@@ -47,6 +47,12 @@ impl Delivery {
         self.message.stored_bytes() + self.tag.stored_bytes()
     }
 
+    /// Returns the bytes that the delivery counts for the limit of a queue. The same as those of its entry while the
+    /// message is only in the journal.
+    pub fn queued_bytes(&self) -> usize {
+        self.message.size().bytes() + self.tag.stored_bytes()
+    }
+
     /// Returns the message with the QoS and retain flag of this session.
     pub fn publication(&self) -> Publication<'_> {
         Publication {
@@ -107,7 +113,7 @@ impl DeliveryTag {
     }
 
     /// Counts the identifiers, because a message may have as many as the client has subscriptions.
-    fn stored_bytes(&self) -> usize {
+    pub fn stored_bytes(&self) -> usize {
         match self {
             DeliveryTag::None | DeliveryTag::Identifier(_) => 0,
             DeliveryTag::Full(full) => size_of::<FullDeliveryTag>() + size_of_val(&full.identifiers[..]),

@@ -11,6 +11,7 @@ use mqtt::{ProtocolVersion, QoS, SubscriptionOptions};
 use crate::access::ConnectIdentity;
 use crate::authentication::Authentication;
 use crate::deliver::ShardCore;
+use crate::delivery::Delivery;
 use crate::durable::checkpoint::Checkpoints;
 use crate::durable::pending_records::Ledger;
 use crate::effect::{DisconnectReason, DropReason, Now, ShardId, Transport};
@@ -343,6 +344,17 @@ impl<'a> ShardInspection<'a> {
             }
         }
         (found, None)
+    }
+
+    /// Adds up the bytes of all queued messages of sessions and groups. Equals `ShardStats::queued_bytes`. For tests.
+    pub fn sum_of_queued_bytes(&self) -> u64 {
+        let slots = SessionSlot::FIRST.until(self.core.sessions.end());
+        let sessions = slots.filter_map(|slot| self.core.sessions.get(slot)).map(|session| {
+            let held = session.replays.held_messages().map(Delivery::stored_bytes);
+            session.outgoing.sum_of_queued_bytes() + held.sum::<usize>()
+        });
+        let groups = self.groups.iter().map(|group| group.queue().sum_of_bytes());
+        sessions.chain(groups).sum::<usize>() as u64
     }
 
     pub fn shared_groups(&self, limit: usize) -> Vec<SharedGroupView> {

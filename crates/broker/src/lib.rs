@@ -33,6 +33,7 @@ mod lifecycle;
 mod mail;
 mod message;
 mod message_limits;
+mod message_size;
 mod node_state;
 mod operator;
 mod outbox;
@@ -94,6 +95,7 @@ pub use inspect::{
 pub use journal::LogHealth as JournalHealth;
 pub use mail::Mail;
 pub use message_limits::{LimitedMessage, MessageLimit, MessageLimits};
+pub use message_size::MessageSize;
 pub use node_state::{NodeState, group_home_shard, home_shard};
 pub use operator::Operator;
 pub use outbox::{ARENA_SOFT_LIMIT_BYTES, Outbox, Range};

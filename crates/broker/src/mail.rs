@@ -20,7 +20,7 @@ use mqtt::QoS;
 use crate::ShardId;
 use crate::access::MemberRights;
 use crate::delivery::GroupRef;
-use crate::durable::record::{GroupKey, RecordPosition};
+use crate::durable::record::{GroupKey, SizedMessage};
 use crate::message::{MessageOrigin, Publication, RecordLocation};
 use crate::owners::ClientAccount;
 use crate::provenance::Provenance;
@@ -102,7 +102,7 @@ impl GroupHold {
 /// A returned message that is only in the journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReturnedMessage {
-    pub message: RecordPosition,
+    pub message: SizedMessage,
     /// Group that holds the message in the journal; 0 if none.
     pub held_by: GroupKey,
 }

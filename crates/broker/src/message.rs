@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use mqtt::QoS;
 
-use crate::durable::record::RecordPosition;
+use crate::durable::record::{RecordPosition, SizedMessage};
+use crate::message_size::MessageSize;
 use crate::owners::ClientAccount;
 use crate::provenance::Provenance;
 use crate::slots::SessionEpoch;
@@ -126,19 +127,16 @@ impl<'a> Publication<'a> {
 
     /// Returns the memory that the message uses when it is stored, approximately. Used for limits.
     pub fn stored_bytes(&self) -> usize {
-        memory_of(self.topic.len() + self.properties.len() + self.payload.len() + self.trailer_bytes())
+        stored_bytes_of(self.topic, self.properties, self.payload, self.provenance)
     }
 
-    /// Returns the size of the provenance in a stored message.
-    fn trailer_bytes(&self) -> usize {
-        match self.provenance.as_bytes().len() {
-            0 => 0,
-            length => length + PROVENANCE_LENGTH_BYTES,
-        }
+    /// Returns what the message counts for the limit of a queue.
+    pub fn size(&self) -> MessageSize {
+        MessageSize::of(self.stored_bytes())
     }
 
     pub fn to_message(self) -> Arc<Message> {
-        let length = self.topic.len() + self.properties.len() + self.payload.len() + self.trailer_bytes();
+        let length = self.topic.len() + self.properties.len() + self.payload.len() + trailer_bytes(self.provenance);
         let provenance = self.provenance.as_bytes();
         let provenance_length = (provenance.len() as u32).to_ne_bytes();
         let parts = [
@@ -174,6 +172,19 @@ const PROVENANCE_LENGTH_BYTES: usize = size_of::<u32>();
 const INLINE_BYTES_MAX: usize = 94;
 
 /// Returns the memory of a stored message with so many bytes of topic, properties, payload and provenance.
+/// Returns the memory that a message uses when it is stored, approximately.
+pub(crate) fn stored_bytes_of(topic: &str, properties: &[u8], payload: &[u8], provenance: Provenance<'_>) -> usize {
+    memory_of(topic.len() + properties.len() + payload.len() + trailer_bytes(provenance))
+}
+
+/// Returns the size of the provenance in a stored message.
+fn trailer_bytes(provenance: Provenance<'_>) -> usize {
+    match provenance.as_bytes().len() {
+        0 => 0,
+        length => length + PROVENANCE_LENGTH_BYTES,
+    }
+}
+
 fn memory_of(length: usize) -> usize {
     // The `Arc` has two counters.
     let allocation = size_of::<Message>() + 2 * size_of::<usize>();
@@ -269,6 +280,13 @@ impl Message {
         RecordLocation(self.place.load(Ordering::Relaxed))
     }
 
+    /// Returns the position and size of a message that is in the journal.
+    pub fn recorded(&self) -> Option<SizedMessage> {
+        let position = self.place().position()?;
+        let size = self.size();
+        Some(SizedMessage { position, size })
+    }
+
     pub fn set_place(&self, place: RecordLocation) {
         self.place.store(place.0, Ordering::Relaxed);
     }
@@ -279,6 +297,11 @@ impl Message {
 
     pub fn stored_bytes(&self) -> usize {
         memory_of(self.bytes.as_slice().len())
+    }
+
+    /// Returns what the message counts for the limit of a queue.
+    pub fn size(&self) -> MessageSize {
+        MessageSize::of(self.stored_bytes())
     }
 
     pub fn is_expired(&self, now: Now) -> bool {

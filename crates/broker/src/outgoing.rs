@@ -14,6 +14,7 @@ use crate::durable::journaled_queue::ColdEntries;
 use crate::durable::record::Seq;
 use crate::lazy_deque::LazyDeque;
 use crate::message::RecordLocation;
+use crate::message_size::MessageSize;
 
 #[derive(Debug)]
 pub struct Inflight {
@@ -40,6 +41,7 @@ const IDS: u64 = u16::MAX as u64;
 pub struct OutgoingMessages {
     pub inflight: LazyDeque<Inflight>,
     pub queue: LazyDeque<Delivery>,
+    /// Bytes of the queued messages, in memory or not (`Delivery::queued_bytes`).
     pub queued_bytes: usize,
     /// Queued QoS 0 messages. Later QoS 0 messages must not overtake them.
     pub queued_qos0: u32,
@@ -116,7 +118,9 @@ impl OutgoingMessages {
                 .or(cold.entries.queue().front().map(|next| next.seq()))
                 .unwrap_or(0);
             let may_be = |next: &StoredEntry| next.qos() == QoS::AtLeastOnce && next.seq() - oldest < IDS;
-            count += cold.entries.move_to_earlier_while(may_be);
+            let (moved, bytes) = cold.entries.move_to_earlier_while(may_be);
+            count += moved;
+            self.queued_bytes -= bytes;
         }
         count
     }
@@ -224,9 +228,16 @@ impl OutgoingMessages {
         self.queue.len() + self.cold.as_ref().map_or(0, |cold| cold.queued())
     }
 
+    /// Adds up the bytes of the queued messages. Equals `queued_bytes`.
+    pub fn sum_of_queued_bytes(&self) -> usize {
+        let fresh = self.cold.iter().flat_map(|cold| cold.fresh.iter());
+        let in_memory: usize = self.queue.iter().chain(fresh).map(Delivery::queued_bytes).sum();
+        in_memory + self.cold.as_ref().map_or(0, |cold| cold.entries.queued_bytes())
+    }
+
     /// Returns whether a group's message of `bytes` fits into the queue without dropping another.
     pub fn has_space(&self, bytes: usize, config: &ShardConfig) -> bool {
-        let bytes = bytes + DeliveryTag::GROUP_BYTES_MAX;
+        let bytes = MessageSize::of(bytes).bytes() + DeliveryTag::GROUP_BYTES_MAX;
         let is_full =
             self.queued() >= config.max_queued_messages || self.queued_bytes + bytes > config.max_queued_bytes;
         !is_full || self.queued() == 0
@@ -257,7 +268,7 @@ impl OutgoingMessages {
     }
 
     pub fn push_queue(&mut self, delivery: Delivery) {
-        self.queued_bytes += delivery.stored_bytes();
+        self.queued_bytes += delivery.queued_bytes();
         self.queued_qos0 += u32::from(delivery.qos == QoS::AtMostOnce);
         match &mut self.cold {
             Some(cold) => cold.fresh.push_back(delivery),
@@ -271,12 +282,13 @@ impl OutgoingMessages {
         let cold = self.cold.as_mut()?;
         let oldest = match cold.entries.drop_oldest() {
             Some(dropped) => {
+                self.queued_bytes -= dropped.bytes;
                 self.queued_qos0 -= dropped.queued_qos0;
                 (dropped.seq, dropped.tag.group(), RecordLocation::NONE)
             }
             None => {
                 let delivery = cold.fresh.pop_front()?;
-                self.queued_bytes -= delivery.stored_bytes();
+                self.queued_bytes -= delivery.queued_bytes();
                 self.queued_qos0 -= u32::from(delivery.qos == QoS::AtMostOnce);
                 (delivery.seq, delivery.tag.group(), delivery.message.place())
             }
@@ -287,7 +299,7 @@ impl OutgoingMessages {
 
     pub fn pop_queue(&mut self) -> Option<Delivery> {
         let delivery = self.queue.pop_front()?;
-        self.queued_bytes -= delivery.stored_bytes();
+        self.queued_bytes -= delivery.queued_bytes();
         self.queued_qos0 -= u32::from(delivery.qos == QoS::AtMostOnce);
         Some(delivery)
     }
@@ -311,7 +323,7 @@ impl OutgoingMessages {
             let Some(queue) = queue else { continue };
             for delivery in queue.take() {
                 if wanted(&delivery) {
-                    self.queued_bytes -= delivery.stored_bytes();
+                    self.queued_bytes -= delivery.queued_bytes();
                     self.queued_qos0 -= u32::from(delivery.qos == QoS::AtMostOnce);
                     taken.push(delivery);
                 } else {
@@ -325,7 +337,8 @@ impl OutgoingMessages {
     /// Removes up to `max` matching cold messages, as `extract` does for messages in memory.
     pub fn extract_cold(&mut self, max: usize, wanted: impl Fn(GroupRef) -> bool) -> Vec<TaggedEntry> {
         let Some(cold) = &mut self.cold else { return Vec::new() };
-        let taken = cold.entries.extract_of_groups(max, wanted);
+        let (taken, bytes) = cold.entries.extract_of_groups(max, wanted);
+        self.queued_bytes -= bytes;
         self.merge_fresh_if_no_cold();
         taken
     }

@@ -48,6 +48,7 @@ pub struct ApiClient {
     /// Messages sent and not acknowledged.
     pub inflight: usize,
     pub queued: usize,
+    /// Bytes of the queued messages, in memory and in the journal.
     pub queued_bytes: usize,
     /// QoS 2 messages received without their PUBREL.
     pub awaiting_release: usize,

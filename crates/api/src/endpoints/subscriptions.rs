@@ -69,6 +69,7 @@ pub struct SharedMember {
     pub receive_maximum: u16,
     /// Messages in its queue.
     pub queued: usize,
+    /// Bytes of the messages in its queue, in memory and in the journal.
     pub queued_bytes: usize,
     pub messages_sent: u64,
 }

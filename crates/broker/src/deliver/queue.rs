@@ -156,7 +156,7 @@ impl ShardCore {
         }
         let delivery = session.outgoing.pop_queue().expect("the queue has a front entry");
         self.stats.queued_messages -= 1;
-        self.stats.queued_bytes -= delivery.stored_bytes() as u64;
+        self.stats.queued_bytes -= delivery.queued_bytes() as u64;
         let is_forbidden = link.must_check_queue && !self.sessions.at(slot).can_receive(delivery.publication().topic);
         if is_forbidden || delivery.message.is_expired(now) {
             let reason = match is_forbidden {
@@ -221,7 +221,7 @@ impl ShardCore {
         terms: DeliveryOptions<'_>,
     ) -> DeliverResult {
         let (max_messages, max_bytes) = (self.config.max_queued_messages, self.config.max_queued_bytes);
-        let bytes = delivery.stored_bytes();
+        let bytes = delivery.queued_bytes();
         let policy = self.config.queue_drop;
         loop {
             let out = &self.sessions.at(slot).outgoing;
@@ -259,14 +259,13 @@ impl ShardCore {
         let before = out.queued_bytes;
         if let Some(oldest) = out.pop_queue() {
             self.stats.queued_messages -= 1;
-            self.stats.queued_bytes -= oldest.stored_bytes() as u64;
+            self.stats.queued_bytes -= oldest.queued_bytes() as u64;
             self.ledger.record_acknowledged(&self.sessions, slot, oldest.seq, false);
             self.drop_for(now, slot, reason, Some(&oldest.publication()));
             if let Some(group) = oldest.tag.group() {
                 self.report_group_drop(slot, group, oldest.message.place());
             }
         } else if let Some((seq, group, place)) = out.pop_cold() {
-            // Messages that arrived after the eviction are in memory.
             let freed = before - out.queued_bytes;
             self.stats.queued_messages -= 1;
             self.stats.queued_bytes -= freed as u64;

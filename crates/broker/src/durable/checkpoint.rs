@@ -23,13 +23,14 @@ use crate::durable::journaling::session_record;
 use crate::durable::pages::Pages;
 use crate::durable::pending_records::{Ledger, PendingRecords};
 use crate::durable::record::{
-    Entries, GroupKey, JournalRecord, PageRefs, Positions, RecordPosition, Seq, SessionEntry, SessionKey, Targets,
-    WITH_TAP,
+    Entries, GroupKey, JournalRecord, PageRefs, RecordPosition, Seq, SessionEntry, SessionKey, SizedMessage,
+    SizedMessages, Targets, WITH_TAP,
 };
 use crate::effect::{Now, ShardId};
 use crate::fault::{Fault, is_planted};
 use crate::mail::MailRequest;
 use crate::message::Message;
+use crate::message_size::MessageSize;
 use crate::retained::{RetainedStore, ScanBudget, ScanCursor};
 use crate::retained_messages::RetainedMessages;
 use crate::session::Session;
@@ -373,7 +374,7 @@ impl SnapshotWriter<'_> {
     /// evicted while the queue is written become cold before that. A message that is returned has a record of its own.
     fn held(&mut self, index: GroupIndex, group: &ShareGroup, behind: Seq) -> CheckpointStep {
         let part = group.queue().part(behind, ENTRIES_MAX);
-        let (next, positions) = match part.last() {
+        let (next, messages) = match part.last() {
             Some((last, _)) => {
                 let next = CheckpointStep::Held {
                     index,
@@ -383,16 +384,16 @@ impl SnapshotWriter<'_> {
                 (next, part.iter().map(|(_, message)| *message).collect())
             }
             None => {
-                let warm = group.queue().warm().filter_map(|message| message.place().position());
+                let warm = group.queue().warm().filter_map(|message| message.recorded());
                 (CheckpointStep::Groups(index.next()), warm.collect::<Vec<_>>())
             }
         };
         if !is_planted(Fault::CheckpointForgetsHeld) {
-            positions
+            messages
                 .iter()
-                .for_each(|position| update_oldest(self.oldest, *position));
+                .for_each(|message| update_oldest(self.oldest, message.position));
         }
-        self.ledger.record_held(group.key(), &positions);
+        self.ledger.record_held(group.key(), &messages);
         next
     }
 
@@ -499,14 +500,14 @@ impl SnapshotWriter<'_> {
 
 impl PendingRecords {
     /// Records the messages that a durable group holds.
-    pub(crate) fn record_held(&mut self, group: GroupKey, positions: &[RecordPosition]) {
+    pub(crate) fn record_held(&mut self, group: GroupKey, messages: &[SizedMessage]) {
         if group.0 == 0 {
             return;
         }
-        for part in positions.chunks(ENTRIES_MAX) {
+        for part in messages.chunks(ENTRIES_MAX) {
             let mut bytes = Vec::with_capacity(part.len() * 8);
-            part.iter().for_each(|position| position.put(&mut bytes));
-            let messages = Positions::from_written(&bytes);
+            part.iter().for_each(|message| message.put(&mut bytes));
+            let messages = SizedMessages::from_written(&bytes);
             self.record(&JournalRecord::GroupEntries { group, messages });
         }
     }
@@ -521,6 +522,7 @@ impl PendingRecords {
                     seq: 0,
                     group,
                     message: entry.message,
+                    size: entry.size,
                 });
             }
         }
@@ -554,6 +556,7 @@ fn memory_entries(session: &Session) -> Vec<SessionEntry> {
                 qos: mqtt::QoS::ExactlyOnce,
                 retain: false,
                 is_released: true,
+                size: MessageSize::UNKNOWN,
                 group: None,
                 identifiers: Vec::new(),
             }),
@@ -599,6 +602,7 @@ fn memory_entry(delivery: &Delivery, seq: u64) -> Option<SessionEntry> {
         qos: delivery.qos,
         retain: delivery.retain,
         is_released: false,
+        size: delivery.message.size(),
         group: delivery.tag.group_key(),
         identifiers: delivery.tag.identifiers().to_vec(),
     })

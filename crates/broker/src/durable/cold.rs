@@ -10,7 +10,7 @@ use mqtt::QoS;
 
 use crate::delivery::{Delivery, DeliveryTag};
 use crate::durable::entry::StoredEntry;
-use crate::durable::entry_list::TaggedEntry;
+use crate::durable::entry_list::{TaggedEntry, bytes_of, sum_of_bytes};
 use crate::durable::journaled_queue::{ColdEntries, FetchStart};
 use crate::durable::pages::{Pages, count_qos0, read_page};
 use crate::durable::pending_records::{CommitAction, Ledger, PendingRecords};
@@ -43,7 +43,7 @@ fn to_cold(delivery: Delivery) -> Option<TaggedEntry> {
         return None;
     }
     let entry = StoredEntry::of(position, delivery.seq, delivery.qos, delivery.retain);
-    Some((entry, delivery.tag))
+    Some((entry.sized(delivery.message.size()), delivery.tag))
 }
 
 fn to_cold_inflight(Inflight { seq, delivery }: Inflight) -> Option<TaggedEntry> {
@@ -70,7 +70,6 @@ impl OutgoingMessages {
         cold.entries
             .prepend_earlier(self.inflight.take().into_iter().filter_map(to_cold_inflight));
         self.sent = 0;
-        self.queued_bytes = cold.fresh.iter().map(Delivery::stored_bytes).sum();
         self.evict_fresh();
     }
 
@@ -78,7 +77,6 @@ impl OutgoingMessages {
     fn evict_fresh(&mut self) {
         let Some(cold) = &mut self.cold else { return };
         let fresh = cold.fresh.take();
-        self.queued_bytes -= fresh.iter().map(Delivery::stored_bytes).sum::<usize>();
         cold.entries.extend_queue(fresh.into_iter().filter_map(to_cold));
         self.merge_fresh_if_no_cold();
     }
@@ -88,7 +86,6 @@ impl OutgoingMessages {
         let cold = self.cold.get_or_insert_default();
         let mut beyond = self.queue.take();
         self.queue.extend(beyond.drain(..warm_max.min(beyond.len())));
-        self.queued_bytes -= beyond.iter().map(Delivery::stored_bytes).sum::<usize>();
         cold.entries.prepend_queue(beyond.into_iter().filter_map(to_cold));
         self.merge_fresh_if_no_cold();
     }
@@ -111,16 +108,19 @@ impl OutgoingMessages {
         lost
     }
 
+    /// Like `load_inflight`. An entry of unknown size gets the size of its message.
     fn load_queue(
         &mut self,
         entries: Vec<TaggedEntry>,
         delivery_of: impl Fn(StoredEntry, DeliveryTag) -> Option<Delivery>,
     ) -> Vec<Seq> {
         let mut lost = Vec::new();
-        for (entry, tag) in entries {
+        for item in entries {
+            self.queued_bytes -= bytes_of(&item);
+            let (entry, tag) = item;
             match delivery_of(entry, tag) {
                 Some(delivery) => {
-                    self.queued_bytes += delivery.stored_bytes();
+                    self.queued_bytes += delivery.queued_bytes();
                     self.queue.push_back(delivery);
                 }
                 None => {
@@ -151,23 +151,17 @@ impl OutgoingMessages {
 
 impl Sessions {
     /// The batch of this tick has been appended at `base`. Sets the positions of its pages, and evicts messages.
-    pub(crate) fn batch_appended(
-        &mut self,
-        records: &mut PendingRecords,
-        stats: &mut ShardStats,
-        page_entries: usize,
-        base: u64,
-    ) {
+    pub(crate) fn batch_appended(&mut self, records: &mut PendingRecords, page_entries: usize, base: u64) {
         for (slot, place) in records.take_unplaced_pages() {
             self.set_page_place(slot, place, place.placed(base));
         }
         for slot in records.take_eviction_candidates() {
-            self.evict(slot, records, stats, page_entries.max(1));
+            self.evict(slot, records, page_entries.max(1));
         }
     }
 
     /// Evicts messages of a session from memory. Called after a batch was appended.
-    fn evict(&mut self, slot: SessionSlot, records: &mut PendingRecords, stats: &mut ShardStats, page_entries: usize) {
+    fn evict(&mut self, slot: SessionSlot, records: &mut PendingRecords, page_entries: usize) {
         if !self.link(slot).is_durable {
             return;
         }
@@ -177,7 +171,6 @@ impl Sessions {
         };
         session.is_eviction_scheduled = false;
         let out = &mut session.outgoing;
-        let before = out.queued_bytes;
         if is_offline && out.can_evict() {
             out.evict_all();
         } else if out.cold.is_some() {
@@ -185,7 +178,6 @@ impl Sessions {
         } else if out.queue.len() > WARM_MAX && out.can_evict() {
             out.evict_beyond(WARM_MAX / 2);
         }
-        stats.queued_bytes -= (before - out.queued_bytes) as u64;
         let is_long = |cold: &ColdEntries| cold.entries.is_long(page_entries);
         if out.cold.as_deref().is_some_and(is_long) {
             records.write_pages_later(slot);
@@ -254,14 +246,20 @@ impl Sessions {
     }
 
     /// Loads the next page if its record has arrived. Returns the entries that could not be read.
-    fn load_fetched_page(&mut self, ledger: &mut Ledger, slot: SessionSlot, records: &FetchedRecords) -> Vec<Seq> {
+    fn load_fetched_page(
+        &mut self,
+        ledger: &mut Ledger,
+        stats: &mut ShardStats,
+        slot: SessionSlot,
+        records: &FetchedRecords,
+    ) -> Vec<Seq> {
         let cold = self.at(slot).outgoing.cold.as_deref();
         let next = cold
             .and_then(|cold| cold.entries.next_page())
             .and_then(|page| page.place.position());
         match next.and_then(|at| records.get(&at)) {
             None => Vec::new(),
-            Some(record) => self.load_page(ledger, slot, record.as_deref()),
+            Some(record) => self.load_page(ledger, stats, slot, record.as_deref()),
         }
     }
 }
@@ -321,7 +319,13 @@ impl Sessions {
     }
 
     /// Loads the first page of a session's queue. Returns the numbers of its entries if the record could not be read.
-    pub(super) fn load_page(&mut self, ledger: &mut Ledger, slot: SessionSlot, record: Option<&[u8]>) -> Vec<Seq> {
+    pub(super) fn load_page(
+        &mut self,
+        ledger: &mut Ledger,
+        stats: &mut ShardStats,
+        slot: SessionSlot,
+        record: Option<&[u8]>,
+    ) -> Vec<Seq> {
         let session = self.get_mut(slot).expect("the session exists");
         let (key, out) = (session.key, &mut session.outgoing);
         let Some(cold) = out.cold.as_deref_mut() else {
@@ -338,6 +342,10 @@ impl Sessions {
         };
         let items = items.unwrap_or_default();
         out.queued_qos0 = out.queued_qos0 - page.queued_qos0 + count_qos0(&items);
+        // Drops from the page have changed its bytes by their mean.
+        let bytes = sum_of_bytes(&items);
+        out.queued_bytes = out.queued_bytes + bytes - page.bytes as usize;
+        stats.queued_bytes = stats.queued_bytes + bytes as u64 - page.bytes;
         if let Some(ledger) = ledger.records_mut() {
             ledger.record_page_loaded(key, page.needed(), &items);
         }
@@ -358,6 +366,9 @@ impl Sessions {
             items.into_iter().partition(|(entry, _)| entry.qos() != QoS::AtMostOnce);
         stats.queued_messages -= sent.len() as u64;
         stats.inflight_messages += sent.len() as u64;
+        let bytes = sum_of_bytes(&sent);
+        session.outgoing.queued_bytes -= bytes;
+        stats.queued_bytes -= bytes as u64;
         if !sent.is_empty() {
             let mut inflight: Vec<TaggedEntry> = cold.earlier.take_while(|_| true);
             inflight.extend(sent);
@@ -391,7 +402,8 @@ pub(crate) fn load_fetched(
     if !session.is_some_and(|session| session.connect_number == connect_number && session.conn.is_some()) {
         return false;
     }
-    let lost_page = core.sessions.load_fetched_page(&mut core.ledger, slot, records);
+    let (sessions, ledger) = (&mut core.sessions, &mut core.ledger);
+    let lost_page = sessions.load_fetched_page(ledger, &mut core.stats, slot, records);
     let out = &mut core.sessions.at_mut(slot).outgoing;
     let Some(cold) = &mut out.cold else { return true };
     cold.entries.end_fetch();
@@ -401,10 +413,10 @@ pub(crate) fn load_fetched(
     let lost_inflight = out.load_inflight(inflight, |entry, tag| delivery_of(now, entry, tag, records));
     let mut lost = out.load_queue(queue, |entry, tag| delivery_of(now, entry, tag, records));
     lost.extend(lost_page);
-    let more_bytes = (out.queued_bytes - bytes_before) as u64;
+    let bytes_after = out.queued_bytes;
     out.merge_fresh_if_no_cold();
     let stats = &mut core.stats;
-    stats.queued_bytes += more_bytes;
+    stats.queued_bytes = stats.queued_bytes + bytes_after as u64 - bytes_before as u64;
     stats.inflight_messages -= lost_inflight.len() as u64;
     stats.queued_messages -= lost.len() as u64;
     for seq in lost_inflight.into_iter().chain(lost) {

@@ -237,10 +237,11 @@ impl CheckpointMoves {
                 session: SessionKey(0),
                 seq: 0,
                 group: key,
-                message: new,
+                message: new.position,
+                size: new.size,
             });
         }
-        let old = part.iter().map(|(_, message)| *message);
+        let old = part.iter().map(|(_, message)| message.position);
         let old = old.filter(|position| self.is_old(*position) && new_position(*position).is_none());
         let positions: BTreeSet<RecordPosition> = old.take(READ_MAX).collect();
         if positions.is_empty() {
@@ -426,10 +427,15 @@ impl LoadedPage {
         let dropped = usize::from(is_planted(Fault::MoveDropsPosition));
         let left = loaded.entries.iter().skip(page.skipped as usize + dropped).collect();
         let written = ledger.put_page(slot, session.key, left);
+        let before = page.bytes;
         *page = QueuePage {
             queued_qos0: page.queued_qos0,
             ..written
         };
+        // Drops from the page had changed its bytes by their mean.
+        let out = &mut session.outgoing;
+        out.queued_bytes = out.queued_bytes + written.bytes as usize - before as usize;
+        core.stats.queued_bytes = core.stats.queued_bytes + written.bytes - before;
         true
     }
 }

@@ -1,14 +1,16 @@
-//! One queue entry of a session in memory: 16 bytes. Subscription identifiers and share groups, which few entries have,
-//! are stored separately.
+//! One queue entry of a session in memory: 16 bytes, with the size of its message. Subscription identifiers and share
+//! groups, which few entries have, are stored separately.
 
 use mqtt::QoS;
 
-use crate::durable::record::{RecordPosition, Seq, SessionEntry};
+use crate::durable::record::{RecordPosition, Seq, SessionEntry, SizedMessage};
+use crate::message_size::MessageSize;
 
-/// Upper bound of entry numbers. The remaining bits of the 64 are flags.
-pub(super) const SEQ_MAX: Seq = u64::MAX >> FLAG_BITS;
+/// Upper bound of entry numbers. The remaining bits of the 64 are the size of the message and flags.
+pub(super) const SEQ_MAX: Seq = u64::MAX >> SEQ_SHIFT;
 
-const FLAG_BITS: u32 = 8;
+const SEQ_SHIFT: u32 = SIZE_SHIFT + u8::BITS;
+const SIZE_SHIFT: u32 = 8;
 const QOS: u64 = 0b11;
 const RETAIN: u64 = 1 << 2;
 const RELEASED: u64 = 1 << 3;
@@ -21,7 +23,7 @@ const TERMS: u64 = QOS | RETAIN | RELEASED | TAGGED;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoredEntry {
     message: RecordPosition,
-    /// Entry number, shifted left by `FLAG_BITS`, and the flags.
+    /// Entry number, shifted left by `SEQ_SHIFT`, the size of the message, shifted left by `SIZE_SHIFT`, and flags.
     packed: u64,
 }
 
@@ -29,12 +31,14 @@ impl StoredEntry {
     pub(super) fn new(entry: &SessionEntry) -> StoredEntry {
         let is_tagged = entry.group.is_some() || !entry.identifiers.is_empty();
         StoredEntry::of(entry.message, entry.seq, entry.qos, entry.retain)
+            .sized(entry.size)
             .with(RELEASED, entry.is_released)
             .with(TAGGED, is_tagged)
     }
 
+    /// Builds an entry whose message has an unknown size.
     pub(crate) fn of(message: RecordPosition, seq: Seq, qos: QoS, retain: bool) -> StoredEntry {
-        let packed = seq << FLAG_BITS | qos as u64;
+        let packed = seq << SEQ_SHIFT | qos as u64;
         StoredEntry { message, packed }.with(RETAIN, retain)
     }
 
@@ -45,7 +49,7 @@ impl StoredEntry {
 
     /// Builds an entry from the flags that `terms` returned. `None` if the flags are invalid.
     pub(super) fn from_terms(message: RecordPosition, seq: Seq, terms: u8) -> Option<StoredEntry> {
-        let packed = seq << FLAG_BITS | u64::from(terms);
+        let packed = seq << SEQ_SHIFT | u64::from(terms);
         let is_known = u64::from(terms) & !TERMS == 0 && u64::from(terms) & QOS < 3;
         (is_known && seq < SEQ_MAX).then_some(StoredEntry { message, packed })
     }
@@ -69,7 +73,25 @@ impl StoredEntry {
     }
 
     pub fn seq(&self) -> Seq {
-        self.packed >> FLAG_BITS
+        self.packed >> SEQ_SHIFT
+    }
+
+    pub(crate) fn sized(self, size: MessageSize) -> StoredEntry {
+        let others = self.packed & !(u64::from(u8::MAX) << SIZE_SHIFT);
+        let packed = others | u64::from(size.0) << SIZE_SHIFT;
+        StoredEntry { packed, ..self }
+    }
+
+    /// Returns the size of the message. It is unknown after PUBREC.
+    pub fn size(&self) -> MessageSize {
+        MessageSize((self.packed >> SIZE_SHIFT) as u8)
+    }
+
+    pub(crate) fn sized_message(&self) -> SizedMessage {
+        SizedMessage {
+            position: self.message,
+            size: self.size(),
+        }
     }
 
     pub fn qos(&self) -> QoS {
@@ -108,7 +130,7 @@ impl StoredEntry {
     }
 
     pub(super) fn release(&mut self) {
-        self.packed |= RELEASED;
+        *self = self.sized(MessageSize::UNKNOWN).with(RELEASED, true);
     }
 
     /// True if the entry was removed and only its slot is left.

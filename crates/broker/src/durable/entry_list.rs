@@ -1,5 +1,5 @@
 //! A compressed queue of entries. An entry stores the difference to its predecessor: two to five bytes instead of
-//! sixteen.
+//! sixteen, and two more if the size of the message differs.
 //!
 //! The list consists of chunks of up to `CHUNK_MAX` entries that decode independently. A short queue is one chunk
 //! without slack; removing an entry from the front rewrites it.
@@ -7,13 +7,15 @@
 //! ```text
 //! chunk     := count u8, count entries
 //! entry     := difference of positions, zigzag << 1 | is_other;
-//!              if is_other: flags u8, [difference of numbers, zigzag], [tag]
-//! flags     := terms (StoredEntry::terms), 32: the number is not the previous number plus 1
+//!              if is_other: flags u8, [difference of numbers, zigzag], [size u8], [tag]
+//! flags     := terms (StoredEntry::terms), 32: the number is not the previous number plus 1,
+//!              64: the message has another size than the previous one (since record version 3)
 //! tag       := count of identifiers << 1 | has_group, identifiers, [shard, index, epoch, key]
 //! ```
-//! Without `is_other`, an entry has the terms and the tag of its predecessor, and the next number. The first entry of a
-//! chunk is compared with position 0, number 0, QoS 1 and no tag. A page in the journal is a sequence of chunks without
-//! groups. An entry without a message has no position, and the differences skip it.
+//! Without `is_other`, an entry has the terms, the size and the tag of its predecessor, and the next number. The first
+//! entry of a chunk is compared with position 0, number 0, QoS 1, an unknown size and no tag. A page in the journal is
+//! a sequence of chunks without groups. An entry without a message has no position and no size, and the differences
+//! skip it.
 
 use std::collections::VecDeque;
 use std::ops::RangeInclusive;
@@ -24,12 +26,14 @@ use crate::durable::entry::StoredEntry;
 use crate::durable::record::{
     GroupKey, NotARecord, PackedEntries, Reader, RecordPosition, Seq, SessionEntry, put_integer,
 };
+use crate::message_size::MessageSize;
 use crate::slots::{GroupEpoch, GroupIndex};
 
 /// A chunk is decoded as a whole to add or remove an entry, which takes some hundred nanoseconds.
 const CHUNK_MAX: u8 = 64;
 
 const JUMP: u8 = 1 << 5;
+const OTHER_SIZE: u8 = 1 << 6;
 
 #[derive(Debug, Default)]
 pub struct EntryList {
@@ -47,6 +51,15 @@ struct EncodedEntries {
 
 /// An entry and its tag.
 pub type TaggedEntry = (StoredEntry, DeliveryTag);
+
+/// Returns the bytes that an entry counts for the limit of a queue. A delivery in memory counts the same.
+pub fn bytes_of((entry, tag): &TaggedEntry) -> usize {
+    entry.size().bytes() + tag.stored_bytes()
+}
+
+pub fn sum_of_bytes<'a>(items: impl IntoIterator<Item = &'a TaggedEntry>) -> usize {
+    items.into_iter().map(bytes_of).sum()
+}
 
 impl EntryList {
     pub fn len(&self) -> usize {
@@ -84,6 +97,11 @@ impl EntryList {
         chunks
             .flat_map(ChunkReader::of)
             .skip_while(move |(entry, _)| entry.seq() <= seq)
+    }
+
+    /// Adds up the bytes that the entries count for the limit of the queue.
+    pub fn bytes(&self) -> usize {
+        self.iter().map(|item| bytes_of(&item)).sum()
     }
 
     fn chunks(&self) -> impl DoubleEndedIterator<Item = &[u8]> {
@@ -271,6 +289,7 @@ struct Predecessor {
     position: u64,
     seq: Seq,
     terms: u8,
+    size: MessageSize,
     tag: DeliveryTag,
 }
 
@@ -280,6 +299,7 @@ impl Default for Predecessor {
             position: 0,
             seq: 0,
             terms: mqtt::QoS::AtLeastOnce as u8,
+            size: MessageSize::UNKNOWN,
             tag: DeliveryTag::None,
         }
     }
@@ -314,19 +334,22 @@ impl ChunkWriter {
         self.bytes[0] += 1;
         let (out, before) = (&mut self.bytes, &mut self.before);
         let entry = entry.tagged(!matches!(tag, DeliveryTag::None));
-        let position = if entry.is_released() {
-            before.position
-        } else {
-            entry.message().0
+        let (position, size) = match entry.is_released() {
+            true => (before.position, before.size),
+            false => (entry.message().0, entry.size()),
         };
         let difference = zigzag(position.wrapping_sub(before.position));
         let is_next = entry.seq() == before.seq + 1;
-        let is_other = !is_next || entry.terms() != before.terms || tag != before.tag;
+        let is_other = !is_next || entry.terms() != before.terms || size != before.size || tag != before.tag;
         put_integer(out, difference << 1 | u64::from(is_other));
         if is_other {
-            out.push(entry.terms() | if is_next { 0 } else { JUMP });
+            let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
+            out.push(entry.terms() | flag(!is_next, JUMP) | flag(size != before.size, OTHER_SIZE));
             if !is_next {
                 put_integer(out, zigzag(entry.seq().wrapping_sub(before.seq)));
+            }
+            if size != before.size {
+                out.push(size.0);
             }
             if entry.is_tagged() {
                 put_tag(out, &tag);
@@ -336,6 +359,7 @@ impl ChunkWriter {
             position,
             seq: entry.seq(),
             terms: entry.terms(),
+            size,
             tag,
         };
     }
@@ -372,7 +396,10 @@ impl ChunkReader<'_> {
             if flags & JUMP != 0 {
                 before.seq = before.seq.wrapping_sub(1).wrapping_add(from_zigzag(reader.integer()?));
             }
-            before.terms = flags & !JUMP;
+            if flags & OTHER_SIZE != 0 {
+                before.size = MessageSize(reader.u8()?);
+            }
+            before.terms = flags & !(JUMP | OTHER_SIZE);
             before.tag = DeliveryTag::None;
         }
         let entry = StoredEntry::from_terms(RecordPosition(before.position), before.seq, before.terms);
@@ -382,10 +409,9 @@ impl ChunkReader<'_> {
         if packed & 1 == 1 && entry.is_tagged() {
             before.tag = tag(reader)?;
         }
-        let entry = if entry.is_released() {
-            entry.without_message()
-        } else {
-            entry
+        let entry = match entry.is_released() {
+            true => entry.without_message(),
+            false => entry.sized(before.size),
         };
         Ok((entry, before.tag.clone()))
     }
@@ -423,6 +449,7 @@ pub fn entry_of((entry, tag): TaggedEntry) -> SessionEntry {
         qos: entry.qos(),
         retain: entry.retain(),
         is_released: entry.is_released(),
+        size: entry.size(),
         group: tag.group_key(),
         identifiers: tag.identifiers().to_vec(),
     }

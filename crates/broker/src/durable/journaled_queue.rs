@@ -15,10 +15,10 @@ use mqtt::QoS;
 
 use crate::delivery::{Delivery, DeliveryTag, GroupRef};
 use crate::durable::entry::StoredEntry;
-use crate::durable::entry_list::{EntryList, TaggedEntry};
+use crate::durable::entry_list::{EntryList, TaggedEntry, bytes_of, sum_of_bytes};
 use crate::durable::pages::{Pages, QueuePage};
 use crate::durable::pending_records::PendingRecords;
-use crate::durable::record::{RecordPosition, Seq};
+use crate::durable::record::{RecordPosition, Seq, SizedMessage};
 use crate::effect::FetchPurpose;
 use crate::lazy_deque::LazyDeque;
 
@@ -60,9 +60,11 @@ pub enum FetchStart {
 pub struct DroppedEntry {
     pub seq: Seq,
     /// `None` if the entry was in a page.
-    pub message: Option<RecordPosition>,
+    pub message: Option<SizedMessage>,
     /// Number of entries at QoS 0 that the queue no longer has.
     pub queued_qos0: u32,
+    /// Bytes that the queue no longer counts.
+    pub bytes: usize,
     pub tag: DeliveryTag,
 }
 
@@ -176,18 +178,20 @@ impl JournaledQueue {
     /// Drops the oldest entry of the queue or its pages. Pages contain no messages of groups.
     pub fn drop_oldest(&mut self) -> Option<DroppedEntry> {
         let oldest = match self.queue.pop_front() {
-            Some((entry, tag)) => Some(DroppedEntry {
+            Some(item @ (entry, _)) => Some(DroppedEntry {
                 seq: entry.seq(),
-                message: Some(entry.message()),
+                message: Some(entry.sized_message()),
                 queued_qos0: u32::from(entry.qos() == QoS::AtMostOnce),
-                tag,
+                bytes: bytes_of(&item),
+                tag: item.1,
             }),
             None => {
                 let skipped = self.pages.as_mut().and_then(|pages| pages.skip());
-                skipped.map(|(seq, queued_qos0)| DroppedEntry {
-                    seq,
+                skipped.map(|skipped| DroppedEntry {
+                    seq: skipped.seq,
                     message: None,
-                    queued_qos0,
+                    queued_qos0: skipped.queued_qos0,
+                    bytes: skipped.bytes,
                     tag: DeliveryTag::None,
                 })
             }
@@ -196,28 +200,30 @@ impl JournaledQueue {
         oldest
     }
 
-    /// Moves entries from the front of the queue to `earlier`. Returns their number.
-    pub fn move_to_earlier_while(&mut self, is_wanted: impl Fn(&StoredEntry) -> bool) -> usize {
-        let mut count = 0;
+    /// Moves entries from the front of the queue to `earlier`. Returns their number and their bytes.
+    pub fn move_to_earlier_while(&mut self, is_wanted: impl Fn(&StoredEntry) -> bool) -> (usize, usize) {
+        let (mut count, mut bytes) = (0, 0);
         loop {
             let moved = self.queue.take_while(&is_wanted);
             let is_any = !moved.is_empty();
             count += moved.len();
+            bytes += sum_of_bytes(&moved);
             self.earlier.extend(moved);
             self.merge_tail_when_empty();
             if !is_any {
-                return count;
+                return (count, bytes);
             }
         }
     }
 
     /// Removes up to `max` entries of the wanted groups. Entries in flight stay if another member must not receive
-    /// them: at QoS 2, or after PUBREC.
-    pub fn extract_of_groups(&mut self, max: usize, wanted: impl Fn(GroupRef) -> bool) -> Vec<TaggedEntry> {
+    /// them: at QoS 2, or after PUBREC. Also returns the bytes that the queue no longer counts.
+    pub fn extract_of_groups(&mut self, max: usize, wanted: impl Fn(GroupRef) -> bool) -> (Vec<TaggedEntry>, usize) {
         let is_wanted = |tag: &DeliveryTag| tag.group().is_some_and(&wanted);
         let mut taken = extract(&mut self.earlier, max, |(entry, tag)| {
             entry.qos() == QoS::AtLeastOnce && !entry.is_released() && is_wanted(tag)
         });
+        let in_flight = taken.len();
         let left = max - taken.len();
         taken.extend(extract(&mut self.queue, left, |(_, tag)| is_wanted(tag)));
         if let Some(pages) = &mut self.pages {
@@ -225,7 +231,15 @@ impl JournaledQueue {
             taken.extend(extract(&mut pages.tail, left, |(_, tag)| is_wanted(tag)));
         }
         self.merge_tail_when_empty();
-        taken
+        let bytes = sum_of_bytes(&taken[in_flight..]);
+        (taken, bytes)
+    }
+
+    /// Adds up the bytes of the queue and its pages.
+    pub fn queued_bytes(&self) -> usize {
+        let lists = self.tail().into_iter().chain([&self.queue]);
+        let entries: usize = lists.map(EntryList::bytes).sum();
+        entries + self.pages().map_or(0, Pages::bytes)
     }
 
     /// Returns all entries in memory, in order.
@@ -246,12 +260,12 @@ impl JournaledQueue {
     }
 
     /// Like `moved`, for the entries with these numbers. Requires that the numbers of each list are consecutive.
-    /// Returns the old and new positions.
+    /// Returns the old positions and the moved messages.
     pub fn moved_consecutive(
         &mut self,
         numbers: RangeInclusive<Seq>,
         place_of: impl Fn(RecordPosition) -> Option<RecordPosition>,
-    ) -> Vec<(RecordPosition, RecordPosition)> {
+    ) -> Vec<(RecordPosition, SizedMessage)> {
         let mut moved = Vec::new();
         let mut change = |entry: &mut StoredEntry| {
             let change = move_entry(entry, &place_of);
@@ -305,15 +319,15 @@ impl JournaledQueue {
     }
 }
 
-/// Returns the old and the new position of an entry whose message was moved.
+/// Returns the old position of an entry whose message was moved, and the moved message.
 fn move_entry(
     entry: &mut StoredEntry,
     place_of: impl Fn(RecordPosition) -> Option<RecordPosition>,
-) -> Option<(RecordPosition, RecordPosition)> {
+) -> Option<(RecordPosition, SizedMessage)> {
     let old = entry.message();
     let new = place_of(old).filter(|_| !entry.is_released())?;
     entry.move_to(new);
-    Some((old, new))
+    Some((old, entry.sized_message()))
 }
 
 /// Removes entries from the front until `max` match. Puts the others back.

@@ -126,8 +126,8 @@ impl Ledger {
             place = stored.map_or(RecordLocation::NONE, |stored| stored.place());
         }
         if !place.is_none() {
-            let targets = Targets::from_written(&targets);
-            records.record_of(place, |message| JournalRecord::Queued { message, targets });
+            let (targets, size) = (Targets::from_written(&targets), p.size());
+            records.record_of(place, |message| JournalRecord::Queued { message, size, targets });
         } else {
             let record = MessageRecord {
                 topic: p.topic,
@@ -307,6 +307,7 @@ impl Ledger {
             seq: entry.seq,
             group,
             message,
+            size: entry.size,
         });
         group
     }

@@ -2,16 +2,17 @@
 //! each.
 //!
 //! ```text
-//! in flight | queue | page page page … page | tail | fresh            memory: some thousand entries, 56 bytes a page
+//! in flight | queue | page page page … page | tail | fresh            memory: some thousand entries, 64 bytes a page
 //! ```
 //! New messages join the tail. When the tail is long enough, its oldest entries are written as a page
 //! (`JournalRecord::QueuePage`) and leave memory. The session keeps the position of the page, the consecutive numbers
-//! of its entries, and its oldest message. When the queue before the pages is empty, the first page is fetched like a
-//! message and becomes the queue.
+//! of its entries, their bytes, and its oldest message. When the queue before the pages is empty, the first page is
+//! fetched like a message and becomes the queue.
 //!
 //! - Recovery repeats these steps: `QueuePage` removes the entries from its lists, and `PageLoaded`, written when a
 //!   page is loaded, restores them. So an acknowledged entry is always in its lists. Only dropping the oldest message
-//!   does not load a page: drops are in order, and are counted from the front of the page.
+//!   does not load a page: drops are in order, and are counted from the front of the page. A drop reduces the bytes of
+//!   the page by their mean, and the last one by the rest.
 //! - A checkpoint records the pages of a session as a list of `PageRef`, without their entries. A page needs its own
 //!   record and its oldest message; the journal keeps everything from the older of the two. A page that is written or
 //!   loaded during a checkpoint registers both (`PendingRecords::oldest_mentioned`).
@@ -28,9 +29,9 @@ use mqtt::QoS;
 
 use crate::delivery::DeliveryTag;
 use crate::durable::entry::StoredEntry;
-use crate::durable::entry_list::{EntryList, TaggedEntry};
+use crate::durable::entry_list::{EntryList, TaggedEntry, sum_of_bytes};
 use crate::durable::pending_records::PendingRecords;
-use crate::durable::record::{JournalRecord, PackedEntries, PageRef, RecordPosition, Seq, SessionKey};
+use crate::durable::record::{JournalRecord, PackedEntries, PageRef, RecordPosition, Seq, SessionKey, share_of_one};
 use crate::message::RecordLocation;
 use crate::slots::SessionSlot;
 
@@ -54,6 +55,8 @@ pub struct QueuePage {
     /// Entries at QoS 0, including the dropped ones.
     pub queued_qos0: u32,
     pub oldest: RecordPosition,
+    /// Bytes that the remaining entries count for the limit of the queue.
+    pub bytes: u64,
 }
 
 impl QueuePage {
@@ -71,8 +74,16 @@ impl QueuePage {
             skipped: self.skipped,
             queued_qos0: self.queued_qos0,
             oldest: self.oldest,
+            bytes: self.bytes,
         })
     }
+}
+
+/// An entry that was dropped from the front of a page.
+pub struct SkippedEntry {
+    pub seq: Seq,
+    pub queued_qos0: u32,
+    pub bytes: usize,
 }
 
 impl From<PageRef> for QueuePage {
@@ -84,6 +95,7 @@ impl From<PageRef> for QueuePage {
             skipped: page.skipped,
             queued_qos0: page.queued_qos0,
             oldest: page.oldest,
+            bytes: page.bytes,
         }
     }
 }
@@ -107,15 +119,26 @@ impl Pages {
         Some(page)
     }
 
-    /// Drops the oldest entry of the first page. When that empties the page, the second value is the page's number of
-    /// QoS 0 entries, otherwise 0.
-    pub fn skip(&mut self) -> Option<(Seq, u32)> {
+    /// Drops the oldest entry of the first page. When that empties the page, the number of QoS 0 entries is that of the
+    /// page, otherwise 0.
+    pub fn skip(&mut self) -> Option<SkippedEntry> {
         let page = self.list.front_mut()?;
         let seq = page.first;
+        let bytes = share_of_one(page.bytes, page.count);
         (page.first, page.count, page.skipped) = (seq + 1, page.count - 1, page.skipped + 1);
+        page.bytes -= bytes;
         self.messages -= 1;
         let gone = self.list.pop_front_if(|page| page.count == 0);
-        Some((seq, gone.map_or(0, |page| page.queued_qos0)))
+        Some(SkippedEntry {
+            seq,
+            queued_qos0: gone.map_or(0, |page| page.queued_qos0),
+            bytes: bytes as usize,
+        })
+    }
+
+    /// Returns the bytes of the entries in all pages.
+    pub fn bytes(&self) -> usize {
+        self.list.iter().map(|page| page.bytes as usize).sum()
     }
 
     /// Encodes all pages as `PageRefs`. Empty if there are none.
@@ -161,6 +184,7 @@ impl PendingRecords {
             skipped: 0,
             queued_qos0: count_qos0(&items),
             oldest: oldest.unwrap_or(RecordPosition(u64::MAX)),
+            bytes: sum_of_bytes(&items) as u64,
         };
         let bytes = pack(&items);
         let entries = PackedEntries(&bytes);

@@ -12,6 +12,7 @@
 //!              [publisher key, packet id], [provenance], [owner], topic, properties, targets bytes, targets,
 //!              payload (the rest)
 //! target    := flags u8, key, seq, [group key], [count, identifiers]
+//! size      := size of a message, one byte (`MessageSize`)
 //! ```
 //! The tag is the version of a record: a changed layout gets a new tag, and the reader of the former one stays.
 //! [`RECORD_VERSION`] is the version of all tags. docs/internals/formats.md tells how to change a record.
@@ -27,6 +28,7 @@ use std::net::IpAddr;
 
 use mqtt::{QoS, SubscriptionOptions};
 
+use crate::message_size::MessageSize;
 use crate::provenance::Provenance;
 
 pub(super) use read::Reader;
@@ -34,11 +36,18 @@ pub(super) use write::put_integer;
 
 /// Version of the record kinds, stored in each block of the journal. A new tag or flag raises it, so that an earlier
 /// program rejects the journal.
-pub const RECORD_VERSION: u32 = 2;
+pub const RECORD_VERSION: u32 = 3;
 
 /// Position of a record in the journal (its LSN).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RecordPosition(pub u64);
+
+/// A queued message that is only in the journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SizedMessage {
+    pub position: RecordPosition,
+    pub size: MessageSize,
+}
 
 /// Identifies a durable session in the journal. Keys are never reused; 0 means no session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -77,6 +86,7 @@ pub enum JournalRecord<'a> {
     /// A message whose record is at another position has been queued for these recipients.
     Queued {
         message: RecordPosition,
+        size: MessageSize,
         targets: Targets<'a>,
     },
     /// Shard `by` has routed every message up to `up_to` that shard `from` sent to it.
@@ -158,7 +168,7 @@ pub enum JournalRecord<'a> {
     },
     GroupEntries {
         group: GroupKey,
-        messages: Positions<'a>,
+        messages: SizedMessages<'a>,
     },
     GroupEnded {
         group: GroupKey,
@@ -170,6 +180,7 @@ pub enum JournalRecord<'a> {
         seq: Seq,
         group: GroupKey,
         message: RecordPosition,
+        size: MessageSize,
     },
     GroupDropped {
         group: GroupKey,
@@ -260,6 +271,7 @@ pub struct SessionEntry {
     pub retain: bool,
     /// PUBREC has been received; only PUBREL and PUBCOMP are outstanding.
     pub is_released: bool,
+    pub size: MessageSize,
     pub group: Option<GroupKey>,
     pub identifiers: Vec<u32>,
 }
@@ -278,6 +290,25 @@ pub struct PageRef {
     pub queued_qos0: u32,
     /// Oldest message of the page.
     pub oldest: RecordPosition,
+    /// Bytes that the remaining entries count for the limit of the queue. 0 in records of version 1 and 2.
+    pub bytes: u64,
+}
+
+impl PageRef {
+    /// Drops the first of the remaining entries, with its share of the bytes.
+    pub fn skip(&mut self) {
+        let share = share_of_one(self.bytes, self.count);
+        self.first += 1;
+        self.count -= 1;
+        self.skipped += 1;
+        self.bytes -= share;
+    }
+}
+
+/// Returns the bytes of the first of `count` entries, whose sizes are not known without reading the page. The last
+/// entry gets the rest.
+pub fn share_of_one(bytes: u64, count: u32) -> u64 {
+    bytes / u64::from(count)
 }
 
 /// Entries in the packed format of `entry_list`.
@@ -382,10 +413,44 @@ macro_rules! list {
 list!(Targets, RecordTarget, target);
 list!(Entries, SessionEntry, entry);
 list!(SettledItems, AcknowledgedEntry, settled);
-list!(PageRefs, PageRef, page_ref);
-list!(
-    /// Positions of messages.
-    Positions, RecordPosition, position
+
+/// Like `list`, for items that have sizes since record version 3.
+macro_rules! sized_list {
+    ($(#[$doc:meta])* $name:ident, $item:ty, $get:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Default)]
+        pub struct $name<'a> {
+            bytes: &'a [u8],
+            is_sized: bool,
+        }
+
+        impl<'a> $name<'a> {
+            pub fn from_written(bytes: &'a [u8]) -> Self {
+                $name { bytes, is_sized: true }
+            }
+
+            /// Iterates over the items. Ends with an error if the bytes cannot be decoded.
+            pub fn iter(&self) -> impl Iterator<Item = Result<$item, NotARecord>> + 'a {
+                let (mut reader, is_sized) = (Reader(self.bytes), self.is_sized);
+                std::iter::from_fn(move || {
+                    if reader.0.is_empty() {
+                        return None;
+                    }
+                    let item = reader.$get(is_sized);
+                    if item.is_err() {
+                        reader.0 = &[];
+                    }
+                    Some(item)
+                })
+            }
+        }
+    };
+}
+
+sized_list!(PageRefs, PageRef, page_ref);
+sized_list!(
+    /// Messages that are only in the journal.
+    SizedMessages, SizedMessage, sized_message
 );
 
 /// A record has a valid checksum but cannot be decoded. It was written by another version, or there is a bug.

@@ -4,6 +4,7 @@ use mqtt::QoS;
 
 use crate::durable::record::{RetainedTerms, Seq, SessionKey};
 use crate::message::RecordLocation;
+use crate::message_size::MessageSize;
 use crate::tap::Receipt;
 
 /// Fields of a message record beyond the message and its recipients.
@@ -26,6 +27,7 @@ pub(crate) struct ReturnedEntry {
     pub seq: Seq,
     pub qos: QoS,
     pub place: RecordLocation,
+    pub size: MessageSize,
 }
 
 /// Commits that an acknowledgement waits for.

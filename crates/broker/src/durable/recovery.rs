@@ -41,9 +41,11 @@ pub use tag::{FullRecoveryTag, StoredTag};
 use crate::durable::entry::StoredEntry;
 use crate::durable::record::{
     JournalRecord, MessageRecord, NotARecord, Recipient, RecordPosition, RecordTarget, SessionEntry, SessionKey,
-    Targets,
+    SizedMessage, Targets,
 };
 use crate::id_table::hash_text;
+use crate::message::stored_bytes_of;
+use crate::message_size::MessageSize;
 use groups::RecoveringGroups;
 use sessions::RecoveringSessions;
 use table::RecoveryTable;
@@ -114,7 +116,13 @@ impl Recovery {
     fn apply(&mut self, position: RecordPosition, record: JournalRecord<'_>) -> Result<(), NotARecord> {
         match record {
             JournalRecord::Message(message) => return self.message(position, &message),
-            JournalRecord::Queued { message, targets } => return self.queue(message, targets),
+            JournalRecord::Queued { message, size, targets } => {
+                let message = SizedMessage {
+                    position: message,
+                    size,
+                };
+                return self.queue(message, targets);
+            }
             JournalRecord::Settled(items) => {
                 for item in items.iter() {
                     self.sessions.acknowledge(item?);
@@ -144,7 +152,8 @@ impl Recovery {
     }
 
     fn message(&mut self, position: RecordPosition, message: &MessageRecord<'_>) -> Result<(), NotARecord> {
-        self.queue(position, message.targets)?;
+        let size = size_of(message);
+        self.queue(SizedMessage { position, size }, message.targets)?;
         self.routes.message(message.shard, position, message.others)?;
         if let Some((publisher, packet_id)) = message.publisher
             && let Some(session) = self.sessions.find(publisher)
@@ -162,14 +171,14 @@ impl Recovery {
         Ok(())
     }
 
-    fn queue(&mut self, message: RecordPosition, targets: Targets<'_>) -> Result<(), NotARecord> {
+    fn queue(&mut self, message: SizedMessage, targets: Targets<'_>) -> Result<(), NotARecord> {
         for target in targets.iter() {
             let target = target?;
             match target.to {
                 Recipient::Group(group) => self.groups.add_message(group, message)?,
                 Recipient::Session(session) => {
                     if let Some(group) = target.group {
-                        self.groups.remove_message(group, message)?;
+                        self.groups.remove_message(group, message.position)?;
                     }
                     self.sessions.queue(session, entry_of(message, target))?;
                 }
@@ -278,8 +287,13 @@ impl Recovery {
                 seq,
                 group,
                 message,
+                size,
             } => {
                 self.sessions.return_to_group(session, seq, message);
+                let message = SizedMessage {
+                    position: message,
+                    size,
+                };
                 return self.groups.return_to_group(group, message);
             }
             JournalRecord::GroupDropped { group, message } => return self.groups.remove_message(group, message),
@@ -318,7 +332,8 @@ impl RecoveredState {
         let queued = entries.filter(|entry| !entry.is_released()).map(StoredEntry::message);
         let pages = self.sessions.iter().flat_map(|session| session.pages.iter());
         let paged = pages.map(|page| page.at.min(page.oldest));
-        let held = self.groups.iter().filter_map(|group| group.messages.front().copied());
+        let held = self.groups.iter().filter_map(|group| group.messages.front());
+        let held = held.map(|message| message.position);
         let retained = self.retained.iter().map(|retained| retained.message);
         let delayed = self.delayed.iter().map(|(message, _)| *message);
         let unrouted = self.unrouted.iter().map(|unrouted| unrouted.message);
@@ -331,9 +346,22 @@ impl RecoveredState {
     }
 }
 
-fn entry_of(message: RecordPosition, target: RecordTarget) -> SessionEntry {
+/// Returns the size of a message in a queue.
+fn size_of(message: &MessageRecord<'_>) -> MessageSize {
+    let MessageRecord {
+        topic,
+        properties,
+        payload,
+        provenance,
+        ..
+    } = *message;
+    MessageSize::of(stored_bytes_of(topic, properties, payload, provenance))
+}
+
+fn entry_of(message: SizedMessage, target: RecordTarget) -> SessionEntry {
     SessionEntry {
-        message,
+        message: message.position,
+        size: message.size,
         seq: target.seq,
         qos: target.qos,
         retain: target.retain,

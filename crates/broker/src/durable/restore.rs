@@ -145,6 +145,7 @@ fn record_number(core: &mut ShardCore, session: SessionKey, entry: &SessionEntry
     .put(&mut targets);
     core.ledger.record(&JournalRecord::Queued {
         message: entry.message,
+        size: entry.size,
         targets: Targets::from_written(&targets),
     });
 }
@@ -472,10 +473,13 @@ fn restore_queue(
     let stats = &mut core.stats;
     stats.queued_messages += cold.queued() as u64;
     stats.inflight_messages += cold.entries.earlier().len() as u64;
+    let queued_bytes = cold.entries.queued_bytes();
+    stats.queued_bytes += queued_bytes as u64;
     let out = &mut core.sessions.at_mut(slot).outgoing;
     out.last_seq = recovered.next_seq.saturating_sub(1);
     out.committed_seq = out.last_seq;
     out.queued_qos0 = queued_qos0;
+    out.queued_bytes = queued_bytes;
     out.cold = Some(Box::new(cold));
     out.merge_fresh_if_no_cold();
 }
@@ -501,7 +505,8 @@ fn load_started_pages(
         let mut record = None;
         let position: Vec<RecordPosition> = page.place.position().into_iter().collect();
         read(&position, &mut |_, bytes| record = bytes.map(<[u8]>::to_vec));
-        let lost = core.sessions.load_page(&mut core.ledger, slot, record.as_deref());
+        let (sessions, ledger) = (&mut core.sessions, &mut core.ledger);
+        let lost = sessions.load_page(ledger, &mut core.stats, slot, record.as_deref());
         damaged += lost.len() as u64;
         core.stats.queued_messages -= lost.len() as u64;
         for seq in lost {
@@ -612,6 +617,7 @@ mod tests {
             skipped: 0,
             queued_qos0,
             oldest: RecordPosition(first),
+            bytes: 40,
         };
         let entry = |seq| StoredEntry::of(RecordPosition(seq), seq, QoS::AtLeastOnce, false);
         let recovered = RecoveredSession {

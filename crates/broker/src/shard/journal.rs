@@ -90,8 +90,7 @@ impl<'a> ShardJournal<'a> {
         };
         records.appended(base, end);
         self.checkpoints.batch_appended(base);
-        core.sessions
-            .batch_appended(records, &mut core.stats, core.config.page_entries, base);
+        core.sessions.batch_appended(records, core.config.page_entries, base);
     }
 
     /// The journal has committed everything before `end`. Runs the actions that waited for it.

@@ -9,6 +9,7 @@ use crate::deliver::ShardCore;
 use crate::effect::DropReason;
 use crate::encode::EncodedForms;
 use crate::message::{Message, Publication, RecordLocation, granted};
+use crate::message_size::MessageSize;
 use crate::node_state::group_home_shard;
 use crate::shared::group::ShareGroup;
 use crate::shared::member::ShareGroupMember;
@@ -63,14 +64,14 @@ impl ShareGroup {
             false => forms.message(p),
         };
         tick.core.stats.queued_messages += 1;
-        tick.core.stats.queued_bytes += message.stored_bytes() as u64;
+        tick.core.stats.queued_bytes += message.size().bytes() as u64;
         self.queue.push(message);
         self.queue.published += usize::from(self.has_online());
         let window = tick.core.config.group_window;
         let is_long = self.queue.warm_len() >= 2 * window;
         // Messages that will be dispatched soon are not evicted.
         if is_long && (!self.queue.is_all_warm() || !self.is_dispatching(tick, 0)) {
-            self.evict(&mut tick.core.stats, window);
+            self.evict(window);
         }
         true
     }
@@ -79,27 +80,21 @@ impl ShareGroup {
     /// dropped.
     pub(super) fn make_space(&mut self, tick: &mut Tick<'_>, bytes: usize) -> bool {
         let config = tick.core.config.clone();
+        let counted_bytes = MessageSize::of(bytes).bytes();
         loop {
             let (max, all, new) = (config.max_queued_messages, self.queue.len(), self.queue.new_len());
             // Returned messages are not dropped, and reduce the space for new ones.
             let new_max = max.saturating_sub(all - new);
             let is_all_warm = self.queue.is_all_warm();
-            let has_bytes = self.queue.bytes() + bytes <= config.max_queued_bytes;
+            let has_bytes = self.queue.bytes() + counted_bytes <= config.max_queued_bytes;
             // While members receive messages, the queue shrinks in the next tick.
             let is_taken = is_all_warm && has_bytes && all / 2 < max;
             let is_full = new >= new_max && !(is_taken && self.is_dispatching(tick, bytes));
             if !is_full && has_bytes {
                 return true;
             }
-            if !is_full && self.evict(&mut tick.core.stats, 0) {
-                continue;
-            }
             let is_expired = self.queue.is_oldest_expired(tick.now);
-            let is_any = if is_full {
-                new > 0 && new_max > 0
-            } else {
-                self.queue.warm_len() > 0
-            };
+            let is_any = new > 0 && (new_max > 0 || !is_full);
             let may_go = is_any && (is_expired || config.queue_drop == QueueDropPolicy::Oldest);
             tick.core.stats.drop_message(match (is_expired, is_full) {
                 (true, _) => DropReason::Expired,
@@ -109,9 +104,7 @@ impl ShareGroup {
             if !may_go {
                 return false;
             }
-            // Cold messages use no memory that the byte limit counts.
-            let is_warm = !is_full || is_all_warm;
-            self.drop_oldest(tick, is_warm);
+            self.drop_oldest(tick, is_all_warm);
         }
     }
 
@@ -119,33 +112,29 @@ impl ShareGroup {
         let stats = &mut tick.core.stats;
         let place = match is_warm {
             true => self.pop_warm(stats).map(|message| message.place()),
-            false => self
-                .queue
-                .pop_cold()
-                .map(RecordLocation::at)
-                .inspect(|_| stats.queued_messages -= 1),
+            false => self.queue.pop_cold().map(|message| {
+                stats.queued_messages -= 1;
+                stats.queued_bytes -= message.size.bytes() as u64;
+                RecordLocation::at(message.position)
+            }),
         };
         tick.core
             .ledger
             .record_group_dropped(self.key, place.unwrap_or_default());
     }
 
-    /// Evicts all but the newest messages of a durable group, as far as they are in the journal. Returns false if that
-    /// frees nothing.
-    fn evict(&mut self, stats: &mut ShardStats, newest: usize) -> bool {
-        if !self.is_durable() {
-            return false;
+    /// Evicts all but the newest messages of a durable group, as far as they are in the journal.
+    fn evict(&mut self, newest: usize) {
+        if self.is_durable() {
+            self.queue.evict(newest);
         }
-        let freed = self.queue.evict(newest);
-        stats.queued_bytes -= freed as u64;
-        freed > 0
     }
 
     /// Removes and returns the first message in memory.
     pub(super) fn pop_warm(&mut self, stats: &mut ShardStats) -> Option<Arc<Message>> {
         let message = self.queue.pop_warm()?;
         stats.queued_messages -= 1;
-        stats.queued_bytes -= message.stored_bytes() as u64;
+        stats.queued_bytes -= message.size().bytes() as u64;
         Some(message)
     }
 }

@@ -4,7 +4,7 @@ use mqtt::QoS;
 
 use crate::deliver::DeliverResult;
 use crate::delivery::GroupRef;
-use crate::durable::record::GroupKey;
+use crate::durable::record::{GroupKey, SizedMessage};
 use crate::durable::record_fields::RecordFields;
 use crate::effect::DropReason;
 use crate::encode::EncodedForms;
@@ -112,11 +112,15 @@ impl ShareGroups {
         let (index, epoch, held_by) = (group.index, group.epoch, group.key);
         mail.request(MailRequest::Full { index, epoch, member });
         match p.place.position().filter(|_| held_by.0 != 0) {
-            Some(message) => mail.request(MailRequest::ReturnCold {
-                index,
-                epoch,
-                returned: vec![ReturnedMessage { message, held_by }],
-            }),
+            Some(position) => {
+                let size = p.size();
+                let message = SizedMessage { position, size };
+                mail.request(MailRequest::ReturnCold {
+                    index,
+                    epoch,
+                    returned: vec![ReturnedMessage { message, held_by }],
+                });
+            }
             None => return_to_group(tick, group, held_by, p),
         }
     }

@@ -5,7 +5,7 @@ use mqtt::{SharedFilter, SubscriptionOptions};
 
 use crate::access::MemberRights;
 use crate::delivery::GroupRef;
-use crate::durable::record::{JournalRecord, RecordPosition};
+use crate::durable::record::{JournalRecord, SizedMessage};
 use crate::durable::recovery::RecoveredGroup;
 use crate::effect::{DropReason, ShardId};
 use crate::mail::MailRequest;
@@ -244,6 +244,7 @@ impl ShareGroups {
         group.key = recovered.key;
         tick.core.stats.queued_messages += recovered.messages.len() as u64;
         group.queue.push_cold(recovered.messages.into());
+        tick.core.stats.queued_bytes += group.queue.bytes() as u64;
         Some(group.reference(tick.core.id, index))
     }
 
@@ -319,9 +320,9 @@ fn update_durability(tick: &mut Tick<'_>, router: &mut Router, group: &mut Share
             filter: &group.filter,
         });
         // Queued for members that are or were not durable, and still being dispatched.
-        let warm = group.queue.warm().filter_map(|message| message.place().position());
+        let warm = group.queue.warm().filter_map(|message| message.recorded());
         let cold = group.queue.part(0, usize::MAX).into_iter().map(|(_, message)| message);
-        ledger.record_held(group.key, &cold.chain(warm).collect::<Vec<RecordPosition>>());
+        ledger.record_held(group.key, &cold.chain(warm).collect::<Vec<SizedMessage>>());
     } else {
         let group = std::mem::take(&mut group.key);
         ledger.record(&JournalRecord::GroupEnded { group });

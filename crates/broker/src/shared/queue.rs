@@ -17,7 +17,7 @@ use crate::delivery::DeliveryTag;
 use crate::durable::entry::StoredEntry;
 use crate::durable::entry_list::{EntryList, TaggedEntry};
 use crate::durable::journaled_queue::JournaledQueue;
-use crate::durable::record::{RecordPosition, Seq};
+use crate::durable::record::{RecordPosition, Seq, SizedMessage};
 use crate::effect::Now;
 use crate::fault::{Fault, is_planted};
 use crate::message::Message;
@@ -35,7 +35,7 @@ pub(crate) struct GroupQueue {
     next_returned: Seq,
     next_cold: Seq,
     warm: VecDeque<Arc<Message>>,
-    /// Memory of the warm messages.
+    /// Bytes of all messages, in memory or not.
     bytes: usize,
     /// The shard continues to dispatch the queue in its next tick.
     pub(super) is_due: bool,
@@ -45,10 +45,16 @@ pub(crate) struct GroupQueue {
     pub(super) published: usize,
 }
 
-/// Positions removed from the front of a list.
-pub(crate) struct RemovedPositions {
-    pub(super) positions: Vec<RecordPosition>,
+/// Messages removed from the front of a list.
+pub(crate) struct RemovedMessages {
+    pub(super) messages: Vec<SizedMessage>,
     was_returned: bool,
+}
+
+impl RemovedMessages {
+    pub fn bytes(&self) -> usize {
+        sum_of_bytes(&self.messages)
+    }
 }
 
 impl Default for GroupQueue {
@@ -80,9 +86,15 @@ impl GroupQueue {
         self.cold.is_empty() && self.warm.is_empty()
     }
 
-    /// Returns the memory of the warm messages.
+    /// Returns the bytes of all messages, in memory or not.
     pub fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// Adds up the bytes of all messages. Equals `bytes`.
+    pub fn sum_of_bytes(&self) -> usize {
+        let warm: usize = self.warm.iter().map(|message| message.size().bytes()).sum();
+        self.cold.earlier().bytes() + self.cold.queued_bytes() + warm
     }
 
     /// Returns the cold messages.
@@ -123,113 +135,127 @@ impl GroupQueue {
     }
 
     pub fn push(&mut self, message: Arc<Message>) {
-        self.bytes += message.stored_bytes();
+        self.bytes += message.size().bytes();
         self.warm.push_back(message);
     }
 
     pub fn pop_warm(&mut self) -> Option<Arc<Message>> {
         let message = self.warm.pop_front()?;
-        self.bytes -= message.stored_bytes();
+        self.bytes -= message.size().bytes();
         Some(message)
     }
 
     /// Removes the oldest new message that is cold.
-    pub fn pop_cold(&mut self) -> Option<RecordPosition> {
-        self.cold.drop_oldest()?.message
+    pub fn pop_cold(&mut self) -> Option<SizedMessage> {
+        let dropped = self.cold.drop_oldest()?;
+        self.bytes -= dropped.bytes;
+        dropped.message
     }
 
-    /// Evicts all but the newest `kept` messages, as far as they are in the journal. Returns the freed bytes.
-    pub fn evict(&mut self, newest: usize) -> usize {
-        let before = self.bytes;
-        let mut positions = Vec::new();
+    /// Evicts all but the newest `kept` messages, as far as they are in the journal.
+    pub fn evict(&mut self, newest: usize) {
+        let mut messages = Vec::new();
         while self.warm.len() > newest
-            && let Some(position) = self.warm.front().and_then(|oldest| oldest.place().position())
+            && let Some(message) = self.warm.front().and_then(|oldest| oldest.recorded())
         {
-            self.pop_warm();
-            positions.push(position);
+            self.warm.pop_front();
+            messages.push(message);
         }
         if is_planted(Fault::DropHeld) {
-            positions.retain(|position| position.0 % 8 != 5);
+            messages.retain(|message| message.position.0 % 8 != 5);
         }
-        self.push_cold(positions);
-        before - self.bytes
+        self.extend_cold(messages);
+    }
+
+    /// Restores messages.
+    pub fn push_cold(&mut self, messages: Vec<SizedMessage>) {
+        self.bytes += sum_of_bytes(&messages);
+        self.extend_cold(messages);
     }
 
     /// Appends cold messages. Requires that no message is warm, or that they precede the warm ones.
-    pub fn push_cold(&mut self, positions: Vec<RecordPosition>) {
+    fn extend_cold(&mut self, messages: Vec<SizedMessage>) {
         let first = self.next_cold;
-        self.next_cold += positions.len() as Seq;
-        self.cold.extend_queue(numbered(first, positions));
+        self.next_cold += messages.len() as Seq;
+        self.cold.extend_queue(numbered(first, messages));
     }
 
     /// Inserts messages that a member has returned.
-    pub fn push_returned(&mut self, positions: Vec<RecordPosition>) {
+    pub fn push_returned(&mut self, messages: Vec<SizedMessage>) {
+        self.bytes += sum_of_bytes(&messages);
         let latest = self.cold.earlier().back().map(|entry| entry.message());
-        if latest < positions.first().copied() {
+        if latest < messages.first().map(|message| message.position) {
             let first = self.next_returned;
-            self.next_returned += positions.len() as Seq;
-            self.cold.extend_earlier(numbered(first, positions));
+            self.next_returned += messages.len() as Seq;
+            self.cold.extend_earlier(numbered(first, messages));
         } else {
-            self.prepend_returned(positions);
+            self.prepend_returned(messages);
         }
     }
 
     /// Reinserts messages that could not be dispatched.
-    pub fn put_back(&mut self, taken: RemovedPositions) {
+    pub fn put_back(&mut self, taken: RemovedMessages) {
+        self.bytes += taken.bytes();
         match taken.was_returned {
-            true => self.prepend_returned(taken.positions),
+            true => self.prepend_returned(taken.messages),
             false => {
-                let first = first_before(self.cold.queue(), self.next_cold, &taken.positions);
-                self.cold.prepend_queue(numbered(first, taken.positions));
+                let first = first_before(self.cold.queue(), self.next_cold, &taken.messages);
+                self.cold.prepend_queue(numbered(first, taken.messages));
             }
         }
     }
 
-    fn prepend_returned(&mut self, positions: Vec<RecordPosition>) {
-        let first = first_before(self.cold.earlier(), self.next_returned, &positions);
-        self.cold.prepend_earlier(numbered(first, positions));
+    fn prepend_returned(&mut self, messages: Vec<SizedMessage>) {
+        let first = first_before(self.cold.earlier(), self.next_returned, &messages);
+        self.cold.prepend_earlier(numbered(first, messages));
     }
 
     /// Removes messages that have been read from the front.
-    pub fn take_cold(&mut self, has_arrived: impl Fn(RecordPosition) -> bool) -> RemovedPositions {
+    pub fn take_cold(&mut self, has_arrived: impl Fn(RecordPosition) -> bool) -> RemovedMessages {
         let was_returned = !self.cold.earlier().is_empty();
         let taken = self.cold.take_oldest_while(|entry| has_arrived(entry.message()));
-        RemovedPositions {
-            positions: taken.into_iter().map(|(entry, _)| entry.message()).collect(),
+        let taken = RemovedMessages {
+            messages: taken.iter().map(|(entry, _)| entry.sized_message()).collect(),
             was_returned,
-        }
+        };
+        self.bytes -= taken.bytes();
+        taken
     }
 
-    /// Returns numbers and positions of cold messages after a number.
-    pub fn part(&self, behind: Seq, max: usize) -> Vec<(Seq, RecordPosition)> {
+    /// Returns cold messages after a number, with their numbers.
+    pub fn part(&self, behind: Seq, max: usize) -> Vec<(Seq, SizedMessage)> {
         let all = self.cold.iter_behind(behind);
-        all.take(max).map(|(entry, _)| (entry.seq(), entry.message())).collect()
+        all.take(max)
+            .map(|(entry, _)| (entry.seq(), entry.sized_message()))
+            .collect()
     }
 
-    /// Updates the positions of moved messages with these numbers. Returns the old and new positions.
+    /// Updates the positions of moved messages with these numbers. Returns the old positions and the moved messages.
     pub fn moved(
         &mut self,
         numbers: RangeInclusive<Seq>,
         place_of: impl Fn(RecordPosition) -> Option<RecordPosition>,
-    ) -> Vec<(RecordPosition, RecordPosition)> {
+    ) -> Vec<(RecordPosition, SizedMessage)> {
         self.cold.moved_consecutive(numbers, place_of)
     }
 }
 
 /// Returns the number of the first of these messages, which are inserted before all entries of a list. `next` is the
 /// number after the last entry, in case the list is empty.
-fn first_before(list: &EntryList, next: Seq, positions: &[RecordPosition]) -> Seq {
-    list.front().map_or(next, |entry| entry.seq()) - positions.len() as Seq
+fn first_before(list: &EntryList, next: Seq, messages: &[SizedMessage]) -> Seq {
+    list.front().map_or(next, |entry| entry.seq()) - messages.len() as Seq
 }
 
-fn numbered(first: Seq, positions: Vec<RecordPosition>) -> impl Iterator<Item = TaggedEntry> {
-    let entry = |(seq, position)| {
-        (
-            StoredEntry::of(position, seq, QoS::AtLeastOnce, false),
-            DeliveryTag::None,
-        )
+fn numbered(first: Seq, messages: Vec<SizedMessage>) -> impl Iterator<Item = TaggedEntry> {
+    let entry = |(seq, message): (Seq, SizedMessage)| {
+        let entry = StoredEntry::of(message.position, seq, QoS::AtLeastOnce, false);
+        (entry.sized(message.size), DeliveryTag::None)
     };
-    (first..).zip(positions).map(entry)
+    (first..).zip(messages).map(entry)
+}
+
+fn sum_of_bytes(messages: &[SizedMessage]) -> usize {
+    messages.iter().map(|message| message.size.bytes()).sum()
 }
 
 #[cfg(test)]
@@ -238,6 +264,7 @@ mod tests {
 
     use super::*;
     use crate::message::{Publication, RecordLocation};
+    use crate::message_size::MessageSize;
 
     fn message(position: u64) -> Arc<Message> {
         let message = Publication::from_server("t", b"p").to_message();
@@ -255,14 +282,19 @@ mod tests {
     fn evicted_and_returned_messages_stay_in_order() {
         let mut queue = GroupQueue::default();
         (11..=300).for_each(|position| queue.push(message(position)));
-        let freed = queue.evict(10);
-        assert_eq!(freed, 280 * message(1).stored_bytes());
-        assert_eq!(queue.warm_len(), 10);
-        assert_eq!(queue.bytes(), 10 * message(1).stored_bytes());
+        let size = message(1).size();
+        queue.evict(10);
+        assert_eq!((queue.warm_len(), queue.cold.queued()), (10, 280));
+        assert_eq!(queue.bytes(), 290 * size.bytes());
+        let sized = |position| SizedMessage {
+            position: RecordPosition(position),
+            size,
+        };
         // Messages of another member that are older, and then the rest of it.
         for part in [5..=7, 1..=4, 8..=10] {
-            queue.push_returned(part.map(RecordPosition).collect());
+            queue.push_returned(part.map(sized).collect());
         }
+        assert_eq!(queue.bytes(), 300 * size.bytes());
         assert_eq!(positions(&queue), (1..=300).collect::<Vec<_>>());
         let part = queue.part(0, 1000);
         for in_a_row in [&part[..10], &part[10..]] {
@@ -272,9 +304,11 @@ mod tests {
         assert_eq!(queue.part(part[99].0, 2), part[100..102]);
         for (given, left) in [(1, 9), (9, 0), (100, 90)] {
             let mut taken = queue.take_cold(|position| position.0 <= 200);
-            assert_eq!(taken.positions.len(), given + left);
-            taken.positions.drain(..given);
+            assert_eq!(taken.messages.len(), given + left);
+            assert_eq!(queue.bytes(), queue.sum_of_bytes());
+            taken.messages.drain(..given);
             queue.put_back(taken);
+            assert_eq!(queue.bytes(), queue.sum_of_bytes());
         }
         assert_eq!(
             queue.part(0, 1000)[..],
@@ -296,12 +330,17 @@ mod tests {
     #[test]
     fn only_the_requested_numbers_are_moved() {
         let mut queue = GroupQueue::default();
-        queue.push_cold((1..=200).map(RecordPosition).collect());
+        let size = MessageSize::of(100_000);
+        let sized = |position| SizedMessage {
+            position: RecordPosition(position),
+            size,
+        };
+        queue.push_cold((1..=200).map(sized).collect());
         let part = queue.part(0, 1000);
         let numbers = part[70].0..=part[140].0;
         let moved = queue.moved(numbers, |old| (old.0 % 2 == 1).then_some(RecordPosition(old.0 + 1000)));
         assert_eq!(moved.len(), 36);
-        assert_eq!(moved[0], (RecordPosition(71), RecordPosition(1071)));
+        assert_eq!(moved[0], (RecordPosition(71), sized(1071)));
         let expected = (1..=200).map(|at| at + 1000 * u64::from((71..=141).contains(&at) && at % 2 == 1));
         assert!(expected.eq(positions(&queue)));
     }

@@ -9,14 +9,14 @@ use std::collections::BTreeMap;
 use crate::durable::cold::publication_of;
 use crate::durable::journaled_queue::FetchStart;
 use crate::durable::pending_records::CommitAction;
-use crate::durable::record::{JournalRecord, RecordPosition, SessionKey};
+use crate::durable::record::{JournalRecord, RecordPosition, SessionKey, SizedMessage};
 use crate::effect::{DropReason, Effect, FetchPurpose, Now};
 use crate::encode::EncodedForms;
 use crate::mail::ReturnedMessage;
 use crate::message::RecordLocation;
 use crate::shared::ShareGroups;
 use crate::shared::group::ShareGroup;
-use crate::shared::queue::RemovedPositions;
+use crate::shared::queue::RemovedMessages;
 use crate::slots::{GroupEpoch, GroupIndex, SessionRef};
 use crate::tick::Tick;
 use crate::timers::ShardTimer;
@@ -144,16 +144,17 @@ impl ShareGroups {
         if let Some(group) = self.table.get_mut(index).filter(|group| group.has_online()) {
             let epoch = group.epoch;
             let mut taken = group.queue.take_cold(|position| records.contains_key(&position));
-            tick.core.stats.queued_messages -= taken.positions.len() as u64;
+            tick.core.stats.queued_messages -= taken.messages.len() as u64;
+            tick.core.stats.queued_bytes -= taken.bytes() as u64;
             let mut given = 0;
-            while let Some(position) = taken.positions.get(given).copied()
+            while let Some(position) = taken.messages.get(given).map(|message| message.position)
                 && self.table.get_current(index, epoch).is_some()
                 && self.dispatch_read(tick, index, position, records.get(&position).and_then(Option::as_deref))
             {
                 given += 1;
             }
-            taken.positions.drain(..given);
-            let is_any_left = !taken.positions.is_empty();
+            taken.messages.drain(..given);
+            let is_any_left = !taken.messages.is_empty();
             self.put_back(tick, index, epoch, taken);
             if is_any_left && let Some(group) = self.table.get_current(index, epoch) {
                 // The rest is read again when a member has space.
@@ -190,12 +191,13 @@ impl ShareGroups {
     }
 
     /// Returns messages to the front of the queue because no member is connected or has space.
-    fn put_back(&mut self, tick: &mut Tick<'_>, index: GroupIndex, epoch: GroupEpoch, taken: RemovedPositions) {
-        let count = taken.positions.len() as u64;
+    fn put_back(&mut self, tick: &mut Tick<'_>, index: GroupIndex, epoch: GroupEpoch, taken: RemovedMessages) {
+        let (count, bytes) = (taken.messages.len() as u64, taken.bytes() as u64);
         match self.table.get_current(index, epoch) {
             Some(group) => {
                 group.queue.put_back(taken);
                 tick.core.stats.queued_messages += count;
+                tick.core.stats.queued_bytes += bytes;
             }
             None => tick.core.stats.drops[DropReason::NoSharedMember as usize] += count,
         }
@@ -216,19 +218,21 @@ impl ShareGroups {
             return;
         };
         let key = group.key;
-        group
-            .queue
-            .push_returned(returned.iter().map(|back| back.message).collect());
+        let messages: Vec<SizedMessage> = returned.iter().map(|back| back.message).collect();
+        let bytes: usize = messages.iter().map(|message| message.size.bytes()).sum();
+        group.queue.push_returned(messages);
         tick.core.stats.queued_messages += returned.len() as u64;
+        tick.core.stats.queued_bytes += bytes as u64;
         if let Some(ledger) = tick.core.ledger.records_mut() {
             for ReturnedMessage { message, held_by } in returned.iter().copied() {
-                ledger.record_reference(message);
+                ledger.record_reference(message.position);
                 if key.0 != 0 && (held_by != key || tick.is_checkpointing) {
                     ledger.record(&JournalRecord::Returned {
                         session: SessionKey(0),
                         seq: 0,
                         group: key,
-                        message,
+                        message: message.position,
+                        size: message.size,
                     });
                 }
             }

@@ -115,6 +115,7 @@ impl ShareGroups {
                     seq: delivery.seq,
                     qos: delivery.qos,
                     place,
+                    size: delivery.message.size(),
                 },
                 group.key,
             );
@@ -181,14 +182,15 @@ impl ShareGroups {
         for (entry, tag) in items {
             let Some(group) = tag.group() else { continue };
             self.member_acknowledged(tick, slot, group);
-            let message = entry.message();
+            let message = entry.sized_message();
             let held_by = tick.core.ledger.record_returned(
                 &tick.core.sessions,
                 slot,
                 ReturnedEntry {
                     seq: entry.seq(),
                     qos: entry.qos(),
-                    place: RecordLocation::at(message),
+                    place: RecordLocation::at(message.position),
+                    size: message.size,
                 },
                 group.key,
             );

@@ -560,6 +560,13 @@ impl Run {
             (stats.queued_messages, stats.queued_bytes, stats.inflight_messages),
             (queued, bytes, inflight)
         );
+        let counted: u64 = self
+            .world
+            .shards
+            .iter()
+            .map(|s| s.inspect().sum_of_queued_bytes())
+            .sum();
+        assert_eq!(bytes, counted, "bytes of all queued messages");
     }
 
     /// All clients reconnect and receive the expected messages. Then all sessions end.

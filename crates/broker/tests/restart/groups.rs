@@ -139,15 +139,17 @@ fn long_queue(name: &str, config: ShardConfig) -> (Node, ConnSlot) {
 fn group_queue_has_only_the_newest_messages_in_memory() {
     let (mut node, _) = long_queue("held", ShardConfig::default());
     let views = node.shard.inspect().shared_groups(1);
-    let bytes_of_one = views[0].queued_bytes / 3;
-    assert_eq!((views[0].queued, views[0].queued_bytes), (9, 3 * bytes_of_one));
+    let bytes_of_one = views[0].queued_bytes / 9;
+    assert_eq!((views[0].queued, views[0].queued_bytes), (9, 9 * bytes_of_one));
     assert!(bytes_of_one > 0);
     let stats = node.shard.inspect().stats();
     assert_eq!(
         (stats.queued_messages, stats.queued_bytes),
-        (9, 3 * bytes_of_one as u64)
+        (9, 9 * bytes_of_one as u64)
     );
     assert_eq!(node.asked_for(), 0, "no member is connected");
+    node.connect("member", false, 1000);
+    assert!(node.asked_for() > 0, "the oldest messages are only in the journal");
     let recovered = node.recovered_after_a_crash();
     assert_eq!(recovered.groups[0].messages.len(), 9);
 }
@@ -458,7 +460,7 @@ fn sessions_without_group_messages_are_not_scanned_repeatedly() {
 #[test]
 fn member_space_is_measured_like_its_queue() {
     let (node, _) = long_queue("measured", ShardConfig::default());
-    let bytes_of_one = node.shard.inspect().shared_groups(1)[0].queued_bytes / 3;
+    let bytes_of_one = node.shard.inspect().shared_groups(1)[0].queued_bytes / 9;
     std::fs::remove_dir_all(node.crash()).unwrap();
     for beyond in (0..200).step_by(8) {
         let config = ShardConfig {
@@ -466,7 +468,9 @@ fn member_space_is_measured_like_its_queue() {
             max_queued_bytes: 4 * bytes_of_one + beyond,
             ..ShardConfig::default()
         };
-        let (mut node, _) = long_queue(&format!("measured-{beyond}"), config);
+        let (mut node, _) = long_queue(&format!("measured-{beyond}"), ShardConfig::default());
+        // The limit also applies to the group, whose queue is longer already.
+        node.shard.reconfigure(Arc::new(config));
         let member = node.connect("member", false, 1000);
         let mut got = Vec::new();
         for step in 1..40 {

@@ -9,6 +9,7 @@ mod groups;
 mod node;
 mod owners;
 mod pair;
+mod queue_bytes;
 mod retained;
 
 use std::collections::BTreeMap;
@@ -225,6 +226,7 @@ fn released_message_is_not_resent_with_its_duplicate() {
         message(QoS::ExactlyOnce, 0, &first),
         JournalRecord::Queued {
             message: RecordPosition(101),
+            size: MessageSize::UNKNOWN,
             targets: Targets::from_written(&second),
         },
         JournalRecord::Settled(SettledItems::from_written(&settled)),
@@ -299,6 +301,7 @@ fn retained_message_queued_before_a_crash_is_sent_once() {
     let all = [
         JournalRecord::Queued {
             message: RecordPosition(101),
+            size: MessageSize::UNKNOWN,
             targets: Targets::from_written(&queued),
         },
         JournalRecord::Replayed { session: C, filter },

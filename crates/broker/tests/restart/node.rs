@@ -9,8 +9,10 @@ use mqtt::{
     Connect, Decoded, Packet, PacketId, Properties, ProtocolVersion, Publish, QoS, Subscribe, SubscribeFilter,
     SubscribeFilters, SubscriptionOptions, Unsubscribe, UnsubscribeFilters, Will,
 };
+use tidewire_broker::durable::compaction::MovePart;
 use tidewire_broker::durable::record::*;
 use tidewire_broker::durable::recovery::{RecoveredState, Recovery};
+use tidewire_broker::durable::restore::restore;
 use tidewire_broker::*;
 
 use super::NOW;
@@ -202,6 +204,58 @@ impl Node {
             }
         }
         reasons
+    }
+
+    /// Writes a checkpoint that rewrites all messages. Returns its position.
+    pub fn checkpoint(&mut self) -> RecordPosition {
+        let from = self.log_end();
+        let part = MovePart {
+            before: from,
+            bytes: u64::MAX,
+        };
+        self.shard.journal(NOW).begin_checkpoint(part);
+        self.end_tick();
+        while self.shard.is_checkpoint_active() {
+            let _ = self.shard.journal(NOW).continue_checkpoint();
+            self.end_tick();
+            self.read();
+            self.end_tick();
+        }
+        from
+    }
+
+    /// Ends the process and starts another one with the same log, which replays the records from a position on.
+    pub fn restart(self, config: ShardConfig, from: RecordPosition) -> Node {
+        drop(self.log);
+        let mut recovery = Recovery::new();
+        let mut log = open(&self.directory, &mut |position, bytes| {
+            if position >= from {
+                recovery.record(position, bytes).unwrap();
+            }
+        });
+        let recovered = recovery.finish();
+        let node = Arc::new(NodeState::new(1, 1));
+        let mut shard = Shard::new(NOW, ShardId(0), Arc::new(config), Arc::new(OpenAccess), node.clone(), 1);
+        shard.start_journaling(recovered.last_key);
+        let reader = log.reader();
+        let mut read = |positions: &[RecordPosition], each: &mut dyn FnMut(usize, Option<&[u8]>)| {
+            let wanted: Vec<Lsn> = positions.iter().map(|position| Lsn(position.0)).collect();
+            reader.read_many(&wanted, |index, record| each(index, record.ok()));
+        };
+        let shards = std::slice::from_mut(&mut shard);
+        restore(NOW, shards, recovered, &mut read, &mut |batch| {
+            let at = log.append(batch);
+            (at.base.0, at.end.0)
+        });
+        let mut node = Node {
+            shard,
+            state: node,
+            log,
+            directory: self.directory,
+            connections: self.connections,
+        };
+        node.end_tick();
+        node
     }
 
     /// Ends the process. Returns the directory of the log.

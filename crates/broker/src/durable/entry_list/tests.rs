@@ -6,10 +6,8 @@ use proptest::prelude::*;
 use super::*;
 
 fn entry(seq: Seq, position: u64) -> TaggedEntry {
-    (
-        StoredEntry::of(RecordPosition(position), seq, QoS::AtLeastOnce, false),
-        DeliveryTag::None,
-    )
+    let entry = StoredEntry::of(RecordPosition(position), seq, QoS::AtLeastOnce, false);
+    (entry.sized(MessageSize::of(150)), DeliveryTag::None)
 }
 
 fn bytes(list: &EntryList) -> usize {
@@ -23,7 +21,7 @@ fn ten_scattered_messages_take_less_than_64_bytes() {
     for n in 1..=10 {
         list.extend([entry(n, 3_000_000_000 + n * 15_000_000)]);
     }
-    assert!(list.rest.is_none() && bytes(&list) <= 56, "{} bytes", bytes(&list));
+    assert!(list.rest.is_none() && bytes(&list) <= 58, "{} bytes", bytes(&list));
 }
 
 #[test]
@@ -32,6 +30,31 @@ fn consecutive_messages_take_two_or_three_bytes_each() {
     list.extend((1..=100_000).map(|n| entry(n, 3_000_000_000 + n * 150)));
     assert_eq!(list.len(), 100_000);
     assert!(bytes(&list) < 230_000, "{} bytes", bytes(&list));
+}
+
+#[test]
+fn sizes_that_differ_take_two_more_bytes() {
+    let mut list = EntryList::default();
+    list.extend((1..=64_000).map(|n| {
+        let (entry, tag) = entry(n, 3_000_000_000 + n * 150);
+        (entry.sized(MessageSize::of(100 << (n % 2))), tag)
+    }));
+    assert!(bytes(&list) < 64_000 * 45 / 10, "{} bytes", bytes(&list));
+    assert_eq!(
+        list.bytes(),
+        32_000 * (MessageSize::of(100).bytes() + MessageSize::of(200).bytes())
+    );
+}
+
+/// A page of record version 2: two entries, the second of them tagged.
+#[test]
+fn pages_without_sizes_are_read() {
+    let packed = [2, 20 << 1, 4 << 2 | 1, 1 | 1 << 4, 1 << 1, 7];
+    let items = PackedEntries(&packed).items().unwrap();
+    let positions: Vec<u64> = items.iter().map(|(entry, _)| entry.message().0).collect();
+    assert_eq!(positions, [10, 14]);
+    assert!(items.iter().all(|(entry, _)| entry.size() == MessageSize::UNKNOWN));
+    assert_eq!(items[1].1, DeliveryTag::Identifier(7));
 }
 
 #[derive(Clone, Debug)]
@@ -78,6 +101,7 @@ fn item(seq: Seq, qos: u8, position: u32, kind: u8) -> TaggedEntry {
         qos,
         kind.is_multiple_of(7),
     );
+    let entry = entry.sized(MessageSize(kind % 3));
     (entry.tagged(!matches!(tag, DeliveryTag::None)), tag)
 }
 

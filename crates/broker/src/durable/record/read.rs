@@ -53,8 +53,9 @@ impl<'a> JournalRecord<'a> {
             TIME => JournalRecord::Time { unix_ms: r.integer()? },
             MESSAGE => JournalRecord::Message(r.message(false)?),
             OWNED_MESSAGE => JournalRecord::Message(r.message(true)?),
-            QUEUED => JournalRecord::Queued {
+            tag @ (QUEUED | SIZED_QUEUED) => JournalRecord::Queued {
                 message: r.position()?,
+                size: r.size_if(tag == SIZED_QUEUED)?,
                 targets: Targets(r.rest()),
             },
             ROUTED => JournalRecord::Routed {
@@ -80,9 +81,12 @@ impl<'a> JournalRecord<'a> {
                 session: r.session()?,
                 entries: PackedEntries(r.rest()),
             },
-            PAGES => JournalRecord::Pages {
+            tag @ (PAGES | SIZED_PAGES) => JournalRecord::Pages {
                 session: r.session()?,
-                pages: PageRefs(r.rest()),
+                pages: PageRefs {
+                    bytes: r.rest(),
+                    is_sized: tag == SIZED_PAGES,
+                },
             },
             CONNECTED => JournalRecord::Connected {
                 session: r.session()?,
@@ -114,16 +118,20 @@ impl<'a> JournalRecord<'a> {
                 share_name: r.text()?,
                 filter: r.text()?,
             },
-            GROUP_ENTRIES => JournalRecord::GroupEntries {
+            tag @ (GROUP_ENTRIES | SIZED_GROUP_ENTRIES) => JournalRecord::GroupEntries {
                 group: r.group()?,
-                messages: Positions(r.rest()),
+                messages: SizedMessages {
+                    bytes: r.rest(),
+                    is_sized: tag == SIZED_GROUP_ENTRIES,
+                },
             },
             GROUP_ENDED => JournalRecord::GroupEnded { group: r.group()? },
-            RETURNED => JournalRecord::Returned {
+            tag @ (RETURNED | SIZED_RETURNED) => JournalRecord::Returned {
                 session: r.session()?,
                 seq: r.integer()?,
                 group: r.group()?,
                 message: r.position()?,
+                size: r.size_if(tag == SIZED_RETURNED)?,
             },
             GROUP_DROPPED => JournalRecord::GroupDropped {
                 group: r.group()?,
@@ -218,7 +226,20 @@ impl<'a> Reader<'a> {
         }
     }
 
-    pub(super) fn position(&mut self) -> Result<RecordPosition, NotARecord> {
+    /// Reads the size of a message, which is unknown before record version 3.
+    fn size_if(&mut self, is_sized: bool) -> Result<MessageSize, NotARecord> {
+        let size = is_sized.then(|| self.u8()).transpose()?;
+        Ok(size.map_or(MessageSize::UNKNOWN, MessageSize))
+    }
+
+    pub(super) fn sized_message(&mut self, is_sized: bool) -> Result<SizedMessage, NotARecord> {
+        Ok(SizedMessage {
+            position: self.position()?,
+            size: self.size_if(is_sized)?,
+        })
+    }
+
+    fn position(&mut self) -> Result<RecordPosition, NotARecord> {
         self.integer().map(RecordPosition)
     }
 
@@ -297,6 +318,7 @@ impl<'a> Reader<'a> {
             is_released: flags & IS_RELEASED != 0,
             group: self.group_if(flags)?,
             identifiers: self.identifiers_if(flags)?,
+            size: self.size_if(flags & HAS_SIZE != 0)?,
         })
     }
 
@@ -321,7 +343,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    pub(super) fn page_ref(&mut self) -> Result<PageRef, NotARecord> {
+    pub(super) fn page_ref(&mut self, is_sized: bool) -> Result<PageRef, NotARecord> {
         Ok(PageRef {
             at: self.position()?,
             first: self.integer()?,
@@ -329,6 +351,7 @@ impl<'a> Reader<'a> {
             skipped: self.small()?,
             queued_qos0: self.small()?,
             oldest: self.position()?,
+            bytes: if is_sized { self.integer()? } else { 0 },
         })
     }
 

@@ -34,6 +34,11 @@ pub(super) const DAMAGED: u8 = 31;
 pub(super) const TIME: u8 = 32;
 /// `MESSAGE` with an owner.
 pub(super) const OWNED_MESSAGE: u8 = 33;
+/// Records with the sizes of messages, since record version 3.
+pub(super) const SIZED_QUEUED: u8 = 34;
+pub(super) const SIZED_PAGES: u8 = 35;
+pub(super) const SIZED_GROUP_ENTRIES: u8 = 36;
+pub(super) const SIZED_RETURNED: u8 = 37;
 
 /// Mask of the QoS in the flags of a message, target or entry.
 pub(super) const QOS: u8 = 0b11;
@@ -56,3 +61,5 @@ pub(super) const IS_GROUP: u8 = 1 << 3;
 pub(super) const HAS_GROUP: u8 = 1 << 4;
 pub(super) const HAS_IDENTIFIERS: u8 = 1 << 5;
 pub(super) const IS_RELEASED: u8 = 1 << 6;
+/// The size of the message follows the entry. Since record version 3.
+pub(super) const HAS_SIZE: u8 = 1 << 7;

@@ -145,6 +145,43 @@ fn session_with_all_fields_survives_a_round_trip() {
     }));
 }
 
+/// Records of version 1 and 2 have no sizes.
+#[test]
+fn records_without_sizes_are_read() {
+    let (message, group, size) = (RecordPosition(5), GroupKey(7), MessageSize::UNKNOWN);
+    let (session, targets) = (SessionKey(0), Targets::default());
+    let returned = JournalRecord::Returned {
+        session,
+        seq: 1,
+        group,
+        message,
+        size,
+    };
+    assert_eq!(
+        JournalRecord::read(&[3, 5]),
+        Ok(JournalRecord::Queued { message, size, targets })
+    );
+    assert_eq!(JournalRecord::read(&[18, 0, 1, 7, 5]), Ok(returned));
+    let Ok(JournalRecord::GroupEntries { messages, .. }) = JournalRecord::read(&[16, 7, 5, 6]) else {
+        panic!("kind 16 is `GroupEntries`");
+    };
+    let positions: Vec<u64> = messages.iter().map(|message| message.unwrap().position.0).collect();
+    assert_eq!(positions, [5, 6]);
+    let Ok(JournalRecord::Entries { entries, .. }) = JournalRecord::read(&[8, 1, 1, 5, 2, 1, 6, 3]) else {
+        panic!("kind 8 is `Entries`");
+    };
+    let entries: Vec<SessionEntry> = entries.iter().map(Result::unwrap).collect();
+    assert_eq!(
+        entries.iter().map(|entry| (entry.seq, entry.size)).collect::<Vec<_>>(),
+        [(2, size), (3, size)]
+    );
+    let Ok(JournalRecord::Pages { pages, .. }) = JournalRecord::read(&[29, 1, 9, 4, 2, 0, 1, 5]) else {
+        panic!("kind 29 is `Pages`");
+    };
+    let page = pages.iter().next().unwrap().unwrap();
+    assert_eq!((page.first, page.count, page.oldest, page.bytes), (4, 2, message, 0));
+}
+
 #[test]
 fn small_records_survive_a_round_trip() {
     let (session, group, message) = (SessionKey(300), GroupKey(2), RecordPosition(1 << 50));
@@ -163,6 +200,7 @@ fn small_records_survive_a_round_trip() {
         skipped: 1,
         queued_qos0: 2,
         oldest: RecordPosition(7),
+        bytes: 1 << 33,
     };
     page.put(&mut pages);
     assert_eq!(PageRefs::from_written(&pages).iter().next(), Some(Ok(page)));
@@ -173,6 +211,7 @@ fn small_records_survive_a_round_trip() {
         qos: QoS::AtLeastOnce,
         retain: false,
         is_released: true,
+        size: MessageSize::of(1000),
         group: None,
         identifiers: Vec::new(),
     }
@@ -190,6 +229,7 @@ fn small_records_survive_a_round_trip() {
         },
         JournalRecord::Queued {
             message,
+            size: MessageSize::of(200_000),
             targets: Targets::from_written(&targets()),
         },
         JournalRecord::Routed {
@@ -237,7 +277,7 @@ fn small_records_survive_a_round_trip() {
         },
         JournalRecord::GroupEntries {
             group,
-            messages: Positions::from_written(&[1, 2]),
+            messages: SizedMessages::from_written(&[1, 2]),
         },
         JournalRecord::GroupEnded { group },
         JournalRecord::Returned {
@@ -245,6 +285,7 @@ fn small_records_survive_a_round_trip() {
             seq: 1,
             group,
             message,
+            size: MessageSize::of(1),
         },
         JournalRecord::GroupDropped { group, message },
         JournalRecord::Retained {

@@ -20,8 +20,9 @@ impl JournalRecord<'_> {
             } => put_all(out, CHECKPOINT, [*unix_ms, u64::from(*shards), *last_key]),
             JournalRecord::Time { unix_ms } => put_all(out, TIME, [*unix_ms]),
             JournalRecord::Message(message) => message.put(out),
-            JournalRecord::Queued { message, targets } => {
-                put_all(out, QUEUED, [message.0]);
+            JournalRecord::Queued { message, size, targets } => {
+                put_all(out, SIZED_QUEUED, [message.0]);
+                out.push(size.0);
                 out.extend_from_slice(targets.0);
             }
             JournalRecord::Routed { by, from, up_to } => {
@@ -48,8 +49,8 @@ impl JournalRecord<'_> {
                 out.extend_from_slice(entries.0);
             }
             JournalRecord::Pages { session, pages } => {
-                put_all(out, PAGES, [session.0]);
-                out.extend_from_slice(pages.0);
+                put_all(out, if pages.is_sized { SIZED_PAGES } else { PAGES }, [session.0]);
+                out.extend_from_slice(pages.bytes);
             }
             JournalRecord::Connected { session, terms } => {
                 put_all(out, CONNECTED, [session.0]);
@@ -96,8 +97,13 @@ impl JournalRecord<'_> {
                 put_bytes(out, filter.as_bytes());
             }
             JournalRecord::GroupEntries { group, messages } => {
-                put_all(out, GROUP_ENTRIES, [group.0]);
-                out.extend_from_slice(messages.0);
+                let tag = if messages.is_sized {
+                    SIZED_GROUP_ENTRIES
+                } else {
+                    GROUP_ENTRIES
+                };
+                put_all(out, tag, [group.0]);
+                out.extend_from_slice(messages.bytes);
             }
             JournalRecord::GroupEnded { group } => put_all(out, GROUP_ENDED, [group.0]),
             JournalRecord::Returned {
@@ -105,7 +111,11 @@ impl JournalRecord<'_> {
                 seq,
                 group,
                 message,
-            } => put_all(out, RETURNED, [session.0, *seq, group.0, message.0]),
+                size,
+            } => {
+                put_all(out, SIZED_RETURNED, [session.0, *seq, group.0, message.0]);
+                out.push(size.0);
+            }
             JournalRecord::GroupDropped { group, message } => put_all(out, GROUP_DROPPED, [group.0, message.0]),
             JournalRecord::Retained {
                 message,
@@ -197,7 +207,8 @@ impl RecordTarget {
 
 impl SessionEntry {
     pub fn put(&self, out: &mut Vec<u8>) {
-        let kind = if self.is_released { IS_RELEASED } else { 0 };
+        let is_sized = self.size != MessageSize::UNKNOWN;
+        let kind = if self.is_released { IS_RELEASED } else { 0 } | if is_sized { HAS_SIZE } else { 0 };
         let position = self.message.0;
         let head = PlaceHead {
             kind,
@@ -207,6 +218,9 @@ impl SessionEntry {
             retain: self.retain,
         };
         put_place(out, head, self.group, &self.identifiers);
+        if is_sized {
+            out.push(self.size.0);
+        }
     }
 }
 
@@ -217,6 +231,7 @@ impl PageRef {
         put_integer(out, self.first);
         numbers.into_iter().for_each(|number| put_integer(out, number));
         put_integer(out, self.oldest.0);
+        put_integer(out, self.bytes);
     }
 }
 
@@ -227,9 +242,10 @@ impl AcknowledgedEntry {
     }
 }
 
-impl RecordPosition {
+impl SizedMessage {
     pub fn put(self, out: &mut Vec<u8>) {
-        put_integer(out, self.0);
+        put_integer(out, self.position.0);
+        out.push(self.size.0);
     }
 }
 

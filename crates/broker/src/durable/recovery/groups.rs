@@ -11,7 +11,8 @@ use std::collections::BTreeMap;
 
 use super::order::{self, SortedItem, SortedWithRuns};
 use super::recovered::RecoveredGroup;
-use crate::durable::record::{GroupKey, NotARecord, RecordPosition};
+use crate::durable::record::{GroupKey, NotARecord, RecordPosition, SizedMessage};
+use crate::message_size::MessageSize;
 
 #[derive(Default)]
 pub(super) struct RecoveringGroups {
@@ -35,9 +36,12 @@ struct GroupMessages {
     taken: SortedWithRuns<HeldPosition>,
 }
 
-/// Position of a message, times two. The low bit marks a removed message.
+/// Position and size of a message. The low bit marks a removed message.
 #[derive(Clone, Copy)]
 struct HeldPosition(u64);
+
+const SIZE_SHIFT: u32 = 1;
+const POSITION_SHIFT: u32 = SIZE_SHIFT + u8::BITS;
 
 impl RecoveringGroups {
     pub fn add_snapshot(&mut self, key: GroupKey, at: RecordPosition, share_name: &str, filter: &str) {
@@ -57,7 +61,7 @@ impl RecoveringGroups {
 
     /// Adds a message to the group. Also applies before the group is known: a message that it retains for a session of
     /// another shard may be in no snapshot, and any later change has a record after this one.
-    pub fn add_message(&mut self, key: GroupKey, message: RecordPosition) -> Result<(), NotARecord> {
+    pub fn add_message(&mut self, key: GroupKey, message: SizedMessage) -> Result<(), NotARecord> {
         let message = HeldPosition::new(message)?;
         let (holding, _) = self.group_messages_mut(key);
         holding.held.put(message);
@@ -68,7 +72,7 @@ impl RecoveringGroups {
     pub fn add_messages(
         &mut self,
         key: GroupKey,
-        messages: impl Iterator<Item = Result<RecordPosition, NotARecord>>,
+        messages: impl Iterator<Item = Result<SizedMessage, NotARecord>>,
     ) -> Result<(), NotARecord> {
         let Some(group) = self.known.get_mut(&key) else {
             return Ok(());
@@ -78,18 +82,18 @@ impl RecoveringGroups {
         for message in messages {
             let message = message?;
             let held = HeldPosition::new(message)?;
-            if message < group.since && order::find(taken, held.order()).is_none() {
+            if message.position < group.since && order::find(taken, held.order()).is_none() {
                 earlier.extend(order::try_put(list, held));
             }
         }
         earlier.sort_unstable_by_key(HeldPosition::order);
-        earlier.dedup_by_key(|held| held.0);
+        earlier.dedup_by_key(|held| held.order());
         order::insert_all(list, earlier);
         Ok(())
     }
 
     /// A member returns a message to the group.
-    pub fn return_to_group(&mut self, key: GroupKey, message: RecordPosition) -> Result<(), NotARecord> {
+    pub fn return_to_group(&mut self, key: GroupKey, message: SizedMessage) -> Result<(), NotARecord> {
         let message = HeldPosition::new(message)?;
         let (holding, _) = self.group_messages_mut(key);
         holding.taken.remove(message.order());
@@ -99,7 +103,10 @@ impl RecoveringGroups {
 
     /// Removes a message from the group: a member has received it, or it was dropped.
     pub fn remove_message(&mut self, key: GroupKey, message: RecordPosition) -> Result<(), NotARecord> {
-        let held = HeldPosition::new(message)?;
+        let held = HeldPosition::new(SizedMessage {
+            position: message,
+            size: MessageSize::UNKNOWN,
+        })?;
         let (holding, since) = self.group_messages_mut(key);
         holding.held.remove(held.order());
         if since.is_none_or(|since| message < since) {
@@ -123,7 +130,7 @@ impl RecoveringGroups {
                 key,
                 share_name: group.share_name,
                 filter: group.filter,
-                messages: held.drain(..).map(HeldPosition::position).collect(),
+                messages: held.drain(..).map(HeldPosition::message).collect(),
             }
         });
         list.collect()
@@ -131,23 +138,29 @@ impl RecoveringGroups {
 }
 
 impl HeldPosition {
-    fn new(message: RecordPosition) -> Result<HeldPosition, NotARecord> {
-        if message.0 >> 63 != 0 {
+    fn new(message: SizedMessage) -> Result<HeldPosition, NotARecord> {
+        let position = message.position.0;
+        if position >> (u64::BITS - POSITION_SHIFT) != 0 {
             return Err(NotARecord {
-                expected: "a position below 2^63",
+                expected: "a position below 2^55",
             });
         }
-        Ok(HeldPosition(message.0 << 1))
+        Ok(HeldPosition(
+            position << POSITION_SHIFT | u64::from(message.size.0) << SIZE_SHIFT,
+        ))
     }
 
-    fn position(self) -> RecordPosition {
-        RecordPosition(self.0 >> 1)
+    fn message(self) -> SizedMessage {
+        SizedMessage {
+            position: RecordPosition(self.order()),
+            size: MessageSize((self.0 >> SIZE_SHIFT) as u8),
+        }
     }
 }
 
 impl SortedItem for HeldPosition {
     fn order(&self) -> u64 {
-        self.0 & !1
+        self.0 >> POSITION_SHIFT
     }
 
     fn is_tombstone(&self) -> bool {

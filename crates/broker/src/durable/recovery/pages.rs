@@ -3,7 +3,7 @@
 use super::order;
 use super::recovered::RecoveredSession;
 use super::sessions::RecoveringSessions;
-use crate::durable::entry_list::{TaggedEntry, entry_of};
+use crate::durable::entry_list::{TaggedEntry, entry_of, sum_of_bytes};
 use crate::durable::record::{NotARecord, PackedEntries, PageRef, PageRefs, RecordPosition, Seq, SessionKey};
 
 impl RecoveringSessions {
@@ -73,7 +73,7 @@ impl RecoveredSession {
         let Some(page) = at.and_then(|at| self.pages.get_mut(at)) else {
             return;
         };
-        (page.first, page.count, page.skipped) = (seq + 1, page.count - 1, page.skipped + 1);
+        page.skip();
         if page.count == 0
             && let Some(at) = at
         {
@@ -102,6 +102,7 @@ fn page_of(at: RecordPosition, items: &[TaggedEntry]) -> Result<PageRef, NotARec
                 .filter(|(entry, _)| entry.qos() == mqtt::QoS::AtMostOnce)
                 .count() as u32,
             oldest,
+            bytes: sum_of_bytes(items) as u64,
         }),
         _ => Err(NotARecord {
             expected: "a page with consecutive entry numbers",

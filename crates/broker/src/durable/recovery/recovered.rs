@@ -8,7 +8,8 @@ use mqtt::{QoS, SubscriptionOptions};
 use super::tag::StoredTag;
 use crate::durable::entry::StoredEntry;
 use crate::durable::record::{
-    ConnectSettings, GroupKey, PageRef, RecordPosition, Seq, SessionEntry, SessionKey, SubscriptionRecord, WillRecord,
+    ConnectSettings, GroupKey, PageRef, RecordPosition, Seq, SessionEntry, SessionKey, SizedMessage,
+    SubscriptionRecord, WillRecord,
 };
 use crate::lazy_deque::LazyDeque;
 use crate::session::FilterMap;
@@ -102,7 +103,7 @@ pub struct RecoveredGroup {
     pub share_name: Box<str>,
     pub filter: Box<str>,
     /// Messages that no member has, in ascending order, which is their publication order.
-    pub messages: VecDeque<RecordPosition>,
+    pub messages: VecDeque<SizedMessage>,
 }
 
 #[derive(Debug, PartialEq)]

@@ -306,7 +306,7 @@ fn check_seq(seq: Seq) -> Result<(), NotARecord> {
         return Ok(());
     }
     Err(NotARecord {
-        expected: "an entry number below 2^56",
+        expected: "an entry number below 2^48",
     })
 }
 

@@ -5,8 +5,8 @@ use super::*;
 use crate::delivery::DeliveryTag;
 use crate::durable::entry_list::EntryList;
 use crate::durable::record::{
-    AcknowledgedEntry, ConnectSettings, Entries, GroupKey, PackedEntries, PageRef, PageRefs, Positions, RetainedTerms,
-    SessionRecord, SettledItems, SubscriptionRecord, WillRecord,
+    AcknowledgedEntry, ConnectSettings, Entries, GroupKey, PackedEntries, PageRef, PageRefs, RetainedTerms,
+    SessionRecord, SettledItems, SizedMessages, SubscriptionRecord, WillRecord,
 };
 use crate::provenance::Provenance;
 use mqtt::QoS;
@@ -123,10 +123,19 @@ fn message(list: &[RecordTarget]) -> Bytes {
     message_with(list, |_| {})
 }
 
+/// Returns a message with the size that all messages of these tests have.
+fn sized(message: u64) -> SizedMessage {
+    SizedMessage {
+        position: RecordPosition(message),
+        size: MessageSize::of(stored_bytes_of("t", b"", b"", Provenance::NONE)),
+    }
+}
+
 fn queued(message: u64, list: &[RecordTarget]) -> Bytes {
     let targets = targets(list);
     put(&JournalRecord::Queued {
         message: RecordPosition(message),
+        size: sized(message).size,
         targets: Targets::from_written(&targets),
     })
 }
@@ -134,7 +143,7 @@ fn queued(message: u64, list: &[RecordTarget]) -> Bytes {
 fn entries(list: &[(u64, u64)]) -> Bytes {
     let mut bytes = Vec::new();
     for (message, seq) in list {
-        entry_of(RecordPosition(*message), target(*seq)).put(&mut bytes);
+        entry_of(sized(*message), target(*seq)).put(&mut bytes);
     }
     put(&JournalRecord::Entries {
         session: S,
@@ -164,10 +173,10 @@ fn group() -> Bytes {
 
 fn group_entries(list: &[u64]) -> Bytes {
     let mut bytes = Vec::new();
-    list.iter().for_each(|at| RecordPosition(*at).put(&mut bytes));
+    list.iter().for_each(|at| sized(*at).put(&mut bytes));
     put(&JournalRecord::GroupEntries {
         group: G,
-        messages: Positions::from_written(&bytes),
+        messages: SizedMessages::from_written(&bytes),
     })
 }
 
@@ -177,6 +186,7 @@ fn returned(seq: u64, message: u64) -> Bytes {
         seq,
         group: G,
         message: RecordPosition(message),
+        size: sized(message).size,
     })
 }
 
@@ -238,7 +248,7 @@ fn show(state: &RecoveredState) -> String {
         write!(text, " next {}; ", session.next_seq).unwrap();
     }
     for group in &state.groups {
-        let messages: Vec<u64> = group.messages.iter().map(|message| message.0).collect();
+        let messages: Vec<u64> = group.messages.iter().map(|message| message.position.0).collect();
         write!(text, "g{} {messages:?}; ", group.key.0).unwrap();
     }
     for retained in &state.retained {
@@ -379,7 +389,7 @@ fn page(seqs: std::ops::Range<u64>, is_loaded: bool) -> Bytes {
     let mut list = EntryList::default();
     list.extend(seqs.map(|seq| {
         let entry = StoredEntry::of(RecordPosition(40 + seq), seq, QoS::AtLeastOnce, false);
-        (entry, DeliveryTag::None)
+        (entry.sized(sized(40 + seq).size), DeliveryTag::None)
     }));
     let mut bytes = Vec::new();
     list.pack(&mut bytes);
@@ -410,6 +420,7 @@ fn entries_of_a_page_are_in_no_list_until_it_is_loaded() {
         skipped: 0,
         queued_qos0: 0,
         oldest: RecordPosition(42),
+        bytes: 300,
     };
     assert_table(&[
         (
@@ -450,6 +461,35 @@ fn entries_of_a_page_are_in_no_list_until_it_is_loaded() {
         ),
     ]);
 }
+
+/// Dropped entries reduce the bytes of a page by their mean. Loading the page gives the entries their own sizes.
+#[test]
+fn bytes_of_a_page_are_those_of_its_remaining_entries() {
+    let known = [
+        session(1),
+        entries(&[(41, 1), (42, 2), (43, 3), (44, 4)]),
+        page(1..4, false),
+    ];
+    let bytes_after = |records: &[Bytes]| {
+        let mut recovery = Recovery::new();
+        for (at, record) in known.iter().chain(records).enumerate() {
+            recovery.record(RecordPosition(100 + at as u64), record).unwrap();
+        }
+        let session = recovery.finish().sessions.remove(0);
+        let pages = session.pages.iter().map(|page| page.bytes).sum::<u64>() as usize;
+        (pages, session.entries.iter().map(|entry| entry.size().bytes()).sum())
+    };
+    let one = sized(0).size.bytes();
+    assert!(one > 0);
+    assert_eq!(bytes_after(&[]), (3 * one, one));
+    assert_eq!(bytes_after(&[settled(1, false)]), (2 * one, one));
+    assert_eq!(bytes_after(&[settled(1, false), page(2..4, true)]), (0, 3 * one));
+    assert_eq!(
+        bytes_after(&[settled(1, false), settled(2, false), settled(3, false)]),
+        (0, one)
+    );
+}
+
 #[test]
 fn invalid_page_is_an_error() {
     let gap = [page(2..4, false), page(9..11, false)];
@@ -464,6 +504,7 @@ fn invalid_page_is_an_error() {
             skipped: 0,
             queued_qos0: 0,
             oldest: RecordPosition(1),
+            bytes: 0,
         }]),
     ] {
         let mut recovery = Recovery::new();

@@ -100,7 +100,8 @@ section! {
         live retry_interval: Switch<Duration> = "off" ["1s", "1h"];
         /// Maximum number of messages in the queue of a session, without those in flight.
         live max_queued_messages: Limit<u32> = "1000" ["0", "100000000"] in "messages";
-        /// Maximum size of the queue of a session.
+        /// Maximum size of the queue of a session or share group, in memory and in the journal, without messages in
+        /// flight. The size of each message is rounded up, by at most an eighth.
         live max_queued_bytes: Limit<ByteSize> = "64MiB" ["1KiB", "1024GiB"];
         /// Queues QoS 0 messages for offline sessions.
         live queue_qos0: bool = "false";

@@ -23,8 +23,8 @@ fn invalid_record_is_reported_with_its_position() {
     for (bytes, expected) in [
         (Vec::new(), "a byte"),
         (routed(64, 1), "a shard below 64"),
-        (session(u64::MAX), "an entry number below 2^56"),
-        (queued(1 << 63, &[to_group()]), "a position below 2^63"),
+        (session(u64::MAX), "an entry number below 2^48"),
+        (queued(1 << 63, &[to_group()]), "a position below 2^55"),
     ] {
         let error = recovery.record(RecordPosition(7), &bytes).unwrap_err();
         assert_eq!(error.position, RecordPosition(7));

@@ -67,7 +67,7 @@ fn view(state: RecoveredState) -> ExpectedRecovery {
         groups: state
             .groups
             .iter()
-            .map(|g| (g.key.0, g.messages.iter().map(|m| m.0).collect()))
+            .map(|g| (g.key.0, g.messages.iter().map(held).collect()))
             .collect(),
         retained: state
             .retained
@@ -82,10 +82,21 @@ fn view(state: RecoveredState) -> ExpectedRecovery {
     }
 }
 
+fn held(message: &SizedMessage) -> u64 {
+    assert_eq!(*message, sized(message.position.0));
+    message.position.0
+}
+
 fn session_view(session: &RecoveredSession) -> SessionView {
     let entries = session.entries.iter().map(|entry| {
         let tag = session.tags.get(entry.seq());
         assert_eq!(entry.is_tagged(), tag.is_some());
+        let is_sized = entry.size() == sized(0).size;
+        assert!(if entry.is_released() {
+            entry.size() == MessageSize::UNKNOWN
+        } else {
+            is_sized
+        });
         let item = ExpectedEntry {
             message: entry.message().0,
             is_released: entry.is_released(),

@@ -53,8 +53,11 @@ impl ModelNode {
                 identifiers: item.identifiers.clone(),
                 ..target(seq)
             };
-            let mut entry = entry_of(RecordPosition(item.message), target);
+            let mut entry = entry_of(sized(item.message), target);
             entry.is_released = item.is_released;
+            if item.is_released {
+                entry.size = MessageSize::UNKNOWN;
+            }
             entry.put(&mut bytes);
         }
         self.write(&JournalRecord::Entries {
@@ -171,10 +174,10 @@ impl ModelNode {
             return Vec::new();
         };
         let mut bytes = Vec::new();
-        next.iter().for_each(|message| RecordPosition(*message).put(&mut bytes));
+        next.iter().for_each(|message| sized(*message).put(&mut bytes));
         self.write(&JournalRecord::GroupEntries {
             group: GroupKey(key),
-            messages: Positions::from_written(&bytes),
+            messages: SizedMessages::from_written(&bytes),
         });
         vec![ModelCheckpointStep::GroupEntriesAfter { group: key, message }]
     }

@@ -356,6 +356,7 @@ impl ModelNode {
             seq: *seq,
             group: GroupKey(group),
             message: RecordPosition(item.message),
+            size: sized(item.message).size,
         });
     }
 
