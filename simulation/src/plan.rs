@@ -236,6 +236,7 @@ impl SimulationPlan {
         self.returning = [1, 3, 10][(self.seed / 12 % 3) as usize];
         self.config.group_window = 1 + (self.seed / 36 % 3) as usize;
         self.config.max_queued_messages = 100_000;
+        self.config.max_queued_bytes = ShardConfig::default().max_queued_bytes;
         self.log.segment_bytes = 512;
         self.acts[ClientAction::Publish as usize] = 60;
         self.acts[ClientAction::Unsubscribe as usize] = 0;
@@ -255,6 +256,7 @@ impl SimulationPlan {
         self.config.page_entries = 2;
         self.config.group_window = 1;
         self.config.max_queued_messages = 100_000;
+        self.config.max_queued_bytes = ShardConfig::default().max_queued_bytes;
         self.is_limited = false;
         (self.topics, self.filters) = (1, 1);
         self.log.segment_bytes = 512;
@@ -338,17 +340,29 @@ fn config(r: &mut Random, is_limited: bool) -> ShardConfig {
     use ShareStrategy::{HashClient, HashTopic, LeastInflight, Random as AnyMember, RoundRobin, Sticky};
     let shared_strategy = *r.pick(&[RoundRobin, AnyMember, Sticky, HashClient, HashTopic, LeastInflight]);
     let max_inflight = *r.pick(&[1, 2, 16, 128]);
+    let receive_maximum = *r.pick(&[2, 8, 128]);
+    let queue_limits = |messages, bytes| ShardConfig {
+        max_queued_messages: messages,
+        max_queued_bytes: bytes,
+        ..ShardConfig::default()
+    };
+    let unlimited_bytes = ShardConfig::default().max_queued_bytes;
+    let limits = match is_limited.then(|| r.between(1, 8) as usize) {
+        // Twice the largest message, so that a replay of retained messages fits.
+        Some(messages) if messages.is_multiple_of(2) => queue_limits(1000, 8000),
+        Some(messages) => queue_limits(messages, unlimited_bytes),
+        None => queue_limits(100_000, unlimited_bytes),
+    };
     ShardConfig {
         shared_strategy,
         max_inflight,
         // Queues grow longest when few messages are in flight.
         page_entries: if max_inflight <= 2 { 2 } else { 4096 },
         group_window: if max_inflight <= 2 { 1 } else { 512 },
-        receive_maximum: *r.pick(&[2, 8, 128]),
-        max_queued_messages: if is_limited { r.between(1, 8) as usize } else { 100_000 },
+        receive_maximum,
         output_buffer_bytes: *r.pick(&[300, 4_000, 1024 * 1024]),
         max_topic_alias_out: *r.pick(&[0, 2, 32]),
         queue_qos0: r.percent(10),
-        ..ShardConfig::default()
+        ..limits
     }
 }

@@ -34,6 +34,7 @@ impl StatsCheck {
             .clients(&ClientFilter::default(), SessionSlot::FIRST, usize::MAX);
         check_connections(&stats, &clients)?;
         check_gauges(&stats, &clients)?;
+        check_queued_bytes(shard, &stats, &clients)?;
         for client in &clients {
             check_limits(client, config)?;
         }
@@ -97,6 +98,21 @@ fn check_gauges(stats: &ShardStats, clients: &[ClientView]) -> Result<(), String
         true => Ok(()),
         false => Err(format!(
             "sessions, in flight, subscriptions: gauges {gauges:?}, sums over clients {seen:?}"
+        )),
+    }
+}
+
+/// Compares the counted bytes with the sums over all queued messages, whether they are in memory or in the journal.
+fn check_queued_bytes(shard: &Shard, stats: &ShardStats, clients: &[ClientView]) -> Result<(), String> {
+    let sessions: usize = clients.iter().map(|client| client.queued_bytes).sum();
+    let groups = shard.inspect().shared_groups(usize::MAX);
+    let groups: usize = groups.iter().map(|group| group.queued_bytes).sum();
+    let seen = ((sessions + groups) as u64, shard.inspect().sum_of_queued_bytes());
+    match seen == (stats.queued_bytes, stats.queued_bytes) {
+        true => Ok(()),
+        false => Err(format!(
+            "queued bytes: gauge {}, sums over sessions and groups, and over their messages {seen:?}",
+            stats.queued_bytes
         )),
     }
 }

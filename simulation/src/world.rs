@@ -181,6 +181,11 @@ impl World {
             let text = format!("queue limit {queued_max} exceeded: {client:?}");
             self.oracle.violated(|| text);
         }
+        let bytes_max = config.max_queued_bytes;
+        if let Some(client) = clients.iter().find(|client| client.queued_bytes / 2 > bytes_max) {
+            let text = format!("queue limit of {bytes_max} bytes exceeded: {client:?}");
+            self.oracle.violated(|| text);
+        }
         // Returned messages are not dropped, and up to twice the limit is accepted while members have space.
         let group_max = (2 * queued_max + usize::from(config.max_inflight)) * (self.plan.clients + 1);
         if let Some(group) = shard
