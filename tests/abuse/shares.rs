@@ -5,6 +5,7 @@
 
 use super::Growth;
 use super::access_control::PASSWORDS;
+use crate::support::api::Api;
 use crate::support::*;
 
 const QUOTA_EXCEEDED: u8 = 0x97;
@@ -118,6 +119,83 @@ fn retained_messages_of_one_client_leave_the_journal_to_others() {
 fn share_of_100_percent_lets_one_client_fill_the_journal() {
     let server = start(&share_of(100));
     let (_, bystander) = fill_with_retained(&server, 762);
+    println!(
+        "{} of {} messages of the other user rejected",
+        bystander.rejected, bystander.sent
+    );
+    assert!(
+        bystander.rejected > 0,
+        "the attack does not reach the limit of the journal"
+    );
+}
+
+/// Subscribes with a session that never ends and never connects again. Then publishes 320 messages of 200 kB to it.
+/// Returns the client id, the payload and the other user.
+fn fill_a_queue(server: &Server) -> (Connect, Vec<u8>, Bystander) {
+    let mut bystander = Bystander::of(server);
+    let endless = connect_as("alice").clean(false);
+    let endless = endless.property(prop::u32(prop::SESSION_EXPIRY_INTERVAL, u32::MAX));
+    let mut subscriber = server.session(&endless);
+    subscriber.subscribe("fill", 1);
+    subscriber.disconnect();
+    let mut attacker = server.session(&connect_as("alice"));
+    let payload = noise(4, 200_000);
+    for n in 0..320 {
+        let reason = attacker.publish(&Publish::new("fill", &payload).qos(1));
+        assert!(reason < 0x80 || reason == QUOTA_EXCEEDED, "{reason:#04x}");
+        if n % 10 == 0 {
+            bystander.publish();
+        }
+    }
+    bystander.publish();
+    (endless, payload, bystander)
+}
+
+/// Returns the number and the bytes of the queued messages of all sessions.
+fn queued(server: &Server) -> (u64, u64) {
+    let totals = Api::of(server).get("/api/v1/stats")["queued"].clone();
+    let number = |name: &str| totals[name].as_u64().expect("a number");
+    (number("messages"), number("bytes"))
+}
+
+#[test]
+fn queue_of_an_offline_session_leaves_the_journal_to_others() {
+    const LIMIT: u64 = 16 << 20;
+    let mut server = start("[mqtt]\nmax_session_expiry = \"unlimited\"\nmax_queued_bytes = \"16MiB\"\n");
+    let (endless, payload, bystander) = fill_a_queue(&server);
+    bystander.assert_all_acknowledged();
+    let before = queued(&server);
+    println!("{} messages are queued, {} bytes", before.0, before.1);
+    // The size is rounded up by at most an eighth.
+    assert!((70..=83).contains(&before.0), "{before:?}");
+    assert!(before.1 <= LIMIT && before.1 >= before.0 * 200_000, "{before:?}");
+    let (_, metrics) = server.http_get("/metrics");
+    let dropped = "tidewire_broker_messages_dropped_total{reason=\"queue_full_by_bytes\"} ";
+    let dropped = metrics.split(dropped).nth(1).and_then(|rest| rest.lines().next());
+    assert_eq!(
+        dropped.and_then(|n| n.parse().ok()),
+        Some(320 - before.0),
+        "dropped messages are counted"
+    );
+    drop(bystander);
+    server.kill();
+    server.spawn_again();
+    server.wait_until_ready();
+    assert_eq!(queued(&server), before, "the queue counts the same after a restart");
+    let mut attacker = server.session(&connect_as("alice"));
+    assert_eq!(attacker.publish(&Publish::new("fill", &payload).qos(1)), 0);
+    assert_eq!(queued(&server), before, "another message replaces the oldest");
+    let mut subscriber = server.session(&endless);
+    for _ in 0..before.0 {
+        assert_eq!(subscriber.receive().payload, payload);
+    }
+    server.wait_until("nothing is queued", |server| queued(server) == (0, 0));
+}
+
+#[test]
+fn unlimited_queue_lets_one_client_fill_the_journal() {
+    let server = start("[mqtt]\nmax_session_expiry = \"unlimited\"\nmax_queued_bytes = \"unlimited\"\n");
+    let (_, _, bystander) = fill_a_queue(&server);
     println!(
         "{} of {} messages of the other user rejected",
         bystander.rejected, bystander.sent
