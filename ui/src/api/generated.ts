@@ -493,6 +493,7 @@ export type Client = {
   /** MQTT version: `3.1`, `3.1.1` or `5.0`. */
   protocol_version: string;
   queued: number;
+  /** Bytes of the queued messages, in memory and in the journal. */
   queued_bytes: number;
   receive_maximum: number;
   /** 4294967295: the session never expires. */
@@ -542,6 +543,7 @@ export type ClientDetails = {
   /** MQTT version: `3.1`, `3.1.1` or `5.0`. */
   protocol_version: string;
   queued: number;
+  /** Bytes of the queued messages, in memory and in the journal. */
   queued_bytes: number;
   receive_maximum: number;
   /** 4294967295: the session never expires. */
@@ -1432,6 +1434,7 @@ export type SharedMember = {
   qos: number;
   /** Messages in its queue. */
   queued: number;
+  /** Bytes of the messages in its queue, in memory and in the journal. */
   queued_bytes: number;
   /** Receive Maximum: highest number of messages in flight. */
   receive_maximum: number;
