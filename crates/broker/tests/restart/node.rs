@@ -215,7 +215,7 @@ impl Node {
         };
         self.shard.journal(NOW).begin_checkpoint(part);
         self.end_tick();
-        while self.shard.is_checkpoint_active() {
+        while self.shard.inspect().is_checkpoint_active() {
             let _ = self.shard.journal(NOW).continue_checkpoint();
             self.end_tick();
             self.read();

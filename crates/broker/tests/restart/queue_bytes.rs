@@ -11,7 +11,7 @@ const START: RecordPosition = RecordPosition(0);
 
 /// Returns the number and the bytes of the queued messages.
 fn counted(node: &mut Node) -> (u64, u64) {
-    let stats = node.shard.stats();
+    let stats = node.shard.inspect().stats();
     let inspection = node.shard.inspect();
     assert_eq!(stats.queued_bytes, inspection.sum_of_queued_bytes());
     (stats.queued_messages, stats.queued_bytes)
@@ -85,7 +85,10 @@ fn bytes_of_a_queue_in_the_journal_are_limited() {
         };
         let mut node = offline(&name, config.clone(), filter, 12);
         assert_eq!(counted(&mut node), (5, 5 * one), "{kind}");
-        assert_eq!(node.shard.stats().drops[DropReason::QueueFullByBytes as usize], 7);
+        assert_eq!(
+            node.shard.inspect().stats().drops[DropReason::QueueFullByBytes as usize],
+            7
+        );
         let mut node = node.restart(config, START);
         assert_eq!(counted(&mut node), (5, 5 * one), "{kind} after a restart");
         publish(&mut node, 13..=14);
