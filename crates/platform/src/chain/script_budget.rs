@@ -58,11 +58,17 @@ struct TenantScripts {
 impl TenantScripts {
     /// Time until the tenant has CPU time, and zero if it has.
     fn pause(&mut self, share: f64, now: Instant) -> Duration {
-        let since = now.saturating_duration_since(self.spent_at.unwrap_or(now));
-        self.spent = self.spent.saturating_sub(since.mul_f64(share));
-        self.spent_at = Some(now);
+        self.regain(share, now);
         let above = self.spent.saturating_sub(WINDOW.mul_f64(share));
         above.div_f64(share)
+    }
+
+    /// Subtracts the CPU time that the tenant has regained. Called before time is added, because the tenant regains
+    /// none before it has spent some.
+    fn regain(&mut self, share: f64, now: Instant) {
+        let since = now.saturating_duration_since(self.spent_at.unwrap_or(now));
+        self.spent = self.spent.saturating_sub(since.mul_f64(share));
+        self.spent_at = self.spent_at.max(Some(now));
     }
 
     fn is_slow(&self, now: Instant) -> bool {
@@ -128,8 +134,9 @@ impl TenantQueues {
     }
 
     /// Counts time of nodes other than scripts.
-    pub fn add_node_time(&mut self, tenant: TenantId, took: Duration) {
+    pub fn add_node_time(&mut self, tenant: TenantId, took: Duration, now: Instant) {
         let of_tenant = self.tenants.entry(tenant).or_default();
+        of_tenant.regain(self.share, now);
         of_tenant.turn += took;
         of_tenant.spent += took;
     }
@@ -314,13 +321,30 @@ mod tests {
         assert!(!queues.is_over_budget(A, now));
         queues.push(queued(A, 0));
         queues.push(queued(B, 1));
-        queues.add_node_time(A, ms(2500));
+        queues.add_node_time(A, ms(2500), now);
         assert!(queues.is_over_budget(A, now) && !queues.is_over_budget(B, now));
         assert_eq!(queues.pop(now).map(|next| next.number), Some(1));
         assert!(queues.pop(now).is_none() && queues.usage(now)[0].is_over_budget);
         let later = now + ms(2501);
         assert!(!queues.is_over_budget(A, later));
         assert_eq!(queues.pop(later).map(|next| next.number), Some(0));
+    }
+
+    #[test]
+    fn time_of_nodes_is_regained_before_the_first_check() {
+        let (mut queues, start) = (TenantQueues::new(20), Instant::now());
+        // 2 % of a core for a day.
+        let end = (0..86_400).fold(start, |now, _| {
+            queues.add_node_time(A, ms(20), now);
+            now + ms(1000)
+        });
+        assert!(!queues.is_over_budget(A, end));
+        // The tenant has regained half a second of 2.5 s when it is checked for the first time.
+        queues.add_node_time(B, ms(2500), start);
+        assert!(!queues.is_over_budget(B, start + ms(2501)));
+        queues.add_node_time(B, ms(500), start + ms(2501));
+        assert!(queues.is_over_budget(B, start + ms(2501)));
+        assert!(!queues.is_over_budget(B, start + ms(5002)));
     }
 
     #[test]

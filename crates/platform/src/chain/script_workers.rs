@@ -327,7 +327,7 @@ impl ScriptRunner for ScriptWorkers {
     }
 
     fn add_node_time(&self, tenant: TenantId, took: Duration) {
-        self.shared.state().queues.add_node_time(tenant, took);
+        self.shared.state().queues.add_node_time(tenant, took, Instant::now());
     }
 
     fn is_over_budget(&self, tenant: TenantId) -> bool {
