@@ -16,15 +16,15 @@
 
 mod lanes;
 mod records;
+mod turns;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use timeseries::LogPosition;
 
 use super::host::PlatformCall;
-use super::slices::{LANES_TIME_MAX, PausedMessage};
+use super::slices::PausedMessage;
 use super::{HashMap, Platform, PlatformCore};
 use crate::chain::{self, ChainMessage, ChainRun, Continuation, FailedAt, PausedRun};
 use crate::ids::{EntityId, RuleChainId, TenantId, Uuid};
@@ -45,8 +45,6 @@ const BATCH_BYTES_MAX: usize = 4 * WAITING_BYTES_MAX;
 /// all of them are retried.
 const DONE_MAX: usize = 10_000;
 
-/// Time for retries before new messages are processed, if there is one tenant, or too many messages wait.
-const RETRY_TIME_MAX: Duration = Duration::from_millis(200);
 const LANE_EXCEEDED: &str =
     "the message was dropped: too many messages of this tenant wait for its scripts and rule chains";
 const RETRIES_EXCEEDED: &str = "the message is not retried: too many messages of this tenant wait for a retry";
@@ -113,7 +111,7 @@ pub(super) struct PendingRetry {
     pub failures: Vec<(String, String)>,
     bytes: usize,
     /// The rest of an attempt that was paused. After a restart the attempt is repeated.
-    pub paused: Option<Box<PausedMessage>>,
+    paused: Option<Box<PausedMessage>>,
     /// Outstanding external requests and scripts, and the failures so far. After a restart the attempt is repeated.
     outstanding: usize,
     pub failed: ChainRun,
@@ -176,10 +174,6 @@ impl Retries {
         used.count >= self.capacity.count || used.bytes >= self.capacity.bytes
     }
 
-    pub fn is_due(&self, now_ms: i64) -> bool {
-        self.next_due_ms <= now_ms
-    }
-
     /// Loads a stored message. A record that cannot be decoded is skipped.
     pub fn restore(&mut self, id: Uuid, bytes: &[u8]) {
         let number = number_of(id);
@@ -232,34 +226,6 @@ impl Retries {
         let waiting = self.waiting.remove(&number)?;
         self.shares.remove(waiting.tenant, waiting.bytes);
         Some(waiting)
-    }
-
-    /// Makes the message due at once. It is retried when there is time for retries.
-    fn make_due(&mut self, number: u64, now_ms: i64) {
-        if let Some(waiting) = self.waiting.get_mut(&number) {
-            waiting.due_ms = now_ms;
-            self.next_due_ms = self.next_due_ms.min(now_ms);
-        }
-    }
-
-    /// Returns due messages: one of each tenant in turn, the longest due first. There may not be time for all of
-    /// them.
-    fn due_by_tenant(&self, now_ms: i64) -> Vec<(u64, TenantId)> {
-        let due = self.waiting.iter().filter(|(_, waiting)| waiting.due_ms <= now_ms);
-        let mut due: Vec<_> = due
-            .map(|(number, waiting)| (waiting.due_ms, *number, waiting.tenant))
-            .collect();
-        due.sort_unstable();
-        let mut turns: HashMap<TenantId, usize> = HashMap::default();
-        let mut in_turns: Vec<(usize, i64, u64, TenantId)> = Vec::with_capacity(due.len());
-        for (due_ms, number, tenant) in due {
-            let turn = turns.entry(tenant).or_default();
-            *turn += 1;
-            in_turns.push((*turn, due_ms, number, tenant));
-        }
-        in_turns.sort_unstable();
-        let in_turns = in_turns.into_iter();
-        in_turns.map(|(_, _, number, tenant)| (number, tenant)).collect()
     }
 }
 
@@ -364,44 +330,6 @@ impl PlatformCall<'_> {
         match self.core.roots.len() > 1 {
             true => shares.has_capacity(tenant, 0),
             false => shares.used().bytes < BATCH_BYTES_MAX,
-        }
-    }
-
-    /// Retries messages whose pause has ended, and those that wait behind them.
-    pub fn retry_due(&mut self) {
-        if self.core.retries.next_due_ms > self.now_ms {
-            return;
-        }
-        for (number, tenant) in self.core.retries.due_by_tenant(self.now_ms) {
-            if self.is_retry_time_over() {
-                break;
-            }
-            if !self.is_over_budget(tenant) {
-                self.retry(number);
-            }
-        }
-        let next = self.core.retries.waiting.values().map(|waiting| waiting.due_ms).min();
-        self.core.retries.next_due_ms = next.unwrap_or(i64::MAX);
-    }
-
-    fn is_retry_time_over(&mut self) -> bool {
-        let time_max = match self.has_several_tenants() && !self.core.retries.is_full() {
-            true => LANES_TIME_MAX,
-            false => RETRY_TIME_MAX,
-        };
-        self.retrying_since.get_or_insert_with(Instant::now).elapsed() > time_max
-    }
-
-    /// Retries a message and those that waited behind it, until the time for retries is over.
-    fn retry(&mut self, number: u64) {
-        let mut next = Some(number);
-        while let Some(number) = next {
-            if self.is_retry_time_over() {
-                return self.core.retries.make_due(number, self.now_ms);
-            }
-            next = self.retry_one(number);
-            // Deferred work is part of the attempt, which must end before the next one.
-            self.drain_queue();
         }
     }
 
@@ -551,17 +479,10 @@ impl PlatformCall<'_> {
         (self.records_failed, self.waiting, self.outstanding) = (true, Some(number), 0);
         // Log replay repeats the first attempt of a message read from the log.
         let is_replayed = self.at.is_some() && waiting.tries == 0;
-        let (mut done, has_stored) = match waiting.paused.take() {
+        let (mut done, has_stored) = match waiting.take_paused() {
             Some(paused) => {
-                let PausedMessage {
-                    run,
-                    bytes,
-                    budget,
-                    depth,
-                } = *paused;
-                (self.budget, self.depth) = (budget, depth);
-                waiting.bytes = waiting.bytes.saturating_sub(bytes);
-                self.watch_points(|visit| chain::run_on(run, visit))
+                (self.budget, self.depth) = (paused.budget, paused.depth);
+                self.watch_points(|visit| chain::run_on(paused.run, visit))
             }
             None => {
                 let work = &waiting.work;
@@ -585,8 +506,6 @@ impl PlatformCall<'_> {
         });
         if let Some(rest) = rest {
             self.pause(waiting, *rest);
-            waiting.bytes += waiting.paused.as_ref().map_or(0, |paused| paused.bytes);
-            waiting.join_script_lane();
             waiting.due_ms = self.now_ms;
         }
         if waiting.outstanding > 0 {
@@ -759,6 +678,20 @@ impl PendingRetry {
             stored: None,
             stored_by: None,
         }
+    }
+
+    /// Keeps the rest of a paused attempt, whose memory counts as that of the message. Later messages of the tenant
+    /// wait for it.
+    pub fn put_paused(&mut self, paused: PausedMessage) {
+        self.bytes += paused.bytes;
+        self.paused = Some(Box::new(paused));
+        self.join_script_lane();
+    }
+
+    pub fn take_paused(&mut self) -> Option<PausedMessage> {
+        let paused = *self.paused.take()?;
+        self.bytes = self.bytes.saturating_sub(paused.bytes);
+        Some(paused)
     }
 
     /// Restarts outstanding attempts. A message in a lane starts after the messages before it.

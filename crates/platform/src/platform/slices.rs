@@ -166,19 +166,19 @@ impl PlatformCall<'_> {
         self.insert_in_lane(waiting, lane);
     }
 
-    /// Keeps the rest of a run until the next turn of its tenant.
+    /// Keeps the rest of a run until the next turn of its tenant, after the rest of an earlier run for the message.
     pub fn pause(&self, waiting: &mut PendingRetry, run: PausedRun) {
         let mut run = run;
-        if let Some(mut first) = waiting.paused.take() {
+        if let Some(mut first) = waiting.take_paused() {
             first.run.append(run);
             run = first.run;
         }
-        waiting.paused = Some(Box::new(PausedMessage {
+        waiting.put_paused(PausedMessage {
             bytes: run.weight(),
             run,
             budget: self.budget.clone(),
             depth: self.depth,
-        }));
+        });
     }
 
     /// Counts a message as failed that cannot wait.

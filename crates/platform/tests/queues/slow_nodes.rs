@@ -5,20 +5,30 @@ use super::*;
 /// Log nodes of the slow chain.
 const NODES: usize = 100;
 
+fn node(class: &str, name: &str, configuration: Json) -> Json {
+    json!({"type": format!("org.thingsboard.rule.engine.{class}"), "name": name, "configuration": configuration})
+}
+
 /// Makes the tenant log each message of telemetry so many times, and save it.
 fn install(world: &World, tenant: TenantId, logs: usize) {
-    let node = |class: &str, name: &str, configuration: Json| json!({"type": format!("org.thingsboard.rule.engine.{class}"), "name": name, "configuration": configuration});
-    let telemetry = json!({"messageTypes": ["POST_TELEMETRY_REQUEST"]});
-    let mut nodes = vec![node("filter.TbMsgTypeFilterNode", "telemetry", telemetry)];
-    let mut connections = Vec::new();
+    install_after(world, tenant, "POST_TELEMETRY_REQUEST", logs, None);
+}
+
+/// As [`install`], for messages of a type. They pass another node before.
+fn install_after(world: &World, tenant: TenantId, kind: &str, logs: usize, before: Option<Json>) {
+    let filter = json!({"messageTypes": [kind]});
+    let mut nodes = vec![node("filter.TbMsgTypeFilterNode", "filter", filter)];
+    nodes.extend(before);
     for number in 0..logs {
         nodes.push(node("action.TbLogNode", &format!("log {number}"), json!({})));
     }
     nodes.push(node("telemetry.TbMsgTimeseriesNode", "save", json!({})));
-    for number in 0..=logs {
-        let label = if number == 0 { "True" } else { "Success" };
-        connections.push(json!({"fromIndex": number, "toIndex": number + 1, "type": label}));
-    }
+    let connection = |number: usize| json!({"fromIndex": number, "toIndex": number + 1, "type": if number == 0 { "True" } else { "Success" }});
+    let connections: Vec<Json> = (0..nodes.len() - 1).map(connection).collect();
+    put_chain(world, tenant, &nodes, &connections);
+}
+
+fn put_chain(world: &World, tenant: TenantId, nodes: &[Json], connections: &[Json]) {
     let metadata = json!({"firstNodeIndex": 0, "nodes": nodes, "connections": connections});
     let entities = world.platform.entities();
     let root = entities.root_chain(tenant).unwrap().unwrap().id.unwrap();
@@ -61,6 +71,18 @@ fn continue_all(world: &mut World) -> Vec<String> {
         events.extend(world.tick(after_s));
     }
     panic!("messages still wait: {:?}", world.platform.stats());
+}
+
+/// Continues waiting messages until one causes this event. Returns the events.
+fn continue_until(world: &mut World, last: &str) -> Vec<String> {
+    let mut events = Vec::new();
+    for after_s in 1..1000 {
+        events.extend(world.tick(after_s));
+        if events.iter().any(|event| event == last) {
+            return events;
+        }
+    }
+    panic!("no '{last}': {events:?}");
 }
 
 const QUEUES: [Option<&str>; 3] = [None, Some("HighPriority"), Some("SequentialByOriginator")];
@@ -106,4 +128,33 @@ fn paused_messages_survive_a_crash() {
         world.restart();
         assert_eq!(world.platform.stats().waiting_retries, 0, "{queue:?}");
     }
+}
+
+/// A world whose messages wait for an external system before the slow nodes.
+fn world_with_requests() -> World {
+    let mut world = world(Some("HighPriority"));
+    let url = json!({"restEndpointUrlPattern": "http://other"});
+    let before = node("rest.TbRestApiCallNode", "other", url);
+    install_after(&world, world.tenant, "POST_TELEMETRY_REQUEST", NODES, Some(before));
+    world.other.is_slow = true;
+    world
+}
+
+#[test]
+fn answered_messages_pause_in_the_lane_of_their_tenant() {
+    let mut world = world_with_requests();
+    assert_eq!(world.publish(0, 0, &[1]), ["took 1"]);
+    world.answer_first(0, Ok(ExternalAnswer::default()));
+    let first = world.other.take();
+    assert!((1..NODES).contains(&first.len()), "the message is paused: {first:?}");
+    assert!(
+        world.publish(1, 0, &[2]).iter().all(|event| event != "took 2"),
+        "a later message waits"
+    );
+    assert!(world.stored(0).is_empty());
+    continue_until(&mut world, "took 2");
+    assert_eq!(world.stored(0), longs(&[1]));
+    world.answer_first(0, Ok(ExternalAnswer::default()));
+    continue_all(&mut world);
+    assert_eq!(world.stored(1), longs(&[2]));
 }

@@ -143,3 +143,31 @@ impl PlatformCall<'_> {
         self.core.retries.leave_lane(number, waiting.lane.take().as_ref())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::chain::PausedRun;
+    use crate::platform::budget::MessageBudget;
+    use crate::platform::retries::RetryWork;
+    use crate::platform::slices::PausedMessage;
+
+    #[test]
+    fn paused_message_counts_its_rest_once() {
+        let tenant = TenantId(Uuid([1; 16]));
+        let mut waiting = PendingRetry::new("Main", tenant, RetryWork::Failed(Vec::new()));
+        waiting.bytes = 10;
+        for bytes in [100, 200] {
+            assert_eq!(waiting.take_paused().is_some(), bytes == 200);
+            assert_eq!(waiting.bytes, 10);
+            waiting.put_paused(PausedMessage {
+                run: PausedRun::default(),
+                bytes,
+                budget: MessageBudget::default(),
+                depth: 0,
+            });
+            assert_eq!(waiting.bytes, 10 + bytes);
+        }
+        assert_eq!(waiting.lane, Some(ProcessingLane::of_scripts(tenant)));
+    }
+}
