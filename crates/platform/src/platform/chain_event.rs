@@ -4,6 +4,7 @@
 use serde_json::Value as Json;
 
 use super::host::PlatformCall;
+use super::retries::RetryWork;
 use super::{Platform, PlatformOutlet};
 use crate::chain::{self, ChainMessage, MessageData, Metadata};
 use crate::ids::{CustomerId, DeviceId, EntityId, EntityType, TenantId};
@@ -57,6 +58,10 @@ impl PlatformCall<'_> {
             data: MessageData::Json(event.data),
             ts_ms: now_ms,
         };
+        if let Some(queue) = self.waiting_queue(event.tenant, None) {
+            let chain = chain.id;
+            return self.run_in_queue(&queue, event.tenant, RetryWork::Message { chain, message });
+        }
         let done = chain::run(&chain, message, self);
         self.finish(event.entity, event.tenant, None, done);
     }

@@ -190,7 +190,7 @@ impl<'v> PlatformCall<'v> {
             .add(tenant, UsageCounter::Scripts, done.script_executions, self.now_ms);
     }
 
-    /// Does the deferred work, in order.
+    /// Does the deferred work, in order. That of a slow tenant waits in the lane of the tenant.
     pub fn drain_queue(&mut self) {
         while let Some(queued) = self.core.queue.pop() {
             (self.depth, self.budget, self.at) = (queued.depth, queued.budget, queued.at);
@@ -207,8 +207,8 @@ impl<'v> PlatformCall<'v> {
     fn resume_after_checkpoint(&mut self, queue: &str, then: Continuation) {
         let originator = then.message.originator;
         let tenant = self.tenant_of(originator);
-        if let Some(retrying) = self.retrying_queue(Some(queue)) {
-            return self.run_in_queue(&retrying, tenant, RetryWork::Resume(then));
+        if let Some(queue) = self.waiting_queue(tenant, Some(queue)) {
+            return self.run_in_queue(&queue, tenant, RetryWork::Resume(then));
         }
         let done = chain::resume(then, "Success", None, self);
         self.finish(originator, tenant, Some(queue), done);

@@ -23,10 +23,11 @@ use std::sync::Arc;
 
 use timeseries::LogPosition;
 
+use super::budget::MessageBudget;
 use super::host::PlatformCall;
 use super::slices::PausedMessage;
 use super::{HashMap, Platform, PlatformCore};
-use crate::chain::{self, ChainMessage, ChainRun, Continuation, FailedAt, PausedRun};
+use crate::chain::{self, ChainMessage, ChainRun, Continuation, FailedAt, POST_ATTRIBUTES, POST_TELEMETRY, PausedRun};
 use crate::ids::{EntityId, RuleChainId, TenantId, Uuid};
 use crate::model::{MAIN_QUEUE, ProcessingKind, Queue};
 use crate::queue_statistics::MessageResult;
@@ -115,6 +116,9 @@ pub(super) struct PendingRetry {
     /// Outstanding external requests and scripts, and the failures so far. After a restart the attempt is repeated.
     outstanding: usize,
     pub failed: ChainRun,
+    /// The budget of the message that deferred this work, and the number of deferrals. After a restart it has a budget
+    /// of its own.
+    deferred: Option<(MessageBudget, usize)>,
     /// Bytes taken from the budget by this attempt.
     pub added_bytes: usize,
     /// Attempts that log replay does not repeat have stored points. They are durable when everything up to this
@@ -270,13 +274,6 @@ impl PlatformCore {
 }
 
 impl PlatformCall<'_> {
-    /// Returns the queue of this name if it retries failed messages. Returns `None` during a replay, because then the
-    /// stored messages are retried.
-    pub fn retrying_queue(&self, name: Option<&str>) -> Option<Arc<Queue>> {
-        let queue = self.core.queues.named(name)?;
-        (queue.is_retrying() && !self.is_replay).then(|| Arc::clone(queue))
-    }
-
     /// Runs the work at once, unless it must wait behind other messages of its lane.
     pub fn run_in_queue(&mut self, queue: &Queue, tenant: TenantId, work: RetryWork) {
         let own = work.originator().filter(|_| queue.is_retrying());
@@ -302,6 +299,9 @@ impl PlatformCall<'_> {
         }
         if is_held && !is_behind {
             waiting.due_ms = self.now_ms;
+        }
+        if is_held && self.depth > 0 {
+            waiting.deferred = Some((self.budget.clone(), self.depth));
         }
         if waiting.outstanding == 0 && !self.has_capacity_in_retries(tenant) {
             let waits_for_script = waiting.lane.as_ref().is_some_and(ProcessingLane::is_of_scripts);
@@ -485,8 +485,11 @@ impl PlatformCall<'_> {
                 self.watch_points(|visit| chain::run_on(paused.run, visit))
             }
             None => {
-                let work = &waiting.work;
-                self.watch_points(|visit| visit.run_work(work))
+                if let Some(of_cause) = waiting.deferred.take() {
+                    (self.budget, self.depth) = of_cause;
+                }
+                let (work, tenant) = (&waiting.work, waiting.tenant);
+                self.watch_points(|visit| visit.run_work(work, tenant))
             }
         };
         if !is_replayed && has_stored {
@@ -575,10 +578,14 @@ impl PlatformCall<'_> {
         false
     }
 
-    fn run_work(&mut self, work: &RetryWork) -> ChainRun {
+    fn run_work(&mut self, work: &RetryWork, tenant: TenantId) -> ChainRun {
         match work {
             RetryWork::Message { chain, message } => {
-                let tenant = self.tenant_of(message.originator);
+                let tenant = match self.tenant_of(message.originator) {
+                    // The events of a deleted entity still run. A deleted device stores no more values.
+                    TenantId::NULL if !matches!(&*message.kind, POST_TELEMETRY | POST_ATTRIBUTES) => tenant,
+                    known => known,
+                };
                 match self.core.chain_or_root(Some(*chain), tenant) {
                     Some(chain) => {
                         self.apply_rules_separately(&chain, message);
@@ -674,6 +681,7 @@ impl PendingRetry {
             paused: None,
             outstanding: 0,
             failed: ChainRun::default(),
+            deferred: None,
             added_bytes: 0,
             stored: None,
             stored_by: None,

@@ -1,5 +1,8 @@
 //! Messages whose nodes take long pause, so that messages of other tenants go between.
 
+use platform::ChainEvent;
+use platform::ids::{EntityType, Uuid};
+
 use super::*;
 
 /// Log nodes of the slow chain.
@@ -11,12 +14,12 @@ fn node(class: &str, name: &str, configuration: Json) -> Json {
 
 /// Makes the tenant log each message of telemetry so many times, and save it.
 fn install(world: &World, tenant: TenantId, logs: usize) {
-    install_after(world, tenant, "POST_TELEMETRY_REQUEST", logs, None);
+    install_after(world, tenant, &["POST_TELEMETRY_REQUEST"], logs, None);
 }
 
-/// As [`install`], for messages of a type. They pass another node before.
-fn install_after(world: &World, tenant: TenantId, kind: &str, logs: usize, before: Option<Json>) {
-    let filter = json!({"messageTypes": [kind]});
+/// As [`install`], for messages of these types. They may pass another node before.
+fn install_after(world: &World, tenant: TenantId, kinds: &[&str], logs: usize, before: Option<Json>) {
+    let filter = json!({ "messageTypes": kinds });
     let mut nodes = vec![node("filter.TbMsgTypeFilterNode", "filter", filter)];
     nodes.extend(before);
     for number in 0..logs {
@@ -135,7 +138,7 @@ fn world_with_requests() -> World {
     let mut world = world(Some("HighPriority"));
     let url = json!({"restEndpointUrlPattern": "http://other"});
     let before = node("rest.TbRestApiCallNode", "other", url);
-    install_after(&world, world.tenant, "POST_TELEMETRY_REQUEST", NODES, Some(before));
+    install_after(&world, world.tenant, &["POST_TELEMETRY_REQUEST"], NODES, Some(before));
     world.other.is_slow = true;
     world
 }
@@ -157,4 +160,85 @@ fn answered_messages_pause_in_the_lane_of_their_tenant() {
     world.answer_first(0, Ok(ExternalAnswer::default()));
     continue_all(&mut world);
     assert_eq!(world.stored(1), longs(&[2]));
+}
+
+/// Processes a message whose nodes take so long that later messages of the tenant wait in its lane.
+fn make_slow(world: &mut World) {
+    world.other.work = Duration::from_millis(10);
+    world.publish(0, 0, &[1]);
+    world.other.work = Duration::ZERO;
+    continue_all(world);
+    assert_eq!(world.stored(0), longs(&[1]));
+}
+
+#[test]
+fn events_of_a_slow_tenant_wait_in_its_lane() {
+    let mut world = world(None);
+    let kinds = ["POST_TELEMETRY_REQUEST", "ENTITY_CREATED", "ENTITY_DELETED"];
+    install_after(&world, world.tenant, &kinds, NODES, None);
+    make_slow(&mut world);
+    let deleted = EntityId::new(EntityType::Device, Uuid([7; 16]));
+    for (kind, entity) in [("ENTITY_CREATED", world.tenant.entity()), ("ENTITY_DELETED", deleted)] {
+        let event = ChainEvent {
+            kind,
+            entity,
+            tenant: world.tenant,
+            metadata: Vec::new(),
+            data: json!({}),
+        };
+        world.platform.send_event(event, NOW, &mut world.other);
+        assert!(world.other.take().is_empty(), "{kind} waits");
+        let events = continue_all(&mut world);
+        let logs = events.iter().filter(|event| event.starts_with("log "));
+        assert_eq!(logs.count(), NODES, "{kind}: {events:?}");
+    }
+}
+
+/// Makes the first tenant log each message of telemetry before and after a checkpoint. After the second log the message
+/// is saved, or passes the first node again.
+fn put_checkpoint(world: &World, is_cycle: bool) {
+    let telemetry = json!({"messageTypes": ["POST_TELEMETRY_REQUEST"]});
+    let nodes = [
+        node("filter.TbMsgTypeFilterNode", "filter", telemetry),
+        node("action.TbLogNode", "before", json!({})),
+        node("flow.TbCheckpointNode", "checkpoint", json!({"queueName": "Main"})),
+        node("action.TbLogNode", "after", json!({})),
+        node("telemetry.TbMsgTimeseriesNode", "save", json!({})),
+    ];
+    let end = if is_cycle { 1 } else { 4 };
+    let connections = [
+        (0, 1, "True"),
+        (1, 2, "Success"),
+        (2, 3, "Success"),
+        (3, end, "Success"),
+    ];
+    let connections = connections.map(|(from, to, label)| json!({"fromIndex": from, "toIndex": to, "type": label}));
+    put_chain(world, world.tenant, &nodes, &connections);
+}
+
+#[test]
+fn checkpoints_of_a_slow_tenant_wait_in_its_lane() {
+    let mut world = world(None);
+    make_slow(&mut world);
+    put_checkpoint(&world, false);
+    assert!(world.publish(0, 0, &[2, 3]).is_empty());
+    let events = continue_all(&mut world);
+    assert_eq!(events, ["before", "before", "after", "after"]);
+    assert_eq!(world.stored(0), longs(&[1, 2, 3]));
+}
+
+#[test]
+fn cycle_through_checkpoints_of_a_slow_tenant_ends() {
+    let mut world = world(None);
+    make_slow(&mut world);
+    put_checkpoint(&world, true);
+    assert!(world.publish(0, 0, &[2]).is_empty());
+    let events = continue_all(&mut world);
+    let passed = events.iter().filter(|event| *event == "after").count();
+    let failed = events.last().unwrap();
+    assert_eq!(passed, 50);
+    assert!(
+        failed.starts_with("checkpoint failed: the message passed 50 checkpoints"),
+        "{failed}"
+    );
 }
