@@ -40,7 +40,7 @@ const CALLS_TICK: Duration = Duration::from_millis(100);
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 /// Pause between marks while waiting messages are continued.
 const MARK_PAUSE: Duration = Duration::from_millis(100);
-/// Waiting messages that took less time are few: the thread pauses before it looks for more.
+/// If waiting messages took less time, the thread pauses before it looks for more.
 const FULL_TURN: Duration = Duration::from_millis(2);
 /// Only one in so many failures of a batch is logged.
 const FAILURES_PER_LOG_LINE: u64 = 100;
@@ -81,11 +81,9 @@ pub struct Ingest {
 }
 
 /// Messages that wait in rule chains for their turn or a retry.
-#[derive(Clone, Copy, PartialEq, Eq)]
 enum WaitingMessages {
-    None,
-    /// Look again soon.
-    Few,
+    /// Look again at this time.
+    DueAt(Instant),
     More,
 }
 
@@ -139,15 +137,13 @@ impl Ingest {
                 self.has_ended = true;
                 continue;
             }
-            let waiting = self.continue_waiting();
-            if waiting == WaitingMessages::More {
+            let WaitingMessages::DueAt(next_turn) = self.continue_waiting() else {
                 continue;
-            }
-            let calls = self.hub.rpcs().count() + self.hub.device_requests().count();
-            let deadline = match calls == 0 && waiting == WaitingMessages::None {
-                true => self.next_tick,
-                false => self.next_tick.min(Instant::now() + CALLS_TICK),
             };
+            let mut deadline = self.next_tick.min(next_turn);
+            if self.hub.rpcs().count() + self.hub.device_requests().count() > 0 {
+                deadline = deadline.min(Instant::now() + CALLS_TICK);
+            }
             self.hub.log().wait_for_records(deadline);
         }
         let store = self.hub.platform().store();
@@ -168,24 +164,34 @@ impl Ingest {
     fn continue_waiting(&mut self) -> WaitingMessages {
         let (now_ms, begun) = (unix_ms(), Instant::now());
         if !self.hub.platform().has_due_messages(now_ms) {
-            return WaitingMessages::None;
+            return self.waiting_until(begun, now_ms);
         }
         let mut out = self.hub.outlet(now_ms);
         let continued = self.hub.platform().continue_waiting(now_ms, &mut out);
         drop(out);
         self.hub.resume_chains();
         // The next tick reports an error.
-        if continued.is_err() {
-            return WaitingMessages::Few;
-        }
+        let Ok(has_run) = continued else {
+            return WaitingMessages::DueAt(begun + CALLS_TICK);
+        };
         if begun >= self.next_mark && self.hub.platform().has_pending_points() {
             self.next_mark = begun + MARK_PAUSE;
             self.append_mark(now_ms);
         }
-        match begun.elapsed() >= FULL_TURN {
+        match has_run && begun.elapsed() >= FULL_TURN {
             true => WaitingMessages::More,
-            false => WaitingMessages::Few,
+            false => self.waiting_until(begun, now_ms),
         }
+    }
+
+    /// Messages that are due but did not run are tried again soon.
+    fn waiting_until(&self, begun: Instant, now_ms: i64) -> WaitingMessages {
+        let pause_ms = self.hub.platform().next_due_ms().saturating_sub(now_ms);
+        let pause = match u64::try_from(pause_ms) {
+            Ok(0) | Err(_) => CALLS_TICK,
+            Ok(pause_ms) => Duration::from_millis(pause_ms).min(TICK),
+        };
+        WaitingMessages::DueAt(begun + pause)
     }
 
     /// Appends a record whose position stores points that chains created without a message. A full log takes it in a

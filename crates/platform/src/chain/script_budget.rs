@@ -19,7 +19,7 @@ const INLINE_MAX: Duration = Duration::from_millis(100);
 const INLINE_WINDOW: Duration = Duration::from_secs(1);
 /// The rule chains do not wait for the scripts of a tenant for this time after an expensive call.
 const SLOW_FOR: Duration = Duration::from_secs(30);
-/// A tenant counts as over its budget for this time after its last pause, so that the alarm does not flicker.
+/// A tenant counts as over its budget for this time after its last pause began, so that the alarm does not flicker.
 const OVER_BUDGET_FOR: Duration = Duration::from_secs(10);
 
 /// A call that waits or runs.
@@ -61,6 +61,15 @@ impl TenantScripts {
         self.regain(share, now);
         let above = self.spent.saturating_sub(WINDOW.mul_f64(share));
         above.div_f64(share)
+    }
+
+    /// As [`TenantScripts::pause`]. A tenant that has to wait counts as over its budget.
+    fn begin_pause(&mut self, share: f64, now: Instant) -> Duration {
+        let pause = self.pause(share, now);
+        if !pause.is_zero() {
+            self.over_budget_until = Some(now + pause.max(OVER_BUDGET_FOR));
+        }
+        pause
     }
 
     /// Subtracts the CPU time that the tenant has regained. Called before time is added, because the tenant regains
@@ -141,17 +150,11 @@ impl TenantQueues {
         of_tenant.spent += took;
     }
 
-    /// Whether the tenant has to wait, because it has used its CPU time.
-    pub fn is_over_budget(&mut self, tenant: TenantId, now: Instant) -> bool {
+    /// Time for which the tenant has to wait, because it has used its CPU time.
+    pub fn budget_pause(&mut self, tenant: TenantId, now: Instant) -> Duration {
         let share = self.share;
-        let Some(of_tenant) = self.tenants.get_mut(&tenant) else {
-            return false;
-        };
-        let is_over = !of_tenant.pause(share, now).is_zero();
-        if is_over {
-            of_tenant.over_budget_until = Some(now + OVER_BUDGET_FOR);
-        }
-        is_over
+        let of_tenant = self.tenants.get_mut(&tenant);
+        of_tenant.map_or(Duration::ZERO, |of_tenant| of_tenant.begin_pause(share, now))
     }
 
     fn end(&mut self, tenant: TenantId, cpu: Duration) {
@@ -189,8 +192,7 @@ impl TenantQueues {
             if of_tenant.waiting.is_empty() || of_tenant.is_running {
                 continue;
             }
-            if !of_tenant.pause(share, now).is_zero() {
-                of_tenant.over_budget_until = Some(now + OVER_BUDGET_FOR);
+            if !of_tenant.begin_pause(share, now).is_zero() {
                 continue;
             }
             let turn = (of_tenant.turn, *id);
@@ -269,6 +271,12 @@ mod tests {
         }
     }
 
+    impl TenantQueues {
+        fn is_over_budget(&mut self, tenant: TenantId, now: Instant) -> bool {
+            !self.budget_pause(tenant, now).is_zero()
+        }
+    }
+
     #[test]
     fn tenants_take_turns_by_cpu_time() {
         let (mut queues, now) = (TenantQueues::new(100), Instant::now());
@@ -322,7 +330,8 @@ mod tests {
         queues.push(queued(A, 0));
         queues.push(queued(B, 1));
         queues.add_node_time(A, ms(2500), now);
-        assert!(queues.is_over_budget(A, now) && !queues.is_over_budget(B, now));
+        assert_eq!(queues.budget_pause(A, now), ms(2500));
+        assert!(!queues.is_over_budget(B, now));
         assert_eq!(queues.pop(now).map(|next| next.number), Some(1));
         assert!(queues.pop(now).is_none() && queues.usage(now)[0].is_over_budget);
         let later = now + ms(2501);

@@ -330,8 +330,8 @@ impl ScriptRunner for ScriptWorkers {
         self.shared.state().queues.add_node_time(tenant, took, Instant::now());
     }
 
-    fn is_over_budget(&self, tenant: TenantId) -> bool {
-        self.shared.state().queues.is_over_budget(tenant, Instant::now())
+    fn budget_pause(&self, tenant: TenantId) -> Duration {
+        self.shared.state().queues.budget_pause(tenant, Instant::now())
     }
 
     fn take_answers(&self) -> Vec<(u64, ScriptAnswer)> {

@@ -136,6 +136,8 @@ pub(super) struct Retries {
     first_records: HashMap<u64, u64>,
     next_number: u64,
     next_due_ms: i64,
+    /// Tenants whose messages wait, because they have used their CPU time, and the end of that pause.
+    budget_pauses: HashMap<TenantId, i64>,
     capacity: TenantLoad,
     shares: TenantShares,
     /// Finished messages, removed when everything up to the position is durable.
@@ -162,6 +164,7 @@ impl Retries {
             first_records: HashMap::default(),
             next_number: 0,
             next_due_ms: 0,
+            budget_pauses: HashMap::default(),
             capacity: most,
             shares: TenantShares::new(most),
             done: Vec::new(),
@@ -213,7 +216,7 @@ impl Retries {
 
     fn insert(&mut self, number: u64, waiting: PendingRetry) {
         self.shares.add(waiting.tenant, waiting.bytes);
-        self.next_due_ms = self.next_due_ms.min(waiting.due_ms);
+        self.next_due_ms = self.next_due_ms.min(self.due_ms(&waiting));
         if let Some(lane) = &waiting.lane {
             let numbers = self.lanes.entry(lane.clone()).or_default();
             // A message that was retried or continued is still in its lane.

@@ -83,15 +83,21 @@ impl Platform {
         self.core().retries.is_due(now_ms)
     }
 
-    /// Continues waiting messages for a short time. The caller uses this while no new messages arrive.
-    pub fn continue_waiting(&self, now_ms: i64, outlet: &mut dyn PlatformOutlet) -> Result<(), IngestError> {
+    /// When the next waiting message may run, as Unix time in milliseconds.
+    pub fn next_due_ms(&self) -> i64 {
+        self.core().retries.next_due_ms()
+    }
+
+    /// Continues waiting messages for a short time. Returns whether any continued. The caller uses this while no new
+    /// messages arrive.
+    pub fn continue_waiting(&self, now_ms: i64, outlet: &mut dyn PlatformOutlet) -> Result<bool, IngestError> {
         let mut core = self.core();
         self.write_pending(&mut core)?;
         let mut visit = PlatformCall::new(self, &mut core, outlet, now_ms);
-        visit.take_turn();
+        let has_run = visit.take_turn();
         visit.drain_queue();
         visit.decide_batch();
-        Ok(())
+        Ok(has_run)
     }
 }
 
@@ -135,20 +141,22 @@ impl PlatformCall<'_> {
         }
     }
 
-    fn take_turn(&mut self) {
+    /// Returns whether a message continued.
+    fn take_turn(&mut self) -> bool {
         let begun = Instant::now();
-        self.retry_due();
+        let has_run = self.retry_due();
         self.core.next_turn = Some(begun + 2 * begun.elapsed());
+        has_run
     }
 
-    /// Whether the tenant's lane has to wait, because the tenant has used its CPU time. Too many waiting messages stop
-    /// the messages of all tenants, so then they do not wait.
-    pub fn is_over_budget(&self, tenant: TenantId) -> bool {
+    /// Time for which the tenant's lane has to wait, because the tenant has used its CPU time. Too many waiting
+    /// messages stop the messages of all tenants, so then they do not wait.
+    pub fn budget_pause(&self, tenant: TenantId) -> Duration {
         if !self.has_several_tenants() || self.core.retries.is_full() {
-            return false;
+            return Duration::ZERO;
         }
         let scripts = self.platform.options.scripts.as_ref();
-        scripts.is_some_and(|scripts| scripts.is_over_budget(tenant))
+        scripts.map_or(Duration::ZERO, |scripts| scripts.budget_pause(tenant))
     }
 
     /// Stores the rest of a message whose run was paused. It continues in the lane of the tenant, before messages that

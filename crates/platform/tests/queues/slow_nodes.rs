@@ -3,6 +3,7 @@
 use platform::ChainEvent;
 use platform::ids::{EntityType, Uuid};
 
+use super::slow_scripts::{SlowRunner, options};
 use super::*;
 
 /// Log nodes of the slow chain.
@@ -41,7 +42,11 @@ fn put_chain(world: &World, tenant: TenantId, nodes: &[Json], connections: &[Jso
 
 /// A world whose first tenant has a slow chain. The third device belongs to a second tenant.
 fn world(queue: Option<&str>) -> World {
-    let mut world = World::with(queue, PlatformOptions::default());
+    world_with(queue, PlatformOptions::default())
+}
+
+fn world_with(queue: Option<&str>, options: PlatformOptions) -> World {
+    let mut world = World::with(queue, options);
     let another = Tenant {
         title: "Another".to_owned(),
         ..Tenant::default()
@@ -241,4 +246,51 @@ fn cycle_through_checkpoints_of_a_slow_tenant_ends() {
         failed.starts_with("checkpoint failed: the message passed 50 checkpoints"),
         "{failed}"
     );
+}
+
+/// The time of the pause is that of the tests: `NOW` and the seconds after it.
+#[test]
+fn tenant_over_its_budget_is_not_due() {
+    let runner = Arc::new(SlowRunner::default());
+    let mut world = world_with(None, options(&runner));
+    world.publish(0, 0, &[1]);
+    let now_ms = NOW + 1000;
+    runner.state().pauses.insert(world.tenant, Duration::from_millis(250));
+    assert!(world.platform.has_due_messages(now_ms));
+    assert!(!world.platform.continue_waiting(now_ms, &mut world.other).unwrap());
+    assert!(world.other.take().is_empty());
+    let until_ms = now_ms + 251;
+    assert_eq!(world.platform.next_due_ms(), until_ms);
+    assert!(!world.platform.has_due_messages(until_ms - 1), "nothing to look for");
+    runner.state().pauses.clear();
+    assert!(world.platform.continue_waiting(until_ms, &mut world.other).unwrap());
+    assert!(!world.other.take().is_empty());
+    continue_all(&mut world);
+    assert_eq!(world.stored(0), longs(&[1]));
+}
+
+#[test]
+fn tenants_do_not_wait_for_cpu_time_if_too_many_messages_wait() {
+    let runner = Arc::new(SlowRunner::default());
+    let limited = PlatformOptions {
+        queued_max: 3,
+        ..options(&runner)
+    };
+    let mut world = world_with(None, limited);
+    let device = world.devices[2];
+    let other = world.platform.entities().directory().device(device).unwrap().tenant;
+    install(&world, other, NODES);
+    world.publish(0, 0, &[1, 2]);
+    for tenant in [world.tenant, other] {
+        runner.state().pauses.insert(tenant, Duration::from_secs(100));
+    }
+    assert!(!world.platform.continue_waiting(NOW, &mut world.other).unwrap());
+    assert!(!world.platform.has_due_messages(NOW + 1000));
+    world.publish(2, 1, &[3]);
+    assert_eq!(world.platform.stats().waiting_retries, 3);
+    assert!(world.platform.has_due_messages(NOW + 1000));
+    assert!(world.platform.continue_waiting(NOW + 1000, &mut world.other).unwrap());
+    runner.state().pauses.clear();
+    continue_all(&mut world);
+    assert_eq!((world.stored(0), world.stored(2)), (longs(&[1, 2]), longs(&[3])));
 }

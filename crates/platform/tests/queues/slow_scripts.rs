@@ -8,21 +8,23 @@ use super::*;
 
 /// A runner whose scripts never answer at once. The test answers them.
 #[derive(Debug, Default)]
-struct SlowRunner {
+pub struct SlowRunner {
     state: Mutex<RunnerState>,
 }
 
 #[derive(Debug, Default)]
-struct RunnerState {
+pub struct RunnerState {
     /// Calls without an answer: number, tenant, data.
     calls: Vec<(u64, TenantId, String)>,
     answers: Vec<(u64, ScriptAnswer)>,
     /// Tenants whose scripts answer at once.
     fast: Vec<TenantId>,
+    /// Time for which tenants have no CPU time.
+    pub pauses: HashMap<TenantId, Duration>,
 }
 
 impl SlowRunner {
-    fn state(&self) -> std::sync::MutexGuard<'_, RunnerState> {
+    pub fn state(&self) -> std::sync::MutexGuard<'_, RunnerState> {
         self.state.lock().unwrap()
     }
 
@@ -78,9 +80,13 @@ impl ScriptRunner for SlowRunner {
     fn usage(&self) -> ScriptUsage {
         ScriptUsage::default()
     }
+
+    fn budget_pause(&self, tenant: TenantId) -> Duration {
+        self.state().pauses.get(&tenant).copied().unwrap_or_default()
+    }
 }
 
-fn options(runner: &Arc<SlowRunner>) -> PlatformOptions {
+pub fn options(runner: &Arc<SlowRunner>) -> PlatformOptions {
     PlatformOptions {
         scripts: Some(Arc::clone(runner) as Arc<dyn ScriptRunner>),
         ..PlatformOptions::default()

@@ -3,15 +3,26 @@
 use std::time::{Duration, Instant};
 
 use super::super::slices::LANES_TIME_MAX;
-use super::{HashMap, PlatformCall, Retries};
+use super::{HashMap, PendingRetry, PlatformCall, Retries};
 use crate::ids::TenantId;
 
 /// Time for retries before new messages are processed, if there is one tenant, or too many messages wait.
 const RETRY_TIME_MAX: Duration = Duration::from_millis(200);
 
 impl Retries {
+    /// Whether a message may run. If too many wait, none waits for CPU time of its tenant.
     pub fn is_due(&self, now_ms: i64) -> bool {
-        self.next_due_ms <= now_ms
+        self.next_due_ms <= now_ms || (self.is_full() && !self.budget_pauses.is_empty())
+    }
+
+    pub fn next_due_ms(&self) -> i64 {
+        self.next_due_ms
+    }
+
+    /// When the message may run: after its own pause and that of its tenant.
+    pub(super) fn due_ms(&self, waiting: &PendingRetry) -> i64 {
+        let paused_until = self.budget_pauses.get(&waiting.tenant);
+        paused_until.map_or(waiting.due_ms, |until| waiting.due_ms.max(*until))
     }
 
     /// Makes the message due at once. It is retried when there is time for retries.
@@ -22,10 +33,20 @@ impl Retries {
         }
     }
 
+    fn end_budget_pauses(&mut self, now_ms: i64) {
+        match self.is_full() {
+            true => self.budget_pauses.clear(),
+            false => self.budget_pauses.retain(|_, until| *until > now_ms),
+        }
+    }
+
     /// Returns due messages: one of each tenant in turn, the longest due first. There may not be time for all of
     /// them.
     fn due_by_tenant(&self, now_ms: i64) -> Vec<(u64, TenantId)> {
-        let due = self.waiting.iter().filter(|(_, waiting)| waiting.due_ms <= now_ms);
+        let due = self
+            .waiting
+            .iter()
+            .filter(|(_, waiting)| self.due_ms(waiting) <= now_ms);
         let mut due: Vec<_> = due
             .map(|(number, waiting)| (waiting.due_ms, *number, waiting.tenant))
             .collect();
@@ -44,21 +65,42 @@ impl Retries {
 }
 
 impl PlatformCall<'_> {
-    /// Retries messages whose pause has ended, and those that wait behind them.
-    pub fn retry_due(&mut self) {
-        if self.core.retries.next_due_ms > self.now_ms {
-            return;
+    /// Retries messages whose pause has ended, and those that wait behind them. Returns whether any ran.
+    pub fn retry_due(&mut self) -> bool {
+        if !self.core.retries.is_due(self.now_ms) {
+            return false;
         }
+        self.core.retries.end_budget_pauses(self.now_ms);
+        let mut has_run = false;
         for (number, tenant) in self.core.retries.due_by_tenant(self.now_ms) {
             if self.is_retry_time_over() {
                 break;
             }
-            if !self.is_over_budget(tenant) {
+            if !self.waits_for_cpu_time(tenant) {
                 self.retry(number);
+                has_run = true;
             }
         }
-        let next = self.core.retries.waiting.values().map(|waiting| waiting.due_ms).min();
-        self.core.retries.next_due_ms = next.unwrap_or(i64::MAX);
+        let retries = &mut self.core.retries;
+        let next = retries.waiting.values().map(|waiting| retries.due_ms(waiting)).min();
+        retries.next_due_ms = next.unwrap_or(i64::MAX);
+        has_run
+    }
+
+    /// Whether the messages of the tenant wait, because it has used its CPU time. They are not due until the end of that
+    /// pause.
+    fn waits_for_cpu_time(&mut self, tenant: TenantId) -> bool {
+        if self.core.retries.budget_pauses.contains_key(&tenant) {
+            return true;
+        }
+        let pause = self.budget_pause(tenant);
+        if pause.is_zero() {
+            return false;
+        }
+        let pause_ms = i64::try_from(pause.as_millis()).unwrap_or(i64::MAX);
+        let until_ms = self.now_ms.saturating_add(pause_ms).saturating_add(1);
+        self.core.retries.budget_pauses.insert(tenant, until_ms);
+        true
     }
 
     fn is_retry_time_over(&mut self) -> bool {
