@@ -51,6 +51,13 @@ fn new_keys_of_a_device_end_at_the_limit() {
         let stored = rest.ok("GET", &keys, &Json::Null);
         assert_eq!(stored.as_array().map(Vec::len), Some(LIMIT), "{topic}: {stored}");
     }
+    // The request of a user fails.
+    let path = format!("{telemetry}/SERVER_SCOPE");
+    let (status, answer) = rest.call("POST", &path, &json!({"mine": 1}));
+    assert_eq!(status, 400, "{answer}");
+    let expected = "the attribute 'mine' was not stored: the device has 50 attributes, and the limit is 50 \
+                    (platform.max_keys)";
+    assert_eq!(answer["message"], expected);
     // Known keys are updated.
     device.publish(&Publish::new("v1/devices/me/telemetry", r#"{"key-0":"new","other":1}"#).qos(1));
     rest.wait_for(&server, &format!("{telemetry}/values/timeseries?keys=key-0"), |found| {

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
 use std::thread::{Builder, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use broker::inbox::Inbox;
 use journal::{LogState, StorageDirectory};
@@ -18,6 +18,7 @@ use platform::model::{AttributeScope, OtaPackage, Rpc};
 use platform::{Platform, SqliteRepository};
 use timeseries::ColumnStore;
 use tokio::sync::oneshot;
+use tokio::sync::oneshot::error::TryRecvError;
 
 use crate::calls::{DeviceRpc, RpcAnswer, RpcError};
 use crate::clock::unix_ms;
@@ -45,6 +46,8 @@ use crate::upkeep;
 
 /// Longest time that a request waits for earlier acknowledged messages to be processed.
 const CATCH_UP: Duration = Duration::from_secs(10);
+/// Time between looks of a blocking caller at whether its change is processed.
+const PROCESSED_POLL: Duration = Duration::from_millis(5);
 
 /// Extra wait after a request's deadline, so that the caller gets the reason for the failure.
 const REASON_WAIT: Duration = Duration::from_secs(1);
@@ -309,7 +312,7 @@ impl Devices {
         let pending = self.append(entry)?;
         Ok(WaitingChange {
             entity: entry.device,
-            processed: self.hub.processed().wait_for(pending.end()),
+            processed: self.hub.processed().wait_for_records(pending.range()),
             pending,
         })
     }
@@ -474,26 +477,47 @@ impl Drop for Devices {
 pub struct WaitingChange {
     entity: Uuid,
     pending: PendingAppend,
-    processed: oneshot::Receiver<()>,
+    processed: oneshot::Receiver<Option<String>>,
+}
+
+/// A user's attribute change was not applied as a whole.
+#[derive(Debug)]
+pub enum AttributeChangeError {
+    Log(LogFull),
+    /// Some or all attributes were not stored.
+    Refused(String),
 }
 
 impl WaitingChange {
-    /// For callers that wait only until the change is durable.
-    pub fn pending(self) -> PendingAppend {
-        self.pending
+    /// Blocks until the change is durable, and until it is readable or the time has come. After that a refusal is not
+    /// reported.
+    pub fn wait_until(mut self, until: Instant) -> Result<(), AttributeChangeError> {
+        self.pending.wait().map_err(AttributeChangeError::Log)?;
+        loop {
+            match self.processed.try_recv() {
+                Ok(Some(reason)) => return Err(AttributeChangeError::Refused(reason)),
+                Err(TryRecvError::Empty) if Instant::now() < until => std::thread::sleep(PROCESSED_POLL),
+                _ => return Ok(()),
+            }
+        }
     }
 
     /// Waits until the change is durable and readable. Returns without an error if only the processing takes longer
     /// than a request can wait. After an error the change may still be applied.
-    pub async fn done(self) -> Result<(), LogFull> {
+    pub async fn done(self) -> Result<(), AttributeChangeError> {
         let pending = tokio::time::timeout(CATCH_UP, self.pending).await;
-        pending.unwrap_or_else(|_| {
+        let committed = pending.unwrap_or_else(|_| {
             Err(LogFull {
                 reason: "the disk did not complete the write in time".to_owned(),
             })
-        })?;
-        if tokio::time::timeout(CATCH_UP, self.processed).await.is_err() {
-            tracing::info!(entity = %self.entity, "attribute change of a user is waiting behind device messages");
+        });
+        committed.map_err(AttributeChangeError::Log)?;
+        match tokio::time::timeout(CATCH_UP, self.processed).await {
+            Ok(Ok(Some(reason))) => return Err(AttributeChangeError::Refused(reason)),
+            Ok(_) => {}
+            Err(_) => {
+                tracing::info!(entity = %self.entity, "attribute change of a user is waiting behind device messages");
+            }
         }
         Ok(())
     }

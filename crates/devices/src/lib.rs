@@ -64,7 +64,7 @@ mod usage;
 mod user_changes;
 
 pub use calls::{DeviceRpc, Persistence, RpcError};
-pub use devices::{DeviceLogin, Devices, PendingCall, WaitingChange};
+pub use devices::{AttributeChangeError, DeviceLogin, Devices, PendingCall, WaitingChange};
 pub use entry::{EntryKind, IngestEntry};
 pub use error_chain::error_chain;
 pub use events::NodeEvent;

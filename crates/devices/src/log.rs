@@ -6,13 +6,16 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::future::Future;
+use std::ops::Range;
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use journal::{BlockFollower, Journal, LogBatch, LogConfig, LogHealth, LogState, Lsn, ReplayError, StorageDirectory};
+use journal::{
+    Appended, BlockFollower, Journal, LogBatch, LogConfig, LogHealth, LogState, Lsn, ReplayError, StorageDirectory,
+};
 use timeseries::LogPosition;
 use tokio::sync::oneshot;
 
@@ -62,7 +65,7 @@ impl std::error::Error for LogFull {}
 #[derive(Debug)]
 pub struct PendingAppend {
     receiver: oneshot::Receiver<Result<(), LogFull>>,
-    end: Lsn,
+    range: Range<Lsn>,
 }
 
 type CommitWaiter = oneshot::Sender<Result<(), LogFull>>;
@@ -83,9 +86,9 @@ impl Future for PendingAppend {
 }
 
 impl PendingAppend {
-    /// The end of the record in the log.
-    pub fn end(&self) -> Lsn {
-        self.end
+    /// The part of the log with the record, and no other.
+    pub fn range(&self) -> Range<Lsn> {
+        self.range.clone()
     }
 
     /// Blocks until the record is durable.
@@ -167,8 +170,12 @@ impl IngestLog {
 
     /// Appends a batch without waiting. Returns the end of the batch.
     pub fn append(&self, batch: &mut LogBatch) -> Lsn {
+        self.append_batch(batch).end
+    }
+
+    fn append_batch(&self, batch: &mut LogBatch) -> Appended {
         DeviceCounters::add(&self.counters.appended, u64::from(batch.records()));
-        self.journal.append(batch).end
+        self.journal.append(batch)
     }
 
     pub fn append_entry(&self, entry: &IngestEntry<'_>) -> Result<PendingAppend, LogFull> {
@@ -177,14 +184,17 @@ impl IngestLog {
         }
         let mut batch = LogBatch::new();
         batch.record(|out| entry.write(out));
-        let end = self.append(&mut batch);
+        let Appended { base, end } = self.append_batch(&mut batch);
         let (sender, receiver) = oneshot::channel();
         self.shared.waiters().push_back((end, sender));
         // The commit thread may have committed it already.
         if self.committed() >= end || self.journal.health() == LogHealth::Failed {
             self.shared.complete_all(&self.journal);
         }
-        Ok(PendingAppend { receiver, end })
+        Ok(PendingAppend {
+            receiver,
+            range: base..end,
+        })
     }
 
     pub fn committed(&self) -> Lsn {

@@ -8,6 +8,7 @@ use timeseries::LogPosition;
 use crate::clock::unix_ms;
 use crate::entry::{EntryKind, IngestEntry};
 use crate::hub::Hub;
+use crate::log::begin;
 use crate::stats::DeviceCounters;
 
 /// Applies a user's attribute change of any entity. Returns false if the record cannot be decoded.
@@ -38,9 +39,13 @@ pub fn change_attributes(hub: &Hub, entry: &IngestEntry<'_>, at: LogPosition) ->
     };
     let mut out = hub.outlet(entry.received_ms);
     let when = (at, entry.received_ms);
-    hub.platform()
-        .change_attributes(entity, (scope, change), when, unix_ms(), &mut out)
-        .map(|()| true)
+    let refused = hub
+        .platform()
+        .change_attributes(entity, (scope, change), when, unix_ms(), &mut out)?;
+    if let Some(refused) = refused {
+        hub.processed().set_refused(begin(at), refused.to_string());
+    }
+    Ok(true)
 }
 
 /// Counts and logs a user's change that was acknowledged but cannot be decoded. It should have been rejected

@@ -3,9 +3,10 @@
 
 use std::iter::Peekable;
 use std::str::Chars;
+use std::time::{Duration, Instant};
 
 use axum::Json;
-use devices::PendingAppend;
+use devices::{PendingAppend, WaitingChange};
 use platform::decode::{DecodeLimits, attributes};
 use platform::ids::EntityId;
 use platform::model::{AttributeScope, CredentialsType, Device, DeviceCredentials, MqttBasic};
@@ -17,12 +18,14 @@ use super::call::ApiCall;
 use super::devices::{handle_profile_change, prepare};
 use super::failure::ThingsboardError;
 use super::operation::{HandlerResult, JsonBody, NoQuery, post};
-use super::platform_access::full;
+use super::platform_access::{full, not_saved};
 use super::values::typed;
 use crate::services::Endpoint;
 
 /// Limit of values that are being written to the log.
 const KEPT_MAX: usize = 1000;
+/// Time in which attributes of these values are processed. After that their errors are only events of the devices.
+const PROCESSED_WITHIN: Duration = Duration::from_secs(10);
 /// Limit of errors in the answer. All errors are counted.
 const ERRORS_TOLD_MAX: usize = 10_000;
 
@@ -168,11 +171,22 @@ fn import_devices(call: &ApiCall, (): (), _: NoQuery, JsonBody(import): JsonBody
     Ok(Json(imported))
 }
 
+/// Values of a line that are being written.
+enum PendingValues {
+    Telemetry(PendingAppend),
+    Attributes(WaitingChange),
+}
+
 /// Waits for all values together, because the log syncs many at once.
-fn wait(values: &mut Vec<(usize, PendingAppend)>, imported: &mut Imported) {
+fn wait(values: &mut Vec<(usize, PendingValues)>, imported: &mut Imported) {
+    let until = Instant::now() + PROCESSED_WITHIN;
     for (line, pending) in values.drain(..) {
-        if let Err(error) = pending.wait() {
-            imported.refuse(line, &full(error));
+        let written = match pending {
+            PendingValues::Telemetry(pending) => pending.wait().map_err(full),
+            PendingValues::Attributes(change) => change.wait_until(until).map_err(not_saved),
+        };
+        if let Err(failure) = written {
+            imported.refuse(line, &failure);
         }
     }
 }
@@ -182,7 +196,7 @@ fn import_row(
     call: &ApiCall,
     mapping: &Mapping,
     row: &[String],
-) -> Result<(bool, Vec<PendingAppend>), ThingsboardError> {
+) -> Result<(bool, Vec<PendingValues>), ThingsboardError> {
     if row.len() > mapping.columns.len() {
         let text = format!("more values than the {} columns", mapping.columns.len());
         return Err(ThingsboardError::bad_request(text));
@@ -207,11 +221,11 @@ fn import_row(
         )?);
         let points = fields.values(ColumnKind::Timeseries);
         if !points.is_empty() {
-            pending.push(call.platform_access.append_telemetry(
+            pending.push(PendingValues::Telemetry(call.platform_access.append_telemetry(
                 entity,
                 json!(points).to_string().as_bytes(),
                 call.now_ms,
-            )?);
+            )?));
         }
     }
     Ok((is_new, pending))
@@ -222,7 +236,7 @@ fn save_attributes(
     entity: EntityId,
     scope: AttributeScope,
     values: &Map<String, Value>,
-) -> Result<Option<PendingAppend>, ThingsboardError> {
+) -> Result<Option<PendingValues>, ThingsboardError> {
     if values.is_empty() {
         return Ok(None);
     }
@@ -234,7 +248,7 @@ fn save_attributes(
     let pending = call
         .platform_access
         .append_attributes((entity, scope), body.as_bytes(), call.now_ms);
-    pending.map(Some)
+    pending.map(|change| Some(PendingValues::Attributes(change)))
 }
 
 /// The non-empty fields of one line.

@@ -11,7 +11,7 @@ use auth::Password;
 use axum::body::Bytes;
 use axum::http::StatusCode;
 use base64ct::{Base64UrlUnpadded, Encoding};
-use devices::{DeviceOutlet, Devices, LogFull, PendingAppend, WaitingChange};
+use devices::{AttributeChangeError, DeviceOutlet, Devices, LogFull, PendingAppend, WaitingChange};
 use platform::entities::Entities;
 use platform::ids::{DeviceId, EntityId, EntityType, TenantId, UserId, Uuid};
 use platform::model::{ApiKey, AttributeScope, Authority, Issuer, User, UserCredentials};
@@ -152,15 +152,14 @@ impl PlatformAccess {
         self.devices.save_telemetry(entity, body, 0, now_ms).map_err(full)
     }
 
-    /// The attributes can be read shortly after they are committed.
+    /// Like [`PlatformAccess::save_attributes`], for callers that wait later.
     pub fn append_attributes(
         &self,
         of: (EntityId, AttributeScope),
         body: &[u8],
         now_ms: i64,
-    ) -> Result<PendingAppend, ThingsboardError> {
-        let change = self.devices.save_attributes(of, body, now_ms);
-        change.map(WaitingChange::pending).map_err(full)
+    ) -> Result<WaitingChange, ThingsboardError> {
+        self.devices.save_attributes(of, body, now_ms).map_err(full)
     }
 
     /// Saves attributes after earlier messages of the device. They can be read when the future resolves.
@@ -449,7 +448,15 @@ pub fn authority_name(authority: Authority) -> &'static str {
 
 fn when_done(change: Result<WaitingChange, LogFull>) -> Result<PendingResult, ThingsboardError> {
     let change = change.map_err(full)?;
-    Ok(Box::pin(async { change.done().await.map_err(full) }))
+    Ok(Box::pin(async { change.done().await.map_err(not_saved) }))
+}
+
+/// The attributes were not stored, or not all of them.
+pub fn not_saved(error: AttributeChangeError) -> ThingsboardError {
+    match error {
+        AttributeChangeError::Log(error) => full(error),
+        AttributeChangeError::Refused(reason) => ThingsboardError::bad_request(reason),
+    }
 }
 
 /// The log cannot accept records now.

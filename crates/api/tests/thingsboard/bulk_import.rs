@@ -179,3 +179,26 @@ fn invalid_lines_are_reported_with_their_numbers() {
         31,
     );
 }
+
+#[test]
+fn attributes_over_the_limit_are_errors() {
+    let mut options = devices::DevicesOptions::default();
+    options.platform.keys_max = 1;
+    let server = Server::start_with(options);
+    let columns = columns(&[("NAME", ""), ("SERVER_ATTRIBUTE", "a"), ("SERVER_ATTRIBUTE", "b")]);
+    let body = json!({"file": "A,1,2\nB,1,", "mapping": {"columns": columns, "delimiter": ",", "update": false, "header": false}});
+    let answer = server.post(PATH, body).ok().json();
+    let reason = |key: &str| {
+        format!(
+            "the attribute '{key}' was not stored: the device has 1 attributes, and the limit is 1 (platform.max_keys)"
+        )
+    };
+    let expected = json!({"created": 2, "updated": 0, "errors": 1, "errorsList": [format!("Line 1: {}", reason("b"))]});
+    assert_eq!(answer, expected);
+    let id = super::server::id(&device(&server, "A"));
+    let path = format!("/api/plugins/telemetry/DEVICE/{id}/SERVER_SCOPE");
+    let answer = server.post(&path, json!({"a": 2, "c": 3}));
+    assert_eq!(refused(&answer, 400, 31), reason("c"));
+    let stored = format!("/api/plugins/telemetry/DEVICE/{id}/values/attributes/SERVER_SCOPE?keys=a");
+    assert_eq!(server.get(&stored).ok().json()[0]["value"], 2);
+}

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use timeseries::{LogPosition, PointValue, TelemetryEntityId as SeriesId};
 
 use super::host::PlatformCall;
+use super::key_limit::AllowedAttributes;
 use super::pending::PointStorage;
-use super::{ChainEvent, IngestError, Platform, PlatformCore, PlatformOutlet};
+use super::{ChainEvent, HashSet, IngestError, Platform, PlatformCore, PlatformOutlet, RefusedKeys};
 use crate::activity::{Activity, KEYS, TIMEOUT_KEY};
 use crate::alarm_rules::AlarmRuleEvent;
 use crate::chain::{MessageData, NodeError};
@@ -52,7 +53,7 @@ impl Platform {
     }
 
     /// Saves attributes for a user. They are stored when it returns. Notifies subscribers, the device and its alarm
-    /// rules.
+    /// rules. Fails if the entity has too many keys for some of them; the others are stored.
     pub fn save_attributes(
         &self,
         entity: EntityId,
@@ -63,9 +64,13 @@ impl Platform {
     ) -> Result<(), EntityError> {
         let mut core = self.core();
         let mut visit = PlatformCall::new(self, &mut core, outlet, now_ms);
-        visit.change_attributes(entity, scope, AttributesChange::Save(values))?;
+        let refused = visit.change_attributes(entity, scope, AttributesChange::Save(values))?;
         visit.drain_queue();
-        Ok(self.apply_pending(&mut core)?)
+        self.apply_pending(&mut core)?;
+        match refused {
+            Some(refused) => Err(NodeError::new(refused.to_string()).into()),
+            None => Ok(()),
+        }
     }
 
     pub fn delete_attributes(
@@ -85,6 +90,7 @@ impl Platform {
 
     /// Applies a user's change from the caller's log, made at `said_ms`. It follows all earlier records and is
     /// applied once, even if the log is replayed. It is stored on return; after an error the caller calls again.
+    /// Returns the attributes that were not stored, because the entity has too many keys.
     pub fn change_attributes(
         &self,
         entity: EntityId,
@@ -92,7 +98,7 @@ impl Platform {
         (position, said_ms): (LogPosition, i64),
         now_ms: i64,
         outlet: &mut dyn PlatformOutlet,
-    ) -> Result<(), IngestError> {
+    ) -> Result<Option<RefusedKeys>, IngestError> {
         let mut core = self.core();
         self.write_pending(&mut core)?;
         self.refresh_limits(&mut core);
@@ -101,14 +107,17 @@ impl Platform {
         visit.at = Some(position);
         visit.now_ms = said_ms;
         // The entity may have been deleted after the change was acknowledged. Then the change has no effect.
-        if !self.is_deleted(entity)
-            && let Err(error) = visit.change_attributes(entity, scope, change)
-        {
-            visit.outlet.failed(entity, "", &error.0);
+        let mut refused = None;
+        if !self.is_deleted(entity) {
+            refused = visit.change_attributes(entity, scope, change).unwrap_or_else(|error| {
+                visit.outlet.failed(entity, "", &error.0);
+                None
+            });
         }
         visit.now_ms = now_ms;
         visit.end(position);
-        self.write_pending(&mut core)
+        self.write_pending(&mut core)?;
+        Ok(refused)
     }
 
     fn is_deleted(&self, entity: EntityId) -> bool {
@@ -159,12 +168,13 @@ impl Platform {
 }
 
 impl PlatformCall<'_> {
+    /// Returns the attributes that were not stored, if any.
     pub fn change_attributes(
         &mut self,
         entity: EntityId,
         scope: AttributeScope,
         change: AttributesChange<'_>,
-    ) -> Result<(), NodeError> {
+    ) -> Result<Option<RefusedKeys>, NodeError> {
         let notifies_device = scope == AttributeScope::SharedScope;
         match change {
             AttributesChange::Save(values) => {
@@ -175,10 +185,12 @@ impl PlatformCall<'_> {
                     last_update_ms: now_ms,
                 });
                 let attributes: Vec<Attribute> = attributes.collect();
+                let mut stored = AllowedAttributes::all(&attributes);
                 if !self.is_replay {
-                    self.put_attributes(entity, scope, &attributes, notifies_device)?;
+                    stored = self.put_attributes(entity, scope, &attributes, notifies_device)?;
                 }
-                self.send_attribute_event(entity, "ATTRIBUTES_UPDATED", scope, MessageData::Values(values));
+                self.send_saved(entity, scope, values, &stored);
+                return Ok(stored.refused);
             }
             AttributesChange::Delete(keys) => {
                 if !self.is_replay {
@@ -193,20 +205,44 @@ impl PlatformCall<'_> {
                 self.send_attribute_event(entity, "ATTRIBUTES_DELETED", scope, MessageData::Json(data));
             }
         }
-        Ok(())
+        Ok(None)
     }
 
-    pub fn put_attributes(
+    /// Sends the event for the values that were stored.
+    fn send_saved(
         &mut self,
         entity: EntityId,
         scope: AttributeScope,
-        attributes: &[Attribute],
+        values: &[KeyValue<'_>],
+        stored: &AllowedAttributes<'_>,
+    ) {
+        let kind = "ATTRIBUTES_UPDATED";
+        if stored.refused.is_none() {
+            return self.send_attribute_event(entity, kind, scope, MessageData::Values(values));
+        }
+        let keys: HashSet<&str> = stored.attributes.iter().map(|stored| &*stored.key).collect();
+        let stored: Vec<_> = values
+            .iter()
+            .filter(|value| keys.contains(&*value.key))
+            .cloned()
+            .collect();
+        if !stored.is_empty() {
+            self.send_attribute_event(entity, kind, scope, MessageData::Values(&stored));
+        }
+    }
+
+    /// Stores the attributes up to the limit of keys.
+    pub fn put_attributes<'k>(
+        &mut self,
+        entity: EntityId,
+        scope: AttributeScope,
+        attributes: &'k [Attribute],
         notifies_device: bool,
-    ) -> Result<(), NodeError> {
+    ) -> Result<AllowedAttributes<'k>, NodeError> {
         let allowed = self.within_key_limit(entity, scope, attributes)?;
-        let attributes = &*allowed;
+        let attributes = &*allowed.attributes;
         if attributes.is_empty() {
-            return Ok(());
+            return Ok(allowed);
         }
         for attribute in attributes {
             self.set_timeout(entity, scope, &attribute.key, Some(&attribute.value));
@@ -221,7 +257,7 @@ impl PlatformCall<'_> {
         if notifies_device && entity.kind == EntityType::Device {
             self.outlet.attributes_to_device(DeviceId(entity.id), attributes, &[]);
         }
-        Ok(())
+        Ok(allowed)
     }
 
     pub fn remove_attributes(

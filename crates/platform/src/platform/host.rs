@@ -448,7 +448,11 @@ impl Host for PlatformCall<'_> {
         }
         let tenant = self.tenant_of(entity);
         self.reserve_changes(tenant, attributes.iter().map(Attribute::weight).sum())?;
-        self.put_attributes(entity, scope, attributes, notifies_device)
+        let stored = self.put_attributes(entity, scope, attributes, notifies_device)?;
+        match stored.refused {
+            Some(refused) => Err(NodeError::new(refused.to_string())),
+            None => Ok(()),
+        }
     }
 
     fn delete_attributes(

@@ -5,6 +5,7 @@
 //! more than half of its keys has an exact count from then on, for which each saved key is looked up.
 
 use std::borrow::Cow;
+use std::fmt;
 
 use timeseries::{RejectReason, RejectedPoints};
 
@@ -30,7 +31,44 @@ pub struct RefusedKeys {
     /// The first of them.
     pub key: String,
     pub values: u64,
+    /// Keys that the entity has.
+    pub count: usize,
     pub limit: usize,
+}
+
+impl fmt::Display for RefusedKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = match self.kind {
+            KeyKind::Telemetry => "telemetry key",
+            KeyKind::Attribute => "attribute",
+        };
+        match self.values {
+            0 | 1 => write!(f, "the {what} '{}' was not stored", self.key)?,
+            values => write!(f, "{values} {what}s, the first of them '{}', were not stored", self.key)?,
+        }
+        write!(
+            f,
+            ": the {} has {} {what}s, and the limit is {} (platform.max_keys)",
+            self.entity.kind.name().to_lowercase(),
+            self.count,
+            self.limit
+        )
+    }
+}
+
+/// Attributes that may be stored, and the refused ones.
+pub(super) struct AllowedAttributes<'k> {
+    pub attributes: Cow<'k, [Attribute]>,
+    pub refused: Option<RefusedKeys>,
+}
+
+impl<'k> AllowedAttributes<'k> {
+    pub fn all(attributes: &'k [Attribute]) -> AllowedAttributes<'k> {
+        AllowedAttributes {
+            attributes: Cow::Borrowed(attributes),
+            refused: None,
+        }
+    }
 }
 
 /// Counts by entity, of all scopes.
@@ -43,7 +81,18 @@ enum AttributeCount {
     Exactly(usize),
 }
 
+/// Largest number of counted entities. Beyond it all counts are removed; an entity is counted again with its next new
+/// attributes.
+const COUNTED_MAX: usize = 200_000;
+
 impl AttributeCounts {
+    fn insert(&mut self, entity: Uuid, count: AttributeCount) {
+        if self.0.len() >= COUNTED_MAX && !self.0.contains_key(&entity) {
+            self.0 = HashMap::default();
+        }
+        self.0.insert(entity, count);
+    }
+
     pub fn remove(&mut self, entity: Uuid) {
         self.0.remove(&entity);
     }
@@ -64,7 +113,7 @@ impl PlatformCall<'_> {
         entity: EntityId,
         scope: AttributeScope,
         attributes: &'k [Attribute],
-    ) -> Result<Cow<'k, [Attribute]>, NodeError> {
+    ) -> Result<AllowedAttributes<'k>, NodeError> {
         let limit = self.platform.options.keys_max;
         let known = match self.core.attribute_counts.0.get(&entity.id).copied() {
             Some(AttributeCount::AtMost(count)) if count + attributes.len() > limit => None,
@@ -80,19 +129,17 @@ impl PlatformCall<'_> {
                 }
             }
         };
-        let counts = &mut self.core.attribute_counts.0;
+        let counts = &mut self.core.attribute_counts;
         let count = match known {
             AttributeCount::AtMost(count) => {
                 counts.insert(entity.id, AttributeCount::AtMost(count + attributes.len()));
-                return Ok(Cow::Borrowed(attributes));
+                return Ok(AllowedAttributes::all(attributes));
             }
             AttributeCount::Exactly(count) => count,
         };
         let (allowed, count) = self.up_to_limit(entity, scope, attributes, count)?;
-        self.core
-            .attribute_counts
-            .0
-            .insert(entity.id, AttributeCount::Exactly(count));
+        let counts = &mut self.core.attribute_counts;
+        counts.insert(entity.id, AttributeCount::Exactly(count));
         Ok(allowed)
     }
 
@@ -103,7 +150,7 @@ impl PlatformCall<'_> {
         scope: AttributeScope,
         attributes: &'k [Attribute],
         mut count: usize,
-    ) -> Result<(Cow<'k, [Attribute]>, usize), NodeError> {
+    ) -> Result<(AllowedAttributes<'k>, usize), NodeError> {
         let limit = self.platform.options.keys_max;
         let names: Vec<String> = attributes.iter().map(|attribute| attribute.key.clone()).collect();
         let mut known: std::collections::HashSet<String> = {
@@ -124,18 +171,23 @@ impl PlatformCall<'_> {
             allowed.push(attribute.clone());
         }
         let Some(key) = first_refused.cloned() else {
-            return Ok((Cow::Borrowed(attributes), count));
+            return Ok((AllowedAttributes::all(attributes), count));
         };
         let refused = RefusedKeys {
             entity,
             kind: KeyKind::Attribute,
             key,
             values: (attributes.len() - allowed.len()) as u64,
+            count,
             limit,
         };
         self.core.stats.refused_keys_total += refused.values;
         self.outlet.keys_refused(&refused);
-        Ok((Cow::Owned(allowed), count))
+        let allowed = AllowedAttributes {
+            attributes: Cow::Owned(allowed),
+            refused: Some(refused),
+        };
+        Ok((allowed, count))
     }
 
     /// Which of these keys the entity has, with the changes of this batch.
@@ -213,6 +265,7 @@ impl PlatformCore {
                             kind: KeyKind::Telemetry,
                             key: key.into(),
                             values: points,
+                            count: limit,
                             limit,
                         });
                     }
@@ -225,5 +278,19 @@ impl PlatformCore {
                 outlet.failed(device.entity(), "", problem);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn number_of_counts_is_limited() {
+        let mut counts = AttributeCounts::default();
+        for entity in 0..=COUNTED_MAX {
+            counts.insert(Uuid((entity as u128).to_be_bytes()), AttributeCount::AtMost(1));
+        }
+        assert_eq!(counts.0.len(), 1);
     }
 }

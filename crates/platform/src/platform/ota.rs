@@ -92,15 +92,21 @@ impl PlatformCall<'_> {
             self.change_attributes(entity, AttributeScope::SharedScope, AttributesChange::Delete(&removed))?;
         }
         let Some(package) = package else { return Ok(None) };
+        let mut refused = None;
         if !is_known {
-            self.change_attributes(entity, AttributeScope::SharedScope, AttributesChange::Save(&set))?;
+            refused = self.change_attributes(entity, AttributeScope::SharedScope, AttributesChange::Save(&set))?;
         }
         let mut target = serde_json::Map::new();
         target.insert(format!("target_{prefix}_title"), package.title.into());
         target.insert(format!("target_{prefix}_version"), package.version.into());
         target.insert(format!("target_{prefix}_tag"), package.tag.unwrap_or_default().into());
         target.insert(format!("target_{prefix}_ts"), self.now_ms.into());
-        target.insert(format!("{prefix}_state"), "INITIATED".into());
+        // Without all attributes, the device does not find its package.
+        let state = if refused.is_none() { "INITIATED" } else { "FAILED" };
+        target.insert(format!("{prefix}_state"), state.into());
+        if let Some(refused) = refused {
+            target.insert(format!("{prefix}_error"), refused.to_string().into());
+        }
         Ok(Some(target.into()))
     }
 }

@@ -3,12 +3,12 @@
 use platform::decode::{DecodeLimits, attributes};
 use platform::ids::EntityId;
 use platform::model::{Asset, AttributeScope, Customer, DeviceProfile};
-use platform::{AttributesChange, IngestMessage};
+use platform::{AttributesChange, IngestMessage, PlatformOptions};
 use serde_json::{Value as Json, json};
 use timeseries::{LogPosition, PointValue};
 
 use super::event_chain;
-use super::fixture::{Fixture, NOW, fixture};
+use super::fixture::{Fixture, NOW, fixture, fixture_with};
 
 fn save(f: &mut Fixture, entity: EntityId, body: &str) -> Vec<String> {
     let values = attributes(body.as_bytes(), &DecodeLimits::default()).unwrap();
@@ -127,4 +127,67 @@ fn alarm_of_a_deleted_attribute_passes_the_chain() {
         ]
     );
     assert_eq!(f.alarms().len(), 1);
+}
+
+fn with_keys_max(keys_max: usize) -> Fixture {
+    fixture_with(PlatformOptions {
+        keys_max,
+        ..PlatformOptions::default()
+    })
+}
+
+const REFUSED: &str = "2 attributes, the first of them 'c', were not stored: the device has 2 attributes, and the limit \
+                       is 2 (platform.max_keys)";
+
+#[test]
+fn user_and_chain_see_which_attributes_are_over_the_limit() {
+    let mut f = with_keys_max(2);
+    event_chain(&f);
+    let device = f.device("D", "", Json::Null).entity();
+    save(&mut f, device, r#"{"a":1,"b":1}"#);
+    f.seen.1.clear();
+    let change = |f: &mut Fixture, position: u64, body: &str| {
+        let values = attributes(body.as_bytes(), &DecodeLimits::default()).unwrap();
+        let change = (AttributeScope::ServerScope, AttributesChange::Save(&values));
+        let at = (LogPosition(position), NOW);
+        let refused = f
+            .platform
+            .change_attributes(device, change, at, NOW, &mut f.seen)
+            .unwrap();
+        (refused.map(|refused| refused.to_string()), f.seen.take())
+    };
+    let (refused, seen) = change(&mut f, 1, r#"{"b":2,"c":3,"d":4}"#);
+    assert_eq!(refused.as_deref(), Some(REFUSED));
+    let expected = ["refused Attribute c", "SERVER_SCOPE b -", "log Attributes Updated"];
+    assert_eq!(seen, expected);
+    let event = &f.seen.1[0];
+    assert!(event.contains(r#"{"b":2}"#) && !event.contains(r#""c""#), "{event}");
+    let (refused, seen) = change(&mut f, 2, r#"{"e":5}"#);
+    assert!(refused.is_some_and(|refused| refused.starts_with("the attribute 'e' was not stored: ")));
+    assert_eq!(seen, ["refused Attribute e"], "no event without stored attributes");
+    let values = attributes(br#"{"b":3,"c":3,"d":3}"#, &DecodeLimits::default()).unwrap();
+    let saved = f
+        .platform
+        .save_attributes(device, AttributeScope::ServerScope, &values, NOW, &mut f.seen);
+    assert_eq!(saved.unwrap_err().to_string(), REFUSED);
+    let stored = f
+        .platform
+        .attributes(device, AttributeScope::ServerScope, Some(&["b", "c"]));
+    let stored: Vec<_> = stored
+        .unwrap()
+        .into_iter()
+        .map(|stored| (stored.key, stored.value))
+        .collect();
+    assert_eq!(stored, [("b".to_owned(), PointValue::Long(3))]);
+}
+
+#[test]
+fn message_with_attributes_over_the_limit_fails() {
+    let mut f = with_keys_max(2);
+    let device = f.device("D", "", Json::Null);
+    f.publish(device, 1, IngestMessage::Attributes(br#"{"a":1,"b":1}"#));
+    let seen = f.publish(device, 2, IngestMessage::Attributes(br#"{"b":2,"c":3,"d":4}"#));
+    let failed = seen.iter().find(|seen| seen.starts_with("failed "));
+    assert!(failed.is_some_and(|failed| failed.ends_with(REFUSED)), "{seen:?}");
+    assert!(seen.iter().any(|seen| seen == "CLIENT_SCOPE b -"), "{seen:?}");
 }

@@ -83,16 +83,24 @@ pub struct Fixture {
 }
 
 pub fn open(directory: &Scratch) -> Platform {
+    open_with(directory, PlatformOptions::default())
+}
+
+fn open_with(directory: &Scratch, options: PlatformOptions) -> Platform {
     let repository = Arc::new(SqliteRepository::open(directory.path()).unwrap());
     let entities = Arc::new(Entities::open(repository).unwrap());
     let disk = Arc::new(StorageDirectory::open(directory.path(), DIRECTORY_NAME).unwrap());
     let store = Arc::new(ColumnStore::open(disk, StoreConfig::default()).unwrap());
-    Platform::open(entities, store, PlatformOptions::default()).unwrap()
+    Platform::open(entities, store, options).unwrap()
 }
 
 pub fn fixture() -> Fixture {
+    fixture_with(PlatformOptions::default())
+}
+
+pub fn fixture_with(options: PlatformOptions) -> Fixture {
     let directory = Scratch::new();
-    let platform = open(&directory);
+    let platform = open_with(&directory, options);
     let tenant = Tenant {
         title: "T".to_owned(),
         ..Tenant::default()

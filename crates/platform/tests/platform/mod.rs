@@ -157,7 +157,7 @@ fn logged_attribute_changes_apply_once() {
             NOW + 2,
             &mut f.seen,
         );
-        changed.map(|()| f.seen.take()).unwrap()
+        changed.map(|_| f.seen.take()).unwrap()
     };
     let expected = ["SHARED_SCOPE target -", "to device 1 -0", "log Attributes Updated"];
     assert_eq!(change(&mut f, 10, r#"{"target":1}"#), expected);
