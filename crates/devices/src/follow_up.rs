@@ -135,7 +135,7 @@ impl FollowUps {
             }
             done.push(*id);
         }
-        entities.finish_deleted(&done)?;
+        platform.finish_deleted(&done)?;
         self.deleted = None;
         Ok(deleted?)
     }

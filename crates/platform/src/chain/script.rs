@@ -109,6 +109,9 @@ pub trait ScriptRunner: fmt::Debug + Send + Sync {
     /// Counts time of other nodes toward the CPU time of the tenant.
     fn add_node_time(&self, _tenant: TenantId, _took: Duration) {}
 
+    /// Removes the CPU time of a deleted tenant.
+    fn tenant_deleted(&self, _tenant: TenantId) {}
+
     /// Time until the tenant has CPU time, and zero if it has.
     fn budget_pause(&self, _tenant: TenantId) -> Duration {
         Duration::ZERO

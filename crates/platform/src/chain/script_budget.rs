@@ -157,6 +157,14 @@ impl TenantQueues {
         of_tenant.map_or(Duration::ZERO, |of_tenant| of_tenant.begin_pause(share, now))
     }
 
+    /// Removes a deleted tenant, unless it has calls.
+    pub fn remove(&mut self, tenant: TenantId) {
+        let of_tenant = self.tenants.get(&tenant);
+        if of_tenant.is_some_and(|of_tenant| of_tenant.waiting.is_empty() && !of_tenant.is_running) {
+            self.tenants.remove(&tenant);
+        }
+    }
+
     fn end(&mut self, tenant: TenantId, cpu: Duration) {
         let of_tenant = self.tenants.entry(tenant).or_default();
         of_tenant.is_running = false;
@@ -337,6 +345,21 @@ mod tests {
         let later = now + ms(2501);
         assert!(!queues.is_over_budget(A, later));
         assert_eq!(queues.pop(later).map(|next| next.number), Some(0));
+    }
+
+    #[test]
+    fn deleted_tenant_is_removed_after_its_calls() {
+        let (mut queues, now) = (TenantQueues::new(20), Instant::now());
+        queues.push(queued(A, 0));
+        queues.add_node_time(B, ms(1), now);
+        for tenant in [A, B] {
+            queues.remove(tenant);
+        }
+        assert!(queues.usage(now).iter().map(|usage| usage.tenant).eq([A]));
+        queues.pop(now);
+        queues.end_queued(A, ms(1), now);
+        queues.remove(A);
+        assert!(queues.usage(now).is_empty());
     }
 
     #[test]

@@ -330,6 +330,10 @@ impl ScriptRunner for ScriptWorkers {
         self.shared.state().queues.add_node_time(tenant, took, Instant::now());
     }
 
+    fn tenant_deleted(&self, tenant: TenantId) {
+        self.shared.state().queues.remove(tenant);
+    }
+
     fn budget_pause(&self, tenant: TenantId) -> Duration {
         self.shared.state().queues.budget_pause(tenant, Instant::now())
     }

@@ -480,7 +480,21 @@ impl Platform {
             .is_some_and(|device| device.activity.is_active)
     }
 
-    /// Drops the state of a deleted device. Its stored points are deleted with [`Entities::finish_deleted`].
+    /// Finishes deleted entities with [`Entities::finish_deleted`], and removes their counts and times.
+    pub fn finish_deleted(&self, ids: &[Uuid]) -> Result<(), crate::entities::EntityError> {
+        self.entities.finish_deleted(ids)?;
+        let mut core = self.core();
+        for id in ids {
+            core.attribute_counts.remove(*id);
+            core.node_times.remove(TenantId(*id));
+            if let Some(scripts) = &self.options.scripts {
+                scripts.tenant_deleted(TenantId(*id));
+            }
+        }
+        Ok(())
+    }
+
+    /// Drops the state of a deleted device. Its stored points are deleted with [`Platform::finish_deleted`].
     pub fn device_deleted(&self, id: DeviceId) {
         let mut core = self.core();
         core.devices.remove(&id);

@@ -34,9 +34,12 @@ const SLOW_FOR: Duration = Duration::from_secs(30);
 
 const TOO_MANY_WAIT: &str = "the message was dropped: too many messages of this tenant wait for its rule chains";
 
-/// Node time of tenants with expensive messages.
+/// Node time of tenants with expensive messages. Those without any for a while are removed.
 #[derive(Default)]
-pub(super) struct NodeTimes(HashMap<TenantId, TenantNodeTime>);
+pub(super) struct NodeTimes {
+    by_tenant: HashMap<TenantId, TenantNodeTime>,
+    next_removal: Option<Instant>,
+}
 
 struct TenantNodeTime {
     since: Instant,
@@ -47,7 +50,11 @@ struct TenantNodeTime {
 impl NodeTimes {
     /// Counts the node time of an expensive message.
     fn add(&mut self, tenant: TenantId, took: Duration, now: Instant) {
-        let of_tenant = self.0.entry(tenant).or_insert(TenantNodeTime {
+        if self.next_removal.is_none_or(|at| at <= now) {
+            self.by_tenant.retain(|_, of_tenant| of_tenant.is_needed(now));
+            self.next_removal = Some(now + SLOW_FOR);
+        }
+        let of_tenant = self.by_tenant.entry(tenant).or_insert(TenantNodeTime {
             since: now,
             used: Duration::ZERO,
             slow_until: None,
@@ -61,9 +68,19 @@ impl NodeTimes {
         }
     }
 
+    pub fn remove(&mut self, tenant: TenantId) {
+        self.by_tenant.remove(&tenant);
+    }
+
     fn is_slow(&self, tenant: TenantId, now: impl FnOnce() -> Instant) -> bool {
-        let until = self.0.get(&tenant).and_then(|of_tenant| of_tenant.slow_until);
+        let until = self.by_tenant.get(&tenant).and_then(|of_tenant| of_tenant.slow_until);
         until.is_some_and(|until| now() < until)
+    }
+}
+
+impl TenantNodeTime {
+    fn is_needed(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.since) < WINDOW || self.slow_until.is_some_and(|until| now < until)
     }
 }
 
@@ -214,5 +231,16 @@ mod tests {
         times.add(slow, half, start + WINDOW);
         assert!(times.is_slow(slow, || start + WINDOW) && !times.is_slow(other, || start));
         assert!(!times.is_slow(slow, || start + WINDOW + SLOW_FOR));
+    }
+
+    #[test]
+    fn times_of_tenants_without_expensive_messages_are_removed() {
+        let (mut times, start) = (NodeTimes::default(), Instant::now());
+        for tenant in 1..100 {
+            times.add(TenantId(Uuid([tenant; 16])), DIRECT_MAX, start);
+        }
+        let last = TenantId(Uuid([100; 16]));
+        times.add(last, EXPENSIVE, start + SLOW_FOR);
+        assert_eq!(times.by_tenant.keys().collect::<Vec<_>>(), [&last]);
     }
 }

@@ -1,8 +1,11 @@
 //! Attributes changed by users: their visibility, and the events to chains.
 
+use std::sync::Arc;
+
 use platform::decode::{DecodeLimits, attributes};
 use platform::ids::EntityId;
 use platform::model::{Asset, AttributeScope, Customer, DeviceProfile};
+use platform::repository::RepositoryChange;
 use platform::{AttributesChange, IngestMessage, PlatformOptions};
 use serde_json::{Value as Json, json};
 use timeseries::{LogPosition, PointValue};
@@ -190,4 +193,25 @@ fn message_with_attributes_over_the_limit_fails() {
     let failed = seen.iter().find(|seen| seen.starts_with("failed "));
     assert!(failed.is_some_and(|failed| failed.ends_with(REFUSED)), "{seen:?}");
     assert!(seen.iter().any(|seen| seen == "CLIENT_SCOPE b -"), "{seen:?}");
+}
+
+#[test]
+fn attributes_of_a_deleted_entity_are_not_counted() {
+    let mut f = with_keys_max(2);
+    let asset = Asset {
+        tenant_id: f.tenant,
+        name: "A".to_owned(),
+        kind: "building".to_owned(),
+        ..Asset::default()
+    };
+    let entities = Arc::clone(f.platform.entities());
+    let asset = entities.save_asset(asset, NOW).unwrap().id.unwrap();
+    save(&mut f, asset.entity(), r#"{"a":1,"b":1}"#);
+    // From now on the attributes are counted exactly.
+    save(&mut f, asset.entity(), r#"{"a":2}"#);
+    let deleted = RepositoryChange::Delete(asset.entity());
+    entities.repository().apply(&[deleted]).unwrap();
+    f.platform.finish_deleted(&[asset.0]).unwrap();
+    // A message that waited for an answer may still store attributes.
+    save(&mut f, asset.entity(), r#"{"c":1,"d":1}"#);
 }
