@@ -206,11 +206,16 @@ impl PlatformCall<'_> {
         });
     }
 
-    /// Counts a message as failed that cannot wait.
+    /// Counts a message as failed that cannot wait. The failures before its pause are reported, too.
     pub fn drop_waiting(&mut self, mut waiting: PendingRetry, problem: &str) {
+        let done = std::mem::take(&mut waiting.failed);
+        let earlier = done.failures.iter();
+        waiting
+            .failures
+            .extend(earlier.map(|failure| (failure.node.clone(), failure.error.clone())));
         waiting.failures.push((String::new(), problem.to_owned()));
         let (tenant, queue) = (waiting.tenant, waiting.queue.clone());
-        self.count_result(tenant, Some(&queue), MessageResult::Failed, &ChainRun::default());
+        self.count_result(tenant, Some(&queue), MessageResult::Failed, &done);
         self.drop_failed(&waiting);
     }
 }

@@ -1,7 +1,9 @@
 //! Messages whose nodes take long pause, so that messages of other tenants go between.
 
 use platform::ChainEvent;
+use platform::decode::{DecodeLimits, attributes};
 use platform::ids::{EntityType, Uuid};
+use platform::model::AttributeScope;
 
 use super::slow_scripts::{SlowRunner, options};
 use super::*;
@@ -139,8 +141,8 @@ fn paused_messages_survive_a_crash() {
 }
 
 /// A world whose messages wait for an external system before the slow nodes.
-fn world_with_requests() -> World {
-    let mut world = world(Some("HighPriority"));
+fn world_with_requests(queue: Option<&str>) -> World {
+    let mut world = world(queue);
     let url = json!({"restEndpointUrlPattern": "http://other"});
     let before = node("rest.TbRestApiCallNode", "other", url);
     install_after(&world, world.tenant, &["POST_TELEMETRY_REQUEST"], NODES, Some(before));
@@ -150,7 +152,7 @@ fn world_with_requests() -> World {
 
 #[test]
 fn answered_messages_pause_in_the_lane_of_their_tenant() {
-    let mut world = world_with_requests();
+    let mut world = world_with_requests(Some("HighPriority"));
     assert_eq!(world.publish(0, 0, &[1]), ["took 1"]);
     world.answer_first(0, Ok(ExternalAnswer::default()));
     let first = world.other.take();
@@ -197,6 +199,67 @@ fn events_of_a_slow_tenant_wait_in_its_lane() {
         let logs = events.iter().filter(|event| event.starts_with("log "));
         assert_eq!(logs.count(), NODES, "{kind}: {events:?}");
     }
+}
+
+fn logs(events: &[String]) -> Vec<String> {
+    events
+        .iter()
+        .filter(|event| event.starts_with("log "))
+        .cloned()
+        .collect()
+}
+
+/// Makes the first tenant reject messages of this kind at one node, and log them at many others.
+fn install_failure(world: &mut World, kind: &str) {
+    let url = json!({"restEndpointUrlPattern": "http://other"});
+    let mut nodes = vec![
+        node("filter.TbMsgTypeFilterNode", "filter", json!({"messageTypes": [kind]})),
+        node("rest.TbRestApiCallNode", "other", url),
+    ];
+    let mut connections = vec![json!({"fromIndex": 0, "toIndex": 1, "type": "True"})];
+    for number in 0..NODES {
+        nodes.push(node("action.TbLogNode", &format!("log {number}"), json!({})));
+        connections.push(json!({"fromIndex": 0, "toIndex": number + 2, "type": "True"}));
+    }
+    put_chain(world, world.tenant, &nodes, &connections);
+    world.other.refuses(1, u32::MAX);
+}
+
+#[test]
+fn message_that_cannot_wait_reports_the_failures_before() {
+    let full = PlatformOptions {
+        queued_max: 0,
+        ..PlatformOptions::default()
+    };
+    let mut world = world_with(None, full);
+    install_failure(&mut world, "ATTRIBUTES_UPDATED");
+    let values = attributes(br#"{"a":1}"#, &DecodeLimits::default()).unwrap();
+    let (device, scope) = (world.devices[0].entity(), AttributeScope::ServerScope);
+    world
+        .platform
+        .save_attributes(device, scope, &values, NOW, &mut world.other)
+        .unwrap();
+    let events = world.other.take();
+    assert!(logs(&events).len() < NODES, "the message is paused: {events:?}");
+    let [.., first, last] = &events[..] else {
+        panic!("{events:?}")
+    };
+    assert_eq!(first, "other failed: busy");
+    assert!(last.contains("the message was dropped: too many messages"), "{last}");
+    assert_eq!(world.platform.stats().failed_messages_total, 1);
+}
+
+#[test]
+fn restart_keeps_the_failures_before_a_pause() {
+    let mut world = world(None);
+    install_failure(&mut world, "POST_TELEMETRY_REQUEST");
+    let events = world.publish(0, 0, &[1]);
+    assert!(events.iter().all(|event| event != "other failed: busy"), "{events:?}");
+    assert_eq!(world.platform.stats().waiting_retries, 1);
+    world.restart();
+    let events = continue_all(&mut world);
+    assert_eq!(events.last().map(String::as_str), Some("other failed: busy"));
+    assert_eq!(world.platform.stats().failed_messages_total, 1);
 }
 
 /// Makes the first tenant log each message of telemetry before and after a checkpoint. After the second log the message

@@ -6,7 +6,9 @@ use serde_json::{Value as Json, json};
 
 use super::lanes::{ProcessingLane, SCRIPT_LANE};
 use super::{PendingRetry, RetryWork};
-use crate::chain::{ChainMessage, Continuation, FailedAt, MessageData, Metadata, PausedRun, PausedTask};
+use crate::chain::{
+    ChainMessage, ChainRun, Continuation, FailedAt, MessageData, Metadata, NodeFailure, PausedRun, PausedTask,
+};
 use crate::ids::{CustomerId, RuleChainId, Uuid};
 
 impl RetryWork {
@@ -54,9 +56,22 @@ impl PendingRetry {
             "waitsForScripts": self.lane.as_ref().is_some_and(ProcessingLane::is_of_scripts),
             "firstRecord": self.first_record,
             "failures": self.failures,
+            "failedBefore": self.failed_before(),
             "work": self.stored_by.as_ref().unwrap_or(&self.work).to_json(),
         });
         waiting.to_string().into_bytes()
+    }
+
+    /// Failures before the pause of a run, which a restart does not repeat.
+    fn failed_before(&self) -> Vec<(RuleChainId, &str, &str)> {
+        let failures: &[NodeFailure] = match self.work {
+            RetryWork::Paused(_) => &self.failed.failures,
+            _ => &[],
+        };
+        let failures = failures.iter();
+        failures
+            .map(|failure| (failure.chain, &*failure.node, &*failure.error))
+            .collect()
     }
 
     pub fn from_bytes(bytes: &[u8]) -> Option<PendingRetry> {
@@ -115,7 +130,20 @@ impl PendingRetry {
             }
             _ => return None,
         };
+        // Records of earlier versions have no `failedBefore`.
+        let failed: Vec<(RuleChainId, String, String)> =
+            serde_json::from_value(json["failedBefore"].clone()).unwrap_or_default();
+        let failed = failed.into_iter().map(|(chain, node, error)| NodeFailure {
+            chain,
+            node,
+            error,
+            at: None,
+        });
         Some(PendingRetry {
+            failed: ChainRun {
+                failures: failed.collect(),
+                ..ChainRun::default()
+            },
             lane: of.map(|of| ProcessingLane {
                 queue: match json["waitsForScripts"].as_bool() {
                     Some(true) => SCRIPT_LANE.into(),
