@@ -186,23 +186,27 @@ impl Retries {
         let number = number_of(id);
         self.next_number = self.next_number.max(number + 1);
         if let Some(waiting) = PendingRetry::from_bytes(bytes) {
-            self.insert(number, waiting);
+            self.enter_lane(number, &waiting);
+            self.add(number, waiting);
         }
     }
 
-    /// Sorts the lanes in the order of arrival after all messages are loaded.
+    /// Sorts the lanes in the order of arrival after all messages are loaded. Only the first of a lane is due.
     pub fn sort_lanes(&mut self) {
         let first_record = |number: &u64| self.waiting.get(number).and_then(|waiting| waiting.first_record);
         for numbers in self.lanes.values_mut() {
             let order = |number: &u64| (first_record(number).unwrap_or(*number), *number);
             numbers.make_contiguous().sort_unstable_by_key(order);
         }
-        let heads: Vec<u64> = self.lanes.values().filter_map(|lane| lane.front().copied()).collect();
-        for head in heads {
-            if let Some(waiting) = self.waiting.get_mut(&head)
-                && waiting.due_ms == i64::MAX
-            {
-                waiting.due_ms = 0;
+        for numbers in self.lanes.values() {
+            for (index, number) in numbers.iter().enumerate() {
+                if let Some(waiting) = self.waiting.get_mut(number) {
+                    waiting.due_ms = match (index, waiting.due_ms) {
+                        (0, i64::MAX) => 0,
+                        (0, due_ms) => due_ms,
+                        _ => i64::MAX,
+                    };
+                }
             }
         }
         self.next_due_ms = 0;
@@ -214,19 +218,31 @@ impl Retries {
         number
     }
 
-    fn insert(&mut self, number: u64, waiting: PendingRetry) {
-        self.shares.add(waiting.tenant, waiting.bytes);
-        self.next_due_ms = self.next_due_ms.min(self.due_ms(&waiting));
-        if let Some(lane) = &waiting.lane {
-            let numbers = self.lanes.entry(lane.clone()).or_default();
-            // A message that was retried or continued is still in its lane.
-            let is_last = numbers.back().is_none_or(|last| *last < number);
-            let is_new = is_last && !self.first_records.contains_key(&number);
-            if is_new || !numbers.contains(&number) {
-                numbers.push_back(number);
-            }
+    /// Adds a message. It is not due before the messages before it have left its lane.
+    fn insert(&mut self, number: u64, mut waiting: PendingRetry) {
+        if !self.enter_lane(number, &waiting) {
+            waiting.due_ms = i64::MAX;
         }
+        self.next_due_ms = self.next_due_ms.min(self.due_ms(&waiting));
+        self.add(number, waiting);
+    }
+
+    fn add(&mut self, number: u64, waiting: PendingRetry) {
+        self.shares.add(waiting.tenant, waiting.bytes);
         self.waiting.insert(number, waiting);
+    }
+
+    /// Adds the message to its lane, unless it is there. Returns whether it is the first, or has no lane.
+    fn enter_lane(&mut self, number: u64, waiting: &PendingRetry) -> bool {
+        let Some(lane) = &waiting.lane else { return true };
+        let numbers = self.lanes.entry(lane.clone()).or_default();
+        // A message that was retried or continued is still in its lane.
+        let is_last = numbers.back().is_none_or(|last| *last < number);
+        let is_new = is_last && !self.first_records.contains_key(&number);
+        if is_new || !numbers.contains(&number) {
+            numbers.push_back(number);
+        }
+        numbers.front() == Some(&number)
     }
 
     fn take(&mut self, number: u64) -> Option<PendingRetry> {

@@ -170,4 +170,33 @@ mod tests {
         }
         assert_eq!(waiting.lane, Some(ProcessingLane::of_scripts(tenant)));
     }
+
+    #[test]
+    fn only_the_first_of_a_lane_is_due() {
+        let tenant = TenantId(Uuid([1; 16]));
+        let waiting = || PendingRetry {
+            due_ms: 5,
+            lane: Some(ProcessingLane::of_scripts(tenant)),
+            ..PendingRetry::new("Main", tenant, RetryWork::Failed(Vec::new()))
+        };
+        let due = |retries: &Retries| {
+            let all = [1, 2].map(|number| retries.waiting[&number].due_ms);
+            (all, retries.next_due_ms())
+        };
+        let mut retries = Retries::new(10);
+        retries.insert(1, waiting());
+        retries.insert(2, waiting());
+        assert_eq!(due(&retries).0, [5, i64::MAX]);
+        // After a restart, too. The second may have been the first when it was stored.
+        let mut retries = Retries::new(10);
+        for number in [2, 1] {
+            retries.restore(super::super::id_of(number), &waiting().to_bytes());
+        }
+        retries.sort_lanes();
+        assert_eq!(due(&retries), ([5, i64::MAX], 0));
+        assert_eq!(
+            retries.leave_lane(1, Some(&ProcessingLane::of_scripts(tenant))),
+            Some(2)
+        );
+    }
 }
