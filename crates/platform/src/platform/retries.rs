@@ -488,9 +488,7 @@ impl PlatformCall<'_> {
         };
         // The next message has a budget of its own.
         self.depth = 0;
-        if let Some(next) = next {
-            self.retry(next);
-        }
+        self.retry_next(next);
     }
 
     /// Returns true if the message succeeded or was dropped, and false if it has to wait, in its present state.
@@ -663,9 +661,8 @@ impl PlatformCall<'_> {
                     continue;
                 };
                 self.drop_failed(&waiting);
-                if let Some(next) = self.finish_waiting(number, &waiting) {
-                    self.retry(next);
-                }
+                let next = self.finish_waiting(number, &waiting);
+                self.retry_next(next);
             }
         }
     }

@@ -81,7 +81,7 @@ fn doubling_checkpoint_cycle_ends() {
 }
 
 /// A device of another tenant, with the same queue and chain.
-fn another_tenant(world: &mut World, queue: &str) {
+pub fn another_tenant(world: &mut World, queue: &str) {
     let entities = Arc::clone(world.platform.entities());
     let tenant = Tenant {
         title: "Another".to_owned(),

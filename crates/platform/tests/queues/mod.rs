@@ -4,6 +4,7 @@
 
 mod bounds;
 mod changed;
+mod order;
 mod slow_nodes;
 mod slow_scripts;
 

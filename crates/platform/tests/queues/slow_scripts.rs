@@ -4,6 +4,7 @@ use std::sync::Mutex;
 
 use platform::chain::{ScriptAnswer, ScriptCall, ScriptError, ScriptRunner, ScriptUsage};
 
+use super::bounds::another_tenant;
 use super::*;
 
 /// A runner whose scripts never answer at once. The test answers them.
@@ -21,6 +22,7 @@ pub struct RunnerState {
     fast: Vec<TenantId>,
     /// Time for which tenants have no CPU time.
     pub pauses: HashMap<TenantId, Duration>,
+    pub node_times: HashMap<TenantId, Duration>,
 }
 
 impl SlowRunner {
@@ -79,6 +81,10 @@ impl ScriptRunner for SlowRunner {
 
     fn usage(&self) -> ScriptUsage {
         ScriptUsage::default()
+    }
+
+    fn add_node_time(&self, tenant: TenantId, took: Duration) {
+        *self.state().node_times.entry(tenant).or_default() += took;
     }
 
     fn budget_pause(&self, tenant: TenantId) -> Duration {
@@ -208,6 +214,24 @@ fn other_tenants_do_not_wait_for_a_slow_script() {
     assert_eq!(world.stored(2), longs(&[3]));
     assert!(world.stored(0).is_empty());
     world.answer_all(&runner, 1);
+    assert_eq!(world.stored(0), longs(&[1, 2]));
+}
+
+#[test]
+fn next_message_waits_for_cpu_time_after_an_answer() {
+    let runner = Arc::new(SlowRunner::default());
+    let mut world = World::with(None, options(&runner));
+    another_tenant(&mut world, "Main");
+    install(&world, world.tenant, false);
+    world.publish(0, 0, &[1, 2]);
+    runner.state().pauses.insert(world.tenant, Duration::from_secs(5));
+    runner.answer(Ok("true".to_owned()));
+    assert_eq!(world.take_answers(0), ["log"]);
+    assert!(runner.running().is_empty(), "the tenant has no CPU time");
+    assert!(!world.platform.has_due_messages(NOW + 5000));
+    runner.state().pauses.clear();
+    world.tick(6);
+    assert_eq!(world.answer_all(&runner, 6), data(&[2]));
     assert_eq!(world.stored(0), longs(&[1, 2]));
 }
 

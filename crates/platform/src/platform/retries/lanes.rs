@@ -129,9 +129,8 @@ impl PlatformCall<'_> {
     /// Ends the wait for a script, and starts the next message of the tenant.
     pub fn leave_script_lane(&mut self, number: u64, tenant: TenantId) {
         let lane = ProcessingLane::of_scripts(tenant);
-        if let Some(next) = self.core.retries.leave_lane(number, Some(&lane)) {
-            self.retry(next);
-        }
+        let next = self.core.retries.leave_lane(number, Some(&lane));
+        self.retry_next(next);
     }
 
     /// Only a sequential queue lets later messages wait until a failed message is retried.

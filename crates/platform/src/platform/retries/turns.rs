@@ -28,9 +28,10 @@ impl Retries {
     /// Makes the message due at once. It is retried when there is time for retries.
     fn make_due(&mut self, number: u64, now_ms: i64) {
         if let Some(waiting) = self.waiting.get_mut(&number) {
-            waiting.due_ms = now_ms;
-            self.next_due_ms = self.next_due_ms.min(now_ms);
+            waiting.due_ms = waiting.due_ms.min(now_ms);
         }
+        let due_ms = self.waiting.get(&number).map(|waiting| self.due_ms(waiting));
+        self.next_due_ms = self.next_due_ms.min(due_ms.unwrap_or(i64::MAX));
     }
 
     fn end_budget_pauses(&mut self, now_ms: i64) {
@@ -42,7 +43,7 @@ impl Retries {
 
     /// Returns due messages: one of each tenant in turn, the longest due first. There may not be time for all of
     /// them.
-    fn due_by_tenant(&self, now_ms: i64) -> Vec<(u64, TenantId)> {
+    fn due_by_tenant(&self, now_ms: i64) -> Vec<u64> {
         let due = self
             .waiting
             .iter()
@@ -52,15 +53,14 @@ impl Retries {
             .collect();
         due.sort_unstable();
         let mut turns: HashMap<TenantId, usize> = HashMap::default();
-        let mut in_turns: Vec<(usize, i64, u64, TenantId)> = Vec::with_capacity(due.len());
+        let mut in_turns: Vec<(usize, i64, u64)> = Vec::with_capacity(due.len());
         for (due_ms, number, tenant) in due {
             let turn = turns.entry(tenant).or_default();
             *turn += 1;
-            in_turns.push((*turn, due_ms, number, tenant));
+            in_turns.push((*turn, due_ms, number));
         }
         in_turns.sort_unstable();
-        let in_turns = in_turns.into_iter();
-        in_turns.map(|(_, _, number, tenant)| (number, tenant)).collect()
+        in_turns.into_iter().map(|(_, _, number)| number).collect()
     }
 }
 
@@ -72,14 +72,11 @@ impl PlatformCall<'_> {
         }
         self.core.retries.end_budget_pauses(self.now_ms);
         let mut has_run = false;
-        for (number, tenant) in self.core.retries.due_by_tenant(self.now_ms) {
+        for number in self.core.retries.due_by_tenant(self.now_ms) {
             if self.is_retry_time_over() {
                 break;
             }
-            if !self.waits_for_cpu_time(tenant) {
-                self.retry(number);
-                has_run = true;
-            }
+            has_run |= self.retry(number);
         }
         let retries = &mut self.core.retries;
         let next = retries.waiting.values().map(|waiting| retries.due_ms(waiting)).min();
@@ -87,9 +84,12 @@ impl PlatformCall<'_> {
         has_run
     }
 
-    /// Whether the messages of the tenant wait, because it has used its CPU time. They are not due until the end of that
-    /// pause.
-    fn waits_for_cpu_time(&mut self, tenant: TenantId) -> bool {
+    /// Whether the message waits, because its tenant has used its CPU time. The messages of the tenant are not due
+    /// until the end of that pause.
+    fn waits_for_cpu_time(&mut self, number: u64) -> bool {
+        let Some(tenant) = self.core.retries.waiting.get(&number).map(|waiting| waiting.tenant) else {
+            return false;
+        };
         if self.core.retries.budget_pauses.contains_key(&tenant) {
             return true;
         }
@@ -111,16 +111,28 @@ impl PlatformCall<'_> {
         self.retrying_since.get_or_insert_with(Instant::now).elapsed() > time_max
     }
 
-    /// Retries a message and those that waited behind it, until the time for retries is over.
-    pub(super) fn retry(&mut self, number: u64) {
-        let mut next = Some(number);
+    /// Starts the next message of a lane after the work that the previous one deferred.
+    pub(super) fn retry_next(&mut self, next: Option<u64>) {
+        if let Some(next) = next {
+            self.drain_queue();
+            self.retry(next);
+        }
+    }
+
+    /// Retries a message and those that waited behind it, until the time for retries is over, or the tenant has used
+    /// its CPU time. Returns whether any ran.
+    fn retry(&mut self, number: u64) -> bool {
+        let (mut next, mut has_run) = (Some(number), false);
         while let Some(number) = next {
-            if self.is_retry_time_over() {
-                return self.core.retries.make_due(number, self.now_ms);
+            if self.is_retry_time_over() || self.waits_for_cpu_time(number) {
+                self.core.retries.make_due(number, self.now_ms);
+                break;
             }
             next = self.retry_one(number);
+            has_run = true;
             // Deferred work is part of the attempt, which must end before the next one.
             self.drain_queue();
         }
+        has_run
     }
 }
