@@ -4,6 +4,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::host::Host;
 use super::message::ChainMessage;
@@ -117,6 +118,7 @@ fn is_same(one: Option<&Arc<ReturnAddress>>, other: Option<&Arc<ReturnAddress>>)
 
 /// Continues a paused run. Tasks at nodes that were changed since the pause fail without a retry.
 pub fn run_on(paused: PausedRun, host: &mut dyn Host) -> ChainRun {
+    let begun = Instant::now();
     let mut changed = None;
     let mut tasks = Vec::with_capacity(paused.tasks.len());
     let mut last: Option<(ReturnPath, Option<Arc<ReturnAddress>>)> = None;
@@ -143,6 +145,8 @@ pub fn run_on(paused: PausedRun, host: &mut dyn Host) -> ChainRun {
         });
     }
     let mut runner = ChainRunner::new(None, host);
+    // The tasks were found in the time of the message.
+    runner.timed = begun;
     runner.tasks = tasks;
     runner.made_bytes = paused.made_bytes;
     runner.steps_before_pause = paused.steps;

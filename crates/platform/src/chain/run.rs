@@ -178,7 +178,7 @@ pub(super) struct ChainRunner<'a, 'h> {
     has_made: bool,
     /// The time up to which node time has been reported to the host. Advanced by the run time of scripts, which is
     /// counted separately.
-    timed: Instant,
+    pub timed: Instant,
     /// The answer of the first task's script, if the chain continues because of it.
     answer: Option<ScriptAnswer>,
     pub run: ChainRun,

@@ -66,8 +66,12 @@ impl MessageBudget {
         self.0.nodes_us.fetch_add(micros(took), Relaxed);
     }
 
+    pub fn node_time(&self) -> Duration {
+        Duration::from_micros(self.0.nodes_us.load(Relaxed))
+    }
+
     pub fn has_time_for_nodes(&self) -> bool {
-        Duration::from_micros(self.0.nodes_us.load(Relaxed)) < NODES_MAX
+        self.node_time() < NODES_MAX
     }
 
     pub fn has_time_for_scripts(&self) -> bool {

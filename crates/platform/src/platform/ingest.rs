@@ -409,11 +409,12 @@ impl PlatformCall<'_> {
         let profile = sender.profile.as_ref();
         let queue = profile.and_then(|profile| profile.default_queue_name.as_deref());
         if let Some(queue) = self.waiting_queue(sender.entry.tenant, queue) {
+            let tenant = sender.entry.tenant;
             let work = RetryWork::Message {
                 chain: chain.id,
-                message: message.into_owned(),
+                message: self.timed(tenant, |_| message.into_owned()),
             };
-            return self.run_in_queue(&queue, sender.entry.tenant, work);
+            return self.run_in_queue(&queue, tenant, work);
         }
         self.apply_rules_separately(&chain, &message);
         let done = chain::run(&chain, message, self);
@@ -424,6 +425,7 @@ impl PlatformCall<'_> {
     /// start of a chain without one.
     pub fn run_from_rules(&mut self, sender: &SendingDevice, label: &str, message: ChainMessage<'_>) {
         self.begin_message();
+        self.begin_unqueued(sender.entry.tenant);
         let Some(chain) = self.chain_of(sender) else { return };
         let node = chain.device_profile_nodes().next();
         let done = match node {

@@ -297,15 +297,15 @@ impl PlatformCall<'_> {
     pub fn run_in_queue(&mut self, queue: &Queue, tenant: TenantId, work: RetryWork) {
         let own = work.originator().filter(|_| queue.is_retrying());
         let lane = own.and_then(|originator| queue.lane(originator, tenant));
-        let is_slow = self.is_slow(tenant);
+        let must_wait = self.is_held(tenant);
         let lane = lane.or_else(|| {
-            let waits = is_slow || self.core.retries.waits_for_script(tenant);
+            let waits = must_wait || self.core.retries.waits_for_script(tenant);
             waits.then(|| ProcessingLane::of_scripts(tenant))
         });
         let is_behind = lane
             .as_ref()
             .is_some_and(|lane| self.core.retries.lanes.contains_key(lane));
-        let is_held = is_behind || is_slow;
+        let is_held = is_behind || must_wait;
         let mut waiting = PendingRetry {
             lane,
             ..PendingRetry::new(&queue.name, tenant, work)
@@ -338,7 +338,7 @@ impl PlatformCall<'_> {
         {
             failed.push(number);
         }
-        self.core.store(number, &mut waiting);
+        self.store(number, &mut waiting);
         self.core.retries.insert(number, waiting);
     }
 
@@ -350,6 +350,10 @@ impl PlatformCall<'_> {
             true => shares.has_capacity(tenant, 0),
             false => shares.used().bytes < BATCH_BYTES_MAX,
         }
+    }
+
+    fn store(&mut self, number: u64, waiting: &mut PendingRetry) {
+        self.timed(waiting.tenant, |visit| visit.core.store(number, waiting));
     }
 
     /// Retries one message. Returns the number of the next one in its lane that may run.
@@ -374,7 +378,7 @@ impl PlatformCall<'_> {
             return None;
         }
         let next = self.leave_lane_for_retry(number, &mut waiting);
-        self.core.store(number, &mut waiting);
+        self.store(number, &mut waiting);
         self.core.retries.insert(number, waiting);
         next
     }
@@ -443,8 +447,11 @@ impl PlatformCall<'_> {
     /// Continues a waiting message after an external system answered. Its result is decided when all have answered.
     pub fn resume_waiting(&mut self, number: u64, run: impl FnOnce(&mut Self) -> ChainRun) {
         self.begin_message();
-        let known = self.core.retries.waiting.get(&number);
-        self.budget.take(known.map_or(0, |waiting| waiting.added_bytes));
+        if let Some(known) = self.core.retries.waiting.get(&number) {
+            let tenant = known.tenant;
+            self.budget.take(known.added_bytes);
+            self.begin_unqueued(tenant);
+        }
         let before = (self.records_failed, self.waiting, self.outstanding);
         (self.records_failed, self.waiting, self.outstanding) = (true, Some(number), 0);
         let (mut done, has_stored) = self.watch_points(run);
@@ -481,7 +488,7 @@ impl PlatformCall<'_> {
             true => self.finish_waiting(number, &waiting),
             false => {
                 let next = self.leave_lane_for_retry(number, &mut waiting);
-                self.core.store(number, &mut waiting);
+                self.store(number, &mut waiting);
                 self.core.retries.insert(number, waiting);
                 next
             }
@@ -634,7 +641,7 @@ impl PlatformCall<'_> {
         let is_first = self.core.retries.lanes[&lane].front() == Some(&number);
         waiting.due_ms = if is_first { self.now_ms } else { i64::MAX };
         waiting.lane = Some(lane);
-        self.core.store(number, &mut waiting);
+        self.store(number, &mut waiting);
         self.core.retries.insert(number, waiting);
     }
 

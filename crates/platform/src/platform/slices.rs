@@ -132,10 +132,11 @@ impl PlatformCall<'_> {
         self.slice_time >= SLICE && !self.is_replay && self.has_several_tenants()
     }
 
-    /// Counts the node time since the last call.
+    /// Counts the node time since the last call, if it or that of the message with its deferred work is long.
     pub fn count_node_time(&mut self, tenant: TenantId) {
         let took = std::mem::take(&mut self.node_time);
-        if took < EXPENSIVE || !self.has_several_tenants() {
+        let is_expensive = took.max(self.budget.node_time()) >= EXPENSIVE;
+        if !is_expensive || took.is_zero() || !self.has_several_tenants() {
             return;
         }
         self.core.node_times.add(tenant, took, Instant::now());
@@ -144,9 +145,29 @@ impl PlatformCall<'_> {
         }
     }
 
-    /// Whether messages of the tenant wait in its lane, because its nodes take long.
-    pub fn is_slow(&self, tenant: TenantId) -> bool {
-        self.core.node_times.is_slow(tenant, Instant::now)
+    /// Counts the time that a message takes outside of its nodes, for example until it is stored, as node time of the
+    /// tenant, but not of the message.
+    pub fn timed<R>(&mut self, tenant: TenantId, work: impl FnOnce(&mut Self) -> R) -> R {
+        let begun = Instant::now();
+        let result = work(self);
+        self.node_time += begun.elapsed();
+        self.count_node_time(tenant);
+        result
+    }
+
+    /// Whether a message of the tenant waits in its lane: the nodes of the tenant take long, or this is deferred work
+    /// of a message that has used a time slice.
+    pub fn is_held(&self, tenant: TenantId) -> bool {
+        let has_used_slice = self.depth > 0 && self.has_several_tenants() && self.budget.node_time() >= SLICE;
+        has_used_slice || self.core.node_times.is_slow(tenant, Instant::now)
+    }
+
+    /// Begins a run that no queue holds back, such as the one after an answer. If the nodes of the tenant take long,
+    /// it pauses before its next node, and continues in the lane of the tenant.
+    pub fn begin_unqueued(&mut self, tenant: TenantId) {
+        if self.core.node_times.is_slow(tenant, Instant::now) {
+            self.slice_time = SLICE;
+        }
     }
 
     /// Continues waiting messages before a batch, with at most half of the time. If too many wait, the batch is not
@@ -180,19 +201,26 @@ impl PlatformCall<'_> {
     /// came later.
     pub fn store_paused(&mut self, tenant: TenantId, queue: Option<&str>, run: PausedRun, done: ChainRun) {
         let queue = self.core.queues.named(queue).map(|queue| queue.name.clone());
-        let mut waiting = PendingRetry::new(&queue.unwrap_or_default(), tenant, RetryWork::Paused(run.clone()));
-        waiting.failed = done;
-        waiting.added_bytes = self.budget.added_bytes();
-        self.pause(&mut waiting, run);
-        if !self.has_capacity_in_retries(tenant) {
-            return self.drop_waiting(waiting, TOO_MANY_WAIT);
-        }
-        let lane = ProcessingLane::of_scripts(tenant);
-        self.insert_in_lane(waiting, lane);
+        let has_capacity = self.has_capacity_in_retries(tenant);
+        self.timed(tenant, |visit| {
+            let work = RetryWork::Paused(run.clone());
+            let mut waiting = PendingRetry::new(&queue.unwrap_or_default(), tenant, work);
+            waiting.failed = done;
+            waiting.added_bytes = visit.budget.added_bytes();
+            if !has_capacity {
+                return visit.drop_waiting(waiting, TOO_MANY_WAIT);
+            }
+            visit.put_paused(&mut waiting, run);
+            visit.insert_in_lane(waiting, ProcessingLane::of_scripts(tenant));
+        });
     }
 
     /// Keeps the rest of a run until the next turn of its tenant, after the rest of an earlier run for the message.
-    pub fn pause(&self, waiting: &mut PendingRetry, run: PausedRun) {
+    pub fn pause(&mut self, waiting: &mut PendingRetry, run: PausedRun) {
+        self.timed(waiting.tenant, |visit| visit.put_paused(waiting, run));
+    }
+
+    fn put_paused(&self, waiting: &mut PendingRetry, run: PausedRun) {
         let mut run = run;
         if let Some(mut first) = waiting.take_paused() {
             first.run.append(run);

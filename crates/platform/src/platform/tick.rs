@@ -199,6 +199,7 @@ impl PlatformCall<'_> {
             };
             let service = self.platform.options.service.clone();
             self.begin_message();
+            self.begin_unqueued(tenant);
             let done = chain::tick(&chain, node, tenant.0, &service, self);
             self.finish(tenant.entity(), tenant, None, done);
         }
@@ -243,6 +244,7 @@ impl PlatformCall<'_> {
             StoredRecord::Continuation(number) => {
                 (self.budget, self.depth) = (budget, depth);
                 self.begin_slice();
+                self.begin_unqueued(tenant);
                 self.continuing = Some(number);
                 let done = self.resume_continuation(number, |visit| run(visit, then));
                 self.finish(originator, tenant, None, done);
@@ -261,6 +263,7 @@ impl PlatformCall<'_> {
         let originator = then.message.originator;
         let tenant = self.tenant_of(originator);
         self.begin_message();
+        self.begin_unqueued(tenant);
         let done = match answer {
             Ok(body) => chain::resume(then, "Success", Some(body), self),
             Err(error) => {
@@ -284,6 +287,7 @@ impl PlatformCall<'_> {
             }
             StoredRecord::Continuation(number) => {
                 self.begin_message();
+                self.begin_unqueued(tenant);
                 let done = self.resume_continuation(number, |visit| chain::returned(then, result, visit));
                 self.finish(originator, tenant, None, done);
             }

@@ -201,12 +201,86 @@ fn events_of_a_slow_tenant_wait_in_its_lane() {
     }
 }
 
+/// The log nodes of two messages, one after the other.
+fn logs_of_two() -> Vec<String> {
+    let all = || (0..NODES).map(|number| format!("log {number}"));
+    all().chain(all()).collect()
+}
+
 fn logs(events: &[String]) -> Vec<String> {
     events
         .iter()
         .filter(|event| event.starts_with("log "))
         .cloned()
         .collect()
+}
+
+/// A message that pauses behind another message of its lane waits until that has left the lane.
+#[test]
+fn retried_message_pauses_behind_the_lane() {
+    let mut world = world(Some("HighPriority"));
+    make_slow(&mut world);
+    let url = json!({"restEndpointUrlPattern": "http://other"});
+    let before = node("rest.TbRestApiCallNode", "other", url);
+    install_after(&world, world.tenant, &["POST_TELEMETRY_REQUEST"], NODES, Some(before));
+    world.other.work = Duration::from_millis(2);
+    world.other.refuses(2, 1);
+    world.publish(0, 0, &[2]);
+    assert!(world.tick(1).iter().any(|event| event == "refused 2"));
+    world.publish(0, 2, &[3]);
+    let mut events = world.tick(3);
+    assert!(events.iter().any(|event| event == "took 3"), "{events:?}");
+    // The pause before the retry has ended.
+    for after_s in 20.. {
+        events.extend(world.tick(after_s));
+        if world.platform.stats().waiting_retries == 0 {
+            break;
+        }
+        assert!(after_s < 1000, "{events:?}");
+    }
+    let retried = events.iter().position(|event| event == "took 2").unwrap();
+    assert!(logs(&events[retried..]).len() > NODES, "both wait: {events:?}");
+    assert_eq!(logs(&events), logs_of_two());
+    assert_eq!(world.stored(0), longs(&[1, 2, 3]));
+}
+
+/// The external system answers two messages. The first takes so long that the second waits behind it.
+#[test]
+fn answered_messages_of_a_slow_tenant_wait_in_its_lane() {
+    for queue in [None, Some("HighPriority")] {
+        let mut world = world_with_requests(queue);
+        assert_eq!(world.publish(0, 0, &[1]), ["took 1"], "{queue:?}");
+        assert_eq!(world.publish(1, 0, &[2]), ["took 2"], "{queue:?}");
+        world.other.work = Duration::from_millis(10);
+        world.answer_first(0, Ok(ExternalAnswer::default()));
+        let mut events = world.other.take();
+        assert!((1..NODES).contains(&events.len()), "{queue:?}: {events:?}");
+        world.other.work = Duration::ZERO;
+        world.answer_first(0, Ok(ExternalAnswer::default()));
+        assert!(world.other.take().is_empty(), "{queue:?}: the second message waits");
+        events.extend(continue_all(&mut world));
+        assert_eq!(logs(&events), logs_of_two(), "{queue:?}");
+        assert_eq!(
+            (world.stored(0), world.stored(1)),
+            (longs(&[1]), longs(&[2])),
+            "{queue:?}"
+        );
+    }
+}
+
+#[test]
+fn periodic_messages_of_a_slow_tenant_wait_in_its_lane() {
+    let mut world = world(None);
+    make_slow(&mut world);
+    let nodes = [
+        node("action.TbMsgCountNode", "count", json!({"interval": 1})),
+        node("action.TbLogNode", "counted", json!({})),
+    ];
+    let connections = [json!({"fromIndex": 0, "toIndex": 1, "type": "Success"})];
+    put_chain(&world, world.tenant, &nodes, &connections);
+    assert!(world.tick(20).is_empty());
+    assert_eq!(world.platform.stats().waiting_retries, 1);
+    assert_eq!(world.tick(21), ["counted"]);
 }
 
 /// Makes the first tenant reject messages of this kind at one node, and log them at many others.
@@ -309,6 +383,39 @@ fn cycle_through_checkpoints_of_a_slow_tenant_ends() {
         failed.starts_with("checkpoint failed: the message passed 50 checkpoints"),
         "{failed}"
     );
+}
+
+/// Each part after a checkpoint is short, and all of them take much longer than a time slice.
+#[test]
+fn deferred_work_waits_after_a_time_slice() {
+    const PARTS: usize = 40;
+    let mut world = world(None);
+    let telemetry = json!({"messageTypes": ["POST_TELEMETRY_REQUEST"]});
+    let nodes = [
+        node("filter.TbMsgTypeFilterNode", "filter", telemetry),
+        node("flow.TbCheckpointNode", "checkpoint", json!({"queueName": "Main"})),
+        node("action.TbLogNode", "after", json!({})),
+    ];
+    let mut connections = vec![json!({"fromIndex": 0, "toIndex": 1, "type": "True"}); PARTS];
+    connections.push(json!({"fromIndex": 1, "toIndex": 2, "type": "Success"}));
+    put_chain(&world, world.tenant, &nodes, &connections);
+    let mut events = world.publish(0, 0, &[1]);
+    // A slice ends after 10 ms, and each part takes two.
+    assert!(events.len() <= 6, "{}", events.len());
+    events.extend(continue_all(&mut world));
+    assert_eq!(events.len(), PARTS);
+}
+
+#[test]
+fn storing_a_waiting_message_counts_as_time_of_its_tenant() {
+    let runner = Arc::new(SlowRunner::default());
+    let mut world = world_with(None, options(&runner));
+    make_slow(&mut world);
+    let before = runner.state().node_times.get(&world.tenant).copied();
+    assert!(before.is_some());
+    world.publish_large(0, (1 << 20) - 100);
+    assert_eq!(world.platform.stats().waiting_retries, 1);
+    assert!(runner.state().node_times.get(&world.tenant).copied() > before);
 }
 
 /// The time of the pause is that of the tests: `NOW` and the seconds after it.

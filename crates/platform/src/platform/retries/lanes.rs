@@ -109,11 +109,11 @@ impl Platform {
 }
 
 impl PlatformCall<'_> {
-    /// Returns the queue of a message that may have to wait: it retries failed messages, or messages of the tenant wait
-    /// for a script or for their turn.
+    /// Returns the queue of a message that may have to wait: it retries failed messages, or messages of the tenant or
+    /// this one wait for a script or for their turn.
     pub fn waiting_queue(&mut self, tenant: TenantId, name: Option<&str>) -> Option<Arc<Queue>> {
         let queue = self.core.queues.named(name)?;
-        let may_wait = queue.is_retrying() || self.core.retries.waits_for_script(tenant) || self.is_slow(tenant);
+        let may_wait = queue.is_retrying() || self.core.retries.waits_for_script(tenant) || self.is_held(tenant);
         (may_wait && !self.is_replay).then(|| Arc::clone(queue))
     }
 
@@ -121,7 +121,8 @@ impl PlatformCall<'_> {
     /// wait for it.
     pub fn store_script(&mut self, tenant: TenantId, then: &Continuation) -> u64 {
         let lane = ProcessingLane::of_scripts(tenant);
-        let number = self.store_node(tenant, then, Some(lane.clone()));
+        // The time of a script does not include this.
+        let number = self.timed(tenant, |visit| visit.store_node(tenant, then, Some(lane.clone())));
         self.core.retries.join_lane(number, lane, self.continuing);
         number
     }
