@@ -145,7 +145,9 @@ impl Bans {
             error,
         };
         let list: Vec<Ban> = match fs::read(path) {
-            Ok(bytes) => serde_json::from_slice(&bytes).map_err(|error| failed(error.into()))?,
+            Ok(bytes) => {
+                serde_json::from_slice(&bytes).map_err(|error| failed(io::Error::other(input_errors::plain(&error))))?
+            }
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
             Err(error) => return Err(failed(error)),
         };

@@ -390,7 +390,7 @@ fn read<T: DeserializeOwned>(field: &str, value: &Value) -> Result<T, Problems> 
         } else {
             format!("{field}.{path}")
         };
-        vec![format!("{at}: {}", error.into_inner())]
+        vec![format!("{at}: {}", input_errors::plain(error.inner()))]
     })
 }
 
@@ -412,4 +412,60 @@ fn prefixed(field: &str, problems: Problems) -> Problems {
         .into_iter()
         .map(|problem| format!("{field}.{problem}"))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn errors_about_options_contain_no_rust() {
+        let values = [
+            json!([1]),
+            json!("x"),
+            json!(-5),
+            json!(true),
+            json!({ "x": [1] }),
+            json!([{ "x": 1 }]),
+        ];
+        let mut count = 0;
+        let mut check = |field: &str, schema: Option<Schema>, read: &dyn Fn(&Value) -> Option<Problems>| {
+            let schema = schema.unwrap_or_default();
+            let names = schema
+                .get("properties")
+                .and_then(Value::as_object)
+                .into_iter()
+                .flatten();
+            let wrong = names.flat_map(|(name, _)| values.iter().map(move |value| json!({ name.as_str(): value })));
+            for config in wrong.chain(values.iter().cloned()) {
+                for problem in read(&config).into_iter().flatten() {
+                    count += 1;
+                    for word in [
+                        "struct ", "enum ", "variant", "::", "sequence", "a map", "u16", "u32", "u64",
+                    ] {
+                        assert!(!problem.contains(word), "{field} {config}: {problem}");
+                    }
+                }
+            }
+        };
+        for kind in CONNECTOR_KINDS.iter().chain(LOCAL_KINDS) {
+            check(kind, config_schema(kind), &|config| connector(kind, config).err());
+            check(kind, parameters_schema(kind), &|config| {
+                templates_alone(kind, config).err()
+            });
+        }
+        check("delivery", Some(delivery_schema()), &|config| {
+            delivery("http", config).err()
+        });
+        check("source", source_schema("mqtt"), &|config| {
+            read::<MqttSourceConfig>("parameters", config).err()
+        });
+        assert!(count > 200, "{count}");
+        let wrong = read::<MqttSourceConfig>("parameters", &json!({ "subscriptions": [5] })).expect_err("a number");
+        assert_eq!(
+            wrong,
+            ["parameters.subscriptions[0]: found a number, expected an object"]
+        );
+    }
 }

@@ -138,7 +138,7 @@ fn set(rule: &mut RuleDefinition, key: &str, value: &str) -> Result<(), String> 
 
 fn actions(value: &str) -> Result<Vec<RuleActionDefinition>, String> {
     if value.starts_with('[') {
-        return serde_json::from_str(value).map_err(|error| format!("actions: {error}"));
+        return serde_json::from_str(value).map_err(|error| format!("actions: {}", input_errors::plain(&error)));
     }
     let ids = value.split(',').map(str::trim).filter(|id| !id.is_empty());
     ids.map(|id| match id {

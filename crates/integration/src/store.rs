@@ -138,7 +138,7 @@ impl DefinitionStore {
         if let Some(bytes) = read(&store.path)? {
             store.whole_bytes = bytes.len() as u64;
             stored = serde_json::from_slice(&bytes).map_err(|error| {
-                let path = store.path.display();
+                let (path, error) = (store.path.display(), input_errors::plain(&error));
                 format!("{path}: {error}; repair the file, or move it away to start without connectors and rules")
             })?;
         }
@@ -239,7 +239,7 @@ fn apply_all(bytes: &[u8], stored: &mut StoredDefinitions) -> Result<u64, String
         let is_last = end + line.len() == bytes.len();
         match serde_json::from_slice::<DefinitionChange>(line) {
             Ok(change) if line.ends_with(b"\n") => stored.apply(&change),
-            Err(error) if !is_last => return Err(format!("line {number}: {error}")),
+            Err(error) if !is_last => return Err(format!("line {number}: {}", input_errors::plain(&error))),
             _ => break,
         }
         end += line.len();

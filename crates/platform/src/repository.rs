@@ -266,10 +266,10 @@ pub enum RepositoryError {
 }
 
 impl RepositoryError {
-    fn body(kind: EntityType, error: &serde_json::Error) -> RepositoryError {
+    pub(crate) fn body(kind: EntityType, error: &serde_json::Error) -> RepositoryError {
         RepositoryError::Body {
             kind,
-            problem: error.to_string(),
+            problem: input_errors::plain(error),
         }
     }
 }

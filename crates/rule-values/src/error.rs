@@ -1,4 +1,4 @@
-//! The error of a function, and suggestions for misspelled names.
+//! The error of a function.
 
 use std::borrow::Cow;
 
@@ -35,15 +35,4 @@ impl From<String> for FunctionError {
             is_limit: false,
         }
     }
-}
-
-/// Returns the most similar name in `names`, if it differs in only a few letters.
-pub fn nearest<'a>(word: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    let word = word.to_ascii_lowercase();
-    let allowed = (word.len() / 3).clamp(1, 3);
-    names
-        .map(|name| (strsim::osa_distance(&word, name), name))
-        .filter(|(distance, _)| *distance <= allowed)
-        .min()
-        .map(|(_, name)| name)
 }

@@ -14,7 +14,8 @@ mod value;
 
 pub use budget::{StepBudget, TimeLimit, VALUE_NESTING_MAX};
 pub use compiled_cache::CompiledCache;
-pub use error::{FunctionError, nearest};
+pub use error::FunctionError;
+pub use input_errors::nearest;
 pub use pattern::{PatternCache, RegexPattern};
 pub use text::Text;
 pub use value::{Map, Value};

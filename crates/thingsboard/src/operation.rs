@@ -325,7 +325,7 @@ pub fn query_of<Q: DeserializeOwned>(uri: &Uri) -> Result<Q, ThingsboardError> {
         let text = text.rsplit("query string: ").next().unwrap_or(&text);
         match text.split('`').nth(1).filter(|_| text.contains("missing field")) {
             Some(name) => ThingsboardError::bad_request(format!("Required request parameter '{name}' is not present")),
-            None => ThingsboardError::bad_request(text),
+            None => ThingsboardError::bad_request(input_errors::plain(text)),
         }
     })?;
     Ok(query)
@@ -368,7 +368,7 @@ impl<T: DeserializeOwned + Send + 'static> FromBody for JsonBody<T> {
         serde_path_to_error::deserialize(Strict(&mut deserializer))
             .map(JsonBody)
             .map_err(|error| {
-                let (path, inner) = (error.path().to_string(), error.inner());
+                let (path, inner) = (error.path().to_string(), input_errors::plain(error.inner()));
                 // "." is the whole body, and "?" an unknown place.
                 ThingsboardError::bad_request(match path.as_str() {
                     "." | "?" => format!("Failed to read the body: {inner}"),

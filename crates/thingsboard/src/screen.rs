@@ -10,6 +10,7 @@ use platform::model::Dashboard;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use web::strict::from_value;
 
 use super::authorities::Authorities;
 use super::call::{ApiCall, Verb, missing};
@@ -58,7 +59,7 @@ fn entities(call: &ApiCall, (): (), asked: AliasQuery, (): ()) -> HandlerResult<
     let dashboard: Dashboard = call.entity(screen, Verb::Read)?;
     let current: Option<EntityId> = match (&asked.entity_type, &asked.entity_id) {
         (Some(kind), Some(id)) => Some(
-            serde_json::from_value(json!({"entityType": kind, "id": id}))
+            from_value(json!({"entityType": kind, "id": id}))
                 .map_err(|error| ThingsboardError::bad_request(format!("Entity: {error}")))?,
         ),
         _ => None,
@@ -88,8 +89,8 @@ fn entities(call: &ApiCall, (): (), asked: AliasQuery, (): ()) -> HandlerResult<
         "entityFilter": filter, "keyFilters": conditions, "entityFields": [name], "latestValues": [],
         "pageLink": {"page": 0, "pageSize": size, "sortOrder": {"key": name, "direction": "ASC"}},
     });
-    let query: EntityDataQuery = serde_json::from_value(query)
-        .map_err(|error| ThingsboardError::bad_request(format!("Alias {}: {error}", asked.alias)))?;
+    let query: EntityDataQuery =
+        from_value(query).map_err(|error| ThingsboardError::bad_request(format!("Alias {}: {error}", asked.alias)))?;
     let rows = find(&call.of_tenant(), &query)?.rows;
     let found = rows.iter().map(super::query::QueriedEntity::id);
     let found: Vec<EntityId> = found

@@ -249,10 +249,11 @@ fn read_file(data_dir: &Path) -> Result<Option<StoresFile>, String> {
         Err(error) => return Err(failed("read", data_dir, &error)),
     };
     let path = data_dir.join(NAME);
-    let damaged = |error| {
+    let damaged = |error: serde_json::Error| {
         format!(
-            "{} is damaged: {error}. Restore it from a backup, or remove it if no store is missing",
-            path.display()
+            "{} is damaged: {}. Restore it from a backup, or remove it if no store is missing",
+            path.display(),
+            input_errors::plain(&error)
         )
     };
     let FileFormat { format } = serde_json::from_slice(&text).map_err(damaged)?;

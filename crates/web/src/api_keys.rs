@@ -129,7 +129,9 @@ impl ApiKeys {
     /// Reads the file, if it exists.
     pub fn open(path: Option<&Path>) -> io::Result<ApiKeys> {
         let list: Vec<StoredApiKey> = match path.map(fs::read) {
-            Some(Ok(bytes)) => serde_json::from_slice(&bytes)?,
+            Some(Ok(bytes)) => {
+                serde_json::from_slice(&bytes).map_err(|error| io::Error::other(input_errors::plain(&error)))?
+            }
             Some(Err(error)) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => Vec::new(),
         };

@@ -3,13 +3,13 @@
 use axum::body::{Body, to_bytes};
 use axum::extract::{FromRequest, Request};
 use axum::http::{HeaderMap, StatusCode, header};
+use input_errors::{nearest, plain};
 use serde::de::DeserializeOwned;
 
 use crate::audit::SentBody;
 use crate::limits::BodyLimits;
 use crate::problem::HttpProblem;
 use crate::strict::Strict;
-use crate::suggest::nearest;
 
 /// A JSON body. Errors become a `HttpProblem`.
 pub struct Json<T>(pub T);
@@ -89,7 +89,7 @@ pub fn describe(message: &str, path: &str) -> HttpProblem {
     let quoted: Vec<&str> = message.split('`').skip(1).step_by(2).collect();
     let is_unknown = message.starts_with("unknown field") || message.starts_with("unknown variant");
     let Some((&word, known)) = quoted.split_first().filter(|_| is_unknown) else {
-        let problem = HttpProblem::bad_request(message.to_owned());
+        let problem = HttpProblem::bad_request(plain(message));
         return if at.is_empty() { problem } else { problem.at(at) };
     };
     let hint = nearest(word, known.iter().copied()).map(|near| format!("; did you mean `{near}`?"));
@@ -145,15 +145,22 @@ mod tests {
     #[test]
     fn error_contains_the_path_of_the_field() {
         let (detail, field) = problem(r#"{"topic": "a", "list": [{"count": 1}, {"count": "x"}]}"#);
-        assert!(detail.starts_with("invalid type: string"), "{detail}");
+        assert!(
+            detail.starts_with("found a string, expected a whole number from 0"),
+            "{detail}"
+        );
         assert_eq!(field.as_deref(), Some("list[1].count"));
     }
 
     #[test]
     fn array_in_place_of_an_object_is_rejected() {
-        assert!(problem(r#"["a", []]"#).0.starts_with("invalid type: sequence"));
+        assert!(
+            problem(r#"["a", []]"#)
+                .0
+                .starts_with("found a list, expected an object")
+        );
         let (detail, field) = problem(r#"{"topic": "a", "list": [[1]]}"#);
-        assert!(detail.starts_with("invalid type: sequence"), "{detail}");
+        assert!(detail.starts_with("found a list, expected an object"), "{detail}");
         assert_eq!(field.as_deref(), Some("list[0]"));
     }
 

@@ -32,14 +32,12 @@ pub mod server;
 pub mod stall;
 pub mod strict;
 mod sub_protocols;
-mod suggest;
 pub mod websocket;
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 pub use blocking::{PasswordHashing, block};
 pub use connection_slots::RESERVED_MAX;
-pub use suggest::nearest;
 
 /// Returns the time in milliseconds since 1970.
 pub fn unix_ms(at: SystemTime) -> u64 {

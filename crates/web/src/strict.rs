@@ -13,8 +13,8 @@ use serde_json::Value;
 pub struct Strict<T>(pub T);
 
 /// Deserializes a part of a body that was first parsed as JSON.
-pub fn from_value<T: DeserializeOwned>(json: Value) -> Result<T, serde_json::Error> {
-    T::deserialize(Strict(json))
+pub fn from_value<T: DeserializeOwned>(json: Value) -> Result<T, String> {
+    T::deserialize(Strict(json)).map_err(|error| input_errors::plain(&error))
 }
 
 macro_rules! forward {

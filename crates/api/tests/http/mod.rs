@@ -29,3 +29,4 @@ mod tls;
 mod trace;
 pub mod web;
 mod web_socket;
+pub mod wrong_bodies;

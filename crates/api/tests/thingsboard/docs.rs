@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use super::server::{Server, refused};
+use super::server::{SYSADMIN, Server, TENANT, refused};
+use crate::http::wrong_bodies::answers_contain_no_rust;
 
 #[test]
 fn documented_operations_are_served_and_guarded() {
@@ -45,4 +46,16 @@ fn documented_operations_are_served_and_guarded() {
         }
     }
     assert!(ids.len() >= 120, "{}", ids.len());
+}
+
+#[test]
+fn errors_about_input_contain_no_rust() {
+    let server = Server::start();
+    let document: Value = server.send("GET", "/v3/api-docs", None, "").ok().json();
+    let refused = answers_contain_no_rust(&document, |method, target, body| {
+        let target = target.replace("{entityType}", "DEVICE").replace(['{', '}'], "");
+        let user = if target.contains("tenant") { SYSADMIN } else { TENANT };
+        server.as_user(user, method, &target, body)
+    });
+    assert!(refused > 300, "{refused}");
 }

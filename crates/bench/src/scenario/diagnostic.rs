@@ -29,15 +29,7 @@ pub fn lines(diagnostics: &[ScenarioDiagnostic]) -> String {
 
 /// Returns "; did you mean `clients`?", or an empty text if no candidate is similar.
 pub fn did_you_mean<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> String {
-    let distances = candidates
-        .into_iter()
-        .map(|candidate| (strsim::osa_distance(word, candidate), candidate));
-    match distances.min() {
-        Some((distance, candidate)) if distance <= (word.len() / 3).max(1) => {
-            format!("; did you mean `{candidate}`?")
-        }
-        _ => String::new(),
-    }
+    input_errors::nearest(word, candidates).map_or(String::new(), |name| format!("; did you mean `{name}`?"))
 }
 
 #[cfg(test)]

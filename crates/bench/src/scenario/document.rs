@@ -83,7 +83,7 @@ impl Document {
         }
         let scenario: Scenario = Value::Table(self.table.clone())
             .try_into()
-            .map_err(|error: toml::de::Error| vec![self.diagnostic("", error.message().to_owned())])?;
+            .map_err(|error: toml::de::Error| vec![self.diagnostic("", input_errors::plain(error.message()))])?;
         let wrong = validate::check(&scenario);
         match wrong.is_empty() {
             true => Ok(scenario),
@@ -222,7 +222,7 @@ impl LineIndex<'_> {
         ScenarioDiagnostic {
             place: self.place(error.span().map_or(0, |span| span.start)),
             key: String::new(),
-            message: error.message().replace('\n', "; "),
+            message: input_errors::plain(error.message()).replace('\n', "; "),
         }
     }
 

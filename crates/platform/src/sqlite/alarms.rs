@@ -11,10 +11,7 @@ use crate::page::{PageData, PageLink};
 use crate::repository::{AlarmSelection, RepositoryError};
 
 fn parse(body: &str) -> Result<Alarm, RepositoryError> {
-    serde_json::from_str(body).map_err(|error| RepositoryError::Body {
-        kind: EntityType::Alarm,
-        problem: error.to_string(),
-    })
+    serde_json::from_str(body).map_err(|error| RepositoryError::body(EntityType::Alarm, &error))
 }
 
 pub fn get(connection: &Connection, id: AlarmId) -> Result<Option<Alarm>, RepositoryError> {

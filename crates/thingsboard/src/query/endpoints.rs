@@ -230,7 +230,7 @@ fn selected_entities(call: &ApiCall, query: &Value) -> Result<Option<HashMap<Uui
 }
 
 fn read<T: serde::de::DeserializeOwned>(json: &Value) -> Result<T, ThingsboardError> {
-    from_value(json.clone()).map_err(|error| ThingsboardError::bad_request(error.to_string()))
+    from_value(json.clone()).map_err(ThingsboardError::bad_request)
 }
 
 pub fn alarms_page(call: &ApiCall, query: &Value) -> Result<PageData<Value>, ThingsboardError> {

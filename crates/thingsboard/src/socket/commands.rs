@@ -232,13 +232,13 @@ impl CommandsMessage {
 fn command(kind: &str, json: Value) -> Result<SocketCommand, (i64, String)> {
     let id = json["cmdId"].as_i64().unwrap_or_default();
     let query = |json: &Value| json["query"].clone();
-    let old = |json| from_value::<LegacyCommand>(json).map_err(|error| (id, error.to_string()));
+    let old = |json| from_value::<LegacyCommand>(json).map_err(|error| (id, error));
     Ok(match kind {
         "TIMESERIES" => SocketCommand::Telemetry(old(json)?),
         "ATTRIBUTES" => SocketCommand::Attributes(old(json)?),
         "TIMESERIES_HISTORY" => SocketCommand::History(old(json)?),
         "ENTITY_DATA" => {
-            let command = from_value(json).map_err(|error| (id, error.to_string()))?;
+            let command = from_value(json).map_err(|error| (id, error))?;
             SocketCommand::Entities(Box::new(command))
         }
         "ENTITY_COUNT" => SocketCommand::EntityCount {
@@ -254,7 +254,7 @@ fn command(kind: &str, json: Value) -> Result<SocketCommand, (i64, String)> {
             query: query(&json),
         },
         "ALARM_STATUS" => {
-            let command = from_value(json).map_err(|error| (id, error.to_string()))?;
+            let command = from_value(json).map_err(|error| (id, error))?;
             SocketCommand::AlarmStatus(command)
         }
         "NOTIFICATIONS" => SocketCommand::Notifications { id, is_count: false },

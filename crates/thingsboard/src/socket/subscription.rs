@@ -529,7 +529,7 @@ fn alarms_frame(id: i64, data: Value, update: Value) -> SocketUpdate {
 }
 
 fn read<T: serde::de::DeserializeOwned>(json: &Value) -> Result<T, ThingsboardError> {
-    from_value(json.clone()).map_err(|error| ThingsboardError::bad_request(error.to_string()))
+    from_value(json.clone()).map_err(ThingsboardError::bad_request)
 }
 
 fn attribute_pair(attribute: &Attribute) -> (String, Value) {

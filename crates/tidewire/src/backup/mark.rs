@@ -65,7 +65,7 @@ pub fn check(backup: &Path) -> Result<(), String> {
         }
         Err(error) => return Err(format!("cannot read {}: {error}", path.display())),
     };
-    let damaged = |error| format!("{} is damaged: {error}", path.display());
+    let damaged = |error: serde_json::Error| format!("{} is damaged: {}", path.display(), input_errors::plain(&error));
     let MarkFormat { format, version } = serde_json::from_slice(&text).map_err(damaged)?;
     if format > FORMAT {
         return Err(format!(

@@ -467,7 +467,7 @@ fn read<T: serde::de::DeserializeOwned>(data_dir: &Path, name: &str) -> Result<O
     match fs::read(&path) {
         Ok(text) => serde_json::from_slice(&text)
             .map(Some)
-            .map_err(|error| format!("{} is damaged: {error}", path.display())),
+            .map_err(|error| format!("{} is damaged: {}", path.display(), input_errors::plain(&error))),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(match fs::metadata(data_dir.join(".")) {
             Ok(_) => failed("read", &path, &error),

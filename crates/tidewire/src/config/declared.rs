@@ -68,7 +68,7 @@ impl<T: Definition> Table<T> {
         fields.insert(T::NAME.into(), name.into());
         // By way of JSON, because that is what a definition holds.
         let json = serde_json::to_value(fields).map_err(|error| error.to_string())?;
-        serde_json::from_value(json).map_err(|error| error.to_string())
+        serde_json::from_value(json).map_err(|error| input_errors::plain(&error))
     }
 }
 

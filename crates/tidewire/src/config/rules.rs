@@ -35,7 +35,7 @@ impl OptionValue for CheckedRules {
         for (index, item) in items.iter().enumerate() {
             match item.clone().try_into::<AccessRule>() {
                 Ok(rule) => rules.push(rule),
-                Err(error) => complaints.push(format!("rule {}: {}", index + 1, error.message())),
+                Err(error) => complaints.push(format!("rule {}: {}", index + 1, input_errors::plain(error.message()))),
             }
         }
         if complaints.is_empty()

@@ -111,7 +111,7 @@ fn misplaced(name: &str, table: &[&str]) -> Option<String> {
 }
 
 fn closest(name: &str, table: &[&str]) -> Option<&'static str> {
-    web::nearest(name, children(table))
+    input_errors::nearest(name, children(table))
 }
 
 /// An option of that name in another section.
@@ -256,6 +256,25 @@ mod tests {
                     def.doc.last().is_some_and(|line| line.ends_with('.')),
                     "{where_it_is}: its doc is a sentence"
                 );
+            }
+        }
+    }
+
+    #[test]
+    fn errors_about_values_contain_no_rust() {
+        let values = r#"value = [5, -5, 1.5, "", "x", true, [], [1], [{ x = 1 }], {}, { x = 1 }, { type = 1 }, { sql = [] },
+            { type = "http", enable = 1, sql = "x", actions = "x", parameters = 5 }, { sql = "x", actions = [5] }]"#;
+        let values: toml::Table = values.parse().expect("a list of values");
+        for def in SECTIONS.iter().flat_map(|section| section.options) {
+            for value in values["value"].as_array().expect("a list") {
+                let Err(error) = (def.kind.normalize)(def, &RawOptionValue::Toml(value.clone())) else {
+                    continue;
+                };
+                for word in [
+                    "struct ", "enum ", "variant", "tuple", "sequence", "a map", "u32", "u64", "i64",
+                ] {
+                    assert!(!error.contains(word), "{} = {value}: {error}", def.name);
+                }
             }
         }
     }

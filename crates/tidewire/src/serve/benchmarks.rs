@@ -280,7 +280,7 @@ impl BenchAdmin for NodeBenchmarks {
             reason: format!("{}: {reason}", path.display()),
         };
         let bytes = fs::read(&path).map_err(|error| failed(error.to_string()))?;
-        let result: RunResult = serde_json::from_slice(&bytes).map_err(|error| failed(error.to_string()))?;
+        let result: RunResult = serde_json::from_slice(&bytes).map_err(|error| failed(input_errors::plain(&error)))?;
         Ok(to_bench_result(name, &result))
     }
 

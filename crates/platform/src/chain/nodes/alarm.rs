@@ -88,7 +88,7 @@ impl AlarmNode {
             members.entry("originator").or_insert(originator);
         }
         let alarm = serde_json::from_value(json)
-            .map_err(|error| NodeError::new(format!("the data is not an alarm: {error}")))?;
+            .map_err(|error| NodeError::new(format!("the data is not an alarm: {}", input_errors::plain(&error))))?;
         Ok(Some(alarm))
     }
 
