@@ -56,289 +56,109 @@ pub struct Family {
     /// Name without the suffix of the kind (`_total`, `_info`).
     pub name: &'static str,
     pub kind: MetricKind,
-    /// Unit at the end of the name, if it has one.
-    pub unit: &'static str,
     pub help: &'static str,
     samples: fn(&MetricsSnapshot<'_>, &mut Samples<'_>),
 }
 
-type ReadSamples = fn(&MetricsSnapshot<'_>, &mut Samples<'_>);
+/// Defines the table of a module. Row: kind, name, help, function that writes the samples, its argument.
+macro_rules! metric_families {
+    ($($kind:ident $name:literal $help:literal $write:ident $value:expr;)*) => {
+        pub const FAMILIES: &[$crate::metrics::Family] = &[$($crate::metrics::Family {
+            name: $name,
+            kind: $crate::metrics::MetricKind::$kind,
+            help: $help,
+            samples: |s, out| $write(s, out, $value),
+        }),*];
+    };
+}
+use metric_families;
 
-const fn counter(name: &'static str, help: &'static str, samples: ReadSamples) -> Family {
-    Family {
-        name,
-        kind: MetricKind::Counter,
-        unit: "",
-        help,
-        samples,
-    }
+fn one<T: Display>(s: &MetricsSnapshot<'_>, out: &mut Samples<'_>, value: fn(&MetricsSnapshot<'_>) -> T) {
+    out.one(value(s));
 }
 
-const fn gauge(name: &'static str, help: &'static str, samples: ReadSamples) -> Family {
-    Family {
-        name,
-        kind: MetricKind::Gauge,
-        unit: "",
-        help,
-        samples,
-    }
+fn known<T: Display>(s: &MetricsSnapshot<'_>, out: &mut Samples<'_>, value: fn(&MetricsSnapshot<'_>) -> Option<T>) {
+    out.put_if_known(value(s));
 }
 
-const fn histogram(name: &'static str, help: &'static str, samples: ReadSamples) -> Family {
-    Family {
-        name,
-        kind: MetricKind::Histogram,
-        unit: "",
-        help,
-        samples,
-    }
+fn samples(s: &MetricsSnapshot<'_>, out: &mut Samples<'_>, write: fn(&MetricsSnapshot<'_>, &mut Samples<'_>)) {
+    write(s, out);
 }
 
-const fn info(name: &'static str, help: &'static str, samples: ReadSamples) -> Family {
-    Family {
-        name,
-        kind: MetricKind::Info,
-        unit: "",
-        help,
-        samples,
-    }
-}
-
-impl Family {
-    const fn bytes(mut self) -> Family {
-        self.unit = "bytes";
-        self
-    }
-
-    const fn seconds(mut self) -> Family {
-        self.unit = "seconds";
-        self
-    }
-}
-
-pub const FAMILIES: &[Family] = &[
-    info("tidewire_build", "Version and node.", |s, out| {
+metric_families! {
+    Info "tidewire_build" "Version and node." samples |s, out| {
         let node = &s.sources.node;
         out.put(&[("version", &node.version), ("node", &node.name)], 1);
-    }),
-    gauge("tidewire_uptime_seconds", "Time since the start.", |s, out| {
-        out.one(s.sources.node.uptime().as_secs_f64())
-    })
-    .seconds(),
-    gauge(
-        "tidewire_start_time_seconds",
-        "Start time, since 1970.",
-        |s, out| {
-            out.one(unix_ms(s.sources.node.started_at) as f64 / 1000.0);
-        },
-    )
-    .seconds(),
-    gauge(
-        "tidewire_ready",
-        "1 if the server has started and is not shutting down.",
-        |s, out| {
-            out.one(u8::from(s.sources.readiness.not_ready_reasons().is_empty()));
-        },
-    ),
-    gauge("tidewire_alarms", "Active alarms of the node.", |s, out| {
-        out.one(s.sources.alarms.active_count() as u64);
-    }),
-    gauge(
-        "tidewire_broker_shards",
-        "Shards, one per data-plane thread.",
-        |s, out| out.one(s.sources.net.shards()),
-    ),
-    gauge("tidewire_broker_connections", "Current MQTT connections.", |s, out| {
-        out.one(s.stats.connections)
-    }),
-    counter(
-        "tidewire_broker_connections_accepted",
-        "CONNECT packets that were accepted.",
-        |s, out| {
-            out.one(s.stats.connections_total);
-        },
-    ),
-    counter(
-        "tidewire_broker_connections_refused",
-        "CONNECT packets that were rejected.",
-        |s, out| {
-            out.one(s.stats.refused_connections);
-        },
-    ),
-    counter(
-        "tidewire_broker_disconnects",
-        "Ended connections, by reason.",
-        |s, out| {
-            for reason in DisconnectReason::ALL {
-                out.put(&[("reason", reason.name())], s.stats.disconnects[reason as usize]);
-            }
-        },
-    ),
-    counter(
-        "tidewire_broker_takeovers",
-        "Sessions taken over by a new connection.",
-        |s, out| out.one(s.stats.takeovers),
-    ),
-    gauge(
-        "tidewire_broker_sessions",
-        "Current sessions, connected or not.",
-        |s, out| out.one(s.stats.sessions),
-    ),
-    gauge("tidewire_broker_subscriptions", "Current subscriptions.", |s, out| {
-        out.one(s.stats.subscriptions)
-    }),
-    gauge(
-        "tidewire_broker_shared_groups",
-        "Current share groups.",
-        |s, out| out.one(s.stats.shared_groups),
-    ),
-    counter(
-        "tidewire_broker_packets_received",
-        "MQTT packets received from clients, by type.",
-        |s, out| {
-            out.by_packet_type(&s.stats.packets_received);
-        },
-    ),
-    counter(
-        "tidewire_broker_packets_sent",
-        "MQTT packets sent to clients, by type.",
-        |s, out| {
-            out.by_packet_type(&s.stats.packets_sent);
-        },
-    ),
-    counter(
-        "tidewire_broker_received_bytes",
-        "Bytes of MQTT packets received from clients.",
-        |s, out| out.one(s.stats.bytes_received),
-    )
-    .bytes(),
-    counter(
-        "tidewire_broker_sent_bytes",
-        "Bytes of MQTT packets sent to clients.",
-        |s, out| out.one(s.stats.bytes_sent),
-    )
-    .bytes(),
-    counter(
-        "tidewire_broker_messages_received",
-        "PUBLISH packets accepted from clients, by QoS.",
-        |s, out| {
-            out.by_qos(&s.stats.messages_received);
-        },
-    ),
-    counter(
-        "tidewire_broker_messages_sent",
-        "PUBLISH packets sent to clients, by QoS.",
-        |s, out| {
-            out.by_qos(&s.stats.messages_sent);
-        },
-    ),
-    counter(
-        "tidewire_broker_publish_received_bytes",
-        "Bytes of PUBLISH packets received from clients.",
-        |s, out| {
-            out.one(s.stats.publish_bytes_received);
-        },
-    )
-    .bytes(),
-    counter(
-        "tidewire_broker_publish_sent_bytes",
-        "Bytes of PUBLISH packets sent to clients.",
-        |s, out| out.one(s.stats.publish_bytes_sent),
-    )
-    .bytes(),
-    counter(
-        "tidewire_broker_messages_dropped",
-        "Dropped messages, by reason.",
-        |s, out| {
-            for reason in DropReason::ALL {
-                out.put(&[("reason", reason.name())], s.stats.drops[reason as usize]);
-            }
-        },
-    ),
-    counter(
-        "tidewire_broker_limit_rejections",
-        "Connections and messages rejected because of a limit of a user or a client, by limit.",
-        |s, out| {
+    };
+    Gauge "tidewire_uptime_seconds" "Time since the start." one |s| s.sources.node.uptime().as_secs_f64();
+    Gauge "tidewire_start_time_seconds" "Start time, since 1970."
+        one |s| unix_ms(s.sources.node.started_at) as f64 / 1000.0;
+    Gauge "tidewire_ready" "1 if the server has started and is not shutting down."
+        one |s| u8::from(s.sources.readiness.not_ready_reasons().is_empty());
+    Gauge "tidewire_alarms" "Active alarms of the node." one |s| s.sources.alarms.active_count() as u64;
+    Gauge "tidewire_broker_shards" "Shards, one per data-plane thread." one |s| s.sources.net.shards();
+    Gauge "tidewire_broker_connections" "Current MQTT connections." one |s| s.stats.connections;
+    Counter "tidewire_broker_connections_accepted" "CONNECT packets that were accepted."
+        one |s| s.stats.connections_total;
+    Counter "tidewire_broker_connections_refused" "CONNECT packets that were rejected."
+        one |s| s.stats.refused_connections;
+    Counter "tidewire_broker_disconnects" "Ended connections, by reason." samples |s, out| {
+        for reason in DisconnectReason::ALL {
+            out.put(&[("reason", reason.name())], s.stats.disconnects[reason as usize]);
+        }
+    };
+    Counter "tidewire_broker_takeovers" "Sessions taken over by a new connection." one |s| s.stats.takeovers;
+    Gauge "tidewire_broker_sessions" "Current sessions, connected or not." one |s| s.stats.sessions;
+    Gauge "tidewire_broker_subscriptions" "Current subscriptions." one |s| s.stats.subscriptions;
+    Gauge "tidewire_broker_shared_groups" "Current share groups." one |s| s.stats.shared_groups;
+    Counter "tidewire_broker_packets_received" "MQTT packets received from clients, by type."
+        samples |s, out| out.by_packet_type(&s.stats.packets_received);
+    Counter "tidewire_broker_packets_sent" "MQTT packets sent to clients, by type."
+        samples |s, out| out.by_packet_type(&s.stats.packets_sent);
+    Counter "tidewire_broker_received_bytes" "Bytes of MQTT packets received from clients."
+        one |s| s.stats.bytes_received;
+    Counter "tidewire_broker_sent_bytes" "Bytes of MQTT packets sent to clients." one |s| s.stats.bytes_sent;
+    Counter "tidewire_broker_messages_received" "PUBLISH packets accepted from clients, by QoS."
+        samples |s, out| out.by_qos(&s.stats.messages_received);
+    Counter "tidewire_broker_messages_sent" "PUBLISH packets sent to clients, by QoS."
+        samples |s, out| out.by_qos(&s.stats.messages_sent);
+    Counter "tidewire_broker_publish_received_bytes" "Bytes of PUBLISH packets received from clients."
+        one |s| s.stats.publish_bytes_received;
+    Counter "tidewire_broker_publish_sent_bytes" "Bytes of PUBLISH packets sent to clients."
+        one |s| s.stats.publish_bytes_sent;
+    Counter "tidewire_broker_messages_dropped" "Dropped messages, by reason." samples |s, out| {
+        for reason in DropReason::ALL {
+            out.put(&[("reason", reason.name())], s.stats.drops[reason as usize]);
+        }
+    };
+    Counter "tidewire_broker_limit_rejections"
+        "Connections and messages rejected because of a limit of a user or a client, by limit."
+        samples |s, out| {
             for limit in OwnerLimit::ALL {
                 out.put(&[("limit", limit.name())], s.stats.limit_rejections[limit as usize]);
             }
-        },
-    ),
-    counter(
-        "tidewire_broker_messages_acknowledged",
-        "QoS 1 and 2 deliveries that clients acknowledged.",
-        |s, out| {
-            out.one(s.stats.messages_acknowledged);
-        },
-    ),
-    counter(
-        "tidewire_broker_messages_redelivered",
-        "Messages redelivered after a reconnect or a retry interval.",
-        |s, out| {
-            out.one(s.stats.messages_redelivered);
-        },
-    ),
-    counter(
-        "tidewire_broker_messages_forwarded",
-        "Messages forwarded from one shard to another.",
-        |s, out| {
-            out.one(s.stats.messages_forwarded);
-        },
-    ),
-    counter(
-        "tidewire_broker_wills_published",
-        "Will messages published.",
-        |s, out| out.one(s.stats.wills_published),
-    ),
-    counter(
-        "tidewire_broker_publishers_slowed",
-        "How often a publisher was slowed down because of its quota.",
-        |s, out| {
-            out.one(s.stats.publishers_slowed);
-        },
-    ),
-    gauge(
-        "tidewire_broker_retained_messages",
-        "Current retained messages.",
-        |s, out| out.one(s.stats.retained_messages),
-    ),
-    gauge("tidewire_broker_retained_bytes", "Bytes of the retained messages.", |s, out| {
-        out.one(s.stats.retained_bytes)
-    })
-    .bytes(),
-    gauge(
-        "tidewire_broker_queued_messages",
-        "Messages in the queues of sessions.",
-        |s, out| out.one(s.stats.queued_messages),
-    ),
-    gauge(
-        "tidewire_broker_queued_bytes",
-        "Bytes of the messages in the queues of sessions, in memory and in the journal.",
-        |s, out| out.one(s.stats.queued_bytes),
-    )
-    .bytes(),
-    gauge(
-        "tidewire_broker_delayed_messages",
-        "Delayed messages that are not due yet.",
-        |s, out| out.one(s.stats.delayed_messages),
-    ),
-    gauge(
-        "tidewire_broker_inflight_messages",
-        "Messages sent and not acknowledged.",
-        |s, out| out.one(s.stats.inflight_messages),
-    ),
-    gauge(
-        "tidewire_broker_output_backlog_bytes",
-        "Bytes that wait to be written to sockets.",
-        |s, out| {
-            out.one(s.stats.output_backlog_bytes);
-        },
-    )
-    .bytes(),
-    gauge(
-        "tidewire_journal_state",
-        "1 for the current state: ok, full (no records are accepted until space is freed), failed (until a restart).",
-        |s, out| {
+        };
+    Counter "tidewire_broker_messages_acknowledged" "QoS 1 and 2 deliveries that clients acknowledged."
+        one |s| s.stats.messages_acknowledged;
+    Counter "tidewire_broker_messages_redelivered" "Messages redelivered after a reconnect or a retry interval."
+        one |s| s.stats.messages_redelivered;
+    Counter "tidewire_broker_messages_forwarded" "Messages forwarded from one shard to another."
+        one |s| s.stats.messages_forwarded;
+    Counter "tidewire_broker_wills_published" "Will messages published." one |s| s.stats.wills_published;
+    Counter "tidewire_broker_publishers_slowed" "How often a publisher was slowed down because of its quota."
+        one |s| s.stats.publishers_slowed;
+    Gauge "tidewire_broker_retained_messages" "Current retained messages." one |s| s.stats.retained_messages;
+    Gauge "tidewire_broker_retained_bytes" "Bytes of the retained messages." one |s| s.stats.retained_bytes;
+    Gauge "tidewire_broker_queued_messages" "Messages in the queues of sessions." one |s| s.stats.queued_messages;
+    Gauge "tidewire_broker_queued_bytes" "Bytes of the messages in the queues of sessions, in memory and in the journal."
+        one |s| s.stats.queued_bytes;
+    Gauge "tidewire_broker_delayed_messages" "Delayed messages that are not due yet." one |s| s.stats.delayed_messages;
+    Gauge "tidewire_broker_inflight_messages" "Messages sent and not acknowledged." one |s| s.stats.inflight_messages;
+    Gauge "tidewire_broker_output_backlog_bytes" "Bytes that wait to be written to sockets."
+        one |s| s.stats.output_backlog_bytes;
+    Gauge "tidewire_journal_state"
+        "1 for the current state: ok, full (no records are accepted until space is freed), failed (until a restart)."
+        samples |s, out| {
             let Some(journal) = &s.journal else { return };
             let at = match journal.state {
                 journal::LogState::Ok => 0,
@@ -348,97 +168,52 @@ pub const FAMILIES: &[Family] = &[
             for (index, name) in ["ok", "full", "failed"].into_iter().enumerate() {
                 out.put(&[("state", name)], u8::from(index == at));
             }
-        },
-    ),
-    counter(
-        "tidewire_journal_appended_bytes",
-        "Bytes of records appended to the journal.",
-        |s, out| out.put_if_known(s.journal.as_ref().map(|j| j.stats.appended_bytes)),
-    )
-    .bytes(),
-    counter("tidewire_journal_written_bytes", "Bytes written to the journal's files.", |s, out| {
-        out.put_if_known(s.journal.as_ref().map(|j| j.stats.written_bytes))
-    })
-    .bytes(),
-    counter("tidewire_journal_syncs", "Calls of fdatasync by the journal.", |s, out| {
-        out.put_if_known(s.journal.as_ref().map(|j| j.stats.syncs))
-    }),
-    gauge(
-        "tidewire_journal_backlog_bytes",
-        "Bytes appended and not committed yet.",
-        |s, out| out.put_if_known(s.journal.as_ref().map(|j| j.backlog_bytes)),
-    )
-    .bytes(),
-    gauge(
-        "tidewire_journal_file_bytes",
-        "Size of the journal's files.",
-        |s, out| out.put_if_known(s.journal.as_ref().map(|j| j.stats.file_bytes)),
-    )
-    .bytes(),
-    gauge("tidewire_journal_segments", "Files of the journal.", |s, out| {
-        out.put_if_known(s.journal.as_ref().map(|j| j.stats.segments))
-    }),
-    gauge(
-        "tidewire_journal_replay_bytes",
-        "Bytes of the journal that the next start reads.",
-        |s, out| out.put_if_known(s.journal.as_ref().map(|j| j.stats.next.0 - j.stats.replay_from.0)),
-    )
-    .bytes(),
-    counter(
-        "tidewire_journal_torn_bytes",
-        "Bytes of an incomplete write that the start removed.",
-        |s, out| out.put_if_known(s.journal.as_ref().map(|j| j.stats.torn_bytes_cut)),
-    )
-    .bytes(),
-    histogram(
-        "tidewire_publish_acknowledgement_seconds",
-        "Time from reading a PUBLISH of QoS 1 or 2 to writing its acknowledgement, including the journal's commit. Excludes ticks that wait for rules or devices to store data.",
-        |s, out| out.histogram(&s.publish_ack_us, 1e6),
-    )
-    .seconds(),
-    histogram(
-        "tidewire_journal_commit_seconds",
-        "Time from the first request of a commit to its end.",
-        |s, out| {
-            if let Some(journal) = &s.journal {
-                out.histogram(&journal.commit_latency_us, 1e6);
-            }
-        },
-    )
-    .seconds(),
-    histogram("tidewire_journal_commit_bytes", "Bytes per commit of the journal.", |s, out| {
+        };
+    Counter "tidewire_journal_appended_bytes" "Bytes of records appended to the journal."
+        known |s| s.journal.as_ref().map(|j| j.stats.appended_bytes);
+    Counter "tidewire_journal_written_bytes" "Bytes written to the journal's files."
+        known |s| s.journal.as_ref().map(|j| j.stats.written_bytes);
+    Counter "tidewire_journal_syncs" "Calls of fdatasync by the journal."
+        known |s| s.journal.as_ref().map(|j| j.stats.syncs);
+    Gauge "tidewire_journal_backlog_bytes" "Bytes appended and not committed yet."
+        known |s| s.journal.as_ref().map(|j| j.backlog_bytes);
+    Gauge "tidewire_journal_file_bytes" "Size of the journal's files."
+        known |s| s.journal.as_ref().map(|j| j.stats.file_bytes);
+    Gauge "tidewire_journal_segments" "Files of the journal." known |s| s.journal.as_ref().map(|j| j.stats.segments);
+    Gauge "tidewire_journal_replay_bytes" "Bytes of the journal that the next start reads."
+        known |s| s.journal.as_ref().map(|j| j.stats.next.0 - j.stats.replay_from.0);
+    Counter "tidewire_journal_torn_bytes" "Bytes of an incomplete write that the start removed."
+        known |s| s.journal.as_ref().map(|j| j.stats.torn_bytes_cut);
+    Histogram "tidewire_publish_acknowledgement_seconds"
+        "Time from reading a PUBLISH of QoS 1 or 2 to writing its acknowledgement, including the journal's commit. Excludes ticks that wait for rules or devices to store data."
+        samples |s, out| out.histogram(&s.publish_ack_us, 1e6);
+    Histogram "tidewire_journal_commit_seconds" "Time from the first request of a commit to its end." samples |s, out| {
+        if let Some(journal) = &s.journal {
+            out.histogram(&journal.commit_latency_us, 1e6);
+        }
+    };
+    Histogram "tidewire_journal_commit_bytes" "Bytes per commit of the journal." samples |s, out| {
         if let Some(journal) = &s.journal {
             out.histogram(&journal.commit_bytes, 1.0);
         }
-    })
-    .bytes(),
-    gauge(
-        "tidewire_listener_connections",
-        "Open connections, including those in their handshake.",
-        |s, out| {
-            for listener in &s.listeners {
-                out.put(&labels(listener), listener.current_connections);
-            }
-        },
-    ),
-    gauge("tidewire_listener_connections_max", "Limit of connections of the listener.", |s, out| {
+    };
+    Gauge "tidewire_listener_connections" "Open connections, including those in their handshake." samples |s, out| {
+        for listener in &s.listeners {
+            out.put(&labels(listener), listener.current_connections);
+        }
+    };
+    Gauge "tidewire_listener_connections_max" "Limit of connections of the listener." samples |s, out| {
         for listener in &s.listeners {
             out.put(&labels(listener), listener.max_connections);
         }
-    }),
-    counter(
-        "tidewire_listener_connections_accepted",
-        "Connections accepted.",
-        |s, out| {
-            for listener in &s.listeners {
-                out.put(&labels(listener), listener.accepted);
-            }
-        },
-    ),
-    counter(
-        "tidewire_listener_connections_refused",
-        "Connections that ended before CONNECT was complete, by reason.",
-        |s, out| {
+    };
+    Counter "tidewire_listener_connections_accepted" "Connections accepted." samples |s, out| {
+        for listener in &s.listeners {
+            out.put(&labels(listener), listener.accepted);
+        }
+    };
+    Counter "tidewire_listener_connections_refused" "Connections that ended before CONNECT was complete, by reason."
+        samples |s, out| {
             for listener in &s.listeners {
                 let [name, transport] = labels(listener);
                 for refusal in EarlyCloseReason::ALL {
@@ -448,125 +223,50 @@ pub const FAMILIES: &[Family] = &[
                     );
                 }
             }
-        },
-    ),
-    counter(
-        "tidewire_net_received_bytes",
-        "Bytes read from sockets, including TLS and WebSocket framing.",
-        |s, out| out.one(s.net.bytes_in),
-    )
-    .bytes(),
-    counter(
-        "tidewire_net_sent_bytes",
-        "Bytes written to sockets, including TLS and WebSocket framing.",
-        |s, out| out.one(s.net.bytes_out),
-    )
-    .bytes(),
-    counter("tidewire_net_reads", "Reads from sockets.", |s, out| {
-        out.one(s.net.reads)
-    }),
-    counter("tidewire_net_writes", "Writes to sockets.", |s, out| {
-        out.one(s.net.writes)
-    }),
-    counter(
-        "tidewire_net_writes_blocked",
-        "Writes that a socket accepted only partly.",
-        |s, out| out.one(s.net.writes_blocked),
-    ),
-    counter("tidewire_net_accept_errors", "Failures of accept(2).", |s, out| {
-        out.one(s.net.accept_errors)
-    }),
-    counter(
-        "tidewire_net_connections_moved",
-        "Connections moved to their session's shard after CONNECT.",
-        |s, out| out.one(s.net.moved),
-    ),
-    counter(
-        "tidewire_net_transport_errors",
-        "Violations of the WebSocket or TLS protocol after CONNECT.",
-        |s, out| out.one(s.net.transport_errors),
-    ),
-    counter(
-        "tidewire_net_linger_timeouts",
-        "Connections closed because the client did not read the last bytes in time.",
-        |s, out| out.one(s.net.linger_timeouts),
-    ),
-    counter(
-        "tidewire_net_authentications_checked",
-        "Authentications that computed a password hash.",
-        |s, out| out.one(s.net.auth_submitted),
-    ),
-    counter(
-        "tidewire_net_authentications_refused",
-        "Authentications rejected with Server busy because the queue was full.",
-        |s, out| out.one(s.net.auth_queue_full),
-    ),
-    counter(
-        "tidewire_login_failures",
-        "Wrong passwords, tokens and other secrets of all logins, without repeats.",
-        |s, out| out.one(s.logins.failures),
-    ),
-    counter(
-        "tidewire_login_repeated_failures",
-        "Wrong credentials that a device repeated. They do not lock out its address.",
-        |s, out| out.one(s.logins.repeated_failures),
-    ),
-    counter(
-        "tidewire_login_lockouts",
-        "Lock-outs of addresses after too many failed logins.",
-        |s, out| out.one(s.logins.lockouts),
-    ),
-    counter(
-        "tidewire_login_rejected",
-        "Logins rejected without a check, because their address is locked out, or their user is guessed from several addresses.",
-        |s, out| out.one(s.logins.rejected),
-    ),
-    gauge(
-        "tidewire_login_locked_addresses",
-        "Addresses that are locked out now.",
-        |s, out| out.one(s.logins.locked_addresses),
-    ),
-    counter("tidewire_net_ticks", "Iterations of the event loops.", |s, out| {
-        out.one(s.net.ticks)
-    }),
-    counter(
-        "tidewire_net_lodgings",
-        "How often an idle worker moved to the first worker's thread.",
-        |s, out| out.one(s.net.worker_moves),
-    ),
-    counter(
-        "tidewire_net_mail_held",
-        "How often a message to another shard had to wait.",
-        |s, out| out.one(s.net.mail_held),
-    ),
-    gauge("tidewire_process_resident_bytes", "Resident memory.", |s, out| {
-        out.put_if_known(s.process.resident_bytes)
-    })
-    .bytes(),
-    counter(
-        "tidewire_process_cpu_seconds",
-        "Processor time, user and system.",
-        |s, out| out.put_if_known(s.process.cpu_seconds),
-    )
-    .seconds(),
-    gauge("tidewire_disk_free_bytes", "Bytes that may still be written to the data directory's disk.", |s, out| {
-        out.put_if_known(s.disk.map(|disk| disk.free_bytes))
-    })
-    .bytes(),
-    gauge("tidewire_disk_total_bytes", "Size of the data directory's disk.", |s, out| {
-        out.put_if_known(s.disk.map(|disk| disk.total_bytes))
-    })
-    .bytes(),
-    gauge("tidewire_process_threads", "Threads.", |s, out| {
-        out.put_if_known(s.process.threads)
-    }),
-    gauge("tidewire_process_open_files", "Open file descriptors.", |s, out| {
-        out.put_if_known(s.process.open_files)
-    }),
-    gauge("tidewire_process_open_files_max", "Soft limit of open file descriptors.", |s, out| {
-        out.put_if_known(s.process.open_files_max)
-    }),
-];
+        };
+    Counter "tidewire_net_received_bytes" "Bytes read from sockets, including TLS and WebSocket framing."
+        one |s| s.net.bytes_in;
+    Counter "tidewire_net_sent_bytes" "Bytes written to sockets, including TLS and WebSocket framing."
+        one |s| s.net.bytes_out;
+    Counter "tidewire_net_reads" "Reads from sockets." one |s| s.net.reads;
+    Counter "tidewire_net_writes" "Writes to sockets." one |s| s.net.writes;
+    Counter "tidewire_net_writes_blocked" "Writes that a socket accepted only partly." one |s| s.net.writes_blocked;
+    Counter "tidewire_net_accept_errors" "Failures of accept(2)." one |s| s.net.accept_errors;
+    Counter "tidewire_net_connections_moved" "Connections moved to their session's shard after CONNECT."
+        one |s| s.net.moved;
+    Counter "tidewire_net_transport_errors" "Violations of the WebSocket or TLS protocol after CONNECT."
+        one |s| s.net.transport_errors;
+    Counter "tidewire_net_linger_timeouts" "Connections closed because the client did not read the last bytes in time."
+        one |s| s.net.linger_timeouts;
+    Counter "tidewire_net_authentications_checked" "Authentications that computed a password hash."
+        one |s| s.net.auth_submitted;
+    Counter "tidewire_net_authentications_refused"
+        "Authentications rejected with Server busy because the queue was full."
+        one |s| s.net.auth_queue_full;
+    Counter "tidewire_login_failures" "Wrong passwords, tokens and other secrets of all logins, without repeats."
+        one |s| s.logins.failures;
+    Counter "tidewire_login_repeated_failures"
+        "Wrong credentials that a device repeated. They do not lock out its address."
+        one |s| s.logins.repeated_failures;
+    Counter "tidewire_login_lockouts" "Lock-outs of addresses after too many failed logins." one |s| s.logins.lockouts;
+    Counter "tidewire_login_rejected"
+        "Logins rejected without a check, because their address is locked out, or their user is guessed from several addresses."
+        one |s| s.logins.rejected;
+    Gauge "tidewire_login_locked_addresses" "Addresses that are locked out now." one |s| s.logins.locked_addresses;
+    Counter "tidewire_net_ticks" "Iterations of the event loops." one |s| s.net.ticks;
+    Counter "tidewire_net_lodgings" "How often an idle worker moved to the first worker's thread."
+        one |s| s.net.worker_moves;
+    Counter "tidewire_net_mail_held" "How often a message to another shard had to wait." one |s| s.net.mail_held;
+    Gauge "tidewire_process_resident_bytes" "Resident memory." known |s| s.process.resident_bytes;
+    Counter "tidewire_process_cpu_seconds" "Processor time, user and system." known |s| s.process.cpu_seconds;
+    Gauge "tidewire_disk_free_bytes" "Bytes that may still be written to the data directory's disk."
+        known |s| s.disk.map(|disk| disk.free_bytes);
+    Gauge "tidewire_disk_total_bytes" "Size of the data directory's disk."
+        known |s| s.disk.map(|disk| disk.total_bytes);
+    Gauge "tidewire_process_threads" "Threads." known |s| s.process.threads;
+    Gauge "tidewire_process_open_files" "Open file descriptors." known |s| s.process.open_files;
+    Gauge "tidewire_process_open_files_max" "Soft limit of open file descriptors." known |s| s.process.open_files_max;
+}
 
 fn labels(listener: &ListenerInfo) -> [(&'static str, &str); 2] {
     [
@@ -663,6 +363,12 @@ impl Family {
         format!("{}{}", self.name, self.kind.suffix())
     }
 
+    /// Returns the unit at the end of the name, or an empty text.
+    pub fn unit(&self) -> &'static str {
+        let unit = ["bytes", "seconds"].into_iter().find(|unit| self.name.ends_with(unit));
+        unit.unwrap_or_default()
+    }
+
     /// Returns the component in the metric's name: `broker` of `tidewire_broker_connections`.
     pub fn component(&self) -> &'static str {
         self.name.split('_').nth(1).unwrap_or_default()
@@ -702,10 +408,9 @@ pub fn families() -> impl Iterator<Item = &'static Family> {
 pub fn expose(snapshot: &MetricsSnapshot<'_>) -> String {
     let mut text = String::with_capacity(32 * 1024);
     for family in families() {
-        let Family {
-            name, kind, unit, help, ..
-        } = family;
+        let Family { name, kind, help, .. } = family;
         writeln!(text, "# TYPE {name} {}", kind.name()).expect("writing to a String cannot fail");
+        let unit = family.unit();
         if !unit.is_empty() {
             writeln!(text, "# UNIT {name} {unit}").expect("writing to a String cannot fail");
         }
@@ -753,9 +458,6 @@ mod tests {
             assert!(names.insert(family.name), "{} twice", family.name);
             assert!(family.name.starts_with("tidewire_"), "{}", family.name);
             assert!(!family.name.ends_with("_total"), "{}", family.name);
-            assert!(family.name.ends_with(family.unit), "{}", family.name);
-            let has_unit = family.name.ends_with("_bytes") || family.name.ends_with("_seconds");
-            assert_eq!(has_unit, !family.unit.is_empty(), "{}", family.name);
             assert!(
                 family.help.ends_with('.') && !family.help.contains('\n'),
                 "{}",

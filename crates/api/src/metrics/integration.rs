@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use integration::{ActionStats, MeasuredDefinition, RuleCounts, RuleTiming};
 
-use super::{Family, MetricsSnapshot, Samples, counter, gauge, histogram};
+use super::{MetricsSnapshot, Samples, metric_families, samples};
 
 /// Listed items of each kind.
 const LISTED_MAX: usize = 1000;
@@ -13,35 +13,16 @@ const LISTED_MAX: usize = 1000;
 type ReadActionCount = fn(&ActionStats) -> u64;
 type ReadRuleCount = fn(&RuleCounts) -> u64;
 
-pub const FAMILIES: &[Family] = &[
-    counter(
-        "tidewire_rule_matched",
-        "Messages and events that a rule received.",
-        |s, out| {
-            rules(s, out, |it| it.matched);
-        },
-    ),
-    counter(
-        "tidewire_rule_passed",
-        "Messages and events for which a rule had an output.",
-        |s, out| {
-            rules(s, out, |it| it.passed);
-        },
-    ),
-    counter(
-        "tidewire_rule_failed",
-        "Messages and events for which a rule failed.",
-        |s, out| rules(s, out, |it| it.failed),
-    ),
-    counter(
-        "tidewire_rule_failed_at_limit",
-        "Messages and events for which a rule failed because of a limit for time, steps or memory.",
-        |s, out| rules(s, out, |it| it.failed_at_limit),
-    ),
-    counter(
-        "tidewire_rule_outputs",
-        "Outputs of a rule, by outcome: accepted by an action, failed (templates), discarded (the buffer was full).",
-        |s, out| {
+metric_families! {
+    Counter "tidewire_rule_matched" "Messages and events that a rule received." rules |it| it.matched;
+    Counter "tidewire_rule_passed" "Messages and events for which a rule had an output." rules |it| it.passed;
+    Counter "tidewire_rule_failed" "Messages and events for which a rule failed." rules |it| it.failed;
+    Counter "tidewire_rule_failed_at_limit"
+        "Messages and events for which a rule failed because of a limit for time, steps or memory."
+        rules |it| it.failed_at_limit;
+    Counter "tidewire_rule_outputs"
+        "Outputs of a rule, by outcome: accepted by an action, failed (templates), discarded (the buffer was full)."
+        samples |s, out| {
             for it in listed(&s.integration.rules) {
                 let counts = &it.value;
                 for (outcome, count) in [
@@ -52,185 +33,95 @@ pub const FAMILIES: &[Family] = &[
                     out.put(&[("rule", &it.name), ("outcome", outcome)], count);
                 }
             }
-        },
-    ),
-    gauge(
-        "tidewire_rule_slow",
-        "1 for a rule that is evaluated on separate threads because it is slow.",
-        |s, out| slow_rules(s, out, |it| u64::from(it.is_slow)),
-    ),
-    gauge(
-        "tidewire_rule_queued",
-        "Messages and events in the queue of a slow rule.",
-        |s, out| slow_rules(s, out, |it| it.queued),
-    ),
-    gauge(
-        "tidewire_rule_queue_full",
-        "1 while the queue of a slow rule is full: its publishers at QoS 1 and 2 wait or are rejected.",
-        |s, out| slow_rules(s, out, |it| u64::from(it.is_queue_full)),
-    ),
-    counter(
-        "tidewire_rule_dropped",
-        "Messages and events that a slow rule did not process because its queue was full and no publisher could be rejected.",
-        |s, out| rules(s, out, |it| it.dropped_queue_full),
-    ),
-    gauge(
-        "tidewire_action_state",
-        "1 for the current state of an action: connected, connecting, disconnected, paused, disabled, broken (it cannot be started), buffer_failed (publishers wait until its buffer can be opened again).",
-        |s, out| states(&s.integration.actions, "action", out),
-    ),
-    counter(
-        "tidewire_action_received",
-        "Messages that an action received.",
-        |s, out| {
-            actions(s, out, |it| it.matched);
-        },
-    ),
-    counter(
-        "tidewire_action_sent",
-        "Messages that the action's target has acknowledged.",
-        |s, out| {
-            actions(s, out, |it| it.sent);
-        },
-    ),
-    counter(
-        "tidewire_action_sent_bytes",
-        "Bytes of the messages that the action's target has acknowledged.",
-        |s, out| {
-            actions(s, out, |it| it.sent_bytes);
-        },
-    )
-    .bytes(),
-    counter(
-        "tidewire_action_failed",
-        "Messages that the action's target has rejected permanently, or that reached the retry limit.",
-        |s, out| actions(s, out, |it| it.failed),
-    ),
-    counter(
-        "tidewire_action_fallback",
-        "Messages that an action passed to a fallback action, by outcome: stored in its buffer, or lost.",
-        |s, out| {
+        };
+    Gauge "tidewire_rule_slow" "1 for a rule that is evaluated on separate threads because it is slow."
+        slow_rules |it| u64::from(it.is_slow);
+    Gauge "tidewire_rule_queued" "Messages and events in the queue of a slow rule." slow_rules |it| it.queued;
+    Gauge "tidewire_rule_queue_full"
+        "1 while the queue of a slow rule is full: its publishers at QoS 1 and 2 wait or are rejected."
+        slow_rules |it| u64::from(it.is_queue_full);
+    Counter "tidewire_rule_dropped"
+        "Messages and events that a slow rule did not process because its queue was full and no publisher could be rejected."
+        rules |it| it.dropped_queue_full;
+    Gauge "tidewire_action_state"
+        "1 for the current state of an action: connected, connecting, disconnected, paused, disabled, broken (it cannot be started), buffer_failed (publishers wait until its buffer can be opened again)."
+        samples |s, out| states(&s.integration.actions, "action", out);
+    Counter "tidewire_action_received" "Messages that an action received." actions |it| it.matched;
+    Counter "tidewire_action_sent" "Messages that the action's target has acknowledged." actions |it| it.sent;
+    Counter "tidewire_action_sent_bytes" "Bytes of the messages that the action's target has acknowledged."
+        actions |it| it.sent_bytes;
+    Counter "tidewire_action_failed"
+        "Messages that the action's target has rejected permanently, or that reached the retry limit."
+        actions |it| it.failed;
+    Counter "tidewire_action_fallback"
+        "Messages that an action passed to a fallback action, by outcome: stored in its buffer, or lost."
+        samples |s, out| {
             for (name, stats) in running(s) {
                 for (outcome, count) in [("stored", stats.fallback_stored), ("lost", stats.fallback_lost)] {
                     out.put(&[("action", name), ("outcome", outcome)], count);
                 }
             }
-        },
-    ),
-    counter("tidewire_action_retried", "Messages that were sent again.", |s, out| {
-        actions(s, out, |it| it.retried);
-    }),
-    counter(
-        "tidewire_action_dropped",
-        "Messages that an action dropped, by reason.",
-        |s, out| {
-            for (name, stats) in running(s) {
-                let dropped = &stats.dropped;
-                for (reason, count) in [
-                    ("overflow_oldest", dropped.overflow_oldest),
-                    ("overflow_newest", dropped.overflow_newest),
-                    ("disk", dropped.disk),
-                    ("expired", dropped.expired),
-                    ("purged", dropped.purged),
-                ] {
-                    out.put(&[("action", name), ("reason", reason)], count);
-                }
+        };
+    Counter "tidewire_action_retried" "Messages that were sent again." actions |it| it.retried;
+    Counter "tidewire_action_dropped" "Messages that an action dropped, by reason." samples |s, out| {
+        for (name, stats) in running(s) {
+            let dropped = &stats.dropped;
+            for (reason, count) in [
+                ("overflow_oldest", dropped.overflow_oldest),
+                ("overflow_newest", dropped.overflow_newest),
+                ("disk", dropped.disk),
+                ("expired", dropped.expired),
+                ("purged", dropped.purged),
+            ] {
+                out.put(&[("action", name), ("reason", reason)], count);
             }
-        },
-    ),
-    gauge(
-        "tidewire_action_queued_messages",
-        "Messages in the buffer or in flight.",
-        |s, out| {
-            actions(s, out, |it| it.queued_messages);
-        },
-    ),
-    gauge(
-        "tidewire_action_queued_bytes",
-        "Bytes of the messages in the buffer or in flight.",
-        |s, out| {
-            actions(s, out, |it| it.queued_bytes);
-        },
-    )
-    .bytes(),
-    gauge(
-        "tidewire_action_oldest_age_seconds",
-        "Age of the oldest message that was read from the buffer and is not acknowledged.",
-        |s, out| {
+        }
+    };
+    Gauge "tidewire_action_queued_messages" "Messages in the buffer or in flight." actions |it| it.queued_messages;
+    Gauge "tidewire_action_queued_bytes" "Bytes of the messages in the buffer or in flight."
+        actions |it| it.queued_bytes;
+    Gauge "tidewire_action_oldest_age_seconds"
+        "Age of the oldest message that was read from the buffer and is not acknowledged."
+        samples |s, out| {
             for (name, stats) in running(s) {
                 out.put(&[("action", name)], stats.oldest_age_ms as f64 / 1000.0);
             }
-        },
-    )
-    .seconds(),
-    gauge(
-        "tidewire_action_inflight_messages",
-        "Messages sent and not acknowledged.",
-        |s, out| {
-            actions(s, out, |it| it.in_flight);
-        },
-    ),
-    counter(
-        "tidewire_action_publishers_held_back",
-        "How often publishers had to wait because the buffer was full.",
-        |s, out| actions(s, out, |it| it.publishers_held_back),
-    ),
-    counter(
-        "tidewire_action_abandoned",
-        "Accepted outputs of rules that were lost because their action was unavailable for 30 s: disabled or deleted.",
-        |s, out| out.put(&[], s.integration.discarded),
-    ),
-    gauge("tidewire_action_file_bytes", "Size of the buffer's files.", |s, out| {
-        actions(s, out, |it| it.file_bytes);
-    })
-    .bytes(),
-    histogram(
-        "tidewire_action_latency_seconds",
-        "Time from sending a message to its acknowledgement.",
-        |s, out| running(s).for_each(|(name, stats)| latency(out, name, stats)),
-    )
-    .seconds(),
-    gauge(
-        "tidewire_source_state",
-        "1 for the current state of a source: connected, connecting, disconnected, disabled, broken (it cannot be started).",
-        |s, out| states(&s.integration.sources, "source", out),
-    ),
-    counter(
-        "tidewire_source_received",
-        "Messages that a source received.",
-        |s, out| {
-            for it in listed(&s.integration.sources) {
-                out.put(&[("source", &it.name)], it.value.received);
-            }
-        },
-    ),
-    counter(
-        "tidewire_source_failed",
-        "Messages of a source that could not be published.",
-        |s, out| {
-            for it in listed(&s.integration.sources) {
-                out.put(&[("source", &it.name)], it.value.failed);
-            }
-        },
-    ),
-    counter(
-        "tidewire_source_refused_batches",
-        "How often messages of a source could not be accepted yet and will be redelivered.",
-        |s, out| {
+        };
+    Gauge "tidewire_action_inflight_messages" "Messages sent and not acknowledged." actions |it| it.in_flight;
+    Counter "tidewire_action_publishers_held_back" "How often publishers had to wait because the buffer was full."
+        actions |it| it.publishers_held_back;
+    Counter "tidewire_action_abandoned"
+        "Accepted outputs of rules that were lost because their action was unavailable for 30 s: disabled or deleted."
+        samples |s, out| out.put(&[], s.integration.discarded);
+    Gauge "tidewire_action_file_bytes" "Size of the buffer's files." actions |it| it.file_bytes;
+    Histogram "tidewire_action_latency_seconds" "Time from sending a message to its acknowledgement."
+        samples |s, out| running(s).for_each(|(name, stats)| latency(out, name, stats));
+    Gauge "tidewire_source_state"
+        "1 for the current state of a source: connected, connecting, disconnected, disabled, broken (it cannot be started)."
+        samples |s, out| states(&s.integration.sources, "source", out);
+    Counter "tidewire_source_received" "Messages that a source received." samples |s, out| {
+        for it in listed(&s.integration.sources) {
+            out.put(&[("source", &it.name)], it.value.received);
+        }
+    };
+    Counter "tidewire_source_failed" "Messages of a source that could not be published." samples |s, out| {
+        for it in listed(&s.integration.sources) {
+            out.put(&[("source", &it.name)], it.value.failed);
+        }
+    };
+    Counter "tidewire_source_refused_batches"
+        "How often messages of a source could not be accepted yet and will be redelivered."
+        samples |s, out| {
             for it in listed(&s.integration.sources) {
                 out.put(&[("source", &it.name)], it.value.refused_batches);
             }
-        },
-    ),
-    gauge(
-        "tidewire_connector_state",
-        "1 for the current state of a connector: enabled, disabled, broken (it cannot be started).",
-        |s, out| states(&s.integration.connectors, "connector", out),
-    ),
-    gauge(
-        "tidewire_integration_unlisted",
-        "Rules, actions, sources and connectors that the metrics omit, beyond the first 1000 of each kind.",
-        |s, out| {
+        };
+    Gauge "tidewire_connector_state"
+        "1 for the current state of a connector: enabled, disabled, broken (it cannot be started)."
+        samples |s, out| states(&s.integration.connectors, "connector", out);
+    Gauge "tidewire_integration_unlisted"
+        "Rules, actions, sources and connectors that the metrics omit, beyond the first 1000 of each kind."
+        samples |s, out| {
             let all = &s.integration;
             for (kind, count) in [
                 ("rule", all.rules.len()),
@@ -240,9 +131,8 @@ pub const FAMILIES: &[Family] = &[
             ] {
                 out.put(&[("kind", kind)], count.saturating_sub(LISTED_MAX));
             }
-        },
-    ),
-];
+        };
+}
 
 fn listed<T>(all: &[MeasuredDefinition<T>]) -> impl Iterator<Item = &MeasuredDefinition<T>> {
     all.iter().take(LISTED_MAX)
