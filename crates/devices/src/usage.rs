@@ -51,7 +51,7 @@ pub fn report_api_states(hub: &Hub, now_ms: i64) {
     for (tenant, limits) in hub.platform().take_limits() {
         let points = tenants.entry(tenant).or_default().entry(now_ms).or_default();
         for (counter, limit) in UsageCounter::ALL.into_iter().zip(limits) {
-            points.insert(counter.limit_key().to_owned(), limit.into());
+            points.insert(counter.limit_key(), limit.into());
         }
     }
     save_all_usage(hub, tenants, now_ms);

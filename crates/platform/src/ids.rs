@@ -152,53 +152,58 @@ impl IdMaker {
     }
 }
 
-macro_rules! entity_types {
-    ($($(#[$doc:meta])* $name:ident $text:literal,)*) => {
-        /// Types of entities, with the names of ThingsBoard's JSON.
+/// Defines an enum whose values have a name each, mostly that of ThingsBoard's JSON.
+macro_rules! named_enum {
+    ($(#[$meta:meta])* pub enum $type:ident { $($(#[$doc:meta])* $value:ident $text:literal,)* }) => {
+        $(#[$meta])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-        pub enum EntityType { $($(#[$doc])* $name,)* }
+        pub enum $type { $($(#[$doc])* $value,)* }
 
-        impl EntityType {
-            pub const ALL: &[EntityType] = &[$(EntityType::$name,)*];
+        impl $type {
+            pub const ALL: [$type; [$($text),*].len()] = [$($type::$value),*];
 
             pub fn name(self) -> &'static str {
-                match self { $(EntityType::$name => $text,)* }
+                match self { $($type::$value => $text,)* }
             }
 
-            pub fn parse(text: &str) -> Option<EntityType> {
-                match text { $($text => Some(EntityType::$name),)* _ => None }
+            pub fn parse(text: &str) -> Option<$type> {
+                match text { $($text => Some($type::$value),)* _ => None }
             }
         }
     };
 }
+pub(crate) use named_enum;
 
-entity_types! {
-    Tenant "TENANT",
-    TenantProfile "TENANT_PROFILE",
-    Customer "CUSTOMER",
-    User "USER",
-    Dashboard "DASHBOARD",
-    Asset "ASSET",
-    AssetProfile "ASSET_PROFILE",
-    Device "DEVICE",
-    DeviceProfile "DEVICE_PROFILE",
-    Alarm "ALARM",
-    RuleChain "RULE_CHAIN",
-    RuleNode "RULE_NODE",
-    Rpc "RPC",
-    ApiUsageState "API_USAGE_STATE",
-    QueueStats "QUEUE_STATS",
-    ApiKey "API_KEY",
-    /// Stored like an entity, but not named in ThingsBoard's JSON.
-    DeviceCredentials "DEVICE_CREDENTIALS",
-    /// Stored like an entity, but not named in ThingsBoard's JSON.
-    UserCredentials "USER_CREDENTIALS",
-    /// Stored like an entity, but not named in ThingsBoard's JSON.
-    AlarmComment "ALARM_COMMENT",
-    Queue "QUEUE",
-    OtaPackage "OTA_PACKAGE",
-    /// Stored like an entity, but not named in ThingsBoard's JSON.
-    AuditLog "AUDIT_LOG",
+named_enum! {
+    /// Types of entities, with the names of ThingsBoard's JSON.
+    pub enum EntityType {
+        Tenant "TENANT",
+        TenantProfile "TENANT_PROFILE",
+        Customer "CUSTOMER",
+        User "USER",
+        Dashboard "DASHBOARD",
+        Asset "ASSET",
+        AssetProfile "ASSET_PROFILE",
+        Device "DEVICE",
+        DeviceProfile "DEVICE_PROFILE",
+        Alarm "ALARM",
+        RuleChain "RULE_CHAIN",
+        RuleNode "RULE_NODE",
+        Rpc "RPC",
+        ApiUsageState "API_USAGE_STATE",
+        QueueStats "QUEUE_STATS",
+        ApiKey "API_KEY",
+        /// Stored like an entity, but not named in ThingsBoard's JSON.
+        DeviceCredentials "DEVICE_CREDENTIALS",
+        /// Stored like an entity, but not named in ThingsBoard's JSON.
+        UserCredentials "USER_CREDENTIALS",
+        /// Stored like an entity, but not named in ThingsBoard's JSON.
+        AlarmComment "ALARM_COMMENT",
+        Queue "QUEUE",
+        OtaPackage "OTA_PACKAGE",
+        /// Stored like an entity, but not named in ThingsBoard's JSON.
+        AuditLog "AUDIT_LOG",
+    }
 }
 
 impl fmt::Display for EntityType {

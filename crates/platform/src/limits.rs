@@ -8,7 +8,7 @@ use std::fmt;
 
 use serde_json::Value as Json;
 
-use crate::ids::EntityType;
+use crate::ids::{EntityType, named_enum};
 use crate::usage::UsageCounter;
 
 /// Default share of a quota at which the state is WARNING.
@@ -163,23 +163,15 @@ fn rate(configuration: &Json, key: &str) -> Result<Option<RateLimit>, LimitError
     }
 }
 
-/// Whether a tenant may use a feature.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum ApiState {
-    #[default]
-    Enabled,
-    /// Enabled, but the quota is almost used up.
-    Warning,
-    Disabled,
-}
-
-impl ApiState {
-    pub fn name(self) -> &'static str {
-        match self {
-            ApiState::Enabled => "ENABLED",
-            ApiState::Warning => "WARNING",
-            ApiState::Disabled => "DISABLED",
-        }
+named_enum! {
+    /// Whether a tenant may use a feature.
+    #[derive(Default)]
+    pub enum ApiState {
+        #[default]
+        Enabled "ENABLED",
+        /// Enabled, but the quota is almost used up.
+        Warning "WARNING",
+        Disabled "DISABLED",
     }
 }
 

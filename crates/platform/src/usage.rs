@@ -6,57 +6,29 @@ use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan};
 use serde_json::{Value as Json, json};
 
-use crate::ids::{TenantId, Uuid};
+use crate::ids::{TenantId, Uuid, named_enum};
 
 const HOUR_MS: i64 = 3_600_000;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum UsageCounter {
-    /// Device messages.
-    TransportMessages,
-    /// Values in device messages.
-    TransportPoints,
-    /// Stored values, weighted by their time to live in days.
-    StoredPoints,
-    RuleNodes,
-    Scripts,
-    CreatedAlarms,
-}
-
-impl UsageCounter {
-    pub const ALL: [UsageCounter; 6] = [
-        UsageCounter::TransportMessages,
-        UsageCounter::TransportPoints,
-        UsageCounter::StoredPoints,
-        UsageCounter::RuleNodes,
-        UsageCounter::Scripts,
-        UsageCounter::CreatedAlarms,
-    ];
-
-    /// The key of the monthly count. The hourly one has the suffix `Hourly`.
-    pub fn key(self) -> &'static str {
-        match self {
-            UsageCounter::TransportMessages => "transportMsgCount",
-            UsageCounter::TransportPoints => "transportDataPointsCount",
-            UsageCounter::StoredPoints => "storageDataPointsCount",
-            UsageCounter::RuleNodes => "ruleEngineExecutionCount",
-            UsageCounter::Scripts => "jsExecutionCount",
-            UsageCounter::CreatedAlarms => "createdAlarmsCount",
-        }
+named_enum! {
+    /// A counter of a tenant. Its name is the key of the monthly count; the hourly one has the suffix `Hourly`.
+    pub enum UsageCounter {
+        /// Device messages.
+        TransportMessages "transportMsgCount",
+        /// Values in device messages.
+        TransportPoints "transportDataPointsCount",
+        /// Stored values, weighted by their time to live in days.
+        StoredPoints "storageDataPointsCount",
+        RuleNodes "ruleEngineExecutionCount",
+        Scripts "jsExecutionCount",
+        CreatedAlarms "createdAlarmsCount",
     }
 }
 
 impl UsageCounter {
     /// Key of the limit in the time series of the usage state.
-    pub fn limit_key(self) -> &'static str {
-        match self {
-            UsageCounter::TransportMessages => "transportMsgLimit",
-            UsageCounter::TransportPoints => "transportDataPointsLimit",
-            UsageCounter::StoredPoints => "storageDataPointsLimit",
-            UsageCounter::RuleNodes => "ruleEngineExecutionLimit",
-            UsageCounter::Scripts => "jsExecutionLimit",
-            UsageCounter::CreatedAlarms => "createdAlarmsLimit",
-        }
+    pub fn limit_key(self) -> String {
+        self.name().replace("Count", "Limit")
     }
 
     /// Key of the limit in a tenant profile.
@@ -150,7 +122,7 @@ impl ApiUsage {
                     ts_ms,
                     value,
                 };
-                let key = counter.key();
+                let key = counter.name();
                 points.push(point(key.to_owned(), counts.month_ms, counts.month[counter as usize]));
                 points.push(point(
                     format!("{key}Hourly"),

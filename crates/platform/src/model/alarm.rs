@@ -4,34 +4,18 @@ use serde::ser::SerializeMap;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 
-use crate::ids::{AlarmId, CustomerId, EntityId, TenantId, UserId};
+use crate::ids::{AlarmId, CustomerId, EntityId, TenantId, UserId, named_enum};
 
-/// From the worst, which is the order in which rules are evaluated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-pub enum AlarmSeverity {
-    Critical,
-    Major,
-    Minor,
-    Warning,
-    Indeterminate,
-}
-
-impl AlarmSeverity {
-    pub const ALL: [AlarmSeverity; 5] = [
-        AlarmSeverity::Critical,
-        AlarmSeverity::Major,
-        AlarmSeverity::Minor,
-        AlarmSeverity::Warning,
-        AlarmSeverity::Indeterminate,
-    ];
-
-    pub fn name(self) -> &'static str {
-        ["CRITICAL", "MAJOR", "MINOR", "WARNING", "INDETERMINATE"][self as usize]
-    }
-
-    pub fn parse(text: &str) -> Option<AlarmSeverity> {
-        AlarmSeverity::ALL.into_iter().find(|severity| severity.name() == text)
+named_enum! {
+    /// From the worst, which is the order in which rules are evaluated.
+    #[derive(Serialize, Deserialize)]
+    #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+    pub enum AlarmSeverity {
+        Critical "CRITICAL",
+        Major "MAJOR",
+        Minor "MINOR",
+        Warning "WARNING",
+        Indeterminate "INDETERMINATE",
     }
 }
 

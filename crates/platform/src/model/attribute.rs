@@ -3,34 +3,18 @@
 use serde::{Deserialize, Serialize};
 use timeseries::PointValue;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-pub enum AttributeScope {
-    /// Set by the device.
-    ClientScope,
-    /// Set by the platform, visible to the device.
-    SharedScope,
-    /// Not visible to the device.
-    ServerScope,
-}
+use crate::ids::named_enum;
 
-impl AttributeScope {
-    pub const ALL: [AttributeScope; 3] = [
-        AttributeScope::ClientScope,
-        AttributeScope::SharedScope,
-        AttributeScope::ServerScope,
-    ];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            AttributeScope::ClientScope => "CLIENT_SCOPE",
-            AttributeScope::SharedScope => "SHARED_SCOPE",
-            AttributeScope::ServerScope => "SERVER_SCOPE",
-        }
-    }
-
-    pub fn parse(text: &str) -> Option<AttributeScope> {
-        AttributeScope::ALL.into_iter().find(|scope| scope.name() == text)
+named_enum! {
+    #[derive(Serialize, Deserialize)]
+    #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+    pub enum AttributeScope {
+        /// Set by the device.
+        ClientScope "CLIENT_SCOPE",
+        /// Set by the platform, visible to the device.
+        SharedScope "SHARED_SCOPE",
+        /// Not visible to the device.
+        ServerScope "SERVER_SCOPE",
     }
 }
 

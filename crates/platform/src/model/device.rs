@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::{Entity, IndexColumns, PlainId, identity, or_default, row};
-use crate::ids::{CustomerId, DeviceId, DeviceProfileId, EntityId, EntityType, TenantId, Uuid};
+use crate::ids::{CustomerId, DeviceId, DeviceProfileId, EntityId, EntityType, TenantId, Uuid, named_enum};
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -76,24 +76,15 @@ impl Entity for Device {
     }
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-pub enum CredentialsType {
-    #[default]
-    AccessToken,
-    X509Certificate,
-    MqttBasic,
-    Lwm2mCredentials,
-}
-
-impl CredentialsType {
-    pub fn name(self) -> &'static str {
-        match self {
-            CredentialsType::AccessToken => "ACCESS_TOKEN",
-            CredentialsType::X509Certificate => "X509_CERTIFICATE",
-            CredentialsType::MqttBasic => "MQTT_BASIC",
-            CredentialsType::Lwm2mCredentials => "LWM2M_CREDENTIALS",
-        }
+named_enum! {
+    #[derive(Default, Serialize, Deserialize)]
+    #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+    pub enum CredentialsType {
+        #[default]
+        AccessToken "ACCESS_TOKEN",
+        X509Certificate "X509_CERTIFICATE",
+        MqttBasic "MQTT_BASIC",
+        Lwm2mCredentials "LWM2M_CREDENTIALS",
     }
 }
 

@@ -5,30 +5,19 @@ use serde_json::Value;
 
 use super::{Entity, IndexColumns, or_default, row};
 use crate::decode::OtaKind;
-use crate::ids::{DeviceProfileId, EntityType, OtaPackageId, TenantId, Uuid};
+use crate::ids::{DeviceProfileId, EntityType, OtaPackageId, TenantId, Uuid, named_enum};
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "UPPERCASE")]
-pub enum OtaPackageType {
-    #[default]
-    Firmware,
-    Software,
+named_enum! {
+    #[derive(Default, Serialize, Deserialize)]
+    #[serde(rename_all = "UPPERCASE")]
+    pub enum OtaPackageType {
+        #[default]
+        Firmware "FIRMWARE",
+        Software "SOFTWARE",
+    }
 }
 
 impl OtaPackageType {
-    pub fn name(self) -> &'static str {
-        match self {
-            OtaPackageType::Firmware => "FIRMWARE",
-            OtaPackageType::Software => "SOFTWARE",
-        }
-    }
-
-    pub fn parse(text: &str) -> Option<OtaPackageType> {
-        [OtaPackageType::Firmware, OtaPackageType::Software]
-            .into_iter()
-            .find(|kind| kind.name() == text)
-    }
-
     /// Prefix in topics and attribute names.
     pub fn prefix(self) -> &'static str {
         match self {

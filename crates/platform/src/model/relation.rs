@@ -3,30 +3,19 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::ids::EntityId;
+use crate::ids::{EntityId, named_enum};
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-pub enum RelationGroup {
-    #[default]
-    Common,
-    Dashboard,
-    RuleChain,
-    RuleNode,
-    Edge,
-    EdgeAutoAssignRuleChain,
-}
-
-impl RelationGroup {
-    pub fn name(self) -> &'static str {
-        match self {
-            RelationGroup::Common => "COMMON",
-            RelationGroup::Dashboard => "DASHBOARD",
-            RelationGroup::RuleChain => "RULE_CHAIN",
-            RelationGroup::RuleNode => "RULE_NODE",
-            RelationGroup::Edge => "EDGE",
-            RelationGroup::EdgeAutoAssignRuleChain => "EDGE_AUTO_ASSIGN_RULE_CHAIN",
-        }
+named_enum! {
+    #[derive(Default, Serialize, Deserialize)]
+    #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+    pub enum RelationGroup {
+        #[default]
+        Common "COMMON",
+        Dashboard "DASHBOARD",
+        RuleChain "RULE_CHAIN",
+        RuleNode "RULE_NODE",
+        Edge "EDGE",
+        EdgeAutoAssignRuleChain "EDGE_AUTO_ASSIGN_RULE_CHAIN",
     }
 }
 

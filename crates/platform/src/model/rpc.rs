@@ -4,59 +4,33 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{Entity, IndexColumns, or_default, row};
-use crate::ids::{DeviceId, EntityType, RpcId, TenantId, Uuid};
+use crate::ids::{DeviceId, EntityType, RpcId, TenantId, Uuid, named_enum};
 
-/// Status of an RPC request.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "UPPERCASE")]
-pub enum RpcStatus {
-    /// Waits for the device to connect.
-    #[default]
-    Queued,
-    /// Sent, but not acknowledged by the device.
-    Sent,
-    /// Acknowledged by the device. Final for a one-way request.
-    Delivered,
-    /// The device has responded.
-    Successful,
-    /// The device did not acknowledge it in time. It is sent again.
-    Timeout,
-    /// It expired before it was finished.
-    Expired,
-    /// Not acknowledged after the last retry.
-    Failed,
-    Deleted,
+named_enum! {
+    /// Status of an RPC request.
+    #[derive(Default, Serialize, Deserialize)]
+    #[serde(rename_all = "UPPERCASE")]
+    pub enum RpcStatus {
+        /// Waits for the device to connect.
+        #[default]
+        Queued "QUEUED",
+        /// Sent, but not acknowledged by the device.
+        Sent "SENT",
+        /// Acknowledged by the device. Final for a one-way request.
+        Delivered "DELIVERED",
+        /// The device has responded.
+        Successful "SUCCESSFUL",
+        /// The device did not acknowledge it in time. It is sent again.
+        Timeout "TIMEOUT",
+        /// It expired before it was finished.
+        Expired "EXPIRED",
+        /// Not acknowledged after the last retry.
+        Failed "FAILED",
+        Deleted "DELETED",
+    }
 }
 
 impl RpcStatus {
-    pub const ALL: [RpcStatus; 8] = [
-        RpcStatus::Queued,
-        RpcStatus::Sent,
-        RpcStatus::Delivered,
-        RpcStatus::Successful,
-        RpcStatus::Timeout,
-        RpcStatus::Expired,
-        RpcStatus::Failed,
-        RpcStatus::Deleted,
-    ];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            RpcStatus::Queued => "QUEUED",
-            RpcStatus::Sent => "SENT",
-            RpcStatus::Delivered => "DELIVERED",
-            RpcStatus::Successful => "SUCCESSFUL",
-            RpcStatus::Timeout => "TIMEOUT",
-            RpcStatus::Expired => "EXPIRED",
-            RpcStatus::Failed => "FAILED",
-            RpcStatus::Deleted => "DELETED",
-        }
-    }
-
-    pub fn parse(name: &str) -> Option<RpcStatus> {
-        RpcStatus::ALL.into_iter().find(|status| status.name() == name)
-    }
-
     /// The type of the rule chain message.
     pub fn message_type(self) -> &'static str {
         match self {
