@@ -12,29 +12,17 @@ use super::parse::*;
 use super::save::DeleteAttributesNode;
 use super::{CheckFieldsNode, FieldsNode, InputNode, KeysNode, KeysOperation, NodeKind, Owner, ReplyNode};
 use crate::chain::script::{Script, ScriptKind};
-use crate::ids::TenantId;
+use crate::ids::{TenantId, named_enum};
 
-/// Groups of nodes, with ThingsBoard's names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ComponentKind {
-    Filter,
-    Enrichment,
-    Transformation,
-    Action,
-    External,
-    Flow,
-}
-
-impl ComponentKind {
-    pub fn name(self) -> &'static str {
-        match self {
-            ComponentKind::Filter => "FILTER",
-            ComponentKind::Enrichment => "ENRICHMENT",
-            ComponentKind::Transformation => "TRANSFORMATION",
-            ComponentKind::Action => "ACTION",
-            ComponentKind::External => "EXTERNAL",
-            ComponentKind::Flow => "FLOW",
-        }
+named_enum! {
+    /// Groups of nodes, with ThingsBoard's names.
+    pub enum ComponentKind {
+        Filter "FILTER",
+        Enrichment "ENRICHMENT",
+        Transformation "TRANSFORMATION",
+        Action "ACTION",
+        External "EXTERNAL",
+        Flow "FLOW",
     }
 }
 
@@ -138,476 +126,189 @@ pub fn console_catalogue() -> Json {
 const DONE: NodeConnections = NodeConnections::Fixed(&["Success", "Failure"]);
 const YES_NO: NodeConnections = NodeConnections::Fixed(&["True", "False", "Failure"]);
 
-use ComponentKind::{Action, Enrichment, External, Filter, Flow, Transformation};
+/// Row: kind, class, title, description, connections, default configuration, parser.
+macro_rules! components {
+    ($($kind:ident $class:literal $title:literal $description:literal, $connections:expr, $default:literal,
+       $parse:expr;)*) => {
+        pub const COMPONENTS: &[Component] = &[$(Component {
+            kind: ComponentKind::$kind,
+            class: $class,
+            title: $title,
+            description: $description,
+            connections: $connections,
+            default_configuration: $default,
+            parse: $parse,
+        }),*];
+    };
+}
 
-pub const COMPONENTS: &[Component] = &[
-    Component {
-        kind: Filter,
-        class: "filter.TbMsgTypeSwitchNode",
-        title: "message type switch",
-        description: "Routes messages by type.",
-        connections: NodeConnections::Fixed(&[
-            "Post attributes",
-            "Post telemetry",
-            "RPC Request from Device",
-            "RPC Request to Device",
-            "Activity Event",
-            "Inactivity Event",
-            "Connect Event",
-            "Disconnect Event",
-            "Entity Created",
-            "Entity Updated",
-            "Entity Deleted",
-            "Entity Assigned",
-            "Entity Unassigned",
-            "Entity Assigned From Tenant",
-            "Entity Assigned To Tenant",
-            "Attributes Updated",
-            "Attributes Deleted",
-            "Timeseries Updated",
-            "Timeseries Deleted",
-            "Alarm Acknowledged",
-            "Alarm Cleared",
-            "Alarm Assigned",
-            "Alarm Unassigned",
-            "Comment Created",
-            "Comment Updated",
-            "RPC Queued",
-            "RPC Sent",
-            "RPC Delivered",
-            "RPC Successful",
-            "RPC Timeout",
-            "RPC Expired",
-            "RPC Failed",
-            "RPC Deleted",
-            "Relation Added or Updated",
-            "Relation Deleted",
-            "All Relations Deleted",
-            "REST API request",
-            "Other",
+components! {
+    Filter "filter.TbMsgTypeSwitchNode" "message type switch" "Routes messages by type.",
+        NodeConnections::Fixed(&[
+            "Post attributes", "Post telemetry", "RPC Request from Device", "RPC Request to Device", "Activity Event",
+            "Inactivity Event", "Connect Event", "Disconnect Event", "Entity Created", "Entity Updated",
+            "Entity Deleted", "Entity Assigned", "Entity Unassigned", "Entity Assigned From Tenant",
+            "Entity Assigned To Tenant", "Attributes Updated", "Attributes Deleted", "Timeseries Updated",
+            "Timeseries Deleted", "Alarm Acknowledged", "Alarm Cleared", "Alarm Assigned", "Alarm Unassigned",
+            "Comment Created", "Comment Updated", "RPC Queued", "RPC Sent", "RPC Delivered", "RPC Successful",
+            "RPC Timeout", "RPC Expired", "RPC Failed", "RPC Deleted", "Relation Added or Updated",
+            "Relation Deleted", "All Relations Deleted", "REST API request", "Other",
         ]),
-        default_configuration: r#"{"version": 0}"#,
-        parse: |_| Ok(NodeKind::TypeSwitch),
-    },
-    Component {
-        kind: Filter,
-        class: "filter.TbMsgTypeFilterNode",
-        title: "message type filter",
-        description: "Checks whether the message type is in a list.",
-        connections: YES_NO,
-        default_configuration: r#"{"messageTypes": ["POST_TELEMETRY_REQUEST"]}"#,
-        parse: |node| Ok(NodeKind::TypeFilter(texts(&node.json["messageTypes"]))),
-    },
-    Component {
-        kind: Filter,
-        class: "filter.TbJsFilterNode",
-        title: "script",
-        description: "Evaluates a script on the message.",
-        connections: YES_NO,
-        default_configuration: r#"{"scriptLang": "JS", "jsScript": "return msg.temperature > 20;"}"#,
-        parse: |node| Ok(NodeKind::ScriptFilter(node.script(ScriptKind::Filter)?)),
-    },
-    Component {
-        kind: Filter,
-        class: "filter.TbJsSwitchNode",
-        title: "switch",
-        description: "Routes messages to the connections that a script returns.",
-        connections: NodeConnections::Own(&["Failure"]),
-        default_configuration: r#"{"scriptLang": "JS", "jsScript": "return ['one'];"}"#,
-        parse: |node| Ok(NodeKind::ScriptSwitch(node.script(ScriptKind::Switch)?)),
-    },
-    Component {
-        kind: Filter,
-        class: "filter.TbCheckMessageNode",
-        title: "check fields presence",
-        description: "Checks whether data and metadata contain given fields.",
-        connections: YES_NO,
-        default_configuration: r#"{"messageNames": ["temperature"], "metadataNames": [], "checkAllKeys": true}"#,
-        parse: |node| {
-            Ok(NodeKind::CheckFields(CheckFieldsNode {
-                data: texts(&node.json["messageNames"]),
-                metadata: texts(&node.json["metadataNames"]),
-                wants_all: flag(node.json, "checkAllKeys"),
-            }))
-        },
-    },
-    Component {
-        kind: Filter,
-        class: "filter.TbDeviceTypeSwitchNode",
-        title: "device profile switch",
-        description: "Routes messages by the name of the device profile.",
-        connections: NodeConnections::Own(&["default", "Failure"]),
-        default_configuration: r#"{"version": 0}"#,
-        parse: |_| Ok(NodeKind::ProfileSwitch),
-    },
-    Component {
-        kind: Filter,
-        class: "filter.TbAssetTypeSwitchNode",
-        title: "asset profile switch",
-        description: "Routes messages by the name of the asset profile.",
-        connections: NodeConnections::Own(&["default", "Failure"]),
-        default_configuration: r#"{"version": 0}"#,
-        parse: |_| Ok(NodeKind::ProfileSwitch),
-    },
-    Component {
-        kind: Filter,
-        class: "filter.TbOriginatorTypeFilterNode",
-        title: "entity type filter",
-        description: "Checks the type of the originator.",
-        connections: YES_NO,
-        default_configuration: r#"{"originatorTypes": ["DEVICE"]}"#,
-        parse: |node| Ok(NodeKind::EntityTypeFilter(texts(&node.json["originatorTypes"]))),
-    },
-    Component {
-        kind: Filter,
-        class: "filter.TbOriginatorTypeSwitchNode",
-        title: "entity type switch",
-        description: "Routes messages by the type of the originator.",
-        connections: NodeConnections::Own(&["Device", "Asset", "Alarm", "Failure"]),
-        default_configuration: r#"{"version": 0}"#,
-        parse: |_| Ok(NodeKind::EntityTypeSwitch),
-    },
-    Component {
-        kind: Filter,
-        class: "filter.TbCheckAlarmStatusNode",
-        title: "alarm status filter",
-        description: "Checks the status of the alarm.",
-        connections: YES_NO,
-        default_configuration: r#"{"alarmStatusList": ["ACTIVE_ACK", "ACTIVE_UNACK"]}"#,
-        parse: |node| Ok(NodeKind::AlarmStatusFilter(texts(&node.json["alarmStatusList"]))),
-    },
-    Component {
-        kind: Filter,
-        class: "filter.TbCheckRelationNode",
-        title: "check relation presence",
-        description: "Checks whether the originator has a relation.",
-        connections: YES_NO,
-        default_configuration: r#"{"direction": "FROM", "checkForSingleEntity": false, "relationType": "Contains"}"#,
-        parse: |node| Ok(NodeKind::CheckRelation(relation(node.json)?)),
-    },
-    Component {
-        kind: Enrichment,
-        class: "metadata.TbGetAttributesNode",
-        title: "originator attributes",
-        description: "Adds attributes and latest values of the originator.",
-        connections: DONE,
-        default_configuration: r#"{"tellFailureIfAbsent": true, "fetchTo": "METADATA", "clientAttributeNames": [], "sharedAttributeNames": [], "serverAttributeNames": [], "latestTsKeyNames": [], "getLatestValueWithTs": false}"#,
-        parse: |node| Ok(NodeKind::Attributes(attributes(node.json))),
-    },
-    Component {
-        kind: Enrichment,
-        class: "metadata.TbGetOriginatorFieldsNode",
-        title: "originator fields",
-        description: "Adds fields of the originator.",
-        connections: DONE,
-        default_configuration: r#"{"dataMapping": {"name": "originatorName", "type": "originatorType"}, "ignoreNullStrings": false, "fetchTo": "METADATA"}"#,
-        parse: |node| {
-            Ok(NodeKind::Fields(FieldsNode {
-                fields: mapping(node.json, &["dataMapping", "fieldsMapping"]),
-                section: parse_section(node.json, &["fetchTo"]),
-                ignores_null: flag(node.json, "ignoreNullStrings"),
-            }))
-        },
-    },
-    Component {
-        kind: Enrichment,
-        class: "metadata.TbGetCustomerAttributeNode",
-        title: "customer attributes",
-        description: "Adds attributes of the originator's customer.",
-        connections: DONE,
-        default_configuration: r#"{"fetchTo": "METADATA", "dataMapping": {"a": "a"}, "dataToFetch": "ATTRIBUTES"}"#,
-        parse: |node| Ok(owner_attributes(node.json, Owner::Customer)),
-    },
-    Component {
-        kind: Enrichment,
-        class: "metadata.TbGetTenantAttributeNode",
-        title: "tenant attributes",
-        description: "Adds attributes of the tenant.",
-        connections: DONE,
-        default_configuration: r#"{"fetchTo": "METADATA", "dataMapping": {"a": "a"}, "dataToFetch": "ATTRIBUTES"}"#,
-        parse: |node| Ok(owner_attributes(node.json, Owner::Tenant)),
-    },
-    Component {
-        kind: Enrichment,
-        class: "metadata.CalculateDeltaNode",
-        title: "calculate delta",
-        description: "Adds the difference to the previous value.",
-        connections: NodeConnections::Fixed(&["Success", "Failure", "Other"]),
-        default_configuration: r#"{"inputValueKey": "pulseCounter", "outputValueKey": "delta", "useCache": true, "addPeriodBetweenMsgs": false, "periodValueKey": "periodInMs", "round": null, "tellFailureIfDeltaIsNegative": true, "excludeZeroDeltas": false}"#,
-        parse: |node| Ok(NodeKind::Delta(delta(node.json)?)),
-    },
-    Component {
-        kind: Transformation,
-        class: "transform.TbTransformMsgNode",
-        title: "script",
-        description: "Transforms the message with a script.",
-        connections: DONE,
-        default_configuration: r#"{"scriptLang": "JS", "jsScript": "return {msg: msg, metadata: metadata, msgType: msgType};"}"#,
-        parse: |node| Ok(NodeKind::ScriptTransform(node.script(ScriptKind::Transform)?)),
-    },
-    Component {
-        kind: Transformation,
-        class: "transform.TbRenameKeysNode",
-        title: "rename keys",
-        description: "Renames fields of data or metadata.",
-        connections: DONE,
-        default_configuration: r#"{"renameIn": "DATA", "renameKeysMapping": {"temp": "temperature"}}"#,
-        parse: |node| {
-            Ok(NodeKind::Keys(KeysNode {
-                section: parse_section(node.json, &["renameIn", "fromMetadata"]),
-                operation: KeysOperation::Rename(mapping(node.json, &["renameKeysMapping"])),
-            }))
-        },
-    },
-    Component {
-        kind: Transformation,
-        class: "transform.TbCopyKeysNode",
-        title: "copy key-value pairs",
-        description: "Copies fields between data and metadata.",
-        connections: DONE,
-        default_configuration: r#"{"copyFrom": "DATA", "keys": []}"#,
-        parse: |node| {
-            Ok(NodeKind::Keys(KeysNode {
-                section: parse_section(node.json, &["copyFrom", "fromMetadata"]),
-                operation: KeysOperation::Copy(NamePatterns::parse(&texts(&node.json["keys"]), node.memory)?),
-            }))
-        },
-    },
-    Component {
-        kind: Transformation,
-        class: "transform.TbDeleteKeysNode",
-        title: "delete key-value pairs",
-        description: "Deletes fields of data or metadata.",
-        connections: DONE,
-        default_configuration: r#"{"deleteFrom": "DATA", "keys": []}"#,
-        parse: |node| {
-            Ok(NodeKind::Keys(KeysNode {
-                section: parse_section(node.json, &["deleteFrom", "fromMetadata"]),
-                operation: KeysOperation::Delete(NamePatterns::parse(&texts(&node.json["keys"]), node.memory)?),
-            }))
-        },
-    },
-    Component {
-        kind: Transformation,
-        class: "transform.TbChangeOriginatorNode",
-        title: "change originator",
-        description: "Sets the originator to its customer, tenant, a related entity or the alarm's originator.",
-        connections: DONE,
-        default_configuration: r#"{"originatorSource": "CUSTOMER"}"#,
-        parse: |node| Ok(NodeKind::ChangeOriginator(originator_source(node.json)?)),
-    },
-    Component {
-        kind: Transformation,
-        class: "transform.TbSplitArrayMsgNode",
-        title: "split array msg",
-        description: "Creates a message for each array element.",
-        connections: DONE,
-        default_configuration: r#"{}"#,
-        parse: |_| Ok(NodeKind::SplitArray),
-    },
-    Component {
-        kind: Action,
-        class: "telemetry.TbMsgTimeseriesNode",
-        title: "save time series",
-        description: "Stores values as history and latest values.",
-        connections: DONE,
-        default_configuration: r#"{"defaultTTL": 0}"#,
-        parse: |node| Ok(NodeKind::SaveTimeseries(save_timeseries(node.json, node.problems)?)),
-    },
-    Component {
-        kind: Action,
-        class: "telemetry.TbMsgAttributesNode",
-        title: "save attributes",
-        description: "Stores attributes of the originator.",
-        connections: DONE,
-        default_configuration: r#"{"scope": "SERVER_SCOPE", "notifyDevice": false}"#,
-        parse: |node| Ok(NodeKind::SaveAttributes(save_attributes(node.json)?)),
-    },
-    Component {
-        kind: Action,
-        class: "telemetry.TbMsgDeleteAttributesNode",
-        title: "delete attributes",
-        description: "Deletes attributes of the originator.",
-        connections: DONE,
-        default_configuration: r#"{"scope": "SERVER_SCOPE", "keys": [], "sendAttributesDeletedNotification": false, "notifyDevice": false}"#,
-        parse: |node| {
-            Ok(NodeKind::DeleteAttributes(DeleteAttributesNode {
-                scope: scope(node.json)?,
-                keys: texts(&node.json["keys"]),
-                notifies_device: flag(node.json, "notifyDevice"),
-            }))
-        },
-    },
-    Component {
-        kind: Action,
-        class: "action.TbLogNode",
-        title: "log",
-        description: "Writes the result of a script to the log.",
-        connections: DONE,
-        default_configuration: r#"{"scriptLang": "JS", "jsScript": "return JSON.stringify(msg);"}"#,
-        parse: |node| Ok(NodeKind::Log(log_script(node.tenant, node.json)?)),
-    },
-    Component {
-        kind: Action,
-        class: "rpc.TbSendRPCRequestNode",
-        title: "RPC call request",
-        description: "Sends an RPC request to the device and continues with its response.",
-        connections: DONE,
-        default_configuration: r#"{"timeoutInSeconds": 60}"#,
-        parse: |node| {
-            Ok(NodeKind::CallDevice {
-                timeout_s: node.json["timeoutInSeconds"].as_u64().unwrap_or(60),
-            })
-        },
-    },
-    Component {
-        kind: Action,
-        class: "rpc.TbSendRPCReplyNode",
-        title: "RPC call reply",
-        description: "Responds to an RPC request of the device.",
-        connections: DONE,
-        default_configuration: r#"{"requestIdMetaDataAttribute": "requestId"}"#,
-        parse: |node| {
-            Ok(NodeKind::Reply(ReplyNode {
-                request_id: text(node.json, "requestIdMetaDataAttribute").unwrap_or_else(|| "requestId".to_owned()),
-            }))
-        },
-    },
-    Component {
-        kind: Action,
-        class: "profile.TbDeviceProfileNode",
-        title: "device profile",
-        description: "Applies the alarm rules of the device's profile.",
-        connections: NodeConnections::Fixed(&[
-            "Success",
-            "Failure",
-            "Alarm Created",
-            "Alarm Updated",
-            "Alarm Severity Updated",
-            "Alarm Cleared",
+        r#"{"version": 0}"#, |_| Ok(NodeKind::TypeSwitch);
+    Filter "filter.TbMsgTypeFilterNode" "message type filter" "Checks whether the message type is in a list.", YES_NO,
+        r#"{"messageTypes": ["POST_TELEMETRY_REQUEST"]}"#,
+        |node| Ok(NodeKind::TypeFilter(texts(&node.json["messageTypes"])));
+    Filter "filter.TbJsFilterNode" "script" "Evaluates a script on the message.", YES_NO,
+        r#"{"scriptLang": "JS", "jsScript": "return msg.temperature > 20;"}"#,
+        |node| Ok(NodeKind::ScriptFilter(node.script(ScriptKind::Filter)?));
+    Filter "filter.TbJsSwitchNode" "switch" "Routes messages to the connections that a script returns.",
+        NodeConnections::Own(&["Failure"]), r#"{"scriptLang": "JS", "jsScript": "return ['one'];"}"#,
+        |node| Ok(NodeKind::ScriptSwitch(node.script(ScriptKind::Switch)?));
+    Filter "filter.TbCheckMessageNode" "check fields presence" "Checks whether data and metadata contain given fields.",
+        YES_NO, r#"{"messageNames": ["temperature"], "metadataNames": [], "checkAllKeys": true}"#,
+        |node| Ok(NodeKind::CheckFields(CheckFieldsNode {
+            data: texts(&node.json["messageNames"]),
+            metadata: texts(&node.json["metadataNames"]),
+            wants_all: flag(node.json, "checkAllKeys"),
+        }));
+    Filter "filter.TbDeviceTypeSwitchNode" "device profile switch" "Routes messages by the name of the device profile.",
+        NodeConnections::Own(&["default", "Failure"]), r#"{"version": 0}"#, |_| Ok(NodeKind::ProfileSwitch);
+    Filter "filter.TbAssetTypeSwitchNode" "asset profile switch" "Routes messages by the name of the asset profile.",
+        NodeConnections::Own(&["default", "Failure"]), r#"{"version": 0}"#, |_| Ok(NodeKind::ProfileSwitch);
+    Filter "filter.TbOriginatorTypeFilterNode" "entity type filter" "Checks the type of the originator.", YES_NO,
+        r#"{"originatorTypes": ["DEVICE"]}"#,
+        |node| Ok(NodeKind::EntityTypeFilter(texts(&node.json["originatorTypes"])));
+    Filter "filter.TbOriginatorTypeSwitchNode" "entity type switch" "Routes messages by the type of the originator.",
+        NodeConnections::Own(&["Device", "Asset", "Alarm", "Failure"]), r#"{"version": 0}"#,
+        |_| Ok(NodeKind::EntityTypeSwitch);
+    Filter "filter.TbCheckAlarmStatusNode" "alarm status filter" "Checks the status of the alarm.", YES_NO,
+        r#"{"alarmStatusList": ["ACTIVE_ACK", "ACTIVE_UNACK"]}"#,
+        |node| Ok(NodeKind::AlarmStatusFilter(texts(&node.json["alarmStatusList"])));
+    Filter "filter.TbCheckRelationNode" "check relation presence" "Checks whether the originator has a relation.",
+        YES_NO, r#"{"direction": "FROM", "checkForSingleEntity": false, "relationType": "Contains"}"#,
+        |node| Ok(NodeKind::CheckRelation(relation(node.json)?));
+    Enrichment "metadata.TbGetAttributesNode" "originator attributes"
+        "Adds attributes and latest values of the originator.", DONE,
+        r#"{"tellFailureIfAbsent": true, "fetchTo": "METADATA", "clientAttributeNames": [], "sharedAttributeNames": [], "serverAttributeNames": [], "latestTsKeyNames": [], "getLatestValueWithTs": false}"#,
+        |node| Ok(NodeKind::Attributes(attributes(node.json)));
+    Enrichment "metadata.TbGetOriginatorFieldsNode" "originator fields" "Adds fields of the originator.", DONE,
+        r#"{"dataMapping": {"name": "originatorName", "type": "originatorType"}, "ignoreNullStrings": false, "fetchTo": "METADATA"}"#,
+        |node| Ok(NodeKind::Fields(FieldsNode {
+            fields: mapping(node.json, &["dataMapping", "fieldsMapping"]),
+            section: parse_section(node.json, &["fetchTo"]),
+            ignores_null: flag(node.json, "ignoreNullStrings"),
+        }));
+    Enrichment "metadata.TbGetCustomerAttributeNode" "customer attributes"
+        "Adds attributes of the originator's customer.", DONE,
+        r#"{"fetchTo": "METADATA", "dataMapping": {"a": "a"}, "dataToFetch": "ATTRIBUTES"}"#,
+        |node| Ok(owner_attributes(node.json, Owner::Customer));
+    Enrichment "metadata.TbGetTenantAttributeNode" "tenant attributes" "Adds attributes of the tenant.", DONE,
+        r#"{"fetchTo": "METADATA", "dataMapping": {"a": "a"}, "dataToFetch": "ATTRIBUTES"}"#,
+        |node| Ok(owner_attributes(node.json, Owner::Tenant));
+    Enrichment "metadata.CalculateDeltaNode" "calculate delta" "Adds the difference to the previous value.",
+        NodeConnections::Fixed(&["Success", "Failure", "Other"]),
+        r#"{"inputValueKey": "pulseCounter", "outputValueKey": "delta", "useCache": true, "addPeriodBetweenMsgs": false, "periodValueKey": "periodInMs", "round": null, "tellFailureIfDeltaIsNegative": true, "excludeZeroDeltas": false}"#,
+        |node| Ok(NodeKind::Delta(delta(node.json)?));
+    Transformation "transform.TbTransformMsgNode" "script" "Transforms the message with a script.", DONE,
+        r#"{"scriptLang": "JS", "jsScript": "return {msg: msg, metadata: metadata, msgType: msgType};"}"#,
+        |node| Ok(NodeKind::ScriptTransform(node.script(ScriptKind::Transform)?));
+    Transformation "transform.TbRenameKeysNode" "rename keys" "Renames fields of data or metadata.", DONE,
+        r#"{"renameIn": "DATA", "renameKeysMapping": {"temp": "temperature"}}"#,
+        |node| Ok(NodeKind::Keys(KeysNode {
+            section: parse_section(node.json, &["renameIn", "fromMetadata"]),
+            operation: KeysOperation::Rename(mapping(node.json, &["renameKeysMapping"])),
+        }));
+    Transformation "transform.TbCopyKeysNode" "copy key-value pairs" "Copies fields between data and metadata.", DONE,
+        r#"{"copyFrom": "DATA", "keys": []}"#,
+        |node| Ok(NodeKind::Keys(KeysNode {
+            section: parse_section(node.json, &["copyFrom", "fromMetadata"]),
+            operation: KeysOperation::Copy(NamePatterns::parse(&texts(&node.json["keys"]), node.memory)?),
+        }));
+    Transformation "transform.TbDeleteKeysNode" "delete key-value pairs" "Deletes fields of data or metadata.", DONE,
+        r#"{"deleteFrom": "DATA", "keys": []}"#,
+        |node| Ok(NodeKind::Keys(KeysNode {
+            section: parse_section(node.json, &["deleteFrom", "fromMetadata"]),
+            operation: KeysOperation::Delete(NamePatterns::parse(&texts(&node.json["keys"]), node.memory)?),
+        }));
+    Transformation "transform.TbChangeOriginatorNode" "change originator"
+        "Sets the originator to its customer, tenant, a related entity or the alarm's originator.", DONE,
+        r#"{"originatorSource": "CUSTOMER"}"#, |node| Ok(NodeKind::ChangeOriginator(originator_source(node.json)?));
+    Transformation "transform.TbSplitArrayMsgNode" "split array msg" "Creates a message for each array element.", DONE,
+        r#"{}"#, |_| Ok(NodeKind::SplitArray);
+    Action "telemetry.TbMsgTimeseriesNode" "save time series" "Stores values as history and latest values.", DONE,
+        r#"{"defaultTTL": 0}"#, |node| Ok(NodeKind::SaveTimeseries(save_timeseries(node.json, node.problems)?));
+    Action "telemetry.TbMsgAttributesNode" "save attributes" "Stores attributes of the originator.", DONE,
+        r#"{"scope": "SERVER_SCOPE", "notifyDevice": false}"#,
+        |node| Ok(NodeKind::SaveAttributes(save_attributes(node.json)?));
+    Action "telemetry.TbMsgDeleteAttributesNode" "delete attributes" "Deletes attributes of the originator.", DONE,
+        r#"{"scope": "SERVER_SCOPE", "keys": [], "sendAttributesDeletedNotification": false, "notifyDevice": false}"#,
+        |node| Ok(NodeKind::DeleteAttributes(DeleteAttributesNode {
+            scope: scope(node.json)?,
+            keys: texts(&node.json["keys"]),
+            notifies_device: flag(node.json, "notifyDevice"),
+        }));
+    Action "action.TbLogNode" "log" "Writes the result of a script to the log.", DONE,
+        r#"{"scriptLang": "JS", "jsScript": "return JSON.stringify(msg);"}"#,
+        |node| Ok(NodeKind::Log(log_script(node.tenant, node.json)?));
+    Action "rpc.TbSendRPCRequestNode" "RPC call request"
+        "Sends an RPC request to the device and continues with its response.", DONE, r#"{"timeoutInSeconds": 60}"#,
+        |node| Ok(NodeKind::CallDevice {
+            timeout_s: node.json["timeoutInSeconds"].as_u64().unwrap_or(60),
+        });
+    Action "rpc.TbSendRPCReplyNode" "RPC call reply" "Responds to an RPC request of the device.", DONE,
+        r#"{"requestIdMetaDataAttribute": "requestId"}"#,
+        |node| Ok(NodeKind::Reply(ReplyNode {
+            request_id: text(node.json, "requestIdMetaDataAttribute").unwrap_or_else(|| "requestId".to_owned()),
+        }));
+    Action "profile.TbDeviceProfileNode" "device profile" "Applies the alarm rules of the device's profile.",
+        NodeConnections::Fixed(&[
+            "Success", "Failure", "Alarm Created", "Alarm Updated", "Alarm Severity Updated", "Alarm Cleared",
         ]),
-        default_configuration: r#"{"persistAlarmRulesState": false, "fetchAlarmRulesStateOnStart": false}"#,
-        parse: |_| Ok(NodeKind::DeviceProfile),
-    },
-    Component {
-        kind: Action,
-        class: "action.TbCreateAlarmNode",
-        title: "create alarm",
-        description: "Creates or updates an alarm of the originator.",
-        connections: NodeConnections::Fixed(&["Created", "Updated", "False", "Failure"]),
-        default_configuration: r#"{"scriptLang": "JS", "alarmDetailsBuildJs": "return {};", "alarmType": "General Alarm", "severity": "CRITICAL", "propagate": false, "useMessageAlarmData": false, "overwriteAlarmDetails": false, "dynamicSeverity": false, "relationTypes": []}"#,
-        parse: |node| Ok(NodeKind::CreateAlarm(Box::new(create_alarm(node.tenant, node.json)?))),
-    },
-    Component {
-        kind: Action,
-        class: "action.TbClearAlarmNode",
-        title: "clear alarm",
-        description: "Clears an alarm of the originator.",
-        connections: NodeConnections::Fixed(&["Cleared", "False", "Failure"]),
-        default_configuration: r#"{"scriptLang": "JS", "alarmDetailsBuildJs": "return {};", "alarmType": "General Alarm"}"#,
-        parse: |node| Ok(NodeKind::ClearAlarm(Box::new(alarm(node.tenant, node.json)?))),
-    },
-    Component {
-        kind: Action,
-        class: "action.TbMsgCountNode",
-        title: "message count",
-        description: "Counts messages and stores the count as telemetry of the tenant.",
-        connections: DONE,
-        default_configuration: r#"{"interval": 60, "telemetryPrefix": "messageCount"}"#,
-        parse: |node| {
-            Ok(NodeKind::Count(CountNode::new(
-                text(node.json, "telemetryPrefix").unwrap_or_else(|| "messageCount".to_owned()),
-                node.json["interval"].as_u64().unwrap_or(1).max(1),
-            )))
-        },
-    },
-    Component {
-        kind: Action,
-        class: "debug.TbMsgGeneratorNode",
-        title: "generator",
-        description: "Creates messages with a script periodically.",
-        connections: DONE,
-        default_configuration: r#"{"scriptLang": "JS", "jsScript": "return {msg: {temperature: 20}, metadata: {}, msgType: 'POST_TELEMETRY_REQUEST'};", "msgCount": 0, "periodInSeconds": 60, "originatorType": "TENANT"}"#,
-        parse: |node| Ok(NodeKind::Generator(Box::new(generator(node.tenant, node.json)?))),
-    },
-    Component {
-        kind: External,
-        class: "rest.TbRestApiCallNode",
-        title: "REST API call",
-        description: "Sends the message to a web server.",
-        connections: DONE,
-        default_configuration: r#"{"restEndpointUrlPattern": "", "requestMethod": "POST", "headers": {}}"#,
-        parse: |node| Ok(NodeKind::External(Box::new(ExternalNode::rest(node.json)?))),
-    },
-    Component {
-        kind: External,
-        class: "kafka.TbKafkaNode",
-        title: "Kafka",
-        description: "Sends the message to Kafka.",
-        connections: DONE,
-        default_configuration: r#"{"topicPattern": "telemetry", "bootstrapServers": "", "acks": "-1"}"#,
-        parse: |node| {
-            Ok(NodeKind::External(Box::new(ExternalNode::kafka(
-                node.json,
-                node.problems,
-            )?)))
-        },
-    },
-    Component {
-        kind: External,
-        class: "mqtt.TbMqttNode",
-        title: "MQTT",
-        description: "Sends the message to an MQTT broker.",
-        connections: DONE,
-        default_configuration: r#"{"topicPattern": "my-topic", "host": "", "port": 1883, "connectTimeoutSec": 10, "cleanSession": true, "ssl": false, "credentials": {"type": "anonymous"}}"#,
-        parse: |node| Ok(NodeKind::External(Box::new(ExternalNode::mqtt(node.json)?))),
-    },
-    Component {
-        kind: Flow,
-        class: "flow.TbCheckpointNode",
-        title: "checkpoint",
-        description: "Continues after earlier messages are processed.",
-        connections: DONE,
-        default_configuration: r#"{"queueName": "Main"}"#,
-        parse: |node| {
-            Ok(NodeKind::Checkpoint {
-                queue: text(node.json, "queueName").unwrap_or_else(|| "Main".to_owned()),
-            })
-        },
-    },
-    Component {
-        kind: Flow,
-        class: "flow.TbAckNode",
-        title: "acknowledge",
-        description: "Passes the message on.",
-        connections: DONE,
-        default_configuration: r#"{}"#,
-        parse: |_| Ok(NodeKind::Acknowledge),
-    },
-    Component {
-        kind: Flow,
-        class: "flow.TbRuleChainInputNode",
-        title: "rule chain",
-        description: "Runs another chain and continues at its outputs.",
-        connections: NodeConnections::Own(&["Success", "Failure"]),
-        default_configuration: r#"{"ruleChainId": ""}"#,
-        parse: |node| {
-            Ok(NodeKind::Input(InputNode {
-                chain: input_chain(node.json)?,
-                returns: true,
-            }))
-        },
-    },
-    Component {
-        kind: Flow,
-        class: "flow.TbRuleChainOutputNode",
-        title: "output",
-        description: "Returns to the calling chain by the name of this node.",
-        connections: NodeConnections::Fixed(&[]),
-        default_configuration: r#"{}"#,
-        parse: |_| Ok(NodeKind::Output),
-    },
-];
+        r#"{"persistAlarmRulesState": false, "fetchAlarmRulesStateOnStart": false}"#, |_| Ok(NodeKind::DeviceProfile);
+    Action "action.TbCreateAlarmNode" "create alarm" "Creates or updates an alarm of the originator.",
+        NodeConnections::Fixed(&["Created", "Updated", "False", "Failure"]),
+        r#"{"scriptLang": "JS", "alarmDetailsBuildJs": "return {};", "alarmType": "General Alarm", "severity": "CRITICAL", "propagate": false, "useMessageAlarmData": false, "overwriteAlarmDetails": false, "dynamicSeverity": false, "relationTypes": []}"#,
+        |node| Ok(NodeKind::CreateAlarm(Box::new(create_alarm(node.tenant, node.json)?)));
+    Action "action.TbClearAlarmNode" "clear alarm" "Clears an alarm of the originator.",
+        NodeConnections::Fixed(&["Cleared", "False", "Failure"]),
+        r#"{"scriptLang": "JS", "alarmDetailsBuildJs": "return {};", "alarmType": "General Alarm"}"#,
+        |node| Ok(NodeKind::ClearAlarm(Box::new(alarm(node.tenant, node.json)?)));
+    Action "action.TbMsgCountNode" "message count" "Counts messages and stores the count as telemetry of the tenant.",
+        DONE, r#"{"interval": 60, "telemetryPrefix": "messageCount"}"#,
+        |node| Ok(NodeKind::Count(CountNode::new(
+            text(node.json, "telemetryPrefix").unwrap_or_else(|| "messageCount".to_owned()),
+            node.json["interval"].as_u64().unwrap_or(1).max(1),
+        )));
+    Action "debug.TbMsgGeneratorNode" "generator" "Creates messages with a script periodically.", DONE,
+        r#"{"scriptLang": "JS", "jsScript": "return {msg: {temperature: 20}, metadata: {}, msgType: 'POST_TELEMETRY_REQUEST'};", "msgCount": 0, "periodInSeconds": 60, "originatorType": "TENANT"}"#,
+        |node| Ok(NodeKind::Generator(Box::new(generator(node.tenant, node.json)?)));
+    External "rest.TbRestApiCallNode" "REST API call" "Sends the message to a web server.", DONE,
+        r#"{"restEndpointUrlPattern": "", "requestMethod": "POST", "headers": {}}"#,
+        |node| Ok(NodeKind::External(Box::new(ExternalNode::rest(node.json)?)));
+    External "kafka.TbKafkaNode" "Kafka" "Sends the message to Kafka.", DONE,
+        r#"{"topicPattern": "telemetry", "bootstrapServers": "", "acks": "-1"}"#,
+        |node| Ok(NodeKind::External(Box::new(ExternalNode::kafka(
+            node.json,
+            node.problems,
+        )?)));
+    External "mqtt.TbMqttNode" "MQTT" "Sends the message to an MQTT broker.", DONE,
+        r#"{"topicPattern": "my-topic", "host": "", "port": 1883, "connectTimeoutSec": 10, "cleanSession": true, "ssl": false, "credentials": {"type": "anonymous"}}"#,
+        |node| Ok(NodeKind::External(Box::new(ExternalNode::mqtt(node.json)?)));
+    Flow "flow.TbCheckpointNode" "checkpoint" "Continues after earlier messages are processed.", DONE,
+        r#"{"queueName": "Main"}"#,
+        |node| Ok(NodeKind::Checkpoint {
+            queue: text(node.json, "queueName").unwrap_or_else(|| "Main".to_owned()),
+        });
+    Flow "flow.TbAckNode" "acknowledge" "Passes the message on.", DONE, r#"{}"#, |_| Ok(NodeKind::Acknowledge);
+    Flow "flow.TbRuleChainInputNode" "rule chain" "Runs another chain and continues at its outputs.",
+        NodeConnections::Own(&["Success", "Failure"]), r#"{"ruleChainId": ""}"#,
+        |node| Ok(NodeKind::Input(InputNode {
+            chain: input_chain(node.json)?,
+            returns: true,
+        }));
+    Flow "flow.TbRuleChainOutputNode" "output" "Returns to the calling chain by the name of this node.",
+        NodeConnections::Fixed(&[]), r#"{}"#, |_| Ok(NodeKind::Output);
+}
 
 #[cfg(test)]
 mod tests {
