@@ -32,298 +32,66 @@ pub struct Measure {
     pub of: fn(&RunResult) -> Option<f64>,
 }
 
-const fn measure(
-    name: &'static str,
-    unit: MeasureUnit,
-    better: BetterDirection,
-    of: fn(&RunResult) -> Option<f64>,
-    about: &'static str,
-) -> Measure {
-    Measure {
-        name,
-        about,
-        unit,
-        better,
-        of,
-    }
+/// Row: name, unit, better direction, value, meaning.
+macro_rules! measures {
+    ($($name:literal $unit:ident $better:ident $of:expr, $about:literal;)*) => {
+        pub const MEASURES: &[Measure] = &[$(Measure {
+            name: $name,
+            about: $about,
+            unit: MeasureUnit::$unit,
+            better: BetterDirection::$better,
+            of: $of,
+        }),*];
+    };
 }
 
-use BetterDirection::{Less, More, Neither};
-use MeasureUnit::{Bytes, Cores, Count, Milliseconds, PerSecond, Seconds, Share};
-
-pub const MEASURES: &[Measure] = &[
-    measure(
-        "published",
-        PerSecond,
-        More,
-        |r| some(r.throughput.published),
-        "messages published per second",
-    ),
-    measure(
-        "acknowledged",
-        PerSecond,
-        More,
-        |r| some(r.throughput.acknowledged),
-        "QoS 1 and 2 messages acknowledged per second",
-    ),
-    measure(
-        "delivered",
-        PerSecond,
-        More,
-        |r| some(r.throughput.delivered),
-        "messages received per second",
-    ),
-    measure(
-        "connects",
-        PerSecond,
-        More,
-        |r| some(r.throughput.connects),
-        "connects per second",
-    ),
-    measure(
-        "tls_full",
-        PerSecond,
-        More,
-        |r| some(r.throughput.tls_full),
-        "full TLS handshakes per second",
-    ),
-    measure(
-        "tls_resumed",
-        PerSecond,
-        More,
-        |r| some(r.throughput.tls_resumed),
-        "resumed TLS handshakes per second",
-    ),
-    measure(
-        "p50",
-        Milliseconds,
-        Less,
-        |r| latency(r, |l| l.p50_ms),
-        "end-to-end latency, median",
-    ),
-    measure(
-        "p90",
-        Milliseconds,
-        Less,
-        |r| latency(r, |l| l.p90_ms),
-        "end-to-end latency, 90th percentile",
-    ),
-    measure(
-        "p95",
-        Milliseconds,
-        Less,
-        |r| latency(r, |l| l.p95_ms),
-        "end-to-end latency, 95th percentile",
-    ),
-    measure(
-        "p99",
-        Milliseconds,
-        Less,
-        |r| latency(r, |l| l.p99_ms),
-        "end-to-end latency, 99th percentile",
-    ),
-    measure(
-        "p99.9",
-        Milliseconds,
-        Less,
-        |r| latency(r, |l| l.p999_ms),
-        "end-to-end latency, 99.9th percentile",
-    ),
-    measure(
-        "p99.99",
-        Milliseconds,
-        Less,
-        |r| latency(r, |l| l.p9999_ms),
-        "end-to-end latency, 99.99th percentile",
-    ),
-    measure(
-        "max",
-        Milliseconds,
-        Less,
-        |r| latency(r, |l| l.max_ms),
-        "end-to-end latency, longest",
-    ),
-    measure(
-        "mean",
-        Milliseconds,
-        Less,
-        |r| latency(r, |l| l.mean_ms),
-        "end-to-end latency, mean",
-    ),
-    measure(
-        "ack_p50",
-        Milliseconds,
-        Less,
-        |r| acknowledgement(r, |l| l.p50_ms),
-        "PUBACK or PUBCOMP, median",
-    ),
-    measure(
-        "ack_p99",
-        Milliseconds,
-        Less,
-        |r| acknowledgement(r, |l| l.p99_ms),
-        "PUBACK or PUBCOMP, 99th percentile",
-    ),
-    measure(
-        "ack_max",
-        Milliseconds,
-        Less,
-        |r| acknowledgement(r, |l| l.max_ms),
-        "PUBACK or PUBCOMP, longest",
-    ),
-    measure(
-        "connect_p99",
-        Milliseconds,
-        Less,
-        |r| connect(r, |l| l.p99_ms),
-        "first SYN to CONNACK, 99th percentile",
-    ),
-    measure(
-        "expected",
-        Count,
-        Neither,
-        |r| Some(r.truth.expected as f64),
-        "messages that should have been received",
-    ),
-    measure(
-        "lost",
-        Count,
-        Less,
-        |r| Some(r.truth.lost as f64),
-        "messages that were not received",
-    ),
-    measure(
-        "duplicated",
-        Count,
-        Less,
-        |r| Some(r.truth.duplicated as f64),
-        "messages received again",
-    ),
-    measure(
-        "reordered",
-        Count,
-        Less,
-        |r| Some(r.truth.reordered as f64),
-        "messages received after later ones",
-    ),
-    measure(
-        "corrupt",
-        Count,
-        Less,
-        |r| Some(r.truth.corrupt as f64),
-        "messages that differ from the published ones",
-    ),
-    measure(
-        "disconnects",
-        Count,
-        Less,
-        |r| Some(r.totals.disconnects as f64),
-        "connections lost",
-    ),
-    measure(
-        "failed_connects",
-        Count,
-        Less,
-        |r| Some(r.totals.connects_failed as f64),
-        "connects that failed",
-    ),
-    measure(
-        "cpu_per_million",
-        Seconds,
-        Less,
-        |r| r.broker.as_ref().map(|b| b.cpu_s_per_million),
-        "broker CPU seconds per million deliveries",
-    ),
-    measure(
-        "broker_cores",
-        Cores,
-        Neither,
-        |r| r.broker.as_ref().map(|b| b.cores_used),
-        "cores that the broker used",
-    ),
-    measure(
-        "rss",
-        Bytes,
-        Less,
-        |r| r.broker.as_ref()?.resident_bytes.map(|n| n as f64),
-        "broker's resident memory at the end",
-    ),
-    measure(
-        "rss_peak",
-        Bytes,
-        Less,
-        |r| r.broker.as_ref()?.resident_peak_bytes.map(|n| n as f64),
-        "broker's resident memory, peak",
-    ),
-    measure(
-        "rss_per_client",
-        Bytes,
-        Less,
-        rss_per_client,
-        "resident memory that each client has added",
-    ),
-    measure(
-        "ceiling",
-        Share,
-        More,
-        |r| r.ceiling.as_ref().map(|c| c.ratio),
-        "deliveries per broker CPU second, divided by those of bare sockets",
-    ),
-    measure(
-        "kept_up",
-        Share,
-        More,
-        |r| (r.generator.offered > 0.0).then_some(r.generator.kept_up),
-        "share of the offered messages that was sent",
-    ),
-    measure(
-        "generator_busy",
-        Share,
-        Neither,
-        |r| Some(r.generator.busiest_thread),
-        "busiest thread of the generator",
-    ),
-    measure(
-        "kafka_missing",
-        Count,
-        Less,
-        |r| {
-            r.kafka
-                .as_ref()
-                .map(|k| k.acknowledged.saturating_sub(k.records) as f64)
-        },
-        "acknowledged messages that are not in Kafka",
-    ),
-    measure(
-        "kafka_more",
-        Count,
-        Less,
-        |r| {
-            r.kafka
-                .as_ref()
-                .map(|k| k.records.saturating_sub(k.acknowledged) as f64)
-        },
-        "records in Kafka in excess of the acknowledged messages",
-    ),
-    measure(
-        "points_lost",
-        Count,
-        Less,
-        |r| {
-            r.fleet
-                .as_ref()
-                .map(|fleet| fleet.expected_points.saturating_sub(fleet.stored_points) as f64)
-        },
-        "points of acknowledged messages that the platform has not stored",
-    ),
-    measure(
-        "replayed",
-        PerSecond,
-        More,
-        |r| r.replay.map(|replay| replay.delivered_per_s),
-        "retained or queued messages received per second",
-    ),
-];
+measures! {
+    "published" PerSecond More |r| some(r.throughput.published), "messages published per second";
+    "acknowledged" PerSecond More |r| some(r.throughput.acknowledged), "QoS 1 and 2 messages acknowledged per second";
+    "delivered" PerSecond More |r| some(r.throughput.delivered), "messages received per second";
+    "connects" PerSecond More |r| some(r.throughput.connects), "connects per second";
+    "tls_full" PerSecond More |r| some(r.throughput.tls_full), "full TLS handshakes per second";
+    "tls_resumed" PerSecond More |r| some(r.throughput.tls_resumed), "resumed TLS handshakes per second";
+    "p50" Milliseconds Less |r| latency(r, |l| l.p50_ms), "end-to-end latency, median";
+    "p90" Milliseconds Less |r| latency(r, |l| l.p90_ms), "end-to-end latency, 90th percentile";
+    "p95" Milliseconds Less |r| latency(r, |l| l.p95_ms), "end-to-end latency, 95th percentile";
+    "p99" Milliseconds Less |r| latency(r, |l| l.p99_ms), "end-to-end latency, 99th percentile";
+    "p99.9" Milliseconds Less |r| latency(r, |l| l.p999_ms), "end-to-end latency, 99.9th percentile";
+    "p99.99" Milliseconds Less |r| latency(r, |l| l.p9999_ms), "end-to-end latency, 99.99th percentile";
+    "max" Milliseconds Less |r| latency(r, |l| l.max_ms), "end-to-end latency, longest";
+    "mean" Milliseconds Less |r| latency(r, |l| l.mean_ms), "end-to-end latency, mean";
+    "ack_p50" Milliseconds Less |r| acknowledgement(r, |l| l.p50_ms), "PUBACK or PUBCOMP, median";
+    "ack_p99" Milliseconds Less |r| acknowledgement(r, |l| l.p99_ms), "PUBACK or PUBCOMP, 99th percentile";
+    "ack_max" Milliseconds Less |r| acknowledgement(r, |l| l.max_ms), "PUBACK or PUBCOMP, longest";
+    "connect_p99" Milliseconds Less |r| connect(r, |l| l.p99_ms), "first SYN to CONNACK, 99th percentile";
+    "expected" Count Neither |r| Some(r.truth.expected as f64), "messages that should have been received";
+    "lost" Count Less |r| Some(r.truth.lost as f64), "messages that were not received";
+    "duplicated" Count Less |r| Some(r.truth.duplicated as f64), "messages received again";
+    "reordered" Count Less |r| Some(r.truth.reordered as f64), "messages received after later ones";
+    "corrupt" Count Less |r| Some(r.truth.corrupt as f64), "messages that differ from the published ones";
+    "disconnects" Count Less |r| Some(r.totals.disconnects as f64), "connections lost";
+    "failed_connects" Count Less |r| Some(r.totals.connects_failed as f64), "connects that failed";
+    "cpu_per_million" Seconds Less |r| r.broker.as_ref().map(|b| b.cpu_s_per_million),
+        "broker CPU seconds per million deliveries";
+    "broker_cores" Cores Neither |r| r.broker.as_ref().map(|b| b.cores_used), "cores that the broker used";
+    "rss" Bytes Less |r| r.broker.as_ref()?.resident_bytes.map(|n| n as f64), "broker's resident memory at the end";
+    "rss_peak" Bytes Less |r| r.broker.as_ref()?.resident_peak_bytes.map(|n| n as f64),
+        "broker's resident memory, peak";
+    "rss_per_client" Bytes Less rss_per_client, "resident memory that each client has added";
+    "ceiling" Share More |r| r.ceiling.as_ref().map(|c| c.ratio),
+        "deliveries per broker CPU second, divided by those of bare sockets";
+    "kept_up" Share More |r| (r.generator.offered > 0.0).then_some(r.generator.kept_up),
+        "share of the offered messages that was sent";
+    "generator_busy" Share Neither |r| Some(r.generator.busiest_thread), "busiest thread of the generator";
+    "kafka_missing" Count Less |r| r.kafka.as_ref().map(|k| k.acknowledged.saturating_sub(k.records) as f64),
+        "acknowledged messages that are not in Kafka";
+    "kafka_more" Count Less |r| r.kafka.as_ref().map(|k| k.records.saturating_sub(k.acknowledged) as f64),
+        "records in Kafka in excess of the acknowledged messages";
+    "points_lost" Count Less |r| r.fleet.as_ref().map(|fleet| fleet.expected_points.saturating_sub(fleet.stored_points) as f64),
+        "points of acknowledged messages that the platform has not stored";
+    "replayed" PerSecond More |r| r.replay.map(|replay| replay.delivered_per_s),
+        "retained or queued messages received per second";
+}
 
 pub fn find(name: &str) -> Option<&'static Measure> {
     MEASURES.iter().find(|measure| measure.name == name)
