@@ -69,109 +69,60 @@ pub struct Properties<'a>(&'a [u8]);
 #[derive(Clone, Debug)]
 pub struct UserProperties<'a>(PacketReader<'a>);
 
-/// Property identifiers, table 2-4.
-mod id {
-    pub(super) const PAYLOAD_FORMAT_INDICATOR: u8 = 0x01;
-    pub(super) const MESSAGE_EXPIRY_INTERVAL: u8 = 0x02;
-    pub(super) const CONTENT_TYPE: u8 = 0x03;
-    pub(super) const RESPONSE_TOPIC: u8 = 0x08;
-    pub(super) const CORRELATION_DATA: u8 = 0x09;
-    pub(super) const SUBSCRIPTION_IDENTIFIER: u8 = 0x0B;
-    pub(super) const SESSION_EXPIRY_INTERVAL: u8 = 0x11;
-    pub(super) const ASSIGNED_CLIENT_IDENTIFIER: u8 = 0x12;
-    pub(super) const SERVER_KEEP_ALIVE: u8 = 0x13;
-    pub(super) const AUTHENTICATION_METHOD: u8 = 0x15;
-    pub(super) const AUTHENTICATION_DATA: u8 = 0x16;
-    pub(super) const REQUEST_PROBLEM_INFORMATION: u8 = 0x17;
-    pub(super) const WILL_DELAY_INTERVAL: u8 = 0x18;
-    pub(super) const REQUEST_RESPONSE_INFORMATION: u8 = 0x19;
-    pub(super) const RESPONSE_INFORMATION: u8 = 0x1A;
-    pub(super) const SERVER_REFERENCE: u8 = 0x1C;
-    pub(super) const REASON_STRING: u8 = 0x1F;
-    pub(super) const RECEIVE_MAXIMUM: u8 = 0x21;
-    pub(super) const TOPIC_ALIAS_MAXIMUM: u8 = 0x22;
-    pub(super) const TOPIC_ALIAS: u8 = 0x23;
-    pub(super) const MAXIMUM_QOS: u8 = 0x24;
-    pub(super) const RETAIN_AVAILABLE: u8 = 0x25;
-    pub(super) const USER_PROPERTY: u8 = 0x26;
-    pub(super) const MAXIMUM_PACKET_SIZE: u8 = 0x27;
-    pub(super) const WILDCARD_SUBSCRIPTION_AVAILABLE: u8 = 0x28;
-    pub(super) const SUBSCRIPTION_IDENTIFIER_AVAILABLE: u8 = 0x29;
-    pub(super) const SHARED_SUBSCRIPTION_AVAILABLE: u8 = 0x2A;
-}
-
-/// Returns the name of a property in the specification.
-pub(crate) const fn property_name(id: u8) -> &'static str {
-    match id {
-        id::PAYLOAD_FORMAT_INDICATOR => "Payload Format Indicator",
-        id::MESSAGE_EXPIRY_INTERVAL => "Message Expiry Interval",
-        id::CONTENT_TYPE => "Content Type",
-        id::RESPONSE_TOPIC => "Response Topic",
-        id::CORRELATION_DATA => "Correlation Data",
-        id::SUBSCRIPTION_IDENTIFIER => "Subscription Identifier",
-        id::SESSION_EXPIRY_INTERVAL => "Session Expiry Interval",
-        id::ASSIGNED_CLIENT_IDENTIFIER => "Assigned Client Identifier",
-        id::SERVER_KEEP_ALIVE => "Server Keep Alive",
-        id::AUTHENTICATION_METHOD => "Authentication Method",
-        id::AUTHENTICATION_DATA => "Authentication Data",
-        id::REQUEST_PROBLEM_INFORMATION => "Request Problem Information",
-        id::WILL_DELAY_INTERVAL => "Will Delay Interval",
-        id::REQUEST_RESPONSE_INFORMATION => "Request Response Information",
-        id::RESPONSE_INFORMATION => "Response Information",
-        id::SERVER_REFERENCE => "Server Reference",
-        id::REASON_STRING => "Reason String",
-        id::RECEIVE_MAXIMUM => "Receive Maximum",
-        id::TOPIC_ALIAS_MAXIMUM => "Topic Alias Maximum",
-        id::TOPIC_ALIAS => "Topic Alias",
-        id::MAXIMUM_QOS => "Maximum QoS",
-        id::RETAIN_AVAILABLE => "Retain Available",
-        id::USER_PROPERTY => "User Property",
-        id::MAXIMUM_PACKET_SIZE => "Maximum Packet Size",
-        id::WILDCARD_SUBSCRIPTION_AVAILABLE => "Wildcard Subscription Available",
-        id::SUBSCRIPTION_IDENTIFIER_AVAILABLE => "Subscription Identifier Available",
-        id::SHARED_SUBSCRIPTION_AVAILABLE => "Shared Subscription Available",
-        _ => "unknown property",
-    }
-}
-
-impl Property<'_> {
-    /// Returns the identifier, table 2-4.
-    pub const fn id(&self) -> u8 {
-        match self {
-            Property::PayloadFormatIndicator(_) => id::PAYLOAD_FORMAT_INDICATOR,
-            Property::MessageExpiryInterval(_) => id::MESSAGE_EXPIRY_INTERVAL,
-            Property::ContentType(_) => id::CONTENT_TYPE,
-            Property::ResponseTopic(_) => id::RESPONSE_TOPIC,
-            Property::CorrelationData(_) => id::CORRELATION_DATA,
-            Property::SubscriptionIdentifier(_) => id::SUBSCRIPTION_IDENTIFIER,
-            Property::SessionExpiryInterval(_) => id::SESSION_EXPIRY_INTERVAL,
-            Property::AssignedClientIdentifier(_) => id::ASSIGNED_CLIENT_IDENTIFIER,
-            Property::ServerKeepAlive(_) => id::SERVER_KEEP_ALIVE,
-            Property::AuthenticationMethod(_) => id::AUTHENTICATION_METHOD,
-            Property::AuthenticationData(_) => id::AUTHENTICATION_DATA,
-            Property::RequestProblemInformation(_) => id::REQUEST_PROBLEM_INFORMATION,
-            Property::WillDelayInterval(_) => id::WILL_DELAY_INTERVAL,
-            Property::RequestResponseInformation(_) => id::REQUEST_RESPONSE_INFORMATION,
-            Property::ResponseInformation(_) => id::RESPONSE_INFORMATION,
-            Property::ServerReference(_) => id::SERVER_REFERENCE,
-            Property::ReasonString(_) => id::REASON_STRING,
-            Property::ReceiveMaximum(_) => id::RECEIVE_MAXIMUM,
-            Property::TopicAliasMaximum(_) => id::TOPIC_ALIAS_MAXIMUM,
-            Property::TopicAlias(_) => id::TOPIC_ALIAS,
-            Property::MaximumQoS(_) => id::MAXIMUM_QOS,
-            Property::RetainAvailable(_) => id::RETAIN_AVAILABLE,
-            Property::UserProperty(..) => id::USER_PROPERTY,
-            Property::MaximumPacketSize(_) => id::MAXIMUM_PACKET_SIZE,
-            Property::WildcardSubscriptionAvailable(_) => id::WILDCARD_SUBSCRIPTION_AVAILABLE,
-            Property::SubscriptionIdentifierAvailable(_) => id::SUBSCRIPTION_IDENTIFIER_AVAILABLE,
-            Property::SharedSubscriptionAvailable(_) => id::SHARED_SUBSCRIPTION_AVAILABLE,
+/// Row of table 2-4: constant, identifier, value of [`Property`], name in the specification.
+macro_rules! properties {
+    ($($constant:ident $id:literal $property:ident $name:literal,)*) => {
+        mod id {
+            $(pub(super) const $constant: u8 = $id;)*
         }
-    }
 
-    /// Returns the name in the specification.
-    pub const fn name(&self) -> &'static str {
-        property_name(self.id())
-    }
+        /// Returns the name of a property in the specification.
+        pub(crate) const fn property_name(id: u8) -> &'static str {
+            match id { $($id => $name,)* _ => "unknown property" }
+        }
+
+        impl Property<'_> {
+            /// Returns the identifier, table 2-4.
+            pub const fn id(&self) -> u8 {
+                match self { $(Property::$property { .. } => $id,)* }
+            }
+
+            /// Returns the name in the specification.
+            pub const fn name(&self) -> &'static str {
+                property_name(self.id())
+            }
+        }
+    };
+}
+
+properties! {
+    PAYLOAD_FORMAT_INDICATOR 0x01 PayloadFormatIndicator "Payload Format Indicator",
+    MESSAGE_EXPIRY_INTERVAL 0x02 MessageExpiryInterval "Message Expiry Interval",
+    CONTENT_TYPE 0x03 ContentType "Content Type",
+    RESPONSE_TOPIC 0x08 ResponseTopic "Response Topic",
+    CORRELATION_DATA 0x09 CorrelationData "Correlation Data",
+    SUBSCRIPTION_IDENTIFIER 0x0B SubscriptionIdentifier "Subscription Identifier",
+    SESSION_EXPIRY_INTERVAL 0x11 SessionExpiryInterval "Session Expiry Interval",
+    ASSIGNED_CLIENT_IDENTIFIER 0x12 AssignedClientIdentifier "Assigned Client Identifier",
+    SERVER_KEEP_ALIVE 0x13 ServerKeepAlive "Server Keep Alive",
+    AUTHENTICATION_METHOD 0x15 AuthenticationMethod "Authentication Method",
+    AUTHENTICATION_DATA 0x16 AuthenticationData "Authentication Data",
+    REQUEST_PROBLEM_INFORMATION 0x17 RequestProblemInformation "Request Problem Information",
+    WILL_DELAY_INTERVAL 0x18 WillDelayInterval "Will Delay Interval",
+    REQUEST_RESPONSE_INFORMATION 0x19 RequestResponseInformation "Request Response Information",
+    RESPONSE_INFORMATION 0x1A ResponseInformation "Response Information",
+    SERVER_REFERENCE 0x1C ServerReference "Server Reference",
+    REASON_STRING 0x1F ReasonString "Reason String",
+    RECEIVE_MAXIMUM 0x21 ReceiveMaximum "Receive Maximum",
+    TOPIC_ALIAS_MAXIMUM 0x22 TopicAliasMaximum "Topic Alias Maximum",
+    TOPIC_ALIAS 0x23 TopicAlias "Topic Alias",
+    MAXIMUM_QOS 0x24 MaximumQoS "Maximum QoS",
+    RETAIN_AVAILABLE 0x25 RetainAvailable "Retain Available",
+    USER_PROPERTY 0x26 UserProperty "User Property",
+    MAXIMUM_PACKET_SIZE 0x27 MaximumPacketSize "Maximum Packet Size",
+    WILDCARD_SUBSCRIPTION_AVAILABLE 0x28 WildcardSubscriptionAvailable "Wildcard Subscription Available",
+    SUBSCRIPTION_IDENTIFIER_AVAILABLE 0x29 SubscriptionIdentifierAvailable "Subscription Identifier Available",
+    SHARED_SUBSCRIPTION_AVAILABLE 0x2A SharedSubscriptionAvailable "Shared Subscription Available",
 }
 
 /// A set of property identifiers, one bit each.

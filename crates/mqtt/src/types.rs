@@ -93,50 +93,46 @@ impl fmt::Display for PacketId {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum PacketType {
-    Connect = 1,
-    ConnAck = 2,
-    Publish = 3,
-    PubAck = 4,
-    PubRec = 5,
-    PubRel = 6,
-    PubComp = 7,
-    Subscribe = 8,
-    SubAck = 9,
-    Unsubscribe = 10,
-    UnsubAck = 11,
-    PingReq = 12,
-    PingResp = 13,
-    Disconnect = 14,
-    Auth = 15,
+macro_rules! packet_types {
+    ($($type:ident $bits:literal $name:literal,)*) => {
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[repr(u8)]
+        pub enum PacketType { $($type = $bits,)* }
+
+        impl PacketType {
+            /// Returns the packet type of the high four bits of the first byte. `None` for 0, which is reserved, and
+            /// for values above 15.
+            pub const fn from_bits(bits: u8) -> Option<PacketType> {
+                Some(match bits { $($bits => PacketType::$type,)* _ => return None })
+            }
+
+            /// Returns the name as written in the specification.
+            pub const fn name(self) -> &'static str {
+                match self { $(PacketType::$type => $name,)* }
+            }
+        }
+    };
+}
+
+packet_types! {
+    Connect 1 "CONNECT",
+    ConnAck 2 "CONNACK",
+    Publish 3 "PUBLISH",
+    PubAck 4 "PUBACK",
+    PubRec 5 "PUBREC",
+    PubRel 6 "PUBREL",
+    PubComp 7 "PUBCOMP",
+    Subscribe 8 "SUBSCRIBE",
+    SubAck 9 "SUBACK",
+    Unsubscribe 10 "UNSUBSCRIBE",
+    UnsubAck 11 "UNSUBACK",
+    PingReq 12 "PINGREQ",
+    PingResp 13 "PINGRESP",
+    Disconnect 14 "DISCONNECT",
+    Auth 15 "AUTH",
 }
 
 impl PacketType {
-    /// Returns the packet type of the high four bits of the first byte. `None` for 0, which is reserved, and for values
-    /// above 15.
-    pub const fn from_bits(bits: u8) -> Option<PacketType> {
-        Some(match bits {
-            1 => PacketType::Connect,
-            2 => PacketType::ConnAck,
-            3 => PacketType::Publish,
-            4 => PacketType::PubAck,
-            5 => PacketType::PubRec,
-            6 => PacketType::PubRel,
-            7 => PacketType::PubComp,
-            8 => PacketType::Subscribe,
-            9 => PacketType::SubAck,
-            10 => PacketType::Unsubscribe,
-            11 => PacketType::UnsubAck,
-            12 => PacketType::PingReq,
-            13 => PacketType::PingResp,
-            14 => PacketType::Disconnect,
-            15 => PacketType::Auth,
-            _ => return None,
-        })
-    }
-
     /// Returns the flags that the fixed header must contain. PUBLISH has no fixed flags [MQTT-2.1.3-1].
     pub const fn fixed_flags(self) -> u8 {
         match self {
@@ -148,27 +144,6 @@ impl PacketType {
     /// Returns the first byte of the packet, with its fixed flags.
     pub(crate) const fn first_byte(self) -> u8 {
         (self as u8) << 4 | self.fixed_flags()
-    }
-
-    /// Returns the name as written in the specification.
-    pub const fn name(self) -> &'static str {
-        match self {
-            PacketType::Connect => "CONNECT",
-            PacketType::ConnAck => "CONNACK",
-            PacketType::Publish => "PUBLISH",
-            PacketType::PubAck => "PUBACK",
-            PacketType::PubRec => "PUBREC",
-            PacketType::PubRel => "PUBREL",
-            PacketType::PubComp => "PUBCOMP",
-            PacketType::Subscribe => "SUBSCRIBE",
-            PacketType::SubAck => "SUBACK",
-            PacketType::Unsubscribe => "UNSUBSCRIBE",
-            PacketType::UnsubAck => "UNSUBACK",
-            PacketType::PingReq => "PINGREQ",
-            PacketType::PingResp => "PINGRESP",
-            PacketType::Disconnect => "DISCONNECT",
-            PacketType::Auth => "AUTH",
-        }
     }
 }
 

@@ -3,77 +3,50 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Why a connection was closed before its CONNECT reached a shard. Each reason has a counter per listener.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[repr(u8)]
-pub enum EarlyCloseReason {
-    /// `max_connections` of the server.
-    ServerFull,
-    /// The process may not open more files.
-    DescriptorLimit,
-    /// `max_connections` of the listener.
-    ListenerFull,
-    ConnectionRate,
-    /// The listener expects a PROXY header, and this address is not trusted to send one.
-    ProxyUntrusted,
-    ProxyMalformed,
-    TlsHandshake,
-    WebSocketHandshake,
-    /// WebSocket framing was violated before the CONNECT was complete.
-    WebSocketFraming,
-    /// TLS, HTTP or another protocol arrived instead of MQTT.
-    OtherProtocol,
-    HandshakeTimeout,
-    /// The CONNECT exceeds `maximum_connect_size`.
-    ConnectTooLarge,
-    /// Connections in their handshake hold too many bytes together, beyond 4 KiB each.
-    HandshakeMemory,
-    /// Closed or reset by the peer.
-    PeerClosed,
-    ShuttingDown,
+macro_rules! early_close_reasons {
+    ($($(#[$doc:meta])* $reason:ident $name:literal,)*) => {
+        /// Why a connection was closed before its CONNECT reached a shard. Each reason has a counter per listener.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[repr(u8)]
+        pub enum EarlyCloseReason { $($(#[$doc])* $reason,)* }
+
+        impl EarlyCloseReason {
+            pub const ALL: [EarlyCloseReason; EarlyCloseReason::COUNT] = [$(EarlyCloseReason::$reason),*];
+            pub const COUNT: usize = [$($name),*].len();
+
+            /// Returns the metric label.
+            pub const fn name(self) -> &'static str {
+                match self { $(EarlyCloseReason::$reason => $name,)* }
+            }
+        }
+    };
 }
 
-impl EarlyCloseReason {
-    pub const COUNT: usize = 15;
-
-    pub const ALL: [EarlyCloseReason; EarlyCloseReason::COUNT] = [
-        EarlyCloseReason::ServerFull,
-        EarlyCloseReason::DescriptorLimit,
-        EarlyCloseReason::ListenerFull,
-        EarlyCloseReason::ConnectionRate,
-        EarlyCloseReason::ProxyUntrusted,
-        EarlyCloseReason::ProxyMalformed,
-        EarlyCloseReason::TlsHandshake,
-        EarlyCloseReason::WebSocketHandshake,
-        EarlyCloseReason::WebSocketFraming,
-        EarlyCloseReason::OtherProtocol,
-        EarlyCloseReason::HandshakeTimeout,
-        EarlyCloseReason::ConnectTooLarge,
-        EarlyCloseReason::HandshakeMemory,
-        EarlyCloseReason::PeerClosed,
-        EarlyCloseReason::ShuttingDown,
-    ];
-
-    /// Returns the metric label.
-    pub const fn name(self) -> &'static str {
-        match self {
-            EarlyCloseReason::ServerFull => "server_full",
-            EarlyCloseReason::DescriptorLimit => "descriptor_limit",
-            EarlyCloseReason::ListenerFull => "listener_full",
-            EarlyCloseReason::ConnectionRate => "connection_rate",
-            EarlyCloseReason::ProxyUntrusted => "proxy_untrusted",
-            EarlyCloseReason::ProxyMalformed => "proxy_malformed",
-            EarlyCloseReason::TlsHandshake => "tls_handshake",
-            EarlyCloseReason::WebSocketHandshake => "websocket_handshake",
-            EarlyCloseReason::WebSocketFraming => "websocket_framing",
-            EarlyCloseReason::OtherProtocol => "other_protocol",
-            EarlyCloseReason::HandshakeTimeout => "handshake_timeout",
-            EarlyCloseReason::ConnectTooLarge => "connect_too_large",
-            EarlyCloseReason::HandshakeMemory => "handshake_memory",
-            EarlyCloseReason::PeerClosed => "peer_closed",
-            EarlyCloseReason::ShuttingDown => "shutting_down",
-        }
-    }
+early_close_reasons! {
+    /// `max_connections` of the server.
+    ServerFull "server_full",
+    /// The process may not open more files.
+    DescriptorLimit "descriptor_limit",
+    /// `max_connections` of the listener.
+    ListenerFull "listener_full",
+    ConnectionRate "connection_rate",
+    /// The listener expects a PROXY header, and this address is not trusted to send one.
+    ProxyUntrusted "proxy_untrusted",
+    ProxyMalformed "proxy_malformed",
+    TlsHandshake "tls_handshake",
+    WebSocketHandshake "websocket_handshake",
+    /// WebSocket framing was violated before the CONNECT was complete.
+    WebSocketFraming "websocket_framing",
+    /// TLS, HTTP or another protocol arrived instead of MQTT.
+    OtherProtocol "other_protocol",
+    HandshakeTimeout "handshake_timeout",
+    /// The CONNECT exceeds `maximum_connect_size`.
+    ConnectTooLarge "connect_too_large",
+    /// Connections in their handshake hold too many bytes together, beyond 4 KiB each.
+    HandshakeMemory "handshake_memory",
+    /// Closed or reset by the peer.
+    PeerClosed "peer_closed",
+    ShuttingDown "shutting_down",
 }
 
 macro_rules! counters {
