@@ -37,11 +37,11 @@ impl RuleTime {
 }
 
 /// The environment of one evaluating thread.
-pub struct LiveEnvironment {
+pub struct LiveEnvironment<S = SharedStore> {
     pub unix_ms: u64,
     pub rule_time: RuleTime,
     random: u64,
-    store: SharedStore,
+    store: S,
 }
 
 impl LiveEnvironment {
@@ -55,8 +55,8 @@ impl LiveEnvironment {
     }
 
     /// Returns a copy whose changes have no effect, for `is_full`.
-    pub fn trial(&self) -> TrialEnvironment {
-        TrialEnvironment {
+    pub fn trial(&self) -> LiveEnvironment<TrialStore> {
+        LiveEnvironment {
             unix_ms: self.unix_ms,
             rule_time: self.rule_time,
             random: self.random,
@@ -68,13 +68,17 @@ impl LiveEnvironment {
     }
 }
 
-impl Environment for LiveEnvironment {
+impl<S: ValueStore> Environment for LiveEnvironment<S> {
     fn unix_nanoseconds(&self) -> i128 {
-        nanoseconds(self.unix_ms)
+        i128::from(self.unix_ms) * 1_000_000
     }
 
+    /// xorshift64*, for sampling and names. It is not secure enough for secrets.
     fn random(&mut self) -> u64 {
-        next_random(&mut self.random)
+        self.random ^= self.random >> 12;
+        self.random ^= self.random << 25;
+        self.random ^= self.random >> 27;
+        self.random.wrapping_mul(0x2545_F491_4F6C_DD1D)
     }
 
     fn time_limit(&self) -> Option<TimeLimit> {
@@ -82,53 +86,7 @@ impl Environment for LiveEnvironment {
     }
 
     fn variable(&self, name: &str) -> Option<String> {
-        variable(name)
-    }
-
-    fn store(&mut self) -> Option<&mut dyn ValueStore> {
-        Some(&mut self.store)
-    }
-}
-
-fn nanoseconds(unix_ms: u64) -> i128 {
-    i128::from(unix_ms) * 1_000_000
-}
-
-/// xorshift64*, for sampling and names. It is not secure enough for secrets.
-fn next_random(random: &mut u64) -> u64 {
-    *random ^= *random >> 12;
-    *random ^= *random << 25;
-    *random ^= *random >> 27;
-    random.wrapping_mul(0x2545_F491_4F6C_DD1D)
-}
-
-fn variable(name: &str) -> Option<String> {
-    std::env::var(format!("{VARIABLE_PREFIX}{name}")).ok()
-}
-
-/// A copy of an environment. Changes to it have no effect on the original.
-pub struct TrialEnvironment {
-    unix_ms: u64,
-    rule_time: RuleTime,
-    random: u64,
-    store: TrialStore,
-}
-
-impl Environment for TrialEnvironment {
-    fn unix_nanoseconds(&self) -> i128 {
-        nanoseconds(self.unix_ms)
-    }
-
-    fn random(&mut self) -> u64 {
-        next_random(&mut self.random)
-    }
-
-    fn time_limit(&self) -> Option<TimeLimit> {
-        Some(self.rule_time.limit())
-    }
-
-    fn variable(&self, name: &str) -> Option<String> {
-        variable(name)
+        std::env::var(format!("{VARIABLE_PREFIX}{name}")).ok()
     }
 
     fn store(&mut self) -> Option<&mut dyn ValueStore> {
@@ -137,7 +95,7 @@ impl Environment for TrialEnvironment {
 }
 
 /// A store whose changes are visible only in this store.
-struct TrialStore {
+pub struct TrialStore {
     base: SharedStore,
     /// `None` marks a deleted key.
     changes: BTreeMap<Vec<u8>, Option<Value>>,
