@@ -4,7 +4,7 @@
 use crate::config::options::server::DurabilityPolicy;
 use std::fmt::Write;
 
-use crate::secret::Secret;
+use connectors::Secret;
 
 /// All that the box says.
 #[derive(Clone, Debug)]

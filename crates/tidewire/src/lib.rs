@@ -31,7 +31,6 @@ mod process_limits;
 #[cfg(feature = "reference")]
 pub mod reference;
 mod remote;
-pub mod secret;
 pub mod serve;
 mod stores;
 pub mod systemd;

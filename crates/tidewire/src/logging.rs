@@ -140,7 +140,7 @@ mod tests {
 
     use super::*;
     use crate::config::value::Unset;
-    use crate::secret::Secret;
+    use connectors::Secret;
 
     #[derive(Clone, Default)]
     struct CapturedLines(Arc<Mutex<Vec<u8>>>);

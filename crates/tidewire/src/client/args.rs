@@ -10,7 +10,7 @@ use mqtt::{ProtocolVersion, QoS};
 use super::failure::ClientFailure;
 use super::properties::PropertySet;
 use super::target::{ConnectTarget, UrlExtras, UrlScheme};
-use crate::secret::Secret;
+use connectors::Secret;
 
 /// Everything that a connection needs.
 #[derive(Clone, Debug)]

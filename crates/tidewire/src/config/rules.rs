@@ -3,7 +3,7 @@
 use auth::{AccessRule, Acl, AclOptions, PasswordHash};
 
 use super::value::{OptionValue, Reject};
-use crate::secret::REDACTED;
+use connectors::REDACTED;
 
 /// The rules of `access.rules`, each of them checked.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::client::args::ClientTlsOptions;
 use crate::client::target::ConnectTarget;
 use crate::remote::send;
-use crate::secret::Secret;
+use connectors::Secret;
 
 pub const USER: &str = "tenant@thingsboard.org";
 pub const PASSWORD: &str = "tenant";

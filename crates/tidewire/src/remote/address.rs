@@ -12,7 +12,7 @@ use crate::client::args::ClientTlsOptions;
 use crate::client::target::{ConnectTarget, UrlScheme};
 use crate::config::{Config, ConfigSources};
 use crate::passwd;
-use crate::secret::Secret;
+use connectors::Secret;
 
 const TOKEN_VARIABLE: &str = "TIDEWIRE_API_TOKEN";
 const PASSWORD_VARIABLE: &str = "TIDEWIRE_API_PASSWORD";

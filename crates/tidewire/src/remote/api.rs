@@ -13,7 +13,7 @@ use crate::client::failure::ClientFailure;
 use crate::client::transport::ClientTransport;
 use crate::config::ConfigSources;
 use crate::output::{EXIT_FAILURE, EXIT_USAGE, print_error};
-use crate::secret::Secret;
+use connectors::Secret;
 
 /// Logs out when it is dropped, if it has logged in.
 pub struct ApiClient {

@@ -26,7 +26,7 @@ use crate::config::files::{self, chain};
 use crate::config::options::listeners::{ListenerKind, ProxyProtocol};
 use crate::device_platform::DevicePlatform;
 use crate::process_limits;
-use crate::secret::Secret;
+use connectors::Secret;
 
 /// Maximum time for requests to end when the server stops.
 const STOP_GRACE: Duration = Duration::from_secs(2);
