@@ -294,7 +294,8 @@ impl BackupAdmin for NodeBackups {
         made.map_err(|error| BackupAdminError::Files {
             reason: format!("cannot create {}: {error}", self.directory.display()),
         })?;
-        let name = unused_name(&self.directory);
+        let now = jiff::Timestamp::now().strftime("tidewire-%Y%m%d-%H%M%S");
+        let name = unused_name(&self.directory, now.to_string());
         let to = unfinished_path(&self.directory, &name);
         let mut child = NodeBackups::spawn("backup", &self.data_dir, "--to", &to).map_err(files)?;
         let (own, directory, making) = (self.state.clone(), self.directory.clone(), name.clone());
@@ -487,9 +488,8 @@ fn words_file(directory: &Path, name: &str) -> PathBuf {
     directory.join(format!("{name}.txt"))
 }
 
-/// Names a backup by its time in seconds. A suffix distinguishes backups of the same second.
-fn unused_name(directory: &Path) -> String {
-    let base = jiff::Timestamp::now().strftime("tidewire-%Y%m%d-%H%M%S").to_string();
+/// Returns the name, which contains the time in seconds. A suffix distinguishes names of the same second.
+pub(super) fn unused_name(directory: &Path, base: String) -> String {
     let is_free = |name: &String| !directory.join(name).exists();
     let numbered = (2..).map(|number| format!("{base}-{number}"));
     std::iter::once(base.clone())
@@ -515,7 +515,7 @@ fn modified(path: &Path) -> SystemTime {
 }
 
 /// Returns the names of the directories in a directory.
-fn names(directory: &Path) -> Vec<String> {
+pub(super) fn names(directory: &Path) -> Vec<String> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let directories = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
     directories

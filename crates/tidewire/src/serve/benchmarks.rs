@@ -23,6 +23,7 @@ use bench::result::RunResult;
 use bench::scenario::{Scenario, presets};
 use serde::{Deserialize, Serialize};
 
+use super::backups::{names, unused_name};
 use crate::config::options::server::Benchmark;
 
 const DIRECTORY: &str = "benchmarks";
@@ -230,7 +231,8 @@ impl BenchAdmin for NodeBenchmarks {
         if names(&self.directory).len() >= REPORTS_MAX {
             return Err(BenchError::TooMany { max: REPORTS_MAX });
         }
-        let name = unused_name(&self.directory, &order.scenario);
+        let now = jiff::Timestamp::now().strftime("%Y%m%d-%H%M%S");
+        let name = unused_name(&self.directory, format!("{now}-{}", order.scenario));
         let unfinished = self.directory.join(format!("{UNFINISHED}{name}"));
         let failed = |reason: String| BenchError::Failed { reason };
         fs::create_dir_all(&unfinished).map_err(|error| failed(format!("{}: {error}", unfinished.display())))?;
@@ -482,24 +484,4 @@ fn better_direction_name(better: BetterDirection) -> &'static str {
         BetterDirection::Less => "less",
         BetterDirection::Neither => "neither",
     }
-}
-
-/// Names a benchmark by time and scenario. A suffix distinguishes two of the same second.
-fn unused_name(directory: &Path, scenario: &str) -> String {
-    let base = format!("{}-{scenario}", jiff::Timestamp::now().strftime("%Y%m%d-%H%M%S"));
-    let is_free = |name: &String| !directory.join(name).exists();
-    let numbered = (2..).map(|number| format!("{base}-{number}"));
-    std::iter::once(base.clone())
-        .chain(numbered)
-        .find(is_free)
-        .unwrap_or(base)
-}
-
-/// Returns the names of the directories in a directory.
-fn names(directory: &Path) -> Vec<String> {
-    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
-    let directories = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
-    directories
-        .filter_map(|entry| entry.file_name().into_string().ok())
-        .collect()
 }
