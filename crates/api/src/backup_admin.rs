@@ -2,11 +2,13 @@
 
 use std::fmt;
 use std::path::PathBuf;
-use std::time::SystemTime;
+
+use schemars::JsonSchema;
+use serde::Serialize;
 
 /// Called on threads that may block (disk), never on a shard's thread.
 pub trait BackupAdmin: Send + Sync + 'static {
-    fn state(&self) -> Result<BackupState, BackupAdminError>;
+    fn state(&self) -> Result<Backups, BackupAdminError>;
 
     /// Starts a backup in the background and returns its name.
     fn start(&self) -> Result<String, BackupAdminError>;
@@ -30,69 +32,83 @@ pub trait BackupAdmin: Send + Sync + 'static {
     fn remove_replaced_data(&self, name: &str) -> Result<(), BackupAdminError>;
 }
 
-#[derive(Clone, Debug)]
-pub struct BackupState {
-    /// Directory of the backups.
-    pub directory: PathBuf,
-    pub running: Option<BackupProgress>,
+/// Finished backups and the backup in progress.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct Backups {
+    /// Directory of the backups on the server's machine.
+    pub directory: String,
+    pub running: Option<RunningBackup>,
     /// The last backup that failed.
-    pub failure: Option<BackupFailure>,
+    pub failure: Option<FailedBackup>,
     /// Newest first.
-    pub finished: Vec<BackupInfo>,
-    pub restoring: Option<RestoreProgress>,
+    pub items: Vec<Backup>,
+    /// The restore that is being prepared or waits for a restart.
+    pub restore: Option<Restore>,
     /// Result of the last restore.
-    pub restored: Option<FinishedRestore>,
-    /// Newest first.
+    pub restored: Option<RestoreOutcome>,
+    /// Data directories that a restore replaced, newest first.
     pub replaced_data: Vec<ReplacedData>,
 }
 
-/// A backup that will be restored.
-#[derive(Clone, Debug)]
-pub enum RestoreProgress {
-    /// The backup is being verified and copied.
-    Preparing(BackupProgress),
-    /// The next start restores the backup.
-    Prepared { name: String, at: SystemTime },
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct Restore {
+    /// Name of the backup.
+    pub name: String,
+    pub state: RestoreState,
+    /// Time of the last change of the state.
+    pub since_unix_ms: u64,
+    pub copied_bytes: u64,
+    pub total_bytes: u64,
 }
 
-#[derive(Clone, Debug)]
-pub struct FinishedRestore {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum RestoreState {
+    /// The backup is being verified and copied.
+    Preparing,
+    /// The next start of the server restores the backup.
+    Prepared,
+}
+
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct RestoreOutcome {
+    /// Name of the backup.
     pub name: String,
-    pub at: SystemTime,
-    /// `None`: the restore succeeded.
+    pub at_unix_ms: u64,
+    /// Why the restore failed and the previous data is in force. Absent if the restore succeeded.
     pub failure: Option<String>,
-    /// Name of the directory with the previous data.
+    /// Name of the entry in `replaced_data` that contains the previous data.
     pub previous_data: Option<String>,
 }
 
-/// Data that a restore has replaced.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct ReplacedData {
     pub name: String,
-    pub at: SystemTime,
+    pub at_unix_ms: u64,
     pub bytes: u64,
 }
 
-#[derive(Clone, Debug)]
-pub struct BackupProgress {
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct RunningBackup {
     pub name: String,
-    pub started_at: SystemTime,
+    pub started_at_unix_ms: u64,
     pub copied_bytes: u64,
     /// An estimate.
     pub total_bytes: u64,
 }
 
-#[derive(Clone, Debug)]
-pub struct BackupFailure {
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct FailedBackup {
     pub name: String,
-    pub at: SystemTime,
+    pub at_unix_ms: u64,
     pub reason: String,
 }
 
-#[derive(Clone, Debug)]
-pub struct BackupInfo {
+/// A finished backup.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct Backup {
     pub name: String,
-    pub made_at: SystemTime,
+    pub created_at_unix_ms: u64,
     pub bytes: u64,
     /// Summary of the contents.
     pub contents: String,

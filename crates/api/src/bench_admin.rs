@@ -3,14 +3,13 @@
 
 use std::fmt;
 use std::path::PathBuf;
-use std::time::SystemTime;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Called on threads that may block (disk, processes), never on a shard's thread.
 pub trait BenchAdmin: Send + Sync + 'static {
-    fn state(&self) -> BenchState;
+    fn state(&self) -> Benchmarks;
 
     /// Starts a run and returns its name.
     fn start(&self, order: BenchOrder) -> Result<String, BenchError>;
@@ -47,17 +46,52 @@ fn unscaled() -> f64 {
     1.0
 }
 
-#[derive(Clone, Debug)]
-pub struct BenchState {
-    /// Why benchmarks are disabled, with the configuration key.
+/// Scenarios, the benchmark that runs, and reports.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct Benchmarks {
+    /// Why benchmarks are disabled. `null`: they are enabled.
     pub disabled_reason: Option<String>,
     pub clients_max: u64,
     pub duration_max_s: f64,
     pub scenarios: Vec<BenchScenario>,
-    pub running: Option<RunningBench>,
-    pub failure: Option<FailedBench>,
+    pub running: Option<RunningBenchmark>,
+    /// The last benchmark that produced no report.
+    pub failure: Option<FailedBenchmark>,
     /// Newest first.
-    pub finished: Vec<FinishedBench>,
+    pub items: Vec<Benchmark>,
+}
+
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct RunningBenchmark {
+    pub name: String,
+    pub scenario: String,
+    pub scale: f64,
+    pub duration_s: f64,
+    pub started_at_unix_ms: u64,
+    /// `connecting`, `warm_up`, `measuring`, `returning` or `comparing`.
+    pub phase: String,
+    pub is_stopping: bool,
+    pub seconds: Vec<BenchSecond>,
+}
+
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct FailedBenchmark {
+    pub name: String,
+    pub at_unix_ms: u64,
+    pub reason: String,
+}
+
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct Benchmark {
+    pub name: String,
+    pub at_unix_ms: u64,
+    pub scenario: String,
+    pub scale: f64,
+    pub duration_s: f64,
+    /// No message was lost or duplicated, and the load tool's other checks passed.
+    pub is_good: bool,
+    /// The benchmark was stopped before its end.
+    pub is_interrupted: bool,
 }
 
 /// A scenario with scale 1.
@@ -69,19 +103,6 @@ pub struct BenchScenario {
     pub clients: u64,
     pub publishers: u64,
     pub duration_s: f64,
-}
-
-#[derive(Clone, Debug)]
-pub struct RunningBench {
-    pub name: String,
-    pub order: BenchOrder,
-    pub started_at: SystemTime,
-    /// Current phase, such as `measuring`.
-    pub phase: String,
-    /// The run was asked to stop.
-    pub is_stopping: bool,
-    /// Oldest first; the last one is the current second.
-    pub seconds: Vec<BenchSecond>,
 }
 
 /// One second of a run, as reported by the load tool.
@@ -103,23 +124,6 @@ pub struct BenchSecond {
     pub p99_ms: f64,
     /// Rejected connections, subscriptions and messages, and lost connections, since the start of the run.
     pub errors: u64,
-}
-
-#[derive(Clone, Debug)]
-pub struct FailedBench {
-    pub name: String,
-    pub at: SystemTime,
-    pub reason: String,
-}
-
-#[derive(Clone, Debug)]
-pub struct FinishedBench {
-    pub name: String,
-    pub at: SystemTime,
-    pub order: BenchOrder,
-    /// No message was lost or duplicated, and the load tool's other checks passed.
-    pub is_good: bool,
-    pub is_interrupted: bool,
 }
 
 /// Result of a run.

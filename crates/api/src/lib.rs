@@ -52,12 +52,12 @@ mod trace;
 
 pub use access_admin::{AccessAdmin, AclRules, ChangeError};
 pub use backup_admin::{
-    BackupAdmin, BackupAdminError, BackupFailure, BackupInfo, BackupProgress, BackupState, FinishedRestore,
-    ReplacedData, RestoreProgress,
+    Backup, BackupAdmin, BackupAdminError, Backups, FailedBackup, ReplacedData, Restore, RestoreOutcome, RestoreState,
+    RunningBackup,
 };
 pub use bench_admin::{
-    BenchAdmin, BenchError, BenchErrors, BenchMeasure, BenchOrder, BenchResult, BenchScenario, BenchSecond, BenchState,
-    BenchVerdict, FailedBench, FinishedBench, RunningBench,
+    BenchAdmin, BenchError, BenchErrors, BenchMeasure, BenchOrder, BenchResult, BenchScenario, BenchSecond,
+    BenchVerdict, Benchmark, Benchmarks, FailedBenchmark, RunningBenchmark,
 };
 pub use certificate_admin::{CertificateAdmin, CertificateError, CertificateField, DiskState, ServerCertificate};
 pub use config::{ApiConfig, ConfigValue, NodeInfo, SysConfig};

@@ -16,100 +16,15 @@ use tokio::sync::mpsc;
 use tracing::{error, info};
 use web::guard::RequiredAccess;
 use web::problem::HttpProblem;
-use web::unix_ms;
 
 use crate::app::Endpoint;
-use crate::backup_admin::{BackupAdmin, BackupAdminError, BackupState, RestoreProgress};
+use crate::backup_admin::{BackupAdmin, BackupAdminError, Backups, RestoreState};
 use crate::concurrency::Downloads;
 use crate::tar;
 
 /// Pieces of an archive that are buffered for a peer, each of up to 64 KiB. With those that are being written, they
 /// need less than `web::answer_memory::STREAM_BYTES`.
 const PIECES_MAX: usize = 12;
-
-/// Finished backups and the backup in progress.
-#[derive(Serialize, JsonSchema)]
-#[schemars(rename = "Backups")]
-pub struct BackupsView {
-    /// Directory of the backups on the server's machine.
-    pub directory: String,
-    pub running: Option<RunningBackup>,
-    /// The last backup that failed.
-    pub failure: Option<FailedBackup>,
-    /// Newest first.
-    pub items: Vec<Backup>,
-    /// The restore that is being prepared or waits for a restart.
-    pub restore: Option<Restore>,
-    /// Result of the last restore.
-    pub restored: Option<RestoreOutcome>,
-    /// Data directories that a restore replaced, newest first.
-    pub replaced_data: Vec<ReplacedDataView>,
-}
-
-#[derive(Serialize, JsonSchema)]
-pub struct Restore {
-    /// Name of the backup.
-    pub name: String,
-    pub state: RestoreState,
-    /// Time of the last change of the state.
-    pub since_unix_ms: u64,
-    pub copied_bytes: u64,
-    pub total_bytes: u64,
-}
-
-#[derive(Serialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum RestoreState {
-    /// The backup is being verified and copied.
-    Preparing,
-    /// The next start of the server restores the backup.
-    Prepared,
-}
-
-#[derive(Serialize, JsonSchema)]
-pub struct RestoreOutcome {
-    /// Name of the backup.
-    pub name: String,
-    pub at_unix_ms: u64,
-    /// Why the restore failed and the previous data is in force. Absent if the restore succeeded.
-    pub failure: Option<String>,
-    /// Name of the entry in `replaced_data` that contains the previous data.
-    pub previous_data: Option<String>,
-}
-
-#[derive(Serialize, JsonSchema)]
-#[schemars(rename = "ReplacedData")]
-pub struct ReplacedDataView {
-    pub name: String,
-    pub at_unix_ms: u64,
-    pub bytes: u64,
-}
-
-#[derive(Serialize, JsonSchema)]
-pub struct RunningBackup {
-    pub name: String,
-    pub started_at_unix_ms: u64,
-    pub copied_bytes: u64,
-    /// An estimate.
-    pub total_bytes: u64,
-}
-
-#[derive(Serialize, JsonSchema)]
-pub struct FailedBackup {
-    pub name: String,
-    pub at_unix_ms: u64,
-    pub reason: String,
-}
-
-/// A finished backup.
-#[derive(Serialize, JsonSchema)]
-pub struct Backup {
-    pub name: String,
-    pub created_at_unix_ms: u64,
-    pub bytes: u64,
-    /// Summary of the contents.
-    pub contents: String,
-}
 
 #[derive(Serialize, JsonSchema)]
 pub struct StartedBackup {
@@ -128,7 +43,7 @@ pub fn endpoints() -> Vec<Endpoint> {
             )
             .needs(RequiredAccess::Admin)
             .fails(StatusCode::CONFLICT)
-            .returns::<BackupsView>("Backups and restores."),
+            .returns::<Backups>("Backups and restores."),
         Endpoint::post(ALL, "start_backup", start)
             .tag("Backup")
             .describe(
@@ -185,8 +100,8 @@ pub fn endpoints() -> Vec<Endpoint> {
     ]
 }
 
-async fn list(State(admin): State<Option<Arc<dyn BackupAdmin>>>) -> Result<Json<BackupsView>, HttpProblem> {
-    Ok(Json(view(with(admin, |admin| admin.state()).await?)))
+async fn list(State(admin): State<Option<Arc<dyn BackupAdmin>>>) -> Result<Json<Backups>, HttpProblem> {
+    Ok(Json(with(admin, |admin| admin.state()).await?))
 }
 
 async fn start(
@@ -290,11 +205,10 @@ async fn restore_now(
     State(admin): State<Option<Arc<dyn BackupAdmin>>>,
 ) -> Result<(StatusCode, Json<StartedBackup>), HttpProblem> {
     let name = with(admin, |admin| {
-        let prepared = match admin.state()?.restoring {
-            Some(RestoreProgress::Prepared { name, .. }) => name,
-            _ => return Err(BackupAdminError::NotPrepared),
-        };
-        admin.restore_now().map(|()| prepared)
+        let restore = admin.state()?.restore;
+        let prepared = restore.filter(|restore| restore.state == RestoreState::Prepared);
+        let name = prepared.ok_or(BackupAdminError::NotPrepared)?.name;
+        admin.restore_now().map(|()| name)
     })
     .await?;
     Ok((StatusCode::ACCEPTED, Json(StartedBackup { name })))
@@ -338,67 +252,5 @@ fn problem(error: &BackupAdminError) -> HttpProblem {
         | BackupAdminError::Files { .. } => {
             HttpProblem::conflict("backup", "The backup cannot be created or read now", detail)
         }
-    }
-}
-
-fn view(state: BackupState) -> BackupsView {
-    BackupsView {
-        directory: state.directory.display().to_string(),
-        running: state.running.map(|running| RunningBackup {
-            name: running.name,
-            started_at_unix_ms: unix_ms(running.started_at),
-            copied_bytes: running.copied_bytes,
-            total_bytes: running.total_bytes,
-        }),
-        failure: state.failure.map(|failed| FailedBackup {
-            name: failed.name,
-            at_unix_ms: unix_ms(failed.at),
-            reason: failed.reason,
-        }),
-        items: state
-            .finished
-            .into_iter()
-            .map(|one| Backup {
-                name: one.name,
-                created_at_unix_ms: unix_ms(one.made_at),
-                bytes: one.bytes,
-                contents: one.contents,
-            })
-            .collect(),
-        restore: state.restoring.map(view_of_restore),
-        restored: state.restored.map(|one| RestoreOutcome {
-            name: one.name,
-            at_unix_ms: unix_ms(one.at),
-            failure: one.failure,
-            previous_data: one.previous_data,
-        }),
-        replaced_data: state
-            .replaced_data
-            .into_iter()
-            .map(|one| ReplacedDataView {
-                name: one.name,
-                at_unix_ms: unix_ms(one.at),
-                bytes: one.bytes,
-            })
-            .collect(),
-    }
-}
-
-fn view_of_restore(restoring: RestoreProgress) -> Restore {
-    match restoring {
-        RestoreProgress::Preparing(running) => Restore {
-            name: running.name,
-            state: RestoreState::Preparing,
-            since_unix_ms: unix_ms(running.started_at),
-            copied_bytes: running.copied_bytes,
-            total_bytes: running.total_bytes,
-        },
-        RestoreProgress::Prepared { name, at } => Restore {
-            name,
-            state: RestoreState::Prepared,
-            since_unix_ms: unix_ms(at),
-            copied_bytes: 0,
-            total_bytes: 0,
-        },
     }
 }

@@ -14,64 +14,11 @@ use tracing::info;
 use web::body;
 use web::guard::RequiredAccess;
 use web::problem::HttpProblem;
-use web::unix_ms;
 
 use crate::app::Endpoint;
-use crate::bench_admin::{
-    BenchAdmin, BenchError, BenchOrder, BenchResult, BenchScenario, BenchSecond, BenchState, FinishedBench,
-};
+use crate::bench_admin::{BenchAdmin, BenchError, BenchOrder, BenchResult, Benchmarks};
 
 const BODY_MAX: usize = 4096;
-
-/// Scenarios, the benchmark that runs, and reports.
-#[derive(Serialize, JsonSchema)]
-#[schemars(rename = "Benchmarks")]
-pub struct BenchmarksView {
-    /// Why benchmarks are disabled. `null`: they are enabled.
-    pub disabled_reason: Option<String>,
-    pub clients_max: u64,
-    pub duration_max_s: f64,
-    pub scenarios: Vec<BenchScenario>,
-    pub running: Option<RunningBenchmark>,
-    /// The last benchmark that produced no report.
-    pub failure: Option<FailedBenchmark>,
-    /// Newest first.
-    pub items: Vec<BenchmarkView>,
-}
-
-#[derive(Serialize, JsonSchema)]
-pub struct RunningBenchmark {
-    pub name: String,
-    pub scenario: String,
-    pub scale: f64,
-    pub duration_s: f64,
-    pub started_at_unix_ms: u64,
-    /// `connecting`, `warm_up`, `measuring`, `returning` or `comparing`.
-    pub phase: String,
-    pub is_stopping: bool,
-    pub seconds: Vec<BenchSecond>,
-}
-
-#[derive(Serialize, JsonSchema)]
-pub struct FailedBenchmark {
-    pub name: String,
-    pub at_unix_ms: u64,
-    pub reason: String,
-}
-
-#[derive(Serialize, JsonSchema)]
-#[schemars(rename = "Benchmark")]
-pub struct BenchmarkView {
-    pub name: String,
-    pub at_unix_ms: u64,
-    pub scenario: String,
-    pub scale: f64,
-    pub duration_s: f64,
-    /// No message was lost or duplicated, and the load tool's other checks passed.
-    pub is_good: bool,
-    /// The benchmark was stopped before its end.
-    pub is_interrupted: bool,
-}
 
 #[derive(Serialize, JsonSchema)]
 pub struct StartedBenchmark {
@@ -90,7 +37,7 @@ pub fn endpoints() -> Vec<Endpoint> {
                 "The scenarios, the limits, the running benchmark with its last seconds, and the reports.",
             )
             .needs(RequiredAccess::Admin)
-            .returns::<BenchmarksView>("Scenarios, limits and reports."),
+            .returns::<Benchmarks>("Scenarios, limits and reports."),
         Endpoint::post(ALL, "start_benchmark", start)
             .tag("Benchmarks")
             .describe(
@@ -131,8 +78,8 @@ pub fn endpoints() -> Vec<Endpoint> {
     ]
 }
 
-async fn list(State(admin): State<Option<Arc<dyn BenchAdmin>>>) -> Result<Json<BenchmarksView>, HttpProblem> {
-    Ok(Json(view(with(admin, |admin| Ok(admin.state())).await?)))
+async fn list(State(admin): State<Option<Arc<dyn BenchAdmin>>>) -> Result<Json<Benchmarks>, HttpProblem> {
+    Ok(Json(with(admin, |admin| Ok(admin.state())).await?))
 }
 
 async fn start(
@@ -218,42 +165,5 @@ fn problem(error: &BenchError) -> HttpProblem {
         BenchError::Running | BenchError::NotRunning | BenchError::TooMany { .. } | BenchError::Failed { .. } => {
             HttpProblem::conflict("benchmark", "Not possible now", detail)
         }
-    }
-}
-
-fn view(state: BenchState) -> BenchmarksView {
-    BenchmarksView {
-        disabled_reason: state.disabled_reason,
-        clients_max: state.clients_max,
-        duration_max_s: state.duration_max_s,
-        scenarios: state.scenarios,
-        running: state.running.map(|running| RunningBenchmark {
-            name: running.name,
-            scenario: running.order.scenario,
-            scale: running.order.scale,
-            duration_s: running.order.duration_s,
-            started_at_unix_ms: unix_ms(running.started_at),
-            phase: running.phase,
-            is_stopping: running.is_stopping,
-            seconds: running.seconds,
-        }),
-        failure: state.failure.map(|failed| FailedBenchmark {
-            name: failed.name,
-            at_unix_ms: unix_ms(failed.at),
-            reason: failed.reason,
-        }),
-        items: state.finished.into_iter().map(finished).collect(),
-    }
-}
-
-fn finished(one: FinishedBench) -> BenchmarkView {
-    BenchmarkView {
-        name: one.name,
-        at_unix_ms: unix_ms(one.at),
-        scenario: one.order.scenario,
-        scale: one.order.scale,
-        duration_s: one.order.duration_s,
-        is_good: one.is_good,
-        is_interrupted: one.is_interrupted,
     }
 }

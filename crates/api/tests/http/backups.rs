@@ -4,11 +4,10 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, SystemTime};
 
 use api::{
-    BackupAdmin, BackupAdminError, BackupFailure, BackupInfo, BackupProgress, BackupState, FinishedRestore,
-    ReplacedData, RestoreProgress,
+    Backup, BackupAdmin, BackupAdminError, Backups, FailedBackup, ReplacedData, Restore, RestoreOutcome, RestoreState,
+    RunningBackup,
 };
 use serde_json::json;
 
@@ -21,43 +20,45 @@ struct TestBackend {
 }
 
 impl BackupAdmin for TestBackend {
-    fn state(&self) -> Result<BackupState, BackupAdminError> {
-        let at = SystemTime::UNIX_EPOCH + Duration::from_secs(1);
-        let view = |name: &String| BackupInfo {
+    fn state(&self) -> Result<Backups, BackupAdminError> {
+        let at_unix_ms = 1000;
+        let view = |name: &String| Backup {
             name: name.clone(),
-            made_at: at,
+            created_at_unix_ms: at_unix_ms,
             bytes: 3,
             contents: "2 sessions".into(),
         };
-        Ok(BackupState {
-            directory: self.directory.clone(),
-            running: Some(BackupProgress {
+        let prepared = self.prepared.lock().unwrap().clone();
+        Ok(Backups {
+            directory: self.directory.display().to_string(),
+            running: Some(RunningBackup {
                 name: "now".into(),
-                started_at: at,
+                started_at_unix_ms: at_unix_ms,
                 copied_bytes: 1,
                 total_bytes: 2,
             }),
-            failure: Some(BackupFailure {
+            failure: Some(FailedBackup {
                 name: "before".into(),
-                at,
+                at_unix_ms,
                 reason: "disk full".into(),
             }),
-            finished: self.names.lock().unwrap().iter().map(view).collect(),
-            restoring: self
-                .prepared
-                .lock()
-                .unwrap()
-                .clone()
-                .map(|name| RestoreProgress::Prepared { name, at }),
-            restored: Some(FinishedRestore {
+            items: self.names.lock().unwrap().iter().map(view).collect(),
+            restore: prepared.map(|name| Restore {
+                name,
+                state: RestoreState::Prepared,
+                since_unix_ms: at_unix_ms,
+                copied_bytes: 0,
+                total_bytes: 0,
+            }),
+            restored: Some(RestoreOutcome {
                 name: "before".into(),
-                at,
+                at_unix_ms,
                 failure: Some("its journal is damaged".into()),
                 previous_data: None,
             }),
             replaced_data: vec![ReplacedData {
                 name: "aside".into(),
-                at,
+                at_unix_ms,
                 bytes: 9,
             }],
         })

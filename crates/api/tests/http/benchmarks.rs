@@ -2,9 +2,8 @@
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
-use std::time::SystemTime;
 
-use api::{BenchAdmin, BenchError, BenchOrder, BenchResult, BenchState, RunningBench};
+use api::{BenchAdmin, BenchError, BenchOrder, BenchResult, Benchmarks, RunningBenchmark};
 use serde_json::json;
 
 use super::node::Node;
@@ -15,23 +14,25 @@ struct Bench {
 }
 
 impl BenchAdmin for Bench {
-    fn state(&self) -> BenchState {
+    fn state(&self) -> Benchmarks {
         let running = self.running.lock().unwrap().clone();
-        BenchState {
+        Benchmarks {
             disabled_reason: None,
             clients_max: 10,
             duration_max_s: 60.0,
             scenarios: Vec::new(),
-            running: running.map(|order| RunningBench {
+            running: running.map(|order| RunningBenchmark {
                 name: "one".into(),
-                order,
-                started_at: SystemTime::now(),
+                scenario: order.scenario,
+                scale: order.scale,
+                duration_s: order.duration_s,
+                started_at_unix_ms: 1000,
                 phase: "measuring".into(),
                 is_stopping: false,
                 seconds: Vec::new(),
             }),
             failure: None,
-            finished: Vec::new(),
+            items: Vec::new(),
         }
     }
 

@@ -14,12 +14,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use api::{
-    BackupAdmin, BackupAdminError, BackupFailure, BackupInfo, BackupProgress, BackupState, FinishedRestore,
-    ReplacedData, RestoreProgress,
+    Backup, BackupAdmin, BackupAdminError, Backups, FailedBackup, ReplacedData, Restore, RestoreOutcome, RestoreState,
+    RunningBackup,
 };
+
+use web::unix_ms;
 
 use super::restart::RestartRequest;
 use crate::backup::switch::RestoreIntent;
@@ -47,7 +49,7 @@ pub struct NodeBackups {
 #[derive(Default)]
 struct BackupsState {
     running: Option<BackupProcess>,
-    failure: Option<BackupFailure>,
+    failure: Option<FailedBackup>,
     /// Directory of the copy that will be restored.
     preparing: Option<BackupProcess>,
 }
@@ -147,27 +149,35 @@ impl NodeBackups {
             .filter(|name| !name.starts_with(UNFINISHED));
         let mut all: Vec<ReplacedData> = whole
             .map(|name| ReplacedData {
-                at: modified(&directory.join(&name)),
+                at_unix_ms: modified(&directory.join(&name)),
                 bytes: size(&directory.join(&name), &[]),
                 name,
             })
             .collect();
-        all.sort_by_key(|one| std::cmp::Reverse(one.at));
+        all.sort_by_key(|one| std::cmp::Reverse(one.at_unix_ms));
         all
     }
 
     /// Returns the restore that is being prepared.
-    fn restoring(&self) -> Result<Option<RestoreProgress>, BackupAdminError> {
+    fn restoring(&self) -> Result<Option<Restore>, BackupAdminError> {
         let preparing = self.lock().preparing.as_ref().map(BackupProcess::view);
-        if let Some(mut running) = preparing {
-            running.copied_bytes = size(&switch::staged(&self.data_dir), &[]);
-            return Ok(Some(RestoreProgress::Preparing(running)));
+        if let Some(running) = preparing {
+            return Ok(Some(Restore {
+                name: running.name,
+                state: RestoreState::Preparing,
+                since_unix_ms: running.started_at_unix_ms,
+                copied_bytes: size(&switch::staged(&self.data_dir), &[]),
+                total_bytes: running.total_bytes,
+            }));
         }
         let intent = switch::intent(&self.data_dir).map_err(files)?;
         let prepared = intent.filter(RestoreIntent::is_prepared);
-        Ok(prepared.map(|intent| RestoreProgress::Prepared {
+        Ok(prepared.map(|intent| Restore {
             name: intent.backup,
-            at: SystemTime::UNIX_EPOCH + Duration::from_millis(intent.prepared_unix_ms),
+            state: RestoreState::Prepared,
+            since_unix_ms: intent.prepared_unix_ms,
+            copied_bytes: 0,
+            total_bytes: 0,
         }))
     }
 
@@ -212,10 +222,10 @@ impl NodeBackups {
 }
 
 impl BackupProcess {
-    fn view(&self) -> BackupProgress {
-        BackupProgress {
+    fn view(&self) -> RunningBackup {
+        RunningBackup {
             name: self.name.clone(),
-            started_at: self.started_at,
+            started_at_unix_ms: unix_ms(self.started_at),
             copied_bytes: 0,
             total_bytes: self.total_bytes,
         }
@@ -247,7 +257,7 @@ fn lock(state: &Mutex<BackupsState>) -> MutexGuard<'_, BackupsState> {
 }
 
 impl BackupAdmin for NodeBackups {
-    fn state(&self) -> Result<BackupState, BackupAdminError> {
+    fn state(&self) -> Result<Backups, BackupAdminError> {
         let (running, failure) = {
             let state = self.lock();
             (state.running.as_ref().map(BackupProcess::view), state.failure.clone())
@@ -255,22 +265,23 @@ impl BackupAdmin for NodeBackups {
         let finished = names(&self.directory)
             .into_iter()
             .filter(|name| !name.starts_with(UNFINISHED));
-        let mut finished: Vec<BackupInfo> = finished.map(|name| describe(&self.directory, name)).collect();
-        finished.sort_by_key(|one| std::cmp::Reverse(one.made_at));
-        Ok(BackupState {
-            directory: fs::canonicalize(&self.directory).unwrap_or_else(|_| self.directory.clone()),
-            running: running.map(|running| BackupProgress {
+        let mut items: Vec<Backup> = finished.map(|name| describe(&self.directory, name)).collect();
+        items.sort_by_key(|one| std::cmp::Reverse(one.created_at_unix_ms));
+        let directory = fs::canonicalize(&self.directory).unwrap_or_else(|_| self.directory.clone());
+        Ok(Backups {
+            directory: directory.display().to_string(),
+            running: running.map(|running| RunningBackup {
                 copied_bytes: size(&unfinished_path(&self.directory, &running.name), &[]),
                 ..running
             }),
             failure,
-            finished,
-            restoring: self.restoring()?,
+            items,
+            restore: self.restoring()?,
             restored: switch::outcome(&self.data_dir)
                 .map_err(files)?
-                .map(|outcome| FinishedRestore {
+                .map(|outcome| RestoreOutcome {
                     name: outcome.backup,
-                    at: SystemTime::UNIX_EPOCH + Duration::from_millis(outcome.at_unix_ms),
+                    at_unix_ms: outcome.at_unix_ms,
                     failure: outcome.failure,
                     previous_data: outcome.previous_data,
                 }),
@@ -466,9 +477,9 @@ fn end(own: &Mutex<BackupsState>, directory: &Path, name: &str, said: &str, comp
     }
     let mut state = lock(own);
     state.running = None;
-    state.failure = failed.map(|reason| BackupFailure {
+    state.failure = failed.map(|reason| FailedBackup {
         name: name.to_owned(),
-        at: SystemTime::now(),
+        at_unix_ms: unix_ms(SystemTime::now()),
         reason,
     });
 }
@@ -498,20 +509,20 @@ pub(super) fn unused_name(directory: &Path, base: String) -> String {
         .unwrap_or(base)
 }
 
-fn describe(directory: &Path, name: String) -> BackupInfo {
+fn describe(directory: &Path, name: String) -> Backup {
     let path = directory.join(&name);
     let words = words_file(directory, &name);
-    BackupInfo {
-        made_at: modified(if words.exists() { &words } else { &path }),
+    Backup {
+        created_at_unix_ms: modified(if words.exists() { &words } else { &path }),
         bytes: size(&path, &[]),
         contents: fs::read_to_string(words_file(directory, &name)).unwrap_or_default(),
         name,
     }
 }
 
-fn modified(path: &Path) -> SystemTime {
+fn modified(path: &Path) -> u64 {
     let modified = fs::metadata(path).and_then(|there| there.modified());
-    modified.unwrap_or(SystemTime::UNIX_EPOCH)
+    modified.map_or(0, unix_ms)
 }
 
 /// Returns the names of the directories in a directory.

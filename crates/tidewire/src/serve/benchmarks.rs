@@ -15,13 +15,14 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use api::{
-    BenchAdmin, BenchError, BenchErrors, BenchMeasure, BenchOrder, BenchResult, BenchScenario, BenchSecond, BenchState,
-    BenchVerdict, FailedBench, FinishedBench, RunningBench,
+    BenchAdmin, BenchError, BenchErrors, BenchMeasure, BenchOrder, BenchResult, BenchScenario, BenchSecond,
+    BenchVerdict, Benchmarks, FailedBenchmark, RunningBenchmark,
 };
 use bench::report::measure::{BetterDirection, MEASURES, MeasureUnit};
 use bench::result::RunResult;
 use bench::scenario::{Scenario, presets};
 use serde::{Deserialize, Serialize};
+use web::unix_ms;
 
 use super::backups::{names, unused_name};
 use crate::config::options::server::Benchmark;
@@ -59,11 +60,11 @@ struct BenchmarkLimits {
 #[derive(Default)]
 struct BenchmarksState {
     running: Option<ActiveBenchmark>,
-    failure: Option<FailedBench>,
+    failure: Option<FailedBenchmark>,
 }
 
 struct ActiveBenchmark {
-    shown: RunningBench,
+    shown: RunningBenchmark,
     /// Closing it stops the process.
     stdin: Option<ChildStdin>,
 }
@@ -195,7 +196,7 @@ pub fn reachable(mut address: SocketAddr) -> SocketAddr {
 }
 
 impl BenchAdmin for NodeBenchmarks {
-    fn state(&self) -> BenchState {
+    fn state(&self) -> Benchmarks {
         let (running, failure) = {
             let state = self.lock();
             (
@@ -204,18 +205,18 @@ impl BenchAdmin for NodeBenchmarks {
             )
         };
         let finished = names(&self.directory).into_iter();
-        let mut finished: Vec<FinishedBench> = finished
+        let mut items: Vec<api::Benchmark> = finished
             .filter_map(|name| describe(&self.directory.join(&name), name))
             .collect();
-        finished.sort_by_key(|one| std::cmp::Reverse(one.at));
-        BenchState {
+        items.sort_by_key(|one| std::cmp::Reverse(one.at_unix_ms));
+        Benchmarks {
             disabled_reason: self.limits.disabled_reason.clone(),
             clients_max: self.limits.clients_max,
             duration_max_s: self.limits.duration_max.as_secs_f64(),
             scenarios: scenarios().map(|scenario| view(&scenario)).collect(),
             running,
             failure,
-            finished,
+            items,
         }
     }
 
@@ -256,10 +257,12 @@ impl BenchAdmin for NodeBenchmarks {
         state.failure = None;
         state.running = Some(ActiveBenchmark {
             stdin,
-            shown: RunningBench {
+            shown: RunningBenchmark {
                 name: name.clone(),
-                order,
-                started_at: SystemTime::now(),
+                scenario: order.scenario,
+                scale: order.scale,
+                duration_s: order.duration_s,
+                started_at_unix_ms: unix_ms(SystemTime::now()),
                 phase: "connecting".into(),
                 is_stopping: false,
                 seconds: Vec::new(),
@@ -328,9 +331,9 @@ impl BenchmarkProcess {
         };
         tracing::warn!(reason, "a benchmark ended without a report");
         let _ = fs::remove_dir_all(&self.unfinished);
-        state.failure = running.map(|running| FailedBench {
+        state.failure = running.map(|running| FailedBenchmark {
             name: running.shown.name,
-            at: SystemTime::now(),
+            at_unix_ms: unix_ms(SystemTime::now()),
             reason,
         });
     }
@@ -412,16 +415,21 @@ fn view(scenario: &Scenario) -> BenchScenario {
     }
 }
 
-fn describe(path: &Path, name: String) -> Option<FinishedBench> {
+fn describe(path: &Path, name: String) -> Option<api::Benchmark> {
     if name.starts_with(UNFINISHED) {
         return None;
     }
     let file = path.join(SUMMARY_FILE);
     let summary: BenchmarkSummary = serde_json::from_slice(&fs::read(&file).ok()?).ok()?;
-    Some(FinishedBench {
+    Some(api::Benchmark {
         name,
-        at: fs::metadata(&file).and_then(|there| there.modified()).ok()?,
-        order: summary.order,
+        at_unix_ms: fs::metadata(&file)
+            .and_then(|there| there.modified())
+            .map(unix_ms)
+            .ok()?,
+        scenario: summary.order.scenario,
+        scale: summary.order.scale,
+        duration_s: summary.order.duration_s,
         is_good: summary.is_good,
         is_interrupted: summary.is_interrupted,
     })
