@@ -3,6 +3,7 @@
 //! A request examines a limited number of entries. So a page may be short or empty and still have a cursor. The last
 //! page has none.
 
+use axum::Json;
 use base64ct::{Base64UrlUnpadded, Encoding};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -65,6 +66,40 @@ impl CursorPosition {
         bytes.extend_from_slice(&self.within);
         Base64UrlUnpadded::encode_string(&bytes)
     }
+}
+
+/// Reads a page from one shard after another. `read` gets the position and the number of missing items. It returns
+/// items and the position after them in the same shard, if the shard has more.
+pub async fn collect<T, F>(
+    shards: u16,
+    cursor: Option<&str>,
+    limit: usize,
+    read: impl Fn(CursorPosition, usize) -> F,
+) -> Result<Json<Page<T>>, HttpProblem>
+where
+    F: Future<Output = Result<(Vec<T>, Option<Vec<u8>>), HttpProblem>>,
+{
+    let mut place = CursorPosition::parse(cursor)?;
+    let mut items = Vec::new();
+    for _ in 0..VISITS_MAX {
+        let shard = place.shard;
+        if shard >= shards {
+            return Ok(Json(Page { items, cursor: None }));
+        }
+        if items.len() >= limit {
+            break;
+        }
+        let (found, next) = read(place, limit - items.len()).await?;
+        items.extend(found);
+        place = CursorPosition {
+            shard: shard + u16::from(next.is_none()),
+            within: next.unwrap_or_default(),
+        };
+    }
+    Ok(Json(Page {
+        items,
+        cursor: Some(place.to_text()),
+    }))
 }
 
 pub fn malformed() -> HttpProblem {

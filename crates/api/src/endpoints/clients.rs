@@ -9,7 +9,7 @@ use broker::{ClientFilter, ClientView, Now, RejectedConnection, SessionSlot, Sha
 use net::EarlyClose;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use web::paging::{self, CursorPosition, Page};
+use web::paging::{self, Page};
 use web::problem::HttpProblem;
 use web::query::Params;
 
@@ -243,32 +243,18 @@ async fn clients(
             .at("order")
             .expected("`sort` in the same request"));
     }
-    let mut place = CursorPosition::parse(query.cursor.as_deref())?;
     let listeners = ListenerNames::of(&net);
-    let mut items = Vec::new();
-    for _ in 0..paging::VISITS_MAX {
-        if place.shard >= shards.count() {
-            return Ok(Json(Page { items, cursor: None }));
+    paging::collect(shards.count(), query.cursor.as_deref(), limit, |place, wanted| {
+        let (shards, listeners, filter) = (&shards, &listeners, filter.clone());
+        async move {
+            let from = SessionSlot(place.to_number()?);
+            let look = move |shard: &mut broker::Shard, now: Now| (shard.inspect().clients(&filter, from, wanted), now);
+            let ((found, next), now) = shards.on_shard(ShardId(place.shard), look).await?;
+            let items = found.into_iter().map(|client| view(client, listeners, now)).collect();
+            Ok((items, next.map(|slot| slot.0.to_be_bytes().into())))
         }
-        if items.len() == limit {
-            break;
-        }
-        let (from, wanted, filter) = (SessionSlot(place.to_number()?), limit - items.len(), filter.clone());
-        let look = move |shard: &mut broker::Shard, now: Now| (shard.inspect().clients(&filter, from, wanted), now);
-        let ((found, next), now) = shards.on_shard(ShardId(place.shard), look).await?;
-        items.extend(found.into_iter().map(|client| view(client, &listeners, now)));
-        place = match next {
-            Some(slot) => CursorPosition::number(place.shard, slot.0),
-            None => CursorPosition {
-                shard: place.shard + 1,
-                within: Vec::new(),
-            },
-        };
-    }
-    Ok(Json(Page {
-        items,
-        cursor: Some(place.to_text()),
-    }))
+    })
+    .await
 }
 
 async fn client(

@@ -7,7 +7,7 @@ use broker::retained::ScanCursor;
 use broker::{RetainedView, ShardId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use web::paging::{self, CursorPosition, Page};
+use web::paging::{self, Page};
 use web::problem::HttpProblem;
 use web::query::Params;
 
@@ -98,36 +98,21 @@ async fn list(
     let limit = paging::limit(query.limit)?;
     let filter = query.filter.unwrap_or_else(|| "#".to_owned());
     check(&filter)?;
-    let mut place = CursorPosition::parse(query.cursor.as_deref())?;
-    let mut items: Vec<RetainedMessage> = Vec::new();
-    for _ in 0..paging::VISITS_MAX {
-        if place.shard >= shards.count() {
-            return Ok(Json(Page { items, cursor: None }));
+    paging::collect(shards.count(), query.cursor.as_deref(), limit, |place, wanted| {
+        let (shards, filter) = (&shards, filter.clone());
+        async move {
+            let cursor = (!place.within.is_empty()).then(|| ScanCursor::from_bytes(&place.within));
+            let scan = move |shard: &mut broker::Shard, now| {
+                shard.inspect().retained(now, &filter, cursor, wanted, PREVIEW_BYTES)
+            };
+            let (found, next) = shards.on_shard(ShardId(place.shard), scan).await?;
+            Ok((
+                found.into_iter().map(view).collect(),
+                next.map(|cursor| cursor.as_bytes().into()),
+            ))
         }
-        if items.len() >= limit {
-            break;
-        }
-        let cursor = (!place.within.is_empty()).then(|| ScanCursor::from_bytes(&place.within));
-        let (wanted, filter) = (limit - items.len(), filter.clone());
-        let scan =
-            move |shard: &mut broker::Shard, now| shard.inspect().retained(now, &filter, cursor, wanted, PREVIEW_BYTES);
-        let (found, next) = shards.on_shard(ShardId(place.shard), scan).await?;
-        items.extend(found.into_iter().map(view));
-        place = match next {
-            Some(cursor) => CursorPosition {
-                shard: place.shard,
-                within: cursor.as_bytes().into(),
-            },
-            None => CursorPosition {
-                shard: place.shard + 1,
-                within: Vec::new(),
-            },
-        };
-    }
-    Ok(Json(Page {
-        items,
-        cursor: Some(place.to_text()),
-    }))
+    })
+    .await
 }
 
 fn check(filter: &str) -> Result<(), HttpProblem> {

@@ -10,7 +10,7 @@ use mqtt::{QoS, ReasonCode, RetainHandling, SubscriptionOptions};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use web::body;
-use web::paging::{self, CursorPosition, Page};
+use web::paging::{self, Page};
 use web::problem::HttpProblem;
 use web::query::Params;
 
@@ -266,35 +266,20 @@ async fn all(
     Params(query): Params<SubscriptionsQuery>,
 ) -> Result<Json<Page<ApiSubscription>>, HttpProblem> {
     let limit = paging::limit(query.limit)?;
-    let mut place = CursorPosition::parse(query.cursor.as_deref())?;
-    let mut items: Vec<ApiSubscription> = Vec::new();
-    for _ in 0..paging::VISITS_MAX {
-        if place.shard >= shards.count() {
-            return Ok(Json(Page { items, cursor: None }));
+    paging::collect(shards.count(), query.cursor.as_deref(), limit, |place, wanted| {
+        let (shards, filter) = (&shards, query.filter.clone());
+        async move {
+            let from = SessionSlot(place.to_number()?);
+            let look =
+                move |shard: &mut broker::Shard, _| shard.inspect().subscriptions(filter.as_deref(), from, wanted);
+            let (found, next) = shards.on_shard(ShardId(place.shard), look).await?;
+            Ok((
+                found.into_iter().map(view).collect(),
+                next.map(|slot| slot.0.to_be_bytes().into()),
+            ))
         }
-        if items.len() >= limit {
-            break;
-        }
-        let (from, wanted, filter) = (
-            SessionSlot(place.to_number()?),
-            limit - items.len(),
-            query.filter.clone(),
-        );
-        let look = move |shard: &mut broker::Shard, _| shard.inspect().subscriptions(filter.as_deref(), from, wanted);
-        let (found, next) = shards.on_shard(ShardId(place.shard), look).await?;
-        items.extend(found.into_iter().map(view));
-        place = match next {
-            Some(slot) => CursorPosition::number(place.shard, slot.0),
-            None => CursorPosition {
-                shard: place.shard + 1,
-                within: Vec::new(),
-            },
-        };
-    }
-    Ok(Json(Page {
-        items,
-        cursor: Some(place.to_text()),
-    }))
+    })
+    .await
 }
 
 async fn groups(
