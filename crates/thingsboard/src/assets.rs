@@ -243,20 +243,6 @@ struct AssetIdsQuery {
     asset_ids: String,
 }
 
-/// Limit of one request.
-const IDS_MAX: usize = 1_000;
-
 fn by_ids(call: &ApiCall, (): (), query: AssetIdsQuery, (): ()) -> HandlerResult<Vec<Asset>> {
-    let ids = lists::comma_separated(&query.asset_ids);
-    if ids.len() > IDS_MAX {
-        return Err(ThingsboardError::bad_request(format!(
-            "More than {IDS_MAX} asset identifiers"
-        )));
-    }
-    let mut assets = Vec::with_capacity(ids.len());
-    for id in ids {
-        let id = optional_id(Some(id))?.unwrap_or(Uuid::NULL);
-        assets.extend(call.entity(id, Verb::Read).ok());
-    }
-    Ok(Json(assets))
+    lists::by_ids(call, &query.asset_ids, "asset")
 }

@@ -19,13 +19,11 @@ use super::authorities::Authorities;
 use super::call::{ApiCall, Verb};
 use super::failure::{ThingsboardError, ThingsboardErrorCode};
 use super::info::Infos;
-use super::lists::{self, comma_separated, list_query, non_empty, optional_id};
+use super::lists::{self, list_query, non_empty, optional_id};
 use super::operation::{FromBody, HandlerResult, JsonBody, NoQuery, RawBody, delete, get, post};
 use crate::services::Endpoint;
 
 const TAG: &str = "Devices";
-/// Limit of IDs in one request.
-const IDS_MAX: usize = 1000;
 
 pub fn endpoints() -> Vec<Endpoint> {
     [one(), lists(), owners()]
@@ -399,18 +397,7 @@ fn by_activity(
 }
 
 fn by_ids(call: &ApiCall, (): (), query: DeviceIdsQuery, (): ()) -> HandlerResult<Vec<Device>> {
-    let ids = comma_separated(&query.device_ids);
-    if ids.len() > IDS_MAX {
-        return Err(ThingsboardError::bad_request(format!(
-            "More than {IDS_MAX} device identifiers"
-        )));
-    }
-    let mut devices = Vec::with_capacity(ids.len());
-    for id in ids {
-        let id = optional_id(Some(id))?.unwrap_or(Uuid::NULL);
-        devices.extend(call.entity(id, Verb::Read).ok());
-    }
-    Ok(Json(devices))
+    lists::by_ids(call, &query.device_ids, "device")
 }
 
 fn types(call: &ApiCall, (): (), _: NoQuery, (): ()) -> HandlerResult<Vec<Value>> {

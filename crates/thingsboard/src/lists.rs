@@ -162,6 +162,23 @@ pub fn non_empty(text: Option<String>) -> Option<String> {
     text.filter(|text| !text.is_empty())
 }
 
+/// Limit of IDs per request.
+const IDS_MAX: usize = 1000;
+
+/// Returns the entities with these IDs, separated by commas, that the user may read.
+pub fn by_ids<E: Entity>(call: &ApiCall, ids: &str, kind: &str) -> HandlerResult<Vec<E>> {
+    let ids = comma_separated(ids);
+    if ids.len() > IDS_MAX {
+        let text = format!("More than {IDS_MAX} {kind} identifiers");
+        return Err(ThingsboardError::bad_request(text));
+    }
+    let mut found = Vec::with_capacity(ids.len());
+    for id in ids {
+        found.extend(call.entity(Uuid::from_parameter(id)?, Verb::Read).ok());
+    }
+    Ok(Json(found))
+}
+
 /// Splits `a,b,c`.
 pub fn comma_separated(text: &str) -> Vec<&str> {
     text.split(',').map(str::trim).filter(|item| !item.is_empty()).collect()

@@ -11,11 +11,9 @@ use serde_json::{Value, json};
 use super::authorities::Authorities;
 use super::call::{ApiCall, Verb};
 use super::failure::ThingsboardError;
-use super::lists::{self, comma_separated, list_query, non_empty};
-use super::operation::{FromParameter, HandlerResult, JsonBody, NoQuery, delete, get, post};
+use super::lists::{self, list_query, non_empty};
+use super::operation::{HandlerResult, JsonBody, NoQuery, delete, get, post};
 use crate::services::Endpoint;
-
-const IDS_MAX: usize = 1_000;
 
 list_query!(QueueQuery {
     /// TB_RULE_ENGINE. Other services have no queues.
@@ -122,16 +120,7 @@ fn list_stats(call: &ApiCall, (): (), query: QueueStatsQuery, (): ()) -> Handler
         let Json(page) = lists::page::<QueueStats>(call, &call.own_entities(), &query.link()?)?;
         return Ok(Json(json!(page)));
     };
-    let ids = comma_separated(&ids);
-    if ids.len() > IDS_MAX {
-        return Err(ThingsboardError::bad_request(format!(
-            "More than {IDS_MAX} identifiers"
-        )));
-    }
-    let mut found: Vec<QueueStats> = Vec::with_capacity(ids.len());
-    for id in ids {
-        found.extend(call.entity(Uuid::from_parameter(id)?, Verb::Read).ok());
-    }
+    let Json(found) = lists::by_ids::<QueueStats>(call, &ids, "queue statistics")?;
     Ok(Json(json!(found)))
 }
 
