@@ -21,12 +21,11 @@ use crate::downlinks::{DeliveryReport, DownlinkMessage, Downlinks};
 use crate::mutex::lock;
 use crate::pollers::Pollers;
 use crate::sessions::{DeliveryPath, DeviceSessions, DownlinkKind, SessionConnection};
-use crate::stats::DeviceCounters;
 use crate::transports::ProfileTransports;
 
 /// Time in which a device must acknowledge a request before it is sent again.
 const ACK_MS: i64 = 10_000;
-/// Status changes that rule chains have not received yet. Changes beyond that are counted as failed.
+/// Status changes that rule chains have not received yet. Changes beyond that are not sent to rule chains.
 const CHANGED_MAX: usize = 100_000;
 
 /// RPC requests to devices, from their begin to their answer.
@@ -36,7 +35,6 @@ pub struct RpcDelivery {
     transports: Arc<ProfileTransports>,
     downlinks: Arc<Downlinks>,
     pollers: Arc<Pollers>,
-    counters: Arc<DeviceCounters>,
     calls: DeviceRpcs,
     /// Held while requests are sent or their progress is stored.
     delivering: Mutex<()>,
@@ -55,7 +53,6 @@ impl RpcDelivery {
         transports: Arc<ProfileTransports>,
         downlinks: Arc<Downlinks>,
         pollers: Arc<Pollers>,
-        counters: Arc<DeviceCounters>,
     ) -> RpcDelivery {
         RpcDelivery {
             entities,
@@ -63,7 +60,6 @@ impl RpcDelivery {
             transports,
             downlinks,
             pollers,
-            counters,
             calls: DeviceRpcs::default(),
             delivering: Mutex::default(),
             changed: Mutex::default(),
@@ -437,10 +433,6 @@ impl RpcDelivery {
     fn queue_for_chains(&self, changed: Vec<Rpc>) {
         let mut waiting = lock(&self.changed);
         let capacity = CHANGED_MAX.saturating_sub(waiting.len());
-        DeviceCounters::add(
-            &self.counters.failed_rules,
-            changed.len().saturating_sub(capacity) as u64,
-        );
         waiting.extend(changed.into_iter().take(capacity));
     }
 

@@ -71,7 +71,6 @@ impl Hub {
             Arc::clone(&transports),
             Arc::clone(&downlinks),
             Arc::clone(&pollers),
-            Arc::clone(&counters),
         );
         let packages = OtaPackages::new(
             Arc::clone(entities),
@@ -83,7 +82,7 @@ impl Hub {
             processed: ProcessedPosition::default(),
             store_failures: StoreFailures::default(),
             stop: StopSignal::default(),
-            activity: ActiveDevices::new(Arc::clone(&counters)),
+            activity: ActiveDevices::default(),
             limits: TransportLimits::new(Arc::clone(&platform), Arc::clone(&counters)),
             watchers: Arc::default(),
             callers: Callers::default(),
@@ -283,12 +282,10 @@ impl Hub {
             directory_bytes,
             sessions: self.sessions.count() as u64,
             waiting_calls: self.rpcs.count() as u64,
-            watched_entities: self.watchers.count() as u64,
             log_bytes: log.file_bytes,
             log_health: self.log.health(),
             failed_stores: self.store_failures.list(&**self.platform.entities().repository()).len() as u64,
             appended_records_total: counters.appended.load(Relaxed),
-            ingested_records_total: counters.ingested.load(Relaxed),
             refused_messages_total: counters.refused_messages.load(Relaxed),
             unknown_topics_total: counters.unknown_topics.load(Relaxed),
             dropped_messages_total: counters.dropped_messages.load(Relaxed),
@@ -298,9 +295,7 @@ impl Hub {
             closed_sessions_total: counters.closed_sessions.load(Relaxed),
             failed_batches_total: counters.failed_batches.load(Relaxed),
             dropped_updates_total: self.watchers.dropped_total.load(Relaxed),
-            dropped_alive_total: counters.dropped_alive.load(Relaxed),
             refused_targets_total: self.external_requests.refused_targets_total(),
-            failed_rules_total: counters.failed_rules.load(Relaxed),
             unreadable_events_total: counters.unreadable_events.load(Relaxed),
         }
     }

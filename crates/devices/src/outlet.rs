@@ -17,7 +17,6 @@ use crate::downlinks::DownlinkMessage;
 use crate::hub::Hub;
 use crate::limit_reports::ReportedLimit;
 use crate::sessions::{DeliveryPath, DownlinkKind, SessionTarget};
-use crate::stats::DeviceCounters;
 use crate::updates::Update;
 
 /// Longest text of a log node. Devices determine its length.
@@ -238,7 +237,6 @@ impl PlatformOutlet for DeviceOutlet<'_> {
     }
 
     fn failed(&mut self, entity: EntityId, node: &str, problem: &str) {
-        DeviceCounters::add(&self.hub.counters().failed_rules, 1);
         tracing::debug!(entity = %entity.id, node, problem, "a rule chain failed to process a message");
         let tenant = match entity.kind {
             EntityType::Device => {

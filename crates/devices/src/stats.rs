@@ -20,8 +20,6 @@ pub struct DeviceCounters {
     pub sent_downlinks: AtomicU64,
     pub closed_sessions: AtomicU64,
     pub failed_batches: AtomicU64,
-    pub dropped_alive: AtomicU64,
-    pub failed_rules: AtomicU64,
     pub unreadable_events: AtomicU64,
 }
 
@@ -50,13 +48,11 @@ pub struct DevicesStats {
     pub directory_bytes: u64,
     pub sessions: u64,
     pub waiting_calls: u64,
-    pub watched_entities: u64,
     pub log_bytes: u64,
     pub log_health: journal::LogHealth,
     /// Stores whose last write failed, without the ingest log.
     pub failed_stores: u64,
     pub appended_records_total: u64,
-    pub ingested_records_total: u64,
     /// Messages that could not be decoded. Before MQTT 5 their connection was closed.
     pub refused_messages_total: u64,
     pub unknown_topics_total: u64,
@@ -71,9 +67,6 @@ pub struct DevicesStats {
     /// Batches that the store accepted only after a retry.
     pub failed_batches_total: u64,
     pub dropped_updates_total: u64,
-    pub dropped_alive_total: u64,
-    /// Messages that failed in a rule chain.
-    pub failed_rules_total: u64,
     /// Connections of rule chains that were rejected because of their address.
     pub refused_targets_total: u64,
     /// Entities and rule nodes whose saved events could not be read.

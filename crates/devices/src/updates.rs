@@ -227,7 +227,8 @@ impl Watchers {
         }
     }
 
-    pub fn count(&self) -> usize {
+    #[cfg(test)]
+    fn count(&self) -> usize {
         self.watched.load(Relaxed)
     }
 }

@@ -46,13 +46,10 @@ pub struct ColumnStore {
 pub(crate) struct ColumnStoreCounters {
     pub read: ReadCounters,
     pub written_points: AtomicU64,
-    pub replayed_batches: AtomicU64,
     pub rejected_points: AtomicU64,
-    pub expired_points: AtomicU64,
     pub flushes: AtomicU64,
     pub flush_errors: AtomicU64,
     pub compactions: AtomicU64,
-    pub compacted_bytes: AtomicU64,
     pub last_error: Mutex<Option<String>>,
 }
 
@@ -150,13 +147,10 @@ impl ColumnStore {
                 + state.segments.iter().map(|segment| segment.root_bytes()).sum::<usize>())
                 as u64,
             written_points_total: load(&counters.written_points),
-            replayed_batches_total: load(&counters.replayed_batches),
             rejected_points_total: load(&counters.rejected_points),
-            expired_points_total: load(&counters.expired_points),
             flushes_total: load(&counters.flushes),
             flush_errors_total: load(&counters.flush_errors),
             compactions_total: load(&counters.compactions),
-            compacted_bytes_total: load(&counters.compacted_bytes),
             blocks_read_total: load(&counters.read.blocks_read),
             summaries_used_total: load(&counters.read.summaries_used),
             last_error: lock(&counters.last_error).clone(),
@@ -219,15 +213,7 @@ impl TimeseriesStore for ColumnStore {
     }
 
     fn latest(&self, entity: TelemetryEntityId, keys: &[&str]) -> Result<Vec<Option<TimedValue>>, StoreError> {
-        Ok(self.latest_values(&[entity], keys))
-    }
-
-    fn latest_of_many(
-        &self,
-        entities: &[TelemetryEntityId],
-        keys: &[&str],
-    ) -> Result<Vec<Option<TimedValue>>, StoreError> {
-        Ok(self.latest_values(entities, keys))
+        Ok(self.latest_values(entity, keys))
     }
 
     fn keys(&self, entity: TelemetryEntityId) -> Result<Vec<Box<str>>, StoreError> {

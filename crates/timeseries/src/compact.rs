@@ -88,9 +88,7 @@ impl ColumnStore {
         if expired.is_empty() {
             return Ok(false);
         }
-        let points: u64 = expired.iter().map(|segment| segment.extent.points).sum();
         self.replace_segments(&expired, Vec::new())?;
-        self.counters.expired_points.fetch_add(points, Ordering::Relaxed);
         Ok(true)
     }
 
@@ -193,10 +191,8 @@ impl ColumnStore {
 
     fn merge(&self, inputs: &[Arc<StoreSegment>]) -> Result<(), StoreError> {
         let outputs = self.merge_files(inputs)?;
-        let bytes: u64 = outputs.iter().map(|segment| segment.extent.bytes).sum();
         self.replace_segments(inputs, outputs)?;
         self.counters.compactions.fetch_add(1, Ordering::Relaxed);
-        self.counters.compacted_bytes.fetch_add(bytes, Ordering::Relaxed);
         Ok(())
     }
 

@@ -46,17 +46,14 @@ struct SeriesSnapshot {
 }
 
 impl ColumnStore {
-    pub(crate) fn latest_values(&self, entities: &[TelemetryEntityId], keys: &[&str]) -> Vec<Option<TimedValue>> {
+    pub(crate) fn latest_values(&self, entity: TelemetryEntityId, keys: &[&str]) -> Vec<Option<TimedValue>> {
         let state = self.read();
-        let mut values = Vec::with_capacity(entities.len() * keys.len());
-        for &entity in entities {
-            let entity = state.catalog.entity(entity);
-            values.extend(keys.iter().map(|key| {
-                let series = state.catalog.series_of(entity?, key)?;
-                state.catalog.latest_owned(series)
-            }));
-        }
-        values
+        let entity = state.catalog.entity(entity);
+        let latest = |key: &&str| {
+            let series = state.catalog.series_of(entity?, key)?;
+            state.catalog.latest_owned(series)
+        };
+        keys.iter().map(latest).collect()
     }
 
     pub(crate) fn keys_of(&self, entity: TelemetryEntityId) -> Vec<Box<str>> {

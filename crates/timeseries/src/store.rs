@@ -36,19 +36,6 @@ pub trait TimeseriesStore: Send + Sync {
     /// Returns one value per key, in the order of `keys`.
     fn latest(&self, entity: TelemetryEntityId, keys: &[&str]) -> Result<Vec<Option<TimedValue>>, StoreError>;
 
-    /// Returns one value per entity and key: all keys of the first entity, then of the second, and so on.
-    fn latest_of_many(
-        &self,
-        entities: &[TelemetryEntityId],
-        keys: &[&str],
-    ) -> Result<Vec<Option<TimedValue>>, StoreError> {
-        let mut all = Vec::with_capacity(entities.len() * keys.len());
-        for &entity in entities {
-            all.extend(self.latest(entity, keys)?);
-        }
-        Ok(all)
-    }
-
     /// Returns the keys that have a latest value, in alphabetical order.
     fn keys(&self, entity: TelemetryEntityId) -> Result<Vec<Box<str>>, StoreError>;
 
@@ -222,13 +209,10 @@ pub struct StoreStats {
     /// Memory of the catalog and the latest values, in bytes.
     pub catalog_bytes: u64,
     pub written_points_total: u64,
-    pub replayed_batches_total: u64,
     pub rejected_points_total: u64,
-    pub expired_points_total: u64,
     pub flushes_total: u64,
     pub flush_errors_total: u64,
     pub compactions_total: u64,
-    pub compacted_bytes_total: u64,
     pub blocks_read_total: u64,
     pub summaries_used_total: u64,
     /// Last error of a flush or merge, or `None` if the last one succeeded.

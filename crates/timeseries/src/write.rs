@@ -19,7 +19,6 @@ impl ColumnStore {
         loop {
             let mut state = self.change();
             if position <= state.last_position {
-                self.counters.replayed_batches.fetch_add(1, Ordering::Relaxed);
                 return Ok(WriteOutcome {
                     is_replay: true,
                     ..WriteOutcome::default()
