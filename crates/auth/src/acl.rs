@@ -152,10 +152,6 @@ impl Acl {
         acl
     }
 
-    pub fn rules_len(&self) -> usize {
-        self.rules.len() + self.connect_rules.len()
-    }
-
     /// Returns whether the client may connect with its client id. Without rules for connecting, every id is allowed.
     pub fn can_connect(&self, who: &Identity<'_>) -> bool {
         if who.is_superuser || self.connect_rules.is_empty() {

@@ -45,10 +45,8 @@ struct PasswordGenerations {
 }
 
 impl VerifiedPasswords {
-    /// About 100 bytes per entry.
-    pub const ENTRIES_MAX_DEFAULT: usize = 65_536;
-
-    /// Creates a cache. 0 entries disable it. Fails only if the operating system provides no random bytes.
+    /// Creates a cache of about 100 bytes per entry. 0 entries disable it. Fails only if the operating system provides
+    /// no random bytes.
     pub fn new(entries_max: usize) -> Result<VerifiedPasswords, CreateError> {
         Ok(VerifiedPasswords {
             key: Zeroizing::new(random_bytes()?),

@@ -68,10 +68,6 @@ pub struct ListenerInfo {
 }
 
 impl ListenerInfo {
-    pub fn refused_total(&self) -> u64 {
-        self.refused.iter().sum()
-    }
-
     pub fn tls_handshake_failures(&self) -> u64 {
         self.refused[EarlyCloseReason::TlsHandshake as usize]
     }

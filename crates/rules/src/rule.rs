@@ -116,11 +116,6 @@ impl Rule {
             },
         }
     }
-
-    /// Returns whether one message can have several outputs.
-    pub fn is_foreach(&self) -> bool {
-        matches!(self.body, RuleBody::Foreach(_))
-    }
 }
 
 impl fmt::Debug for Rule {

@@ -45,14 +45,6 @@ impl<'a> Telemetry<'a> {
         }
     }
 
-    /// Makes telemetry of decoded values with one timestamp.
-    pub fn from_values(ts_ms: i64, values: Vec<KeyValue<'a>>) -> Telemetry<'a> {
-        Telemetry {
-            groups: vec![(ts_ms, 0..values.len())],
-            values,
-        }
-    }
-
     fn push(&mut self, members: Members<'a>, now_ms: i64, limits: &DecodeLimits) -> Result<(), PayloadDecodeError> {
         let (ts_ms, members) = match timed(&members)? {
             Some(timed) => timed,

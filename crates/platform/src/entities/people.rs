@@ -185,10 +185,6 @@ impl Entities {
         self.find_by_key(&email.to_lowercase())
     }
 
-    pub fn user_credentials(&self, user: UserId) -> Result<UserCredentials, EntityError> {
-        self.get(user.0)
-    }
-
     /// Returns the token with which a user can set the first password. Replaces a token that has expired. `None`: the
     /// user has a password.
     pub fn activation_token(&self, user: UserId, max_age_ms: i64, now_ms: i64) -> Result<Option<String>, EntityError> {
