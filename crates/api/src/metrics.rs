@@ -365,8 +365,9 @@ impl Family {
 
     /// Returns the unit at the end of the name, or an empty text.
     pub fn unit(&self) -> &'static str {
-        let unit = ["bytes", "seconds"].into_iter().find(|unit| self.name.ends_with(unit));
-        unit.unwrap_or_default()
+        let last = self.name.rsplit('_').next();
+        last.filter(|word| matches!(*word, "bytes" | "seconds"))
+            .unwrap_or_default()
     }
 
     /// Returns the component in the metric's name: `broker` of `tidewire_broker_connections`.

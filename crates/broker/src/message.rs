@@ -171,7 +171,6 @@ const PROVENANCE_LENGTH_BYTES: usize = size_of::<u32>();
 /// Messages up to this size are stored in the allocation of the `Arc`. This includes most messages of sensors.
 const INLINE_BYTES_MAX: usize = 94;
 
-/// Returns the memory of a stored message with so many bytes of topic, properties, payload and provenance.
 /// Returns the memory that a message uses when it is stored, approximately.
 pub(crate) fn stored_bytes_of(topic: &str, properties: &[u8], payload: &[u8], provenance: Provenance<'_>) -> usize {
     memory_of(topic.len() + properties.len() + payload.len() + trailer_bytes(provenance))

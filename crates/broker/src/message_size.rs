@@ -4,8 +4,8 @@
 //! of eight steps between two powers of two, so it is never too small, and at most an eighth too large. A message has
 //! the same size while it is in memory, so eviction, reading and a restart do not change the size of a queue.
 
-/// Size of a message, rounded up. The default is an unknown size, which counts 0: entries of journals of record version
-/// 1 and 2 have it until their messages are read.
+/// Size of a message, rounded up. The default is an unknown size, which counts 0: entries that a journal of record
+/// version 1 or 2 has rewritten have it until their messages are read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct MessageSize(pub(crate) u8);
 

@@ -18,10 +18,7 @@ pub fn plain(error: &(impl Display + ?Sized)) -> String {
     let (found, wanted) = if let Some((found, wanted)) = mismatch("invalid type: ") {
         (found_type(found).into(), wanted)
     } else if let Some((found, wanted)) = mismatch("invalid value: ") {
-        (
-            found.replace("floating point", "number").replace("integer", "number"),
-            wanted,
-        )
+        (found_value(found), wanted)
     } else if let Some((count, wanted)) = mismatch("invalid length ") {
         (format!("length {count}"), wanted)
     } else {
@@ -43,6 +40,18 @@ fn found_type(text: &str) -> &str {
     }
 }
 
+/// Describes a value of the right type.
+fn found_value(text: &str) -> String {
+    let number = text
+        .strip_prefix("integer ")
+        .or_else(|| text.strip_prefix("floating point "));
+    match number {
+        Some(number) => format!("number {number}"),
+        None if text.contains(['"', '`']) => text.to_owned(),
+        None => found_type(text).to_owned(),
+    }
+}
+
 fn expected(text: &str) -> Cow<'_, str> {
     let count = text.rsplit(' ').find_map(|word| word.parse::<usize>().ok());
     let begins = |words: &[&str]| words.iter().any(|word| text.starts_with(word));
@@ -54,19 +63,12 @@ fn expected(text: &str) -> Cow<'_, str> {
         "adjacently tagged ",
         "newtype ",
         "a map",
-        "map",
-    ]) {
+    ]) || text == "map"
+    {
         "an object".into()
     } else if begins(&["tuple ", "a tuple ", "an array of length ", "a sequence"]) {
         count.map_or("a list".into(), |count| format!("a list of {count} elements").into())
-    } else if begins(&[
-        "enum ",
-        "variant ",
-        "unit variant",
-        "string or map",
-        "a borrowed string",
-        "a character",
-    ]) {
+    } else if begins(&["enum ", "variant ", "unit variant", "a borrowed string", "a character"]) {
         "a string".into()
     } else {
         match text {
@@ -74,6 +76,7 @@ fn expected(text: &str) -> Cow<'_, str> {
             "a boolean" => "true or false",
             "f32" | "f64" => "a number",
             "path string" => "a path",
+            "map with a single key" | "string or map" => "a string or an object with one key",
             text if text.starts_with("unit struct ") => "null",
             text => text,
         }

@@ -47,9 +47,12 @@ impl LineStream {
         loop {
             if let Some(line) = self.take_line()? {
                 let message = serde_json::from_slice(&line);
-                return message
-                    .map(Some)
-                    .map_err(|error| format!("sent a line that is not a message of this protocol: {error}"));
+                return message.map(Some).map_err(|error| {
+                    format!(
+                        "sent a line that is not a message of this protocol: {}",
+                        input_errors::plain(&error)
+                    )
+                });
             }
             let rest = deadline.saturating_duration_since(Instant::now());
             if !self.read(rest)? {

@@ -53,7 +53,7 @@ fn read(path: &PathBuf) -> Result<RunResult, CommandFailure> {
         return Err(fail("the file is too large for a result".into()));
     }
     let text = fs::read_to_string(path).map_err(|error| fail(error.to_string()))?;
-    let result: RunResult = serde_json::from_str(&text).map_err(|error| fail(error.to_string()))?;
+    let result: RunResult = serde_json::from_str(&text).map_err(|error| fail(input_errors::plain(&error)))?;
     match result.format {
         FORMAT => Ok(result),
         other => Err(fail(format!(

@@ -223,6 +223,9 @@ impl ShardCore {
         let (max_messages, max_bytes) = (self.config.max_queued_messages, self.config.max_queued_bytes);
         let bytes = delivery.queued_bytes();
         let policy = self.config.queue_drop;
+        if bytes > max_bytes {
+            return self.drop_for(now, slot, DropReason::QueueFullByBytes, Some(&delivery.publication()));
+        }
         loop {
             let out = &self.sessions.at(slot).outgoing;
             let is_full = out.queued() >= max_messages || out.queued_bytes + bytes > max_bytes;

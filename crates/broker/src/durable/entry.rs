@@ -82,7 +82,7 @@ impl StoredEntry {
         StoredEntry { packed, ..self }
     }
 
-    /// Returns the size of the message. It is unknown after PUBREC.
+    /// Returns the size of the message. It is unknown after PUBREC, and for entries of old journals.
     pub fn size(&self) -> MessageSize {
         MessageSize((self.packed >> SIZE_SHIFT) as u8)
     }

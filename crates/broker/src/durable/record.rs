@@ -305,8 +305,8 @@ impl PageRef {
     }
 }
 
-/// Returns the bytes of the first of `count` entries, whose sizes are not known without reading the page. The last
-/// entry gets the rest.
+/// Returns the mean of the bytes of `count` entries, whose sizes are not known without reading the page. The last entry
+/// gets the rest.
 pub fn share_of_one(bytes: u64, count: u32) -> u64 {
     bytes / u64::from(count)
 }

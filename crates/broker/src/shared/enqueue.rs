@@ -81,12 +81,17 @@ impl ShareGroup {
     pub(super) fn make_space(&mut self, tick: &mut Tick<'_>, bytes: usize) -> bool {
         let config = tick.core.config.clone();
         let counted_bytes = MessageSize::of(bytes).bytes();
+        if counted_bytes > config.max_queued_bytes {
+            tick.core.stats.drop_message(DropReason::QueueFullByBytes);
+            return false;
+        }
         loop {
             let (max, all, new) = (config.max_queued_messages, self.queue.len(), self.queue.new_len());
-            // Returned messages are not dropped, and reduce the space for new ones.
+            // Returned messages are not dropped. Their number reduces the number of new ones. Their bytes do not, because
+            // they were within the limit of a member's queue.
             let new_max = max.saturating_sub(all - new);
             let is_all_warm = self.queue.is_all_warm();
-            let has_bytes = self.queue.bytes() + counted_bytes <= config.max_queued_bytes;
+            let has_bytes = self.queue.new_bytes() + counted_bytes <= config.max_queued_bytes;
             // While members receive messages, the queue shrinks in the next tick.
             let is_taken = is_all_warm && has_bytes && all / 2 < max;
             let is_full = new >= new_max && !(is_taken && self.is_dispatching(tick, bytes));

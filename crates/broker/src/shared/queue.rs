@@ -37,6 +37,8 @@ pub(crate) struct GroupQueue {
     warm: VecDeque<Arc<Message>>,
     /// Bytes of all messages, in memory or not.
     bytes: usize,
+    /// Bytes of the returned messages.
+    returned_bytes: usize,
     /// The shard continues to dispatch the queue in its next tick.
     pub(super) is_due: bool,
     /// No connected member has space. A timer checks again.
@@ -65,6 +67,7 @@ impl Default for GroupQueue {
             next_cold: FIRST_COLD,
             warm: VecDeque::new(),
             bytes: 0,
+            returned_bytes: 0,
             is_due: false,
             waits_for_space: false,
             published: 0,
@@ -89,6 +92,11 @@ impl GroupQueue {
     /// Returns the bytes of all messages, in memory or not.
     pub fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// Returns the bytes of the messages that no member has returned.
+    pub fn new_bytes(&self) -> usize {
+        self.bytes - self.returned_bytes
     }
 
     /// Adds up the bytes of all messages. Equals `bytes`.
@@ -182,7 +190,9 @@ impl GroupQueue {
 
     /// Inserts messages that a member has returned.
     pub fn push_returned(&mut self, messages: Vec<SizedMessage>) {
-        self.bytes += sum_of_bytes(&messages);
+        let bytes = sum_of_bytes(&messages);
+        self.bytes += bytes;
+        self.returned_bytes += bytes;
         let latest = self.cold.earlier().back().map(|entry| entry.message());
         if latest < messages.first().map(|message| message.position) {
             let first = self.next_returned;
@@ -197,7 +207,10 @@ impl GroupQueue {
     pub fn put_back(&mut self, taken: RemovedMessages) {
         self.bytes += taken.bytes();
         match taken.was_returned {
-            true => self.prepend_returned(taken.messages),
+            true => {
+                self.returned_bytes += taken.bytes();
+                self.prepend_returned(taken.messages);
+            }
             false => {
                 let first = first_before(self.cold.queue(), self.next_cold, &taken.messages);
                 self.cold.prepend_queue(numbered(first, taken.messages));
@@ -219,6 +232,9 @@ impl GroupQueue {
             was_returned,
         };
         self.bytes -= taken.bytes();
+        if was_returned {
+            self.returned_bytes -= taken.bytes();
+        }
         taken
     }
 
@@ -295,6 +311,7 @@ mod tests {
             queue.push_returned(part.map(sized).collect());
         }
         assert_eq!(queue.bytes(), 300 * size.bytes());
+        assert_eq!(queue.new_bytes(), 290 * size.bytes());
         assert_eq!(positions(&queue), (1..=300).collect::<Vec<_>>());
         let part = queue.part(0, 1000);
         for in_a_row in [&part[..10], &part[10..]] {
@@ -309,6 +326,7 @@ mod tests {
             taken.messages.drain(..given);
             queue.put_back(taken);
             assert_eq!(queue.bytes(), queue.sum_of_bytes());
+            assert_eq!(queue.returned_bytes, queue.cold.earlier().bytes());
         }
         assert_eq!(
             queue.part(0, 1000)[..],

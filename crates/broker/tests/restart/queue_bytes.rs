@@ -1,6 +1,8 @@
 //! Tests that `max_queued_bytes` counts the messages of a queue that are only in the journal, also after a restart.
 //! After every step, the counted bytes equal the sum over all queued messages.
 
+use std::sync::Arc;
+
 use tidewire_broker::durable::record::RecordPosition;
 use tidewire_broker::*;
 
@@ -110,6 +112,51 @@ fn newest_message_is_dropped_if_so_configured() {
     let mut node = offline("newest", config, "t", 5);
     assert_eq!(counted(&mut node), (3, 3 * one));
     assert_eq!(drain(&mut node), [1, 2, 3]);
+    std::fs::remove_dir_all(node.crash()).unwrap();
+}
+
+#[test]
+fn message_above_the_limit_drops_no_other() {
+    for (kind, filter) in [("session", "t"), ("group", "$share/g/t")] {
+        let name = format!("too-large-{kind}");
+        let one = bytes_of_one(&name, filter);
+        let mut node = offline(&name, ShardConfig::default(), filter, 3);
+        let config = ShardConfig {
+            max_queued_bytes: one as usize - 1,
+            ..ShardConfig::default()
+        };
+        node.shard.reconfigure(Arc::new(config));
+        publish(&mut node, 4..=4);
+        assert_eq!(counted(&mut node), (3, 3 * one), "{kind}");
+        assert_eq!(drain(&mut node), [1, 2, 3], "{kind}");
+        std::fs::remove_dir_all(node.crash()).unwrap();
+    }
+}
+
+/// A member of a group leaves with more bytes in its queue than the group may have.
+#[test]
+fn returned_messages_leave_the_limit_of_the_group_to_new_ones() {
+    let one = bytes_of_one("returned", "$share/g/t");
+    let config = ShardConfig {
+        max_inflight: 2,
+        ..ShardConfig::default()
+    };
+    let mut node = Node::new("returned", config.clone());
+    let member = node.connect("subscriber", true, 1000);
+    node.subscribe(member, "$share/g/t");
+    publish(&mut node, 1..=9);
+    node.shard.closed(NOW, member, CloseCause::Network);
+    while node.shard.inspect().next_deadline() == Some(0) {
+        node.shard.run_timers(NOW);
+        end_tick(&mut node);
+    }
+    let config = ShardConfig {
+        max_queued_bytes: 5 * one as usize,
+        ..config
+    };
+    node.shard.reconfigure(Arc::new(config));
+    publish(&mut node, 10..=16);
+    assert_eq!(drain(&mut node), (1..=9).chain(12..=16).collect::<Vec<_>>());
     std::fs::remove_dir_all(node.crash()).unwrap();
 }
 
