@@ -60,6 +60,28 @@ const REFUSED: [(&str, &str); 15] = [
     ("local_password", "a bridge is not a client of the own server"),
 ];
 
+/// Further options of a bridge, besides those that begin with `bridge_`.
+const OPTIONS: [&str; 13] = [
+    "address",
+    "addresses",
+    "cleansession",
+    "clientid",
+    "keepalive_interval",
+    "local_cleansession",
+    "password",
+    "remote_clientid",
+    "remote_password",
+    "remote_username",
+    "topic",
+    "try_private",
+    "username",
+];
+
+/// Returns whether a key is an option of a bridge.
+pub fn has_option(key: &str) -> bool {
+    key.starts_with("bridge_") || OPTIONS.contains(&key) || REFUSED.iter().any(|(refused, _)| *refused == key)
+}
+
 pub fn import(conf: &Conf<'_>, lines: &[ConfLine<'_>], setup: &mut Setup) {
     let name = setup.free_name(&["connectors"], &format!("bridge_{}", lines[0].value), "");
     match connector(&name, conf, lines, setup) {

@@ -1,8 +1,9 @@
 //! `tidewire import mosquitto mosquitto.conf`: imports the configuration of Mosquitto 2, and the files that it names:
 //! passwords, access rules, dynamic security and persistence.
 //!
-//! Files of `include_dir` are read in place of their line. Each line is an option. Lines behind `listener` belong to
-//! that listener, lines behind `connection` to that bridge.
+//! Files of `include_dir` are read in place of their line. Each line is an option. As in Mosquitto, its key decides where
+//! it belongs: an option of a bridge belongs to the last `connection`, also behind a later `listener`, and an option of a
+//! listener to the last `listener`, also behind a later `connection`.
 
 mod access;
 mod bridge;
@@ -95,16 +96,51 @@ struct Sections<'a> {
     unread: BTreeMap<usize, &'a str>,
 }
 
-/// Options that are for the whole server wherever they stand.
+/// Options that are for the whole server wherever they stand, besides those of `OPTIONS` and `REFUSED`.
 const GLOBAL_ANYWHERE: [&str; 7] = [
     "persistence",
     "persistence_location",
     "persistence_file",
-    "log_dest",
-    "log_type",
-    "per_listener_settings",
     "include_dir",
+    "max_inflight_messages",
+    "allow_duplicate_messages",
+    "persistent_client_expiration",
 ];
+
+/// Options of `OPTIONS` that belong to the last listener.
+const OF_LISTENER: [&str; 3] = ["max_connections", "max_qos", "max_topic_alias"];
+
+/// What an option belongs to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Owner {
+    Server,
+    /// The server if no line `listener` comes before it.
+    Listener,
+    Bridge,
+}
+
+impl Owner {
+    fn of(key: &str) -> Owner {
+        let is_option = OPTIONS.iter().any(|(option, ..)| *option == key) && !OF_LISTENER.contains(&key);
+        let is_refused = REFUSED.iter().any(|(option, _)| *option == key);
+        match key {
+            "connection" => Owner::Bridge,
+            "listener" => Owner::Listener,
+            _ if bridge::has_option(key) => Owner::Bridge,
+            _ if is_option || is_refused || GLOBAL_ANYWHERE.contains(&key) => Owner::Server,
+            _ => Owner::Listener,
+        }
+    }
+}
+
+/// A listener or bridge that began in a file.
+struct Section {
+    /// Its index in `Sections`.
+    index: usize,
+    /// Its item in the report.
+    item: String,
+    topics: usize,
+}
 
 impl Sections<'_> {
     /// Returns whether each listener has its own options of access. A value that is not a boolean counts as such.
@@ -132,10 +168,7 @@ const NO_FLAG: &str = "its value is neither true nor false";
 impl<'a> Sections<'a> {
     /// Adds the lines of a file. Each file begins with options of the whole server.
     fn read(&mut self, source: &'a Source, place: Place<'a>) -> Result<(), String> {
-        // The item of the listener or bridge, and the section that has it.
-        let mut owner = String::new();
-        let mut topics = 0;
-        let mut current = 0;
+        let (mut listener, mut bridge): (Option<Section>, Option<Section>) = (None, None);
         for (at, line) in source.text.lines().enumerate() {
             let failure = |problem: &str| Err(format!("{}:{}: {problem}", source.name, at + 1));
             if at >= LINES_MAX {
@@ -144,19 +177,33 @@ impl<'a> Sections<'a> {
             let Some((key, value)) = key_and_value(line) else {
                 continue;
             };
-            let is_begin = matches!(key, "listener" | "connection");
-            if is_begin {
-                owner = format!("{key}[{value}]");
-                topics = 0;
-                current = if key == "listener" { 1 } else { 2 };
+            let owner = Owner::of(key);
+            let begin = |index| Section {
+                index,
+                item: format!("{key}[{value}]"),
+                topics: 0,
+            };
+            match key {
+                "listener" => {
+                    listener = Some(begin(self.listeners.len()));
+                    self.listeners.push(Vec::new());
+                }
+                "connection" => {
+                    bridge = Some(begin(self.bridges.len()));
+                    self.bridges.push(Vec::new());
+                }
+                _ => {}
             }
-            let is_global = current == 0 || GLOBAL_ANYWHERE.contains(&key);
-            topics += usize::from(key == "topic");
-            let item = match key {
-                _ if is_begin => owner.clone(),
-                _ if is_global || current == 1 && ACCESS.contains(&key) => key.to_owned(),
-                "topic" => format!("{owner}.topic[{topics}]"),
-                _ => format!("{owner}.{key}"),
+            let section = match owner {
+                Owner::Server => None,
+                Owner::Listener => listener.as_mut(),
+                Owner::Bridge => bridge.as_mut(),
+            };
+            let item = match &section {
+                Some(section) if matches!(key, "listener" | "connection") => section.item.clone(),
+                Some(section) if key == "topic" => format!("{}.topic[{}]", section.item, section.topics + 1),
+                Some(section) if !ACCESS.contains(&key) => format!("{}.{key}", section.item),
+                _ => key.to_owned(),
             };
             let entry = ConfLine {
                 file: &source.name,
@@ -165,28 +212,29 @@ impl<'a> Sections<'a> {
                 value,
                 item,
             };
-            if current == 0 && matches!(place, Place::BehindListener) && listener::is_of_default(&entry) {
-                return failure("it does not say which listener it belongs to: write it behind its line `listener`");
-            }
-            let lines = match (key, current) {
-                ("listener", _) => {
-                    self.listeners.push(Vec::new());
-                    self.listeners.last_mut()
+            let lines = match (owner, section) {
+                (Owner::Bridge, None) => {
+                    return failure(
+                        "it does not say which bridge it belongs to: write it behind its line `connection`",
+                    );
                 }
-                ("connection", _) => {
-                    self.bridges.push(Vec::new());
-                    self.bridges.last_mut()
+                (_, None) if matches!(place, Place::BehindListener) && listener::is_of_default(&entry) => {
+                    return failure(
+                        "it does not say which listener it belongs to: write it behind its line `listener`",
+                    );
                 }
-                _ if is_global => Some(&mut self.global),
-                (_, 1) => self.listeners.last_mut(),
-                _ => self.bridges.last_mut(),
+                (_, None) => &mut self.global,
+                (Owner::Bridge, Some(section)) => {
+                    section.topics += usize::from(key == "topic");
+                    &mut self.bridges[section.index]
+                }
+                (_, Some(section)) => &mut self.listeners[section.index],
             };
-            lines.expect("its section began").push(entry);
+            lines.push(entry);
             if let (Place::Main(included), "include_dir") = (place, key) {
-                let inner = if current == 0 {
-                    Place::Global
-                } else {
-                    Place::BehindListener
+                let inner = match &listener {
+                    None => Place::Global,
+                    Some(_) => Place::BehindListener,
                 };
                 match included.get(&(at + 1)) {
                     Some(Ok(sources)) => sources.iter().try_for_each(|source| self.read(source, inner))?,
@@ -222,7 +270,7 @@ struct Source {
 enum Place<'a> {
     /// The main file, which alone can include others.
     Main(&'a Included),
-    /// Included before the first listener or bridge.
+    /// Included before the first listener.
     Global,
     BehindListener,
 }

@@ -120,6 +120,86 @@ fn bridge_with_an_option_of_tls_is_never_without_tls() {
 }
 
 #[test]
+fn options_of_access_behind_a_bridge_apply() {
+    let bridge = "connection far\naddress far.example\n";
+    for begin in [bridge.to_owned(), format!("listener 1884 127.0.0.1\n{bridge}")] {
+        let (setup, report) = with_users(&format!(
+            "allow_anonymous true\n{begin}password_file users\nacl_file acl\nclientid_prefixes a-\nallow_anonymous false"
+        ));
+        assert_eq!(setup.option("access.anonymous"), Some("never"), "{report}");
+        assert!(has_user(&setup, "ann") && setup.has("access.acl_file"), "{report}");
+        assert_eq!(setup.rules_text(), "allow clients=a-* Connect\n", "{report}");
+        assert!(setup.has("connectors.bridge_far"), "{report}");
+        let (setup, report) = imported(&format!("{begin}plugin other.so"));
+        assert!(setup.rules_text().starts_with(DENY_ALL), "{report}");
+    }
+    let own = "per_listener_settings true\nlistener 1\nallow_anonymous true\nconnection far\naddress far.example\n";
+    let (setup, _) = imported(&format!("{own}listener 2\nallow_anonymous true\ncleansession true"));
+    assert_eq!(setup.option("access.anonymous"), Some("always"));
+    let (setup, _) = imported(&format!("{own}allow_anonymous false"));
+    assert_eq!(setup.option("access.anonymous"), Some("never"));
+}
+
+#[test]
+fn options_of_tls_behind_a_bridge_belong_to_the_listener() {
+    let file = std::env::current_exe().expect("the path of this test");
+    let file = file.display();
+    let conf = format!(
+        "listener 8884 127.0.0.1\ncertfile {file}\nkeyfile {file}\nconnection far\naddress far.example\n\
+         cafile {file}\nrequire_certificate true\nmax_keepalive 60"
+    );
+    let (setup, report) = imported(&conf);
+    assert_eq!(
+        setup.option("listeners.tls.default.verify_client"),
+        Some("required"),
+        "{report}"
+    );
+    assert!(row(&report, 6).contains("listeners.tls.default.ca_file"), "{report}");
+    assert!(row(&report, 8).contains("mqtt.max_keep_alive"), "{report}");
+    let (setup, report) = imported("connection far\naddress far.example\nrequire_certificate true");
+    assert!(row(&report, 3).contains("the default listener is left out"), "{report}");
+    assert!(!setup.has("listeners.tcp.default.bind"), "{report}");
+}
+
+#[test]
+fn options_of_a_bridge_behind_a_listener_belong_to_the_bridge() {
+    let file = std::env::current_exe().expect("the path of this test");
+    let conf = |option: &str| {
+        format!(
+            "connection far\naddress far.example:8883\ntopic a\nlistener 1884 127.0.0.1\n{option}\n\
+             remote_password hush\ntopic b"
+        )
+    };
+    let (setup, report) = imported(&conf(&format!("bridge_cafile {}", file.display())));
+    assert!(setup.has_table("connectors.bridge_far.config.tls"), "{report}");
+    assert!(
+        setup.has("rules.bridge_far_1") && setup.has("rules.bridge_far_2"),
+        "{report}"
+    );
+    assert!(
+        row(&report, 6).contains("connectors.bridge_far.config.password"),
+        "{report}"
+    );
+    let (setup, report) = imported(&conf("bridge_cafile missing.crt"));
+    assert!(!setup.has("connectors.bridge_far"), "{report}");
+    assert!(row(&report, 5).contains("The bridge is left out"), "{report}");
+    let error = try_import("listener 1884\nbridge_cafile ca.crt\nconnection far", &[]).err();
+    let error = error.expect("an option without a bridge");
+    assert!(
+        error.contains("mosquitto.conf:2: it does not say which bridge"),
+        "{error}"
+    );
+}
+
+#[test]
+fn options_behind_an_included_listener_belong_to_their_own() {
+    let others = [("conf.d/1.conf", "listener 1885 127.0.0.1\nallow_anonymous true\n")];
+    let conf = "per_listener_settings true\nlistener 1884 127.0.0.1\ninclude_dir conf.d\nallow_anonymous true";
+    let (setup, report) = try_import(conf, &others).expect("imported");
+    assert_eq!(setup.option("access.anonymous"), Some("always"), "{report}");
+}
+
+#[test]
 fn dropped_values_of_a_bridge_are_reported() {
     let conf = "connection far\naddress far.example\nbridge_protocol_version mqttv9\ncleansession maybe\n\
                 keepalive_interval soon\ntry_private perhaps\naddresses a.example b.example";
