@@ -42,6 +42,10 @@ pub trait AccessAdmin: Send + Sync + 'static {
 pub struct AclRules {
     pub rules: Vec<AccessRule>,
     pub options: AclOptions,
+    /// The rules are those of `access.acl_file`, which denies everything if it contains none.
+    pub is_acl_file: bool,
+    /// Users that do not exist are admitted, and count as anonymous.
+    pub admits_unknown_users: bool,
     /// Where the configuration sets the list, if it does: `access.rules (/etc/tidewire.toml:12)`.
     pub pinned_by: Option<String>,
 }

@@ -68,7 +68,7 @@ pub fn endpoints() -> Vec<Endpoint> {
             .tag("Access")
             .describe(
                 "Test the access rules",
-                "Returns whether a client may connect with its client id, publish or subscribe, and which rule decides. Changes nothing. Does not test passwords and bans.",
+                "Returns whether a client may connect with its client id, publish or subscribe, and which rule decides. Changes nothing. Does not test passwords, bans and `access.anonymous`.",
             )
             .needs(RequiredAccess::Viewer)
             .takes::<AccessTest>(BODY_MAX)
@@ -84,11 +84,15 @@ async fn test(
     let question = Question::check(question)?;
     let answer = move || {
         let in_force = access.acl();
-        let is_superuser = access
-            .users()
+        let users = access.users();
+        let user = users
             .iter()
-            .any(|user| user.is_superuser && Some(&user.name) == question.user_name.as_ref());
-        question.answer(in_force, is_superuser)
+            .find(|user| Some(&user.name) == question.user_name.as_ref());
+        let mut question = question;
+        if user.is_none() && in_force.admits_unknown_users {
+            question.user_name = None;
+        }
+        question.answer(in_force, user.is_some_and(|user| user.is_superuser))
     };
     web::block(answer).await?.map(Json)
 }
@@ -156,23 +160,27 @@ impl Question {
         if let TestedAction::Connect = self.act {
             return self.answer_connect(rules, in_force.options);
         }
-        if rules.iter().all(|rule| rule.action == AccessAction::Connect) {
-            return Ok(AccessTestResult::allowed(
-                "there are no rules: a client that may connect may publish and subscribe to all topics",
-            ));
+        let is_open = !in_force.is_acl_file && rules.iter().all(|rule| rule.action == AccessAction::Connect);
+        let mut options = in_force.options;
+        if is_open {
+            options.no_match = Permission::Allow;
         }
         let own = preset::protect_system();
-        let all: Vec<AccessRule> = own.iter().chain(rules).cloned().collect();
-        let (is_allowed, filters_deliveries) = self.ask(&all, in_force.options)?;
+        let mut all: Vec<AccessRule> = own.iter().chain(rules).cloned().collect();
+        all.extend(preset::hide_clients());
+        let (is_allowed, filters_deliveries) = self.ask(&all, options)?;
         let decisive = all.iter().position(|rule| self.is_decided_by(rule));
+        let number = decisive.and_then(|index| index.checked_sub(own.len()));
         Ok(AccessTestResult {
             is_allowed,
             filters_deliveries,
-            rule: decisive.and_then(|index| index.checked_sub(own.len())),
-            reason: match decisive {
-                Some(index) if index < own.len() => "only the server may publish to this topic".into(),
-                Some(index) => format!("rule {} matches first", index - own.len() + 1),
-                None => "no rule matches".into(),
+            rule: number.filter(|number| *number < rules.len()),
+            reason: match (decisive, number) {
+                (None, _) if is_open => "there are no rules: a client that may connect may use all topics".into(),
+                (None, _) => "no rule matches".into(),
+                (_, None) => "only the server may publish to this topic".into(),
+                (_, Some(number)) if number < rules.len() => format!("rule {} matches first", number + 1),
+                _ => "only superusers may receive the names of clients, unless a rule allows it".into(),
             },
         })
     }

@@ -84,6 +84,13 @@ fn rules_in_force_apply_without_rules_in_the_request() {
     );
     node.send("PUT", "/api/v1/acl", &json!({ "rules": [] })).ok();
     assert_eq!(ask(&node, question)["is_allowed"], true);
+    let names = json!({ "action": "subscribe", "topic": "$SYS/brokers/+/clients/#" });
+    let answer = ask(&node, names);
+    assert_eq!(
+        (&answer["is_allowed"], &answer["rule"]),
+        (&false.into(), &Value::Null),
+        "{answer}"
+    );
 }
 
 #[test]

@@ -285,6 +285,7 @@ impl AccessAdmin for TestAccess {
             rules: self.acl.read().unwrap().0.clone(),
             options: AclOptions::default(),
             pinned_by,
+            ..AclRules::default()
         }
     }
 

@@ -476,6 +476,8 @@ fn configured_rules(loaded: &LoadedConfig) -> Result<AclRules, String> {
     Ok(AclRules {
         rules,
         options: acl_options(config),
+        is_acl_file: config.access.acl_file.0.is_some(),
+        admits_unknown_users: config.access.unknown_users == UnknownUsers::Anonymous,
         pinned_by,
     })
 }
