@@ -146,6 +146,12 @@ impl<'a> Setting<'a> {
         format!("{}:{}", self.files[place.file], place.line)
     }
 
+    /// Notes the outcome of a value that the configuration does not have.
+    pub fn note_missing(&self, outcome: Outcome) {
+        let file = self.files.first().map_or("", String::as_str);
+        self.report.add(file, 0, &self.path, outcome);
+    }
+
     /// Notes the outcome of all values below that have none yet.
     pub fn note_all(&self, outcome: &Outcome) {
         if let Some(node) = self.node {

@@ -14,7 +14,7 @@ use std::path::Path;
 use super::hocon::Hocon;
 use super::options::Form::{self, Bytes, Choice, DurationSwitch, Factor, Limit, Number};
 use super::options::{self, ForeignOption, option};
-use super::report::Report;
+use super::report::{Outcome, Report};
 use super::settings::Setting;
 use super::setup::Setup;
 use super::{CONFIG_BYTES_MAX, read_bounded};
@@ -137,6 +137,9 @@ fn needed_flag(setting: &Setting<'_>, default: bool) -> Result<bool, String> {
 
 const LISTENER_KINDS: [(&str, &str); 4] = [("tcp", "tcp"), ("ssl", "tls"), ("ws", "ws"), ("wss", "wss")];
 
+const NO_SUCH_LISTENER: &str =
+    "false, because NanoMQ opens no such listener; to open it, set this option to true and choose its bind";
+
 const LISTENER_OPTIONS: [&str; 8] = [
     "bind",
     "enable",
@@ -172,14 +175,23 @@ fn listeners(listeners: &Setting<'_>, setup: &mut Setup, directory: &Path) {
                 }
             }
         }
-        if all.is_empty() && is_closed(kind, &group) {
-            setup.set(
-                &format!("listeners.{kind}.default.enabled"),
-                &group.get("enable").path,
-                false,
-            );
+        let enabled = format!("listeners.{kind}.default.enabled");
+        let is_missing = listeners.exists() && !group.exists();
+        if matches!(kind, "tcp" | "ws") && (is_missing || is_without_default(&all)) {
+            setup.set(&enabled, &group.path, false);
+            group.get("default").note_missing(Outcome::Changed {
+                to: enabled,
+                because: NO_SUCH_LISTENER.to_owned(),
+            });
+        } else if all.is_empty() && is_closed(kind, &group) {
+            setup.set(&enabled, &group.get("enable").path, false);
         }
     }
+}
+
+/// Whether all listeners of a kind have names of their own. tidewire opens its default listener besides them.
+fn is_without_default(all: &[(&str, Setting<'_>)]) -> bool {
+    !all.is_empty() && all.iter().all(|(name, _)| *name != "default")
 }
 
 /// Whether NanoMQ opens no listener of a kind that has no address. It opens WebSocket only if it is configured.
@@ -235,7 +247,12 @@ fn listener(
         let key = format!("{key}.{}", option.name);
         setup.set(&key, &option.items[0], option.value);
         option.items.iter().for_each(|item| setup.add_item(&key, item));
-        option.from.iter().for_each(|setting| setting.imported(&key));
+        for setting in &option.from {
+            match option.because {
+                Some(because) => setting.changed(&key, because),
+                None => setting.imported(&key),
+            }
+        }
     }
     let item = if enable.exists() { &enable } else { &bind };
     setup.set(&format!("{key}.enabled"), &item.path, is_enabled);
@@ -250,6 +267,8 @@ struct ListenerOption<'a> {
     from: Vec<Setting<'a>>,
     /// Items that are refused with the listener.
     items: Vec<String>,
+    /// How the value differs from that of NanoMQ's option.
+    because: Option<&'static str>,
 }
 
 impl<'a> ListenerOption<'a> {
@@ -259,6 +278,7 @@ impl<'a> ListenerOption<'a> {
             value: value.into(),
             items: vec![from.path.clone()],
             from: vec![from.clone()],
+            because: None,
         }
     }
 }
@@ -288,14 +308,14 @@ fn tls<'a>(listener: &Setting<'a>, own: &Setting<'a>, directory: &Path) -> Resul
             None => return Err(format!("{theirs} is missing")),
         }
     }
-    let verify = listener.get("verify_peer");
-    let required = listener.get("fail_if_no_peer_cert");
-    let mode = match (needed_flag(&verify, false)?, needed_flag(&required, false)?) {
-        (false, _) => "none",
-        (true, false) => "optional",
-        (true, true) => "required",
-    };
-    let from = vec![verify, required];
+    let mode = verification(listener)?;
+    // With certificates of another listener, NanoMQ also verifies clients as that listener does.
+    let mode_of_own = verification(own)?;
+    let because =
+        (mode_of_own > mode).then_some("the listener whose certificates it has verifies clients more strictly");
+    let from = ["verify_peer", "fail_if_no_peer_cert"]
+        .map(|key| listener.get(key))
+        .to_vec();
     let mut items: Vec<String> = from
         .iter()
         .filter(|setting| setting.exists())
@@ -304,11 +324,40 @@ fn tls<'a>(listener: &Setting<'a>, own: &Setting<'a>, directory: &Path) -> Resul
     items.push(listener.get("bind").path);
     found.push(ListenerOption {
         name: "verify_client",
-        value: mode.to_owned(),
+        value: mode.max(mode_of_own).option().to_owned(),
         from,
         items,
+        because,
     });
     Ok(found)
+}
+
+/// How a TLS listener verifies its clients, the strictest last.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Verification {
+    None,
+    Optional,
+    Required,
+}
+
+impl Verification {
+    fn option(self) -> &'static str {
+        match self {
+            Verification::None => "none",
+            Verification::Optional => "optional",
+            Verification::Required => "required",
+        }
+    }
+}
+
+fn verification(listener: &Setting<'_>) -> Result<Verification, String> {
+    let is_verified = needed_flag(&listener.get("verify_peer"), false)?;
+    let is_required = needed_flag(&listener.get("fail_if_no_peer_cert"), false)?;
+    Ok(match (is_verified, is_required) {
+        (false, _) => Verification::None,
+        (true, false) => Verification::Optional,
+        (true, true) => Verification::Required,
+    })
 }
 
 /// Returns the absolute path of a file of this machine.

@@ -147,6 +147,61 @@ fn listener_whose_switch_cannot_be_read_is_disabled() {
 }
 
 #[test]
+fn default_listeners_that_nanomq_does_not_open_are_disabled() {
+    for (conf, tcp, ws) in [
+        (r#"listeners { ssl { bind = "127.0.0.1:1" } }"#, true, true),
+        ("listeners {}", true, true),
+        (r#"listeners.tcp { bind = "127.0.0.1:1" }"#, false, true),
+        (r#"listeners.tcp.one { bind = "127.0.0.1:1" }"#, true, true),
+        (r#"listeners.ws { bind = "127.0.0.1:1" }"#, true, false),
+    ] {
+        let (setup, report) = imported(conf);
+        for (kind, is_closed) in [("tcp", tcp), ("ws", ws)] {
+            assert_eq!(
+                setup.is_false(&format!("listeners.{kind}.default.enabled")),
+                is_closed,
+                "{conf} {kind}\n{report}"
+            );
+            if is_closed {
+                let row = row(&report, &format!("listeners.{kind}.default"));
+                assert!(row.contains("to open it, set this option to true"), "{row}");
+            }
+        }
+    }
+    let (setup, _) = imported("");
+    assert!(!setup.has("listeners.tcp.default.enabled"));
+}
+
+#[test]
+fn listener_with_certificates_of_another_verifies_as_strictly() {
+    let file = std::env::current_exe().expect("the path of this test");
+    let file = file.display();
+    let required = "verify_peer = true, fail_if_no_peer_cert = true";
+    for (ssl, wss, expected) in [
+        (required, "", "required"),
+        ("verify_peer = true", required, "required"),
+        (required, "verify_peer = false", "required"),
+        ("verify_peer = true", "", "optional"),
+        ("", "", "none"),
+    ] {
+        let (setup, report) = imported(&format!(
+            r#"listeners.ssl {{ bind = "127.0.0.1:1", keyfile = "{file}", certfile = "{file}", {ssl} }}
+               listeners.wss {{ bind = "127.0.0.1:2", {wss} }}"#
+        ));
+        assert_eq!(
+            setup.option("listeners.wss.default.verify_client"),
+            Some(expected),
+            "{ssl} {wss}\n{report}"
+        );
+    }
+    let (setup, _) = imported(&format!(
+        r#"listeners.ssl {{ bind = "127.0.0.1:1", keyfile = "{file}", certfile = "{file}", verify_peer = maybe }}
+           listeners.wss {{ bind = "127.0.0.1:2" }}"#
+    ));
+    assert!(!setup.has("listeners.wss.default.bind"));
+}
+
+#[test]
 fn tls_listener_needs_switches_that_can_be_read() {
     let file = std::env::current_exe().expect("the path of this test");
     let conf = |switch: &str| {
