@@ -3,7 +3,7 @@
 //! A part that cannot be translated must not widen access: an allow rule with it is left out, and a deny rule with it
 //! applies to more clients or topics.
 
-use auth::{AccessAction, AccessRule, Permission};
+use auth::{AccessAction, AccessRule, Permission, Users};
 
 use super::setup::Setup;
 
@@ -12,6 +12,11 @@ const ALTERNATIVES_MAX: usize = 100;
 
 /// All topics, those of the server included.
 pub const ALL_TOPICS: [&str; 2] = ["#", "$SYS/#"];
+
+/// Prefix of a topic without placeholders and wildcards.
+pub const LITERAL: &str = "eq ";
+/// Placeholder of the user name in topics.
+const USER_NAME: &str = "${username}";
 
 /// Which clients a rule applies to: any of these conditions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -59,9 +64,10 @@ impl Clients {
         }
     }
 
-    /// Returns whether the conditions contain user names.
-    pub fn have_user_names(&self) -> bool {
-        self.0.iter().any(|condition| condition.users.is_some())
+    /// Returns whether the conditions contain user names other than these.
+    fn have_other_names(&self, known: Option<&Users>) -> bool {
+        let mut names = self.0.iter().flat_map(|condition| condition.users.iter().flatten());
+        names.any(|name| !known.is_some_and(|known| known.contains(name)))
     }
 
     pub fn none() -> Clients {
@@ -191,6 +197,31 @@ fn rules(permission: Permission, clients: &Clients, packets: &[PacketCondition],
         }
     }
     rules
+}
+
+/// Changes a rule that compares names of clients whose names are not verified. tidewire does not use such names, so that
+/// the rule would apply to no client. `verified` has the users whose names are verified.
+pub fn without_user_names(mut rule: ForeignRule, verified: Option<&Users>, because: &str) -> ForeignRule {
+    let has_other_names = |clients: &Clients| clients.have_other_names(verified);
+    if rule.clients.as_ref().is_ok_and(has_other_names) {
+        rule.clients = Err(because.to_owned());
+    }
+    // The verified users have what such a rule allows.
+    if rule.permission == Permission::Allow && verified.is_some() {
+        return rule;
+    }
+    let topics = rule.topics.into_iter().map(|topic| {
+        let topic = topic?;
+        match topic.contains(USER_NAME) && !topic.starts_with(LITERAL) {
+            true => Err(ForeignTopic {
+                wider: wider(&topic, USER_NAME),
+                because: because.to_owned(),
+            }),
+            false => Ok(topic),
+        }
+    });
+    rule.topics = topics.collect();
+    rule
 }
 
 /// Returns a filter that matches at least the topics of a filter with a placeholder that tidewire does not know.

@@ -163,6 +163,10 @@ impl Setup {
             .map_err(|error| error.to_string())
     }
 
+    pub fn users(&self) -> &Users {
+        &self.users
+    }
+
     /// Adds all users of a password file.
     pub fn add_users(&mut self, users: &Users) -> Result<(), String> {
         users.copy_into(&self.users).map_err(|error| error.to_string())

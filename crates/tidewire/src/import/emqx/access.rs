@@ -11,7 +11,9 @@ use auth::{AccessAction, Permission};
 use super::acl_file;
 use super::term::{Record, Table, Term};
 use super::unreadable::Unreadable;
-use crate::import::access::{ALL_TOPICS, Clients, ForeignRule, ForeignTopic, PacketCondition, wider};
+use crate::import::access::{
+    ALL_TOPICS, Clients, ForeignRule, ForeignTopic, LITERAL, PacketCondition, wider, without_user_names,
+};
 use crate::import::report::{Outcome, Report};
 use crate::import::settings::Setting;
 use crate::import::setup::Setup;
@@ -21,9 +23,6 @@ use crate::journal_command::summary::count;
 const UNKNOWN_PLACEHOLDERS: [&str; 3] = ["${cert_common_name}", "${client_attrs.", "${zone}"];
 /// Placeholders of tidewire that are ordinary text in EMQX.
 const OWN_PLACEHOLDERS: [&str; 2] = ["%c", "%u"];
-/// Prefix of a topic without placeholders and wildcards, as in EMQX.
-const LITERAL: &str = "eq ";
-const USER_NAME: &str = "${username}";
 const NO_USER_NAMES: &str = "without authentication, clients have no user names";
 const UNREADABLE_TOPIC: &str = "its topic cannot be read";
 const HOW_TO_OPEN: &str = "to open access, change access.rules and access.no_match";
@@ -94,7 +93,7 @@ pub struct Authorization<'s, 'r> {
     closed_by: Option<String>,
     /// Decision of EMQX without a matching rule, if it is not configured.
     no_match_default: &'static str,
-    /// All clients are anonymous, so that conditions on the user name match no client.
+    /// All clients are anonymous. EMQX compares the name that a client sends, also without authentication.
     is_anonymous: bool,
 }
 
@@ -300,7 +299,7 @@ impl<'s, 'r> Authorization<'s, 'r> {
     /// `term` is the rule in EMQX.
     fn add(&mut self, term: &Term, rule: Result<ForeignRule, String>) -> Outcome {
         let rule = match rule {
-            Ok(rule) if self.is_anonymous => without_user_names(rule),
+            Ok(rule) if self.is_anonymous => without_user_names(rule, None, NO_USER_NAMES),
             Ok(rule) => rule,
             Err(because) => {
                 // It could deny something.
@@ -368,26 +367,6 @@ fn only_allows(record: &Record<'_>) -> bool {
 /// Whether a rule, which may not be readable, allows something.
 fn allows(rule: &Term) -> bool {
     rule.tuple().first().and_then(Term::name) == Some("allow")
-}
-
-/// EMQX compares the name that a client sends, also without authentication. In tidewire, such a rule would apply to no
-/// client.
-fn without_user_names(mut rule: ForeignRule) -> ForeignRule {
-    if rule.clients.as_ref().is_ok_and(Clients::have_user_names) {
-        rule.clients = Err(NO_USER_NAMES.to_owned());
-    }
-    let topics = rule.topics.into_iter().map(|topic| {
-        let topic = topic?;
-        match topic.contains(USER_NAME) && !topic.starts_with(LITERAL) {
-            true => Err(ForeignTopic {
-                wider: wider(&topic, USER_NAME),
-                because: NO_USER_NAMES.to_owned(),
-            }),
-            false => Ok(topic),
-        }
-    });
-    rule.topics = topics.collect();
-    rule
 }
 
 fn foreign_rule(

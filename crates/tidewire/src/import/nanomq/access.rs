@@ -3,12 +3,15 @@
 use auth::{AccessAction, Password, PasswordHash, Permission};
 
 use super::flag;
-use crate::import::access::{ALL_TOPICS, Clients, ForeignRule, ForeignTopic, PacketCondition, wider};
+use crate::import::access::{
+    ALL_TOPICS, Clients, ForeignRule, ForeignTopic, PacketCondition, wider, without_user_names,
+};
 use crate::import::settings::Setting;
 use crate::import::setup::Setup;
 
 const NO_DECISION: &str = "its value is neither allow nor deny: access that no rule matches is denied";
 const HTTP: &str = "NanoMQ asks the HTTP server of auth.http_auth, which could deny it";
+const NOT_VERIFIED: &str = "with allow_anonymous, names without a password are not verified";
 const LEFT_OUT: &str = "a rule is left out that could deny it";
 
 /// How to open what the import has closed.
@@ -170,6 +173,10 @@ impl Rules<'_> {
                 false => all_topics(),
             },
         };
+        let foreign = match self.setup.has("access.unknown_users") {
+            true => without_user_names(foreign, Some(self.setup.users()), NOT_VERIFIED),
+            false => foreign,
+        };
         match foreign.add(self.setup) {
             Ok(None) => rule.imported("access.rules"),
             Ok(Some(because)) => rule.changed("access.rules", &because),
@@ -328,6 +335,29 @@ mod tests {
         ] {
             assert!(report.contains(part), "{part}\n{report}");
         }
+    }
+
+    #[test]
+    fn denials_of_names_that_are_not_verified_apply_to_all_clients() {
+        let rules = r##"acl { rules = [
+            {"permit": "deny", "username": "guest", "topics": ["a"]}
+            {"permit": "deny", "username": "ann", "topics": ["b"]}
+            {"permit": "deny", "topics": ["c/${username}/#"]}
+            {"permit": "allow", "username": "guest", "topics": ["d"]}
+            {"permit": "allow", "username": "ann", "topics": ["e/${username}"]}
+        ] }"##;
+        let auth = |anonymous: &str| {
+            imported(&format!(
+                "auth {{ allow_anonymous = {anonymous}, password {{ ann = hush }}, {rules} }}"
+            ))
+        };
+        let (rules, _, report) = auth("true");
+        let expected = "deny All a\ndeny users=ann All b\ndeny All c/#\nallow users=ann All e/${username}\n";
+        assert_eq!(rules, expected, "{report}");
+        assert_eq!(report.matches(NOT_VERIFIED).count(), 3, "{report}");
+        let (rules, _, report) = auth("false");
+        assert!(rules.starts_with("deny users=guest All a\n"), "{rules}");
+        assert!(!report.contains(NOT_VERIFIED), "{report}");
     }
 
     #[test]
