@@ -4,6 +4,7 @@ use crate::import::options::Form::{
     Bytes, BytesLimit, Choice, Duration, DurationSwitch, Factor, Flag, Limit, Number, Seconds,
 };
 use crate::import::options::{self, ForeignOption, Form, changed, convert, option};
+use crate::import::report::Outcome;
 use crate::import::settings::Setting;
 use crate::import::setup::{Setup, simple_name};
 
@@ -189,6 +190,9 @@ const SAME_OF_LISTENER: &[(&str, &str)] = &[
 /// Restrictions of client certificates that tidewire does not have, and the values that turn them off.
 const CERTIFICATE_CHECKS: [(&str, &str); 2] = [("verify_peer_ext_key_usage", ""), ("partial_chain", "false")];
 
+const MISSING_LISTENER: &str = "false, because it is missing in the archive, and etc/emqx.conf of EMQX can disable it; \
+                                to open it, set this option to true";
+
 /// The filter of addresses that EMQX writes for a listener without one.
 const NO_FILTER: &str = "allow all";
 
@@ -201,6 +205,17 @@ pub fn listeners(listeners: &Setting<'_>, setup: &mut Setup) {
                     setup.set(&format!("listeners.{kind}.default.enabled"), &listener.path, false);
                 }
             }
+        }
+    }
+    for kind in ["tcp", "ws"] {
+        let listener = listeners.get(kind).get("default");
+        if !listener.exists() {
+            let enabled = format!("listeners.{kind}.default.enabled");
+            setup.set(&enabled, &listener.path, false);
+            listener.note_missing(Outcome::Changed {
+                to: enabled,
+                because: MISSING_LISTENER.to_owned(),
+            });
         }
     }
     listeners.get("quic").refuse("tidewire does not support MQTT over QUIC");
@@ -552,6 +567,27 @@ mod tests {
         listeners(&Setting::root(&hocon, &report).get("listeners"), &mut setup);
         assert!(setup.has("listeners.tcp.default.enabled"));
         assert!(report.text("title").contains("it is not a listener"));
+    }
+
+    #[test]
+    fn default_listener_that_is_missing_stays_closed() {
+        for (text, tcp, ws) in [
+            ("", true, true),
+            ("listeners.tcp.a.bind = 1999", true, true),
+            ("listeners.tcp.default.bind = 1999", false, true),
+            ("listeners.ws.default.bind = 1999", true, false),
+        ] {
+            let hocon = Hocon::parse("cluster.hocon", text, &|_| Err(String::new())).expect("valid");
+            let (mut setup, report) = (Setup::new().expect("random bytes"), Report::default());
+            listeners(&Setting::root(&hocon, &report).get("listeners"), &mut setup);
+            let report = report.text("title");
+            for (kind, is_closed) in [("tcp", tcp), ("ws", ws)] {
+                let enabled = format!("listeners.{kind}.default.enabled");
+                assert_eq!(setup.is_false(&enabled), is_closed, "{text}\n{report}");
+                let row = format!("{enabled}: false, because it is missing");
+                assert_eq!(report.contains(&row), is_closed, "{text}\n{report}");
+            }
+        }
     }
 
     #[test]
