@@ -136,6 +136,8 @@ pub(super) struct Retries {
     first_records: HashMap<u64, u64>,
     next_number: u64,
     next_due_ms: i64,
+    /// Time of the latest check for due messages, which detects a clock that was set back. `i64::MAX` before the first.
+    latest_ms: i64,
     /// Tenants whose messages wait, because they have used their CPU time, and the end of that pause.
     budget_pauses: HashMap<TenantId, i64>,
     capacity: TenantLoad,
@@ -164,6 +166,7 @@ impl Retries {
             first_records: HashMap::default(),
             next_number: 0,
             next_due_ms: 0,
+            latest_ms: i64::MAX,
             budget_pauses: HashMap::default(),
             capacity: most,
             shares: TenantShares::new(most),
@@ -191,18 +194,20 @@ impl Retries {
         }
     }
 
-    /// Sorts the lanes in the order of arrival after all messages are loaded. Only the first of a lane is due.
+    /// Sorts the lanes in the order of arrival after all messages are loaded. Only the first of a lane is due. The lane
+    /// of a tenant continues at once.
     pub fn sort_lanes(&mut self) {
         let first_record = |number: &u64| self.waiting.get(number).and_then(|waiting| waiting.first_record);
         for numbers in self.lanes.values_mut() {
             let order = |number: &u64| (first_record(number).unwrap_or(*number), *number);
             numbers.make_contiguous().sort_unstable_by_key(order);
         }
-        for numbers in self.lanes.values() {
+        for (lane, numbers) in &self.lanes {
             for (index, number) in numbers.iter().enumerate() {
                 if let Some(waiting) = self.waiting.get_mut(number) {
                     waiting.due_ms = match (index, waiting.due_ms) {
                         (0, i64::MAX) => 0,
+                        (0, _) if lane.is_of_scripts() => 0,
                         (0, due_ms) => due_ms,
                         _ => i64::MAX,
                     };

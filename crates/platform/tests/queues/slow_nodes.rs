@@ -464,3 +464,23 @@ fn tenants_do_not_wait_for_cpu_time_if_too_many_messages_wait() {
     continue_all(&mut world);
     assert_eq!((world.stored(0), world.stored(2)), (longs(&[1, 2]), longs(&[3])));
 }
+
+#[test]
+fn clock_set_back_does_not_stop_a_lane() {
+    let runner = Arc::new(SlowRunner::default());
+    let mut world = world_with(None, options(&runner));
+    world.publish(0, 0, &[1]);
+    runner.state().pauses.insert(world.tenant, Duration::from_millis(250));
+    assert!(!world.platform.continue_waiting(NOW, &mut world.other).unwrap());
+    runner.state().pauses.clear();
+    world.other.work = Duration::ZERO;
+    assert!(!world.platform.has_due_messages(NOW));
+    let earlier_ms = NOW - 3_600_000;
+    assert!(world.platform.has_due_messages(earlier_ms));
+    assert!(world.platform.continue_waiting(earlier_ms, &mut world.other).unwrap());
+    for _ in 0..1000 {
+        world.platform.continue_waiting(earlier_ms, &mut world.other).unwrap();
+    }
+    assert_eq!(world.platform.stats().waiting_retries, 0);
+    assert_eq!(world.stored(0), longs(&[1]));
+}

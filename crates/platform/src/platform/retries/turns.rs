@@ -11,7 +11,11 @@ const RETRY_TIME_MAX: Duration = Duration::from_millis(200);
 
 impl Retries {
     /// Whether a message may run. If too many wait, none waits for CPU time of its tenant.
-    pub fn is_due(&self, now_ms: i64) -> bool {
+    pub fn is_due(&mut self, now_ms: i64) -> bool {
+        if now_ms < self.latest_ms {
+            self.limit_pauses(now_ms);
+        }
+        self.latest_ms = now_ms;
         self.next_due_ms <= now_ms || (self.is_full() && !self.budget_pauses.is_empty())
     }
 
@@ -23,6 +27,19 @@ impl Retries {
     pub(super) fn due_ms(&self, waiting: &PendingRetry) -> i64 {
         let paused_until = self.budget_pauses.get(&waiting.tenant);
         paused_until.map_or(waiting.due_ms, |until| waiting.due_ms.max(*until))
+    }
+
+    /// Ends pauses that are too long because the clock was set back. Messages wait for at most the pause of their last
+    /// retry. Pauses for CPU time begin again, because a monotonic clock measures CPU time.
+    fn limit_pauses(&mut self, now_ms: i64) {
+        for waiting in self.waiting.values_mut() {
+            if waiting.due_ms < i64::MAX {
+                let pause_ms = waiting.pause_s.max(0).saturating_mul(1000);
+                waiting.due_ms = waiting.due_ms.min(now_ms.saturating_add(pause_ms));
+            }
+        }
+        self.budget_pauses.clear();
+        self.next_due_ms = 0;
     }
 
     /// Makes the message due at once. It is retried when there is time for retries.
@@ -134,5 +151,50 @@ impl PlatformCall<'_> {
             self.drain_queue();
         }
         has_run
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::RetryWork;
+    use super::*;
+    use crate::ids::Uuid;
+
+    const TENANT: TenantId = TenantId(Uuid([1; 16]));
+
+    fn waiting(due_ms: i64, pause_s: i64) -> PendingRetry {
+        PendingRetry {
+            due_ms,
+            pause_s,
+            ..PendingRetry::new("Main", TENANT, RetryWork::Failed(Vec::new()))
+        }
+    }
+
+    #[test]
+    fn clock_set_back_limits_pauses() {
+        let hour_ms = 3_600_000;
+        let now_ms = 2 * hour_ms;
+        let mut retries = Retries::new(10);
+        retries.insert(1, waiting(now_ms, 0));
+        retries.insert(2, waiting(now_ms + 5000, 10));
+        retries.insert(3, waiting(i64::MAX, 10));
+        retries.is_due(now_ms);
+        retries.budget_pauses.insert(TENANT, now_ms + 1000);
+        let due = |retries: &Retries| [1, 2, 3].map(|number| retries.waiting[&number].due_ms);
+        assert_eq!(due(&retries), [now_ms, now_ms + 5000, i64::MAX]);
+        retries.is_due(now_ms + 1);
+        assert!(!retries.budget_pauses.is_empty());
+        let earlier_ms = now_ms - hour_ms;
+        assert!(retries.is_due(earlier_ms) && retries.budget_pauses.is_empty());
+        assert_eq!(due(&retries), [earlier_ms, earlier_ms + 10_000, i64::MAX]);
+    }
+
+    /// The clock was set back while the platform was down.
+    #[test]
+    fn first_turn_limits_pauses() {
+        let mut retries = Retries::new(10);
+        retries.insert(1, waiting(1_000_000, 10));
+        assert!(retries.is_due(1000));
+        assert_eq!(retries.waiting[&1].due_ms, 11_000);
     }
 }
