@@ -37,8 +37,9 @@ impl TenantShares {
         own.count < free.count && own.bytes.saturating_add(bytes) <= free.bytes
     }
 
-    /// Whether the tenant uses more than three quarters of its share.
-    pub fn is_near_limit(&self, tenant: TenantId) -> bool {
+    /// Whether the tenant uses more than three quarters of its share, with additional bytes that the load of all tenants
+    /// does not include.
+    pub fn is_near_limit(&self, tenant: TenantId, bytes: usize) -> bool {
         let own = self.by_tenant.get(&tenant).copied().unwrap_or_default();
         let of_others = TenantLoad {
             count: self.used.count - own.count,
@@ -47,7 +48,14 @@ impl TenantShares {
         // A tenant may use half of what the others leave.
         let is_near = |own: usize, others: usize, capacity: usize| own > capacity.saturating_sub(others) / 8 * 3;
         is_near(own.count, of_others.count, self.capacity.count)
-            || is_near(own.bytes, of_others.bytes, self.capacity.bytes)
+            || is_near(own.bytes.saturating_add(bytes), of_others.bytes, self.capacity.bytes)
+    }
+
+    /// Whether the tenant, with additional bytes, uses at most an equal part of the capacity, and at most half of it.
+    pub fn is_within_equal_part(&self, tenant: TenantId, bytes: usize) -> bool {
+        let own = self.by_tenant.get(&tenant).copied().unwrap_or_default();
+        let parts = self.by_tenant.len().max(2);
+        own.count <= self.capacity.count / parts && own.bytes.saturating_add(bytes) <= self.capacity.bytes / parts
     }
 
     /// Whether the tenant uses nothing.
@@ -90,6 +98,22 @@ impl TenantShares {
 mod tests {
     use super::*;
     use crate::ids::Uuid;
+
+    #[test]
+    fn equal_part_depends_on_the_number_of_tenants() {
+        let tenants = [1, 2, 3].map(|n| TenantId(Uuid([n; 16])));
+        let mut shares = TenantShares::new(TenantLoad { count: 9, bytes: 90 });
+        let is_within = |shares: &TenantShares| tenants.map(|tenant| shares.is_within_equal_part(tenant, 0));
+        shares.add(tenants[0], 45);
+        assert_eq!(is_within(&shares), [true; 3]);
+        assert!(!shares.is_within_equal_part(tenants[0], 1) && shares.is_within_equal_part(tenants[1], 45));
+        (0..3).for_each(|_| shares.add(tenants[1], 1));
+        assert_eq!(is_within(&shares), [true; 3]);
+        shares.add(tenants[2], 30);
+        assert_eq!(is_within(&shares), [false, true, true]);
+        shares.add(tenants[1], 1);
+        assert_eq!(is_within(&shares), [false, false, true]);
+    }
 
     #[test]
     fn tenant_leaves_as_much_free_as_it_uses() {

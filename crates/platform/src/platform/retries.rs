@@ -12,7 +12,8 @@
 //! lane of the tenant (`slices.rs`). Messages of a sequential queue wait in their own lane instead.
 //!
 //! The number and size of waiting messages are limited. At the limit the platform accepts no batch. If there are
-//! several tenants, it drops failed messages that exceed a tenant's share.
+//! several tenants, it drops failed messages that exceed a tenant's share. The rests of paused messages count only as
+//! load of their tenant, so a tenant with a large rest does not stop the messages of others.
 
 mod lanes;
 mod records;
@@ -142,6 +143,8 @@ pub(super) struct Retries {
     budget_pauses: HashMap<TenantId, i64>,
     capacity: TenantLoad,
     shares: TenantShares,
+    /// Memory of the rests of paused messages by tenant. `shares` does not include it.
+    rests: HashMap<TenantId, usize>,
     /// Finished messages, removed when everything up to the position is durable.
     done: Vec<(LogPosition, u64)>,
     /// Per queue, for the current batch: number of messages, and the failed ones.
@@ -170,6 +173,7 @@ impl Retries {
             budget_pauses: HashMap::default(),
             capacity: most,
             shares: TenantShares::new(most),
+            rests: HashMap::default(),
             done: Vec::new(),
             batch: HashMap::default(),
         }
@@ -182,6 +186,20 @@ impl Retries {
     pub fn is_full(&self) -> bool {
         let used = self.shares.used();
         used.count >= self.capacity.count || used.bytes >= self.capacity.bytes
+    }
+
+    pub(super) fn rest_bytes(&self, tenant: TenantId) -> usize {
+        self.rests.get(&tenant).copied().unwrap_or_default()
+    }
+
+    /// Whether a message of the tenant may wait, if there are several tenants.
+    fn has_capacity(&self, tenant: TenantId) -> bool {
+        self.shares.has_capacity(tenant, self.rest_bytes(tenant))
+    }
+
+    /// Whether the tenant does not wait for CPU time: too many messages wait, but the tenant is within its share.
+    pub fn needs_no_cpu_time(&self, tenant: TenantId) -> bool {
+        self.is_full() && self.shares.is_within_equal_part(tenant, self.rest_bytes(tenant))
     }
 
     /// Loads a stored message. A record that cannot be decoded is skipped.
@@ -234,6 +252,9 @@ impl Retries {
 
     fn add(&mut self, number: u64, waiting: PendingRetry) {
         self.shares.add(waiting.tenant, waiting.bytes);
+        if let Some(paused) = &waiting.paused {
+            *self.rests.entry(waiting.tenant).or_default() += paused.bytes;
+        }
         self.waiting.insert(number, waiting);
     }
 
@@ -253,6 +274,14 @@ impl Retries {
     fn take(&mut self, number: u64) -> Option<PendingRetry> {
         let waiting = self.waiting.remove(&number)?;
         self.shares.remove(waiting.tenant, waiting.bytes);
+        if let Some(paused) = &waiting.paused
+            && let Some(rest) = self.rests.get_mut(&waiting.tenant)
+        {
+            *rest -= paused.bytes;
+            if *rest == 0 {
+                self.rests.remove(&waiting.tenant);
+            }
+        }
         Some(waiting)
     }
 }
@@ -287,8 +316,7 @@ impl PlatformCore {
     fn store(&mut self, number: u64, waiting: &mut PendingRetry) {
         let bytes = waiting.to_bytes();
         let less = waiting.stored_by.as_ref().map(|_| waiting.work.to_json());
-        let paused = waiting.paused.as_ref().map_or(0, |paused| paused.bytes);
-        waiting.bytes = bytes.len() + less.map_or(0, |less| less.to_string().len()) + paused;
+        waiting.bytes = bytes.len() + less.map_or(0, |less| less.to_string().len());
         self.pending.push_change(RepositoryChange::PutState {
             state: StateKind::Retry,
             id: id_of(number),
@@ -350,10 +378,10 @@ impl PlatformCall<'_> {
     /// Whether the message may wait. A single tenant may exceed the limit by one batch; after that, no batch is
     /// accepted. If there are several tenants, a tenant may use only its share.
     pub fn has_capacity_in_retries(&self, tenant: TenantId) -> bool {
-        let shares = &self.core.retries.shares;
+        let retries = &self.core.retries;
         match self.core.roots.len() > 1 {
-            true => shares.has_capacity(tenant, 0),
-            false => shares.used().bytes < BATCH_BYTES_MAX,
+            true => retries.has_capacity(tenant),
+            false => retries.shares.used().bytes < BATCH_BYTES_MAX,
         }
     }
 
@@ -716,18 +744,14 @@ impl PendingRetry {
         }
     }
 
-    /// Keeps the rest of a paused attempt, whose memory counts as that of the message. Later messages of the tenant
-    /// wait for it.
+    /// Keeps the rest of a paused attempt. Later messages of the tenant wait for it.
     pub fn put_paused(&mut self, paused: PausedMessage) {
-        self.bytes += paused.bytes;
         self.paused = Some(Box::new(paused));
         self.join_script_lane();
     }
 
     pub fn take_paused(&mut self) -> Option<PausedMessage> {
-        let paused = *self.paused.take()?;
-        self.bytes = self.bytes.saturating_sub(paused.bytes);
-        Some(paused)
+        self.paused.take().map(|paused| *paused)
     }
 
     /// Restarts outstanding attempts. A message in a lane starts after the messages before it.

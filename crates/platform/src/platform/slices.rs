@@ -188,9 +188,9 @@ impl PlatformCall<'_> {
     }
 
     /// Time for which the tenant's lane has to wait, because the tenant has used its CPU time. Too many waiting
-    /// messages stop the messages of all tenants, so then they do not wait.
+    /// messages stop the messages of all tenants, so then tenants within their share do not wait.
     pub fn budget_pause(&self, tenant: TenantId) -> Duration {
-        if !self.has_several_tenants() || self.core.retries.is_full() {
+        if !self.has_several_tenants() || self.core.retries.needs_no_cpu_time(tenant) {
             return Duration::ZERO;
         }
         let scripts = self.platform.options.scripts.as_ref();

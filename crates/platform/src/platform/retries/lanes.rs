@@ -89,7 +89,8 @@ impl Retries {
     pub fn tenants_near_limit(&self) -> Vec<TenantId> {
         let of_scripts = self.lanes.iter().filter(|(lane, _)| lane.is_of_scripts());
         let tenants = of_scripts.map(|(lane, _)| TenantId(lane.key));
-        tenants.filter(|tenant| self.shares.is_near_limit(*tenant)).collect()
+        let is_near = |tenant: &TenantId| self.shares.is_near_limit(*tenant, self.rest_bytes(*tenant));
+        tenants.filter(is_near).collect()
     }
 }
 
@@ -149,26 +150,50 @@ mod tests {
     use super::*;
     use crate::chain::PausedRun;
     use crate::platform::budget::MessageBudget;
-    use crate::platform::retries::RetryWork;
+    use crate::platform::retries::{RetryWork, WAITING_BYTES_MAX};
     use crate::platform::slices::PausedMessage;
 
     #[test]
-    fn paused_message_counts_its_rest_once() {
-        let tenant = TenantId(Uuid([1; 16]));
-        let mut waiting = PendingRetry::new("Main", tenant, RetryWork::Failed(Vec::new()));
+    fn rest_of_a_paused_message_is_load_of_its_tenant_only() {
+        let [slow, other] = [1, 2].map(|n| TenantId(Uuid([n; 16])));
+        let mut retries = Retries::new(10);
+        let mut waiting = PendingRetry::new("Main", slow, RetryWork::Failed(Vec::new()));
         waiting.bytes = 10;
-        for bytes in [100, 200] {
-            assert_eq!(waiting.take_paused().is_some(), bytes == 200);
-            assert_eq!(waiting.bytes, 10);
+        for bytes in [100, WAITING_BYTES_MAX] {
             waiting.put_paused(PausedMessage {
                 run: PausedRun::default(),
                 bytes,
                 budget: MessageBudget::default(),
                 depth: 0,
             });
-            assert_eq!(waiting.bytes, 10 + bytes);
+            retries.insert(1, waiting);
+            assert_eq!((retries.shares.used().bytes, retries.rest_bytes(slow)), (10, bytes));
+            assert!(!retries.is_full() && retries.has_capacity(other));
+            let is_large = bytes == WAITING_BYTES_MAX;
+            assert_eq!(retries.has_capacity(slow), !is_large);
+            assert_eq!(retries.tenants_near_limit().contains(&slow), is_large);
+            waiting = retries.take(1).unwrap();
+            assert!(retries.rests.is_empty());
+            assert!(waiting.take_paused().is_some());
         }
-        assert_eq!(waiting.lane, Some(ProcessingLane::of_scripts(tenant)));
+        assert_eq!(waiting.lane, Some(ProcessingLane::of_scripts(slow)));
+    }
+
+    #[test]
+    fn tenants_within_their_share_need_no_cpu_time_if_too_many_wait() {
+        let [large, small] = [1, 2].map(|n| TenantId(Uuid([n; 16])));
+        let mut retries = Retries::new(3);
+        let waiting = |tenant| PendingRetry {
+            due_ms: 5,
+            ..PendingRetry::new("Main", tenant, RetryWork::Failed(Vec::new()))
+        };
+        retries.insert(1, waiting(large));
+        retries.insert(2, waiting(large));
+        retries.insert(3, waiting(small));
+        assert!(retries.is_full());
+        assert!(!retries.needs_no_cpu_time(large) && retries.needs_no_cpu_time(small));
+        retries.take(1);
+        assert!(!retries.needs_no_cpu_time(small));
     }
 
     #[test]

@@ -10,13 +10,13 @@ use crate::ids::TenantId;
 const RETRY_TIME_MAX: Duration = Duration::from_millis(200);
 
 impl Retries {
-    /// Whether a message may run. If too many wait, none waits for CPU time of its tenant.
+    /// Whether a message may run. If too many wait, those of tenants within their share do not wait for CPU time.
     pub fn is_due(&mut self, now_ms: i64) -> bool {
         if now_ms < self.latest_ms {
             self.limit_pauses(now_ms);
         }
         self.latest_ms = now_ms;
-        self.next_due_ms <= now_ms || (self.is_full() && !self.budget_pauses.is_empty())
+        self.next_due_ms <= now_ms || self.budget_pauses.keys().any(|tenant| self.needs_no_cpu_time(*tenant))
     }
 
     pub fn next_due_ms(&self) -> i64 {
@@ -52,26 +52,25 @@ impl Retries {
     }
 
     fn end_budget_pauses(&mut self, now_ms: i64) {
-        match self.is_full() {
-            true => self.budget_pauses.clear(),
-            false => self.budget_pauses.retain(|_, until| *until > now_ms),
-        }
+        let mut pauses = std::mem::take(&mut self.budget_pauses);
+        pauses.retain(|tenant, until| *until > now_ms && !self.needs_no_cpu_time(*tenant));
+        self.budget_pauses = pauses;
     }
 
     /// Returns due messages: one of each tenant in turn, the longest due first. There may not be time for all of
-    /// them.
+    /// them. Paused messages of a tenant are first, because their rests take memory.
     fn due_by_tenant(&self, now_ms: i64) -> Vec<u64> {
         let due = self
             .waiting
             .iter()
             .filter(|(_, waiting)| self.due_ms(waiting) <= now_ms);
         let mut due: Vec<_> = due
-            .map(|(number, waiting)| (waiting.due_ms, *number, waiting.tenant))
+            .map(|(number, waiting)| (waiting.paused.is_none(), waiting.due_ms, *number, waiting.tenant))
             .collect();
         due.sort_unstable();
         let mut turns: HashMap<TenantId, usize> = HashMap::default();
         let mut in_turns: Vec<(usize, i64, u64)> = Vec::with_capacity(due.len());
-        for (due_ms, number, tenant) in due {
+        for (_, due_ms, number, tenant) in due {
             let turn = turns.entry(tenant).or_default();
             *turn += 1;
             in_turns.push((*turn, due_ms, number));
@@ -156,9 +155,12 @@ impl PlatformCall<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::RetryWork;
     use super::*;
+    use crate::chain::PausedRun;
     use crate::ids::Uuid;
+    use crate::platform::budget::MessageBudget;
+    use crate::platform::retries::RetryWork;
+    use crate::platform::slices::PausedMessage;
 
     const TENANT: TenantId = TenantId(Uuid([1; 16]));
 
@@ -187,6 +189,26 @@ mod tests {
         let earlier_ms = now_ms - hour_ms;
         assert!(retries.is_due(earlier_ms) && retries.budget_pauses.is_empty());
         assert_eq!(due(&retries), [earlier_ms, earlier_ms + 10_000, i64::MAX]);
+    }
+
+    #[test]
+    fn paused_message_continues_before_others_of_its_tenant() {
+        let mut retries = Retries::new(10);
+        retries.insert(1, waiting(1, 0));
+        let mut paused = waiting(2, 0);
+        paused.put_paused(PausedMessage {
+            run: PausedRun::default(),
+            bytes: 1,
+            budget: MessageBudget::default(),
+            depth: 0,
+        });
+        retries.insert(2, paused);
+        let other = PendingRetry {
+            tenant: TenantId(Uuid([2; 16])),
+            ..waiting(3, 0)
+        };
+        retries.insert(3, other);
+        assert_eq!(retries.due_by_tenant(3), [2, 3, 1]);
     }
 
     /// The clock was set back while the platform was down.
