@@ -142,12 +142,15 @@ impl TenantQueues {
         self.end(tenant, cpu);
     }
 
-    /// Counts time of nodes other than scripts.
+    /// Counts time of nodes other than scripts, up to the CPU time of two windows. Nodes also run while the tenant does
+    /// not have to wait. Without this limit their time could stop the tenant for hours.
     pub fn add_node_time(&mut self, tenant: TenantId, took: Duration, now: Instant) {
         let of_tenant = self.tenants.entry(tenant).or_default();
         of_tenant.regain(self.share, now);
         of_tenant.turn += took;
-        of_tenant.spent += took;
+        let most = WINDOW.mul_f64(2.0 * self.share);
+        // Scripts may have spent more: each call begins only if the tenant has CPU time.
+        of_tenant.spent = of_tenant.spent.max(most.min(of_tenant.spent + took));
     }
 
     /// Time for which the tenant has to wait, because it has used its CPU time.
@@ -360,6 +363,26 @@ mod tests {
         queues.end_queued(A, ms(1), now);
         queues.remove(A);
         assert!(queues.usage(now).is_empty());
+    }
+
+    #[test]
+    fn pause_after_long_node_time_is_limited() {
+        for percent in [1, 20] {
+            let (mut queues, now) = (TenantQueues::new(percent), Instant::now());
+            for _ in 0..3000 {
+                queues.add_node_time(A, ms(10), now);
+            }
+            let pause = queues.budget_pause(A, now);
+            assert!(pause > WINDOW - ms(1) && pause < WINDOW + ms(1), "{pause:?}");
+        }
+        // The time of a script counts in full, and node time after it changes nothing.
+        let (mut queues, now) = (TenantQueues::new(20), Instant::now());
+        queues.push(queued(A, 0));
+        queues.pop(now);
+        queues.end_queued(A, ms(6000), now);
+        queues.add_node_time(A, ms(1000), now);
+        let pause = queues.budget_pause(A, now);
+        assert!(pause > ms(19_999) && pause < ms(20_001), "{pause:?}");
     }
 
     #[test]
