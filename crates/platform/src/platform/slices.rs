@@ -202,17 +202,21 @@ impl PlatformCall<'_> {
     pub fn store_paused(&mut self, tenant: TenantId, queue: Option<&str>, run: PausedRun, done: ChainRun) {
         let queue = self.core.queues.named(queue).map(|queue| queue.name.clone());
         let has_capacity = self.has_capacity_in_retries(tenant);
-        self.timed(tenant, |visit| {
+        // Inserting the message counts its own time.
+        let waiting = self.timed(tenant, |visit| {
             let work = RetryWork::Paused(run.clone());
             let mut waiting = PendingRetry::new(&queue.unwrap_or_default(), tenant, work);
             waiting.failed = done;
             waiting.added_bytes = visit.budget.added_bytes();
-            if !has_capacity {
-                return visit.drop_waiting(waiting, TOO_MANY_WAIT);
+            if has_capacity {
+                visit.put_paused(&mut waiting, run);
             }
-            visit.put_paused(&mut waiting, run);
-            visit.insert_in_lane(waiting, ProcessingLane::of_scripts(tenant));
+            waiting
         });
+        match has_capacity {
+            true => self.insert_in_lane(waiting, ProcessingLane::of_scripts(tenant)),
+            false => self.drop_waiting(waiting, TOO_MANY_WAIT),
+        }
     }
 
     /// Keeps the rest of a run until the next turn of its tenant, after the rest of an earlier run for the message.

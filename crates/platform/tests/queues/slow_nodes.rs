@@ -418,6 +418,18 @@ fn storing_a_waiting_message_counts_as_time_of_its_tenant() {
     assert!(runner.state().node_times.get(&world.tenant).copied() > before);
 }
 
+#[test]
+fn storing_a_paused_message_counts_once() {
+    let runner = Arc::new(SlowRunner::default());
+    let mut world = world_with(None, options(&runner));
+    let begun = std::time::Instant::now();
+    world.publish_large(0, (1 << 20) - 100);
+    let took = begun.elapsed();
+    assert_eq!(world.platform.stats().waiting_retries, 1);
+    let counted = runner.state().node_times[&world.tenant];
+    assert!(counted <= took, "{counted:?} of {took:?}");
+}
+
 /// The time of the pause is that of the tests: `NOW` and the seconds after it.
 #[test]
 fn tenant_over_its_budget_is_not_due() {
