@@ -73,7 +73,13 @@ impl<'k> AllowedAttributes<'k> {
 
 /// Counts by entity, of all scopes.
 #[derive(Debug, Default)]
-pub(super) struct AttributeCounts(HashMap<Uuid, AttributeCount>);
+pub(super) struct AttributeCounts {
+    /// The count of each entity, and its index in `entities`.
+    by_entity: HashMap<Uuid, (AttributeCount, usize)>,
+    entities: Vec<Uuid>,
+    /// State of the generator that selects the evicted entity.
+    random: u64,
+}
 
 #[derive(Clone, Copy, Debug)]
 enum AttributeCount {
@@ -81,25 +87,57 @@ enum AttributeCount {
     Exactly(usize),
 }
 
-/// Largest number of counted entities. Beyond it all counts are removed; an entity is counted again with its next new
-/// attributes.
+/// Largest number of counted entities. Beyond it, each new count evicts a random one. Devices often send in turns: if
+/// the oldest were evicted, each would be evicted shortly before its next message. An evicted entity is counted again
+/// with its next new attributes.
 const COUNTED_MAX: usize = 200_000;
 
 impl AttributeCounts {
+    fn get(&self, entity: Uuid) -> Option<AttributeCount> {
+        self.by_entity.get(&entity).map(|(count, _)| *count)
+    }
+
     fn insert(&mut self, entity: Uuid, count: AttributeCount) {
-        if self.0.len() >= COUNTED_MAX && !self.0.contains_key(&entity) {
-            self.0 = HashMap::default();
+        if let Some((known, _)) = self.by_entity.get_mut(&entity) {
+            *known = count;
+            return;
         }
-        self.0.insert(entity, count);
+        if self.entities.len() >= COUNTED_MAX {
+            self.evict();
+        }
+        self.by_entity.insert(entity, (count, self.entities.len()));
+        self.entities.push(entity);
+    }
+
+    /// Removes a random entity.
+    fn evict(&mut self) {
+        // A linear congruential generator, whose upper bits are random enough.
+        self.random = self
+            .random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        let index = (self.random >> 33) as usize % self.entities.len().max(1);
+        if let Some(entity) = self.entities.get(index).copied() {
+            self.remove(entity);
+        }
     }
 
     pub fn remove(&mut self, entity: Uuid) {
-        self.0.remove(&entity);
+        let Some((_, index)) = self.by_entity.remove(&entity) else {
+            return;
+        };
+        self.entities.swap_remove(index);
+        // The last entity took its place.
+        if let Some(moved) = self.entities.get(index)
+            && let Some((_, known)) = self.by_entity.get_mut(moved)
+        {
+            *known = index;
+        }
     }
 
     /// Attributes were deleted. An upper bound stays one.
     pub fn deleted(&mut self, entity: Uuid) {
-        if let Some(AttributeCount::Exactly(_)) = self.0.get(&entity) {
+        if let Some(AttributeCount::Exactly(_)) = self.get(entity) {
             self.remove(entity);
         }
     }
@@ -115,7 +153,7 @@ impl PlatformCall<'_> {
         attributes: &'k [Attribute],
     ) -> Result<AllowedAttributes<'k>, NodeError> {
         let limit = self.platform.options.keys_max;
-        let known = match self.core.attribute_counts.0.get(&entity.id).copied() {
+        let known = match self.core.attribute_counts.get(entity.id) {
             Some(AttributeCount::AtMost(count)) if count + attributes.len() > limit => None,
             known => known,
         };
@@ -285,12 +323,45 @@ impl PlatformCore {
 mod tests {
     use super::*;
 
-    #[test]
-    fn number_of_counts_is_limited() {
-        let mut counts = AttributeCounts::default();
-        for entity in 0..=COUNTED_MAX {
-            counts.insert(Uuid((entity as u128).to_be_bytes()), AttributeCount::AtMost(1));
+    fn entity(number: usize) -> Uuid {
+        Uuid((number as u128).to_be_bytes())
+    }
+
+    fn assert_consistent(counts: &AttributeCounts) {
+        assert_eq!(counts.by_entity.len(), counts.entities.len());
+        for (index, entity) in counts.entities.iter().enumerate() {
+            assert_eq!(counts.by_entity[entity].1, index);
         }
-        assert_eq!(counts.0.len(), 1);
+    }
+
+    #[test]
+    fn new_count_evicts_a_single_one() {
+        const ACTIVE: usize = COUNTED_MAX + COUNTED_MAX / 20;
+        let mut counts = AttributeCounts::default();
+        let mut known = 0;
+        // The entities send in turns.
+        for number in (0..ACTIVE).chain(0..ACTIVE) {
+            known += usize::from(counts.get(entity(number)).is_some());
+            counts.insert(entity(number), AttributeCount::AtMost(1));
+            assert!(counts.get(entity(number)).is_some());
+        }
+        assert!(known > ACTIVE / 4 * 3, "{known}");
+        assert_eq!(counts.entities.len(), COUNTED_MAX);
+        assert_consistent(&counts);
+    }
+
+    #[test]
+    fn counts_of_removed_entities_are_removed() {
+        let mut counts = AttributeCounts::default();
+        for number in 0..4 {
+            counts.insert(entity(number), AttributeCount::AtMost(number));
+        }
+        counts.insert(entity(3), AttributeCount::Exactly(5));
+        for number in [1, 3, 1] {
+            counts.remove(entity(number));
+        }
+        counts.deleted(entity(2));
+        assert_eq!(counts.entities, [entity(0), entity(2)]);
+        assert_consistent(&counts);
     }
 }
