@@ -53,6 +53,8 @@ struct TenantScripts {
     inline: Duration,
     inline_since: Option<Instant>,
     over_budget_until: Option<Instant>,
+    /// The tenant was deleted. It is removed when its last call ends.
+    is_deleted: bool,
 }
 
 impl TenantScripts {
@@ -78,6 +80,10 @@ impl TenantScripts {
         let since = now.saturating_duration_since(self.spent_at.unwrap_or(now));
         self.spent = self.spent.saturating_sub(since.mul_f64(share));
         self.spent_at = self.spent_at.max(Some(now));
+    }
+
+    fn has_calls(&self) -> bool {
+        self.is_running || !self.waiting.is_empty()
     }
 
     fn is_slow(&self, now: Instant) -> bool {
@@ -160,10 +166,17 @@ impl TenantQueues {
         of_tenant.map_or(Duration::ZERO, |of_tenant| of_tenant.begin_pause(share, now))
     }
 
-    /// Removes a deleted tenant, unless it has calls.
+    /// Removes a deleted tenant after its last call.
     pub fn remove(&mut self, tenant: TenantId) {
+        if let Some(of_tenant) = self.tenants.get_mut(&tenant) {
+            of_tenant.is_deleted = true;
+        }
+        self.remove_if_deleted(tenant);
+    }
+
+    fn remove_if_deleted(&mut self, tenant: TenantId) {
         let of_tenant = self.tenants.get(&tenant);
-        if of_tenant.is_some_and(|of_tenant| of_tenant.waiting.is_empty() && !of_tenant.is_running) {
+        if of_tenant.is_some_and(|of_tenant| of_tenant.is_deleted && !of_tenant.has_calls()) {
             self.tenants.remove(&tenant);
         }
     }
@@ -174,6 +187,7 @@ impl TenantQueues {
         of_tenant.cpu += cpu;
         of_tenant.turn += cpu;
         of_tenant.spent += cpu;
+        self.remove_if_deleted(tenant);
     }
 
     pub fn push(&mut self, queued: QueuedCall) {
@@ -233,6 +247,7 @@ impl TenantQueues {
             let before = of_tenant.waiting.len();
             of_tenant.waiting.retain(|queued| queued.number != number);
             self.waiting -= before - of_tenant.waiting.len();
+            self.remove_if_deleted(tenant);
         }
     }
 
@@ -359,9 +374,16 @@ mod tests {
             queues.remove(tenant);
         }
         assert!(queues.usage(now).iter().map(|usage| usage.tenant).eq([A]));
+        queues.push(queued(A, 1));
         queues.pop(now);
         queues.end_queued(A, ms(1), now);
-        queues.remove(A);
+        assert_eq!(queues.usage(now).len(), 1, "a call waits");
+        queues.cancel(A, 1);
+        assert!(queues.usage(now).is_empty());
+        // Also if its last call runs.
+        assert!(queues.begin_inline(B, now));
+        queues.remove(B);
+        queues.end_inline(B, ms(1), false, now);
         assert!(queues.usage(now).is_empty());
     }
 

@@ -132,11 +132,13 @@ impl PlatformCall<'_> {
         self.slice_time >= SLICE && !self.is_replay && self.has_several_tenants()
     }
 
-    /// Counts the node time since the last call, if it or that of the message with its deferred work is long.
+    /// Counts the node time since the last call, if it or that of the message with its deferred work is long. Messages of
+    /// a deleted tenant may still wait; their time does not count.
     pub fn count_node_time(&mut self, tenant: TenantId) {
         let took = std::mem::take(&mut self.node_time);
         let is_expensive = took.max(self.budget.node_time()) >= EXPENSIVE;
-        if !is_expensive || took.is_zero() || !self.has_several_tenants() {
+        let is_known = self.core.roots.contains_key(&tenant);
+        if !is_expensive || took.is_zero() || !self.has_several_tenants() || !is_known {
             return;
         }
         self.core.node_times.add(tenant, took, Instant::now());
@@ -146,7 +148,7 @@ impl PlatformCall<'_> {
     }
 
     /// Counts the time that a message takes outside of its nodes, for example until it is stored, as node time of the
-    /// tenant, but not of the message.
+    /// tenant, but not of the message. `work` must not call this function again, because its time would count twice.
     pub fn timed<R>(&mut self, tenant: TenantId, work: impl FnOnce(&mut Self) -> R) -> R {
         let begun = Instant::now();
         let result = work(self);
