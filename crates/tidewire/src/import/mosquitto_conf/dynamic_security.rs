@@ -36,22 +36,13 @@ struct File {
     anonymous_group: Option<String>,
 }
 
-#[derive(Deserialize)]
+/// As in Mosquitto, a missing value is `false`.
+#[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 struct DefaultAccess {
     publish_client_send: bool,
     publish_client_receive: bool,
     subscribe: bool,
-}
-
-impl Default for DefaultAccess {
-    fn default() -> DefaultAccess {
-        DefaultAccess {
-            publish_client_send: false,
-            publish_client_receive: true,
-            subscribe: false,
-        }
-    }
 }
 
 #[derive(Deserialize)]
@@ -457,7 +448,7 @@ mod tests {
         // The password is `hush-alice`.
         let hash = "cuiBwzEUrqnNNqnPt6OnTCD3cVMavv6bibuGcDy8C51rJRy6/1yR/Yv4M0e6QXLO/yvu73ne8sCiRLz9v5H5rg==";
         format!(
-            r#"{{"defaultACLAccess": {{"subscribe": {subscribe}}},
+            r#"{{"defaultACLAccess": {{"subscribe": {subscribe}, "publishClientReceive": true}},
                 "clients": [{{"username": "ann", "password": "{hash}", "salt": "c2FsdC1vZi0xMi1i", "iterations": 101,
                              {client}}}],
                 "roles": [{roles}]}}"#
@@ -476,6 +467,14 @@ mod tests {
         let expected = "deny users=ann Subscribe private/#\nallow users=ann Subscribe #\n";
         assert!(rules.starts_with(expected), "{rules}");
         assert!(report.contains("messages of private/# are denied"), "{report}");
+    }
+
+    #[test]
+    fn deliveries_are_denied_by_default() {
+        for access in ["", r#""defaultACLAccess": {"subscribe": true}"#] {
+            let (rules, _) = imported(&format!("{{{access}}}"), false);
+            assert_eq!(rules, "deny Publish # $SYS/#\ndeny Subscribe # $SYS/#\n", "{access}");
+        }
     }
 
     #[test]
