@@ -199,8 +199,8 @@ fn rules(permission: Permission, clients: &Clients, packets: &[PacketCondition],
     rules
 }
 
-/// Changes a rule that compares names of clients whose names are not verified. tidewire does not use such names, so that
-/// the rule would apply to no client. `verified` has the users whose names are verified.
+/// Changes a rule that compares names of clients that are not verified. tidewire does not use such names, so that the
+/// rule would apply to no client. `verified` has the users whose names are verified.
 pub fn without_user_names(mut rule: ForeignRule, verified: Option<&Users>, because: &str) -> ForeignRule {
     let has_other_names = |clients: &Clients| clients.have_other_names(verified);
     if rule.clients.as_ref().is_ok_and(has_other_names) {

@@ -149,16 +149,14 @@ fn run_setup(own: &ArgMatches, broker: &str, file: &Path, import: ImportSetup<'_
     let report = Report::default();
     let title = format!("Import from {broker}: {}", file.display());
     let target = target.filter(|_| !is_dry_run);
-    let imported = import(file, &report).and_then(|setup| setup.install(target.map(PathBuf::as_path), &title, &report));
+    let imported = import(file, &report).and_then(|mut setup| {
+        setup.report_file = own.get_one::<PathBuf>("report").cloned();
+        setup.install(target.map(PathBuf::as_path), &title, &report)
+    });
     let mut text = match imported {
         Ok(text) => text,
         Err(message) => return fail(EXIT_FAILURE, &message),
     };
-    if let Some(path) = own.get_one::<PathBuf>("report")
-        && let Err(error) = storage::copy::replace(path, text.as_bytes())
-    {
-        return fail(EXIT_FAILURE, &format!("cannot write {}: {error}", path.display()));
-    }
     match target {
         Some(target) => {
             let config = target.join(setup::CONFIG_NAME);

@@ -11,12 +11,13 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use auth::{AccessRule, Acl, AclOptions, Ban, Bans, PasswordHash, Users};
+use auth::{AccessAction, AccessRule, Acl, AclOptions, Ban, BanError, Bans, PasswordHash, Permission, Users};
 use broker::durable::record::{JournalRecord, RECORD_VERSION};
 use journal::{DIRECTORY_NAME, LogBatch, LogConfig, RecordLog, StorageDirectory};
 use toml::{Table, Value};
 
-use super::report::Report;
+use super::access::{ALL_TOPICS, LITERAL};
+use super::report::{Outcome, Report};
 use super::retained::RetainedMessage;
 use crate::config::files::chain;
 use crate::config::{self, ConfigSources};
@@ -28,6 +29,7 @@ const PASSWORDS_NAME: &str = "passwords";
 const DATA_NAME: &str = "data";
 /// A batch of the journal is flushed at this size.
 const BATCH_BYTES: usize = 4 << 20;
+const NO_MATCH: &str = "access.no_match";
 /// Maximum length of a connector, an action, a source or a listener.
 const NAME_BYTES_MAX: usize = 64;
 
@@ -45,9 +47,13 @@ pub struct Setup {
     files: BTreeMap<String, Vec<u8>>,
     users: Users,
     rules: Vec<AccessRule>,
+    /// Topics that rules of a file allow, which come behind all others.
+    allowed_by_file: Vec<String>,
     bans: Vec<Ban>,
     pub retained: Vec<RetainedMessage>,
     pub mosquitto_database: Option<PersistenceFile>,
+    /// A further file for the report.
+    pub report_file: Option<PathBuf>,
 }
 
 /// A persistence file of Mosquitto.
@@ -69,9 +75,11 @@ impl Setup {
             files: BTreeMap::new(),
             users: Users::empty().map_err(|error| chain(&error))?,
             rules: Vec::new(),
+            allowed_by_file: Vec::new(),
             bans: Vec::new(),
             retained: Vec::new(),
             mosquitto_database: None,
+            report_file: None,
         };
         let data_dir = setup.path(DATA_NAME);
         setup.set("node.data_dir", "", data_dir);
@@ -222,7 +230,6 @@ impl Setup {
         self.value(key) == Some(&Value::Boolean(false))
     }
 
-    #[cfg(test)]
     fn value(&self, key: &str) -> Option<&Value> {
         let mut words = key.split('.');
         let first = self.options.get(words.next()?)?;
@@ -257,6 +264,58 @@ impl Setup {
         !self.rules.is_empty()
     }
 
+    /// Notes rules of an access file that becomes `access.acl_file`.
+    pub fn note_acl_file(&mut self, rules: &[AccessRule]) {
+        let allowed = rules.iter().filter(|rule| rule.permission == Permission::Allow);
+        self.allowed_by_file
+            .extend(allowed.flat_map(|rule| rule.topics.clone()));
+    }
+
+    /// Completes rules that deny all topics with those that begin with `$` and are not below `$SYS`. No filter matches
+    /// all of them. So each rule gets a filter for each that a later rule allows, and `access.no_match` is `deny`.
+    fn deny_other_topics(&mut self, report: &Report) {
+        let is_denial = |rule: &AccessRule| rule.permission == Permission::Deny && rule.topics == ALL_TOPICS;
+        let Some(first) = self.rules.iter().position(is_denial) else {
+            return;
+        };
+        let is_of_all = |rule: &AccessRule| *rule == AccessRule::deny(AccessAction::All, &ALL_TOPICS);
+        let ends_rules = self.rules.iter().any(is_of_all);
+        let mut behind: Vec<String> = self
+            .allowed_by_file
+            .iter()
+            .filter_map(|topic| other_topics(topic))
+            .collect();
+        for rule in self.rules[first..].iter_mut().rev() {
+            let others = rule.topics.iter().filter_map(|topic| other_topics(topic));
+            match rule.permission {
+                Permission::Allow => behind.extend(others),
+                Permission::Deny if is_denial(rule) => {
+                    behind.sort();
+                    behind.dedup();
+                    rule.topics.extend(behind.iter().cloned());
+                }
+                Permission::Deny => {}
+            }
+        }
+        if self.value(NO_MATCH).and_then(Value::as_str) != Some("allow") {
+            return;
+        }
+        let item = self.items.get(NO_MATCH).cloned().unwrap_or_default();
+        self.set(NO_MATCH, &item, "deny");
+        if !ends_rules {
+            self.rules.push(AccessRule::allow(AccessAction::All, &ALL_TOPICS));
+            let because = "deny, because no rule can deny all topics that begin with $; the last rule allows the \
+                           topics without $ and below $SYS; to open others, add them to access.rules";
+            let (to, because) = (NO_MATCH.to_owned(), because.to_owned());
+            report.add(
+                "access.rules",
+                0,
+                "topics that begin with $",
+                Outcome::Changed { to, because },
+            );
+        }
+    }
+
     pub fn add_ban(&mut self, ban: Ban) {
         self.bans.push(ban);
     }
@@ -272,11 +331,16 @@ impl Setup {
                 "{item}: another definition has the name {key} already: rename one of them; nothing has been imported"
             ));
         }
+        self.deny_other_topics(report);
         let staging = Staging::create(target)?;
         self.write_files(&staging.path)?;
         self.write_data(&staging.path, report)?;
         self.check(&staging.path, report)?;
         let text = report.text(title);
+        if let Some(file) = &self.report_file {
+            let replaced = storage::copy::replace(file, text.as_bytes());
+            replaced.map_err(|error| format!("{}; nothing has been imported", failed("write", file, &error)))?;
+        }
         if let Some(target) = target {
             let target = std::path::absolute(target).map_err(|error| failed("use", target, &error))?;
             self.write_config(&staging.path, &target, title)?;
@@ -314,9 +378,7 @@ impl Setup {
         create_directory(&data_dir).map_err(|error| failed("create", &data_dir, &error))?;
         let bans = Bans::open(&data_dir.join(BANS_FILE)).map_err(|error| chain(&error))?;
         for ban in &self.bans {
-            if let Err(error) = bans.add(ban.clone(), super::now_unix_ms()) {
-                report.refuse(&ban_item(ban), &chain(&error));
-            }
+            add_ban(&bans, ban, &data_dir).map_err(|error| format!("{}: {}", ban_item(ban), chain(&error)))?;
         }
         if let Some(file) = &self.mosquitto_database {
             let left =
@@ -586,6 +648,44 @@ fn failed(doing: &str, path: &Path, error: &io::Error) -> String {
     format!("cannot {doing} {}: {error}", path.display())
 }
 
+/// Returns a topic for a rule that denies what this topic allows. `None` if it does not begin with `$`, or is below
+/// `$SYS`.
+fn other_topics(topic: &str) -> Option<String> {
+    let is_other = |first: &str| first.starts_with('$') && first != "$SYS";
+    let first_level = |topic: &str| topic.split('/').next().unwrap_or_default().to_owned();
+    if let Some(literal) = topic.strip_prefix(LITERAL) {
+        return is_other(&first_level(literal)).then(|| topic.to_owned());
+    }
+    let first = first_level(topic);
+    // The value of a placeholder never begins with `$`.
+    let is_placeholder = ["${clientid}", "${username}"]
+        .iter()
+        .any(|name| first.starts_with(name));
+    (is_other(&first) && !is_placeholder).then(|| format!("{first}/#"))
+}
+
+/// Adds a ban. Of two bans of the same clients, the one that ends later remains.
+fn add_ban(bans: &Bans, ban: &Ban, data_dir: &Path) -> Result<(), BanError> {
+    let now = super::now_unix_ms();
+    match bans.add(ban.clone(), now) {
+        Err(BanError::Exists) => {}
+        result => return result.map(|_| ()),
+    }
+    // Another list shows how the value of the ban is written in the file.
+    let path = data_dir.join("banned.unfinished");
+    let scratch = Bans::open(&path).map_err(|error| BanError::Storage(io::Error::other(chain(&error))))?;
+    let ban = scratch.add(ban.clone(), now)?;
+    fs::remove_file(&path).map_err(BanError::Storage)?;
+    let end = |ban: &Ban| ban.until_unix_ms.unwrap_or(u64::MAX);
+    let is_same = |other: &Ban| other.kind == ban.kind && other.who == ban.who;
+    let others = bans.list(now);
+    if others.iter().any(|other| is_same(other) && end(other) >= end(&ban)) {
+        return Ok(());
+    }
+    bans.remove(ban.kind, &ban.who)?;
+    bans.add(ban, now).map(|_| ())
+}
+
 /// The row of a ban in the report.
 pub fn ban_item(ban: &Ban) -> String {
     format!("ban of {} {}", ban.kind.name(), ban.who)
@@ -627,6 +727,98 @@ mod tests {
         setup.set("listeners.tcp.port-1.bind", "", "127.0.0.1:1");
         assert_eq!(setup.free_name(&["listeners.tcp"], "port-1", ""), "port-1_2");
         assert_eq!(setup.free_name(&["listeners.tls"], "port-1", ""), "port-1");
+    }
+
+    fn ban(kind: auth::BanKind, who: &str, until_unix_ms: Option<u64>) -> Ban {
+        Ban {
+            kind,
+            who: who.to_owned(),
+            reason: String::new(),
+            by: String::new(),
+            at_unix_ms: 0,
+            until_unix_ms,
+        }
+    }
+
+    #[test]
+    fn equal_bans_are_one_with_the_later_end() {
+        use auth::BanKind::{Address, ClientId};
+        let in_a_long_time = u64::MAX - 1;
+        let mut setup = Setup::new().expect("random bytes");
+        setup.add_ban(ban(Address, "::ffff:10.0.0.1", Some(in_a_long_time)));
+        setup.add_ban(ban(Address, "10.0.0.1", None));
+        setup.add_ban(ban(ClientId, "a", None));
+        setup.add_ban(ban(ClientId, "a", Some(in_a_long_time)));
+        let staging = Staging::create(None).expect("a directory");
+        setup.write_data(&staging.path, &Report::default()).expect("written");
+        let data_dir = staging.path.join(DATA_NAME);
+        let bans = Bans::open(&data_dir.join(BANS_FILE)).expect("readable");
+        let found: Vec<_> = bans
+            .list(0)
+            .into_iter()
+            .map(|ban| (ban.who, ban.until_unix_ms))
+            .collect();
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert!(found.contains(&("10.0.0.1".to_owned(), None)), "{found:?}");
+        assert!(found.contains(&("a".to_owned(), None)), "{found:?}");
+        setup.add_ban(ban(Address, "no address", None));
+        let error = setup
+            .install(None, "title", &Report::default())
+            .expect_err("an invalid ban");
+        assert!(error.contains("no address"), "{error}");
+    }
+
+    #[test]
+    fn denial_of_all_topics_has_no_gaps() {
+        let all = |permission, users: Option<&str>| AccessRule {
+            permission,
+            users: users.map(|user| vec![user.to_owned()]),
+            topics: ALL_TOPICS.map(str::to_owned).to_vec(),
+            ..AccessRule::default()
+        };
+        let imported = |user: Option<&str>| {
+            let mut setup = Setup::new().expect("random bytes");
+            setup.set(NO_MATCH, "", "allow");
+            let allow = |topic| AccessRule::allow(AccessAction::All, &[topic]);
+            for rule in [
+                allow("$first/a"),
+                all(Permission::Deny, user),
+                allow("$aws/+/b"),
+                allow("${username}/c"),
+                allow("eq $x/${y}"),
+            ] {
+                setup.add_rule(rule).expect("a valid rule");
+            }
+            setup.note_acl_file(&[allow("$file"), AccessRule::deny(AccessAction::All, &["$denied"])]);
+            setup.deny_other_topics(&Report::default());
+            (setup.option(NO_MATCH).map(str::to_owned), setup.rules_text())
+        };
+        let (no_match, rules) = imported(None);
+        assert_eq!(no_match.as_deref(), Some("deny"));
+        let expected = "allow All $first/a\ndeny All # $SYS/# $aws/# $file/# eq $x/${y}\n\
+                        allow All $aws/+/b\nallow All ${username}/c\nallow All eq $x/${y}\n";
+        assert_eq!(rules, expected);
+        let (no_match, rules) = imported(Some("guest"));
+        assert_eq!(no_match.as_deref(), Some("deny"));
+        assert!(
+            rules.contains("deny users=guest All # $SYS/# $aws/# $file/# eq $x/${y}\n"),
+            "{rules}"
+        );
+        assert!(rules.ends_with("allow All # $SYS/#\n"), "{rules}");
+    }
+
+    #[test]
+    fn report_that_cannot_be_written_ends_the_import() {
+        let staging = Staging::create(None).expect("a directory");
+        let mut setup = Setup::new().expect("random bytes");
+        setup.report_file = Some(staging.path.join("missing/report.txt"));
+        let target = staging.path.join("target");
+        let error = setup.install(Some(&target), "title", &Report::default());
+        let error = error.expect_err("a missing directory");
+        assert!(
+            error.contains("nothing has been imported") && !target.exists(),
+            "{error}"
+        );
     }
 
     #[test]

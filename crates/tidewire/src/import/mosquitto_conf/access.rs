@@ -6,6 +6,7 @@
 use auth::{AccessAction, AccessRule, Permission, Users, parse_mosquitto_acl};
 
 use super::dynamic_security::{self, connect_rule};
+use super::listener;
 use super::{CONFIG_BYTES_MAX, Conf, ConfLine, NO_FLAG, Sections, flag, last, read_bounded};
 use crate::config::files::chain;
 use crate::import::access::ALL_TOPICS;
@@ -57,6 +58,11 @@ pub fn import(conf: &Conf<'_>, found: &Sections<'_>, setup: &mut Setup) -> Resul
     // It comes before all other rules, which could allow what the plugin or the missing file denies.
     if has_plugin(Plugin::Unknown) || !found.unread.is_empty() {
         setup.add_rule(AccessRule::deny(AccessAction::All, &ALL_TOPICS))?;
+    }
+    if let (Some(line), true) = (of("password_file").first(), has_plugin(Plugin::DynamicSecurity)) {
+        let because =
+            "the users of password_file and of dynamic security cannot be imported together: remove one of them first";
+        return Err(conf.failure(line, because));
     }
     let is_anonymous = anonymous(conf, found, &of("allow_anonymous"));
     let differences = different_users(found, &of("password_file"));
@@ -216,7 +222,10 @@ fn anonymous(conf: &Conf<'_>, found: &Sections<'_>, lines: &[&ConfLine<'_>]) -> 
     let is_local = found.unread.is_empty()
         && found.listeners.is_empty()
         && !found.global.iter().any(|line| DEFAULT_LISTENER.contains(&line.key));
+    let named =
+        listener::names_users(&found.global) || found.listeners.iter().any(|lines| listener::names_users(lines));
     let is_anonymous = match (found.is_per_listener(), lines) {
+        _ if named => false,
         (true, _) => found.listeners.iter().all(|listener| admits_anonymous(listener)),
         (false, []) => is_local,
         (false, lines) => lines.iter().all(|line| flag(line.value) == Some(true)),
@@ -224,6 +233,11 @@ fn anonymous(conf: &Conf<'_>, found: &Sections<'_>, lines: &[&ConfLine<'_>]) -> 
     for line in lines {
         match flag(line.value) {
             None => conf.refuse(line, &format!("{NO_FLAG}: anonymous clients are rejected")),
+            Some(true) if named => conf.changed(
+                line,
+                "access.anonymous",
+                "never, because Mosquitto takes user names from client certificates; to open it, set this option",
+            ),
             Some(true) if !is_anonymous => conf.changed(
                 line,
                 "access.anonymous",
@@ -306,7 +320,8 @@ fn acl_file(conf: &Conf<'_>, line: &ConfLine<'_>, setup: &mut Setup) -> Result<(
     let path = conf.path(line.value);
     let bytes = read_bounded(&path, CONFIG_BYTES_MAX)?;
     let text = String::from_utf8(bytes).map_err(|_| format!("{}: the file is not UTF-8", path.display()))?;
-    parse_mosquitto_acl(&path, &text).map_err(|errors| chain(&errors))?;
+    let rules = parse_mosquitto_acl(&path, &text).map_err(|errors| chain(&errors))?;
+    setup.note_acl_file(&rules);
     let name = path
         .file_name()
         .map_or_else(|| "acl".into(), |name| name.to_string_lossy());

@@ -47,10 +47,18 @@ const TLS_FLAGS: [&str; 3] = [
     "use_subject_as_username",
 ];
 
+const NAMES_USERS: [&str; 2] = ["use_identity_as_username", "use_subject_as_username"];
+
 /// Returns whether a line before the first `listener` opens or narrows the default listener.
 pub fn is_of_default(line: &ConfLine<'_>) -> bool {
     let is_closing = CLOSING.iter().any(|(key, _)| *key == line.key);
     is_closing || needs_tls(line) || ["port", "bind_address", "certfile", "protocol"].contains(&line.key)
+}
+
+/// Returns whether Mosquitto takes the names of users from client certificates.
+pub fn names_users(lines: &[ConfLine<'_>]) -> bool {
+    let mut flags = lines.iter().filter(|line| NAMES_USERS.contains(&line.key));
+    flags.any(|line| flag(line.value) != Some(false))
 }
 
 fn needs_tls(line: &ConfLine<'_>) -> bool {

@@ -1,9 +1,9 @@
 //! `tidewire import mosquitto mosquitto.conf`: imports the configuration of Mosquitto 2, and the files that it names:
 //! passwords, access rules, dynamic security and persistence.
 //!
-//! Files of `include_dir` are read in place of their line. Each line is an option. As in Mosquitto, its key decides where
-//! it belongs: an option of a bridge belongs to the last `connection`, also behind a later `listener`, and an option of a
-//! listener to the last `listener`, also behind a later `connection`.
+//! Files of `include_dir` are read in place of their line. Each line is an option. As in Mosquitto, its key decides
+//! where it belongs: an option of a bridge belongs to the last `connection`, also behind a later `listener`, and an
+//! option of a listener to the last `listener`, also behind a later `connection`.
 
 mod access;
 mod bridge;

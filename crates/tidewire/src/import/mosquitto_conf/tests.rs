@@ -384,6 +384,37 @@ fn acl_file_and_dynamic_security_are_not_mixed() {
 }
 
 #[test]
+fn password_file_and_dynamic_security_are_not_mixed() {
+    for conf in [
+        "password_file users\nplugin mosquitto_dynamic_security.so\nplugin_opt_config_file security.json",
+        "listener 1\npassword_file users\nglobal_plugin mosquitto_dynamic_security.so\nplugin_opt_config_file security.json",
+    ] {
+        let error = try_import(conf, &[("security.json", "{}"), ("users", "")]).err();
+        let error = error.expect("an error");
+        assert!(
+            error.contains("the users of password_file and of dynamic security")
+                && error.contains("remove one of them"),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn user_names_of_certificates_admit_no_anonymous_clients() {
+    for option in ["use_identity_as_username", "use_subject_as_username"] {
+        let conf = format!("listener 1884\nallow_anonymous true\n{option} true");
+        let (setup, report) = imported(&conf);
+        assert_eq!(setup.option("access.anonymous"), Some("never"), "{report}");
+        assert!(
+            row(&report, 2).contains("user names from client certificates"),
+            "{report}"
+        );
+        let (setup, _) = imported(&format!("listener 1884\nallow_anonymous true\n{option} false"));
+        assert_eq!(setup.option("access.anonymous"), Some("always"));
+    }
+}
+
+#[test]
 fn options_of_client_ids_are_rules() {
     for (conf, rules) in [
         ("clientid_prefixes a-", "allow clients=a-* Connect\n"),
