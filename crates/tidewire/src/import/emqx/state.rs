@@ -31,6 +31,10 @@ const MESSAGE_FIELDS_MIN: usize = 9;
 
 pub fn bans(tables: &BTreeMap<&'static str, Table>, setup: &mut Setup, report: &Report) -> Result<(), String> {
     let (mut exact, mut patterns) = (0, 0);
+    if !tables.contains_key("emqx_banned") {
+        let because = "the archive contains no table of bans; ban clients in the console".to_owned();
+        report.add("mnesia/emqx_banned", 0, "bans", Outcome::NotSupported { because });
+    }
     for name in BANS {
         let Some(table) = tables.get(name) else { continue };
         let path = format!("mnesia/{name}");
@@ -345,6 +349,14 @@ mod tests {
         assert_eq!(result, Ok(()));
         assert!(report.contains("ban of client_id thief"), "{report}");
         assert!(report.contains("it has expired"), "{report}");
+    }
+
+    #[test]
+    fn missing_table_of_bans_is_reported() {
+        let (mut setup, report) = (Setup::new().expect("random bytes"), Report::default());
+        bans(&BTreeMap::new(), &mut setup, &report).expect("no bans");
+        assert!(report.text("title").contains("the archive contains no table of bans"));
+        assert!(!import_bans(&[]).1.contains("no table of bans"));
     }
 
     #[test]
