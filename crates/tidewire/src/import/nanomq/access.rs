@@ -11,6 +11,8 @@ use crate::import::setup::Setup;
 
 const NO_DECISION: &str = "its value is neither allow nor deny: access that no rule matches is denied";
 const HTTP: &str = "NanoMQ asks the HTTP server of auth.http_auth, which could deny it";
+const USER_LEFT_OUT: &str = "NanoMQ asks the HTTP server of auth.http_auth, which could reject the user; to admit it, add \
+                             it with tidewire passwd";
 const NOT_VERIFIED: &str = "with allow_anonymous, names without a password are not verified";
 const LEFT_OUT: &str = "a rule is left out that could deny it";
 
@@ -90,7 +92,7 @@ pub fn import(auth: &Setting<'_>, setup: &mut Setup) {
              open access, add them to access.rules"
         }
         (true, false) => {
-            "tidewire does not ask HTTP servers. Clients need a user of the file passwords; to open access, add users or \
+            "tidewire does not ask HTTP servers. No users are imported; to open access, add users with tidewire passwd, or \
              set access.anonymous"
         }
         (false, false) => "tidewire does not ask HTTP servers",
@@ -104,6 +106,10 @@ fn users(auth: &Setting<'_>, asks_http: bool, setup: &mut Setup) {
             password.refuse("the password is empty or cannot be read");
             continue;
         };
+        if asks_http {
+            password.refuse(USER_LEFT_OUT);
+            continue;
+        }
         let hash = PasswordHash::create(&Password::new(text.as_bytes().to_vec())).map_err(|error| error.to_string());
         match hash.and_then(|hash| setup.add_user(name, hash, false)) {
             Ok(()) => password.changed("passwords", "the password is hashed with Argon2id"),
@@ -358,6 +364,16 @@ mod tests {
         let (rules, _, report) = auth("false");
         assert!(rules.starts_with("deny users=guest All a\n"), "{rules}");
         assert!(!report.contains(NOT_VERIFIED), "{report}");
+    }
+
+    #[test]
+    fn users_that_a_server_could_reject_are_left_out() {
+        let auth =
+            r#"auth { allow_anonymous = true, password { c = "hush" }, http_auth { auth_req { url = "http://a" } } }"#;
+        let (_, setup, report) = imported(auth);
+        assert!(setup.users().is_empty(), "{report}");
+        assert_eq!(setup.option("access.anonymous"), Some("never"), "{report}");
+        assert!(report.contains(USER_LEFT_OUT), "{report}");
     }
 
     #[test]
