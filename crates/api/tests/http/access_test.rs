@@ -58,8 +58,8 @@ fn rules_for_connecting_are_tested() {
     };
     let rules = json!([
         { "permission": "allow", "action": "all", "topics": ["#"] },
-        { "permission": "deny", "action": "connect", "clients": ["ada:old*"] },
-        { "permission": "allow", "action": "connect", "clients": ["%u", "%u:*"] },
+        { "permission": "deny", "action": "connect", "topics": [], "clients": ["ada:old*"] },
+        { "permission": "allow", "action": "connect", "topics": [], "clients": ["%u", "%u:*"] },
     ]);
     let second = "rule 2 matches first".to_owned();
     let third = "rule 3 matches first".to_owned();
