@@ -110,7 +110,7 @@ const GLOBAL_ANYWHERE: [&str; 7] = [
 /// Options of `OPTIONS` that belong to the last listener.
 const OF_LISTENER: [&str; 3] = ["max_connections", "max_qos", "max_topic_alias"];
 
-/// What an option belongs to.
+/// The owner of an option: the server, a listener or a bridge.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Owner {
     Server,
