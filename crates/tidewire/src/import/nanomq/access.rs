@@ -277,7 +277,7 @@ mod tests {
             r#"{"permit": "deny", "topics": ["a/#/b"]}"#,
         ] {
             let auth = format!(
-                r##"auth {{ no_match = allow, acl {{ rules = [
+                r##"auth {{ allow_anonymous = false, no_match = allow, acl {{ rules = [
                     {{"permit": "allow", "username": "a", "topics": ["before"]}}
                     {rule}
                     {{"permit": "allow", "topics": ["#"]}}
