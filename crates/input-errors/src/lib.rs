@@ -76,7 +76,7 @@ fn expected(text: &str) -> Cow<'_, str> {
             "a boolean" => "true or false",
             "f32" | "f64" => "a number",
             "path string" => "a path",
-            // Of any enum: serde does not say which forms it has.
+            // The text of every enum. It does not say which forms the enum has.
             "string or map" => "a string",
             "map with a single key" => "a string or an object with one key",
             text if text.starts_with("unit struct ") => "null",

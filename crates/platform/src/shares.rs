@@ -37,8 +37,8 @@ impl TenantShares {
         own.count < free.count && own.bytes.saturating_add(bytes) <= free.bytes
     }
 
-    /// Whether the tenant uses more than three quarters of its share, with additional bytes that the load of all tenants
-    /// does not include.
+    /// Whether the tenant uses more than three quarters of its share, with additional bytes that the load of all
+    /// tenants does not include.
     pub fn is_near_limit(&self, tenant: TenantId, bytes: usize) -> bool {
         let own = self.by_tenant.get(&tenant).copied().unwrap_or_default();
         let of_others = TenantLoad {

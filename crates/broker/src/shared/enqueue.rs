@@ -87,7 +87,7 @@ impl ShareGroup {
         }
         loop {
             let (max, all, new) = (config.max_queued_messages, self.queue.len(), self.queue.new_len());
-            // Returned messages are not dropped. Their number reduces the number of new ones. Their bytes do not, because
+            // Returned messages are not dropped. Their number reduces the number of new ones. Their bytes do not:
             // they were within the limit of a member's queue.
             let new_max = max.saturating_sub(all - new);
             let is_all_warm = self.queue.is_all_warm();

@@ -132,8 +132,8 @@ impl PlatformCall<'_> {
         self.slice_time >= SLICE && !self.is_replay && self.has_several_tenants()
     }
 
-    /// Counts the node time since the last call, if it or that of the message with its deferred work is long. Messages of
-    /// a deleted tenant may still wait; their time does not count.
+    /// Counts the node time since the last call, if it or that of the message with its deferred work is long. Messages
+    /// of a deleted tenant may still wait; their time does not count.
     pub fn count_node_time(&mut self, tenant: TenantId) {
         let took = std::mem::take(&mut self.node_time);
         let is_expensive = took.max(self.budget.node_time()) >= EXPENSIVE;
