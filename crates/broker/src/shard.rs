@@ -87,6 +87,17 @@ impl<'a> Components<'a> {
         };
         (self.router, to)
     }
+
+    /// Returns the component that ends connections and sessions, and the authentication.
+    fn lifecycle(self, tick: Tick<'a>) -> (Lifecycle<'a>, &'a mut Authentication) {
+        let authentication = self.authentication;
+        let to = Destinations {
+            groups: self.groups,
+            retained: self.retained,
+        };
+        let router = self.router;
+        (Lifecycle { tick, router, to }, authentication)
+    }
 }
 
 /// Returns whether the client receives a reason code when a message is rejected. Reading from other clients is paused
@@ -447,24 +458,18 @@ impl Shard {
     /// Returns the component that ends connections and sessions.
     pub(crate) fn lifecycle(&mut self, now: Now) -> Lifecycle<'_> {
         let (tick, parts) = self.split(now);
-        let (router, to) = parts.routing();
-        Lifecycle { tick, router, to }
+        parts.lifecycle(tick).0
     }
 
     /// Returns the component that accepts clients.
     fn admission(&mut self, now: Now) -> Admission<'_> {
         let (tick, parts) = self.split(now);
+        let node = parts.node;
+        let (lifecycle, authentication) = parts.lifecycle(tick);
         Admission {
-            lifecycle: Lifecycle {
-                tick,
-                router: parts.router,
-                to: Destinations {
-                    groups: parts.groups,
-                    retained: parts.retained,
-                },
-            },
-            authentication: parts.authentication,
-            node: parts.node,
+            lifecycle,
+            authentication,
+            node,
         }
     }
 
@@ -587,16 +592,10 @@ impl Shard {
     /// Returns the components that an operator changes.
     pub fn operator(&mut self, now: Now) -> Operator<'_> {
         let (tick, parts) = self.split(now);
+        let (lifecycle, authentication) = parts.lifecycle(tick);
         Operator {
-            lifecycle: Lifecycle {
-                tick,
-                router: parts.router,
-                to: Destinations {
-                    groups: parts.groups,
-                    retained: parts.retained,
-                },
-            },
-            authentication: parts.authentication,
+            lifecycle,
+            authentication,
         }
     }
 
