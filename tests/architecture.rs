@@ -23,6 +23,10 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("broker", &["mqtt", "journal"]),
     ("net", &["broker", "mqtt", "journal", "trust"]),
     ("auth", &["mqtt", "storage", "input-errors"]),
+    (
+        "auth-providers",
+        &["auth", "connectors", "trust", "input-errors"],
+    ),
     ("web", &["net", "auth", "storage", "trust", "input-errors"]),
     (
         "thingsboard",
@@ -88,6 +92,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "broker",
             "net",
             "auth",
+            "auth-providers",
             "api",
             "bench",
             "book",

@@ -26,6 +26,7 @@
 //! as well. Rules with `%u` do not apply to clients without a user name.
 
 mod cidr;
+mod client_rules;
 mod connect;
 mod mosquitto;
 mod pattern;
@@ -41,6 +42,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use serde::{Deserialize, Serialize};
 
 pub use cidr::{Cidr, CidrError};
+pub use client_rules::ClientRules;
 pub use mosquitto::{AclFileError, AclFileErrorKind, AclFileErrors, load_mosquitto_acl, parse_mosquitto_acl};
 pub use rule::{AccessAction, AccessRule, AclErrorKind, Permission, TopicRuleError};
 pub use session::{SessionAcl, SubscriptionGrant};
@@ -172,9 +174,19 @@ impl Acl {
             .iter()
             .any(|&index| self.rules[index as usize].has_placeholders());
         let entries = match has_placeholders {
-            true => self.resolve(&applicable, who).into(),
+            true => self.resolve(&applicable, who).collect(),
             false => self.shared_list(applicable, who),
         };
+        SessionAcl::new(entries, self.options)
+    }
+
+    /// Resolves the rules for one session with rules of its own, which are checked first.
+    pub fn session_with(&self, own: &ClientRules, who: &Identity<'_>) -> SessionAcl {
+        if who.is_superuser {
+            return SessionAcl::unrestricted();
+        }
+        let applicable = self.applicable(who);
+        let entries = own.resolve(who).chain(self.resolve(&applicable, who)).collect();
         SessionAcl::new(entries, self.options)
     }
 
@@ -191,11 +203,10 @@ impl Acl {
         indexes
     }
 
-    fn resolve(&self, applicable: &[u32], who: &Identity<'_>) -> Vec<AccessEntry> {
+    fn resolve(&self, applicable: &[u32], who: &Identity<'_>) -> impl Iterator<Item = AccessEntry> {
         applicable
             .iter()
             .flat_map(|&index| self.rules[index as usize].resolve(who))
-            .collect()
     }
 
     fn shared_list(&self, applicable: Vec<u32>, who: &Identity<'_>) -> Arc<[AccessEntry]> {
@@ -204,7 +215,7 @@ impl Acl {
         if let Some(entries) = shared.get(&*applicable).and_then(Weak::upgrade) {
             return entries;
         }
-        let entries: Arc<[AccessEntry]> = self.resolve(&applicable, who).into();
+        let entries: Arc<[AccessEntry]> = self.resolve(&applicable, who).collect();
         if shared.len() >= SHARED_LISTS_MAX {
             shared.retain(|_, list| list.strong_count() > 0);
         }

@@ -1,18 +1,18 @@
 //! The authentication chain: providers are asked in order until one decides.
 //!
-//! A provider may block (hash a password, query a database). The caller runs [`ProviderChain::authenticate`] on a
-//! thread pool for that purpose, never on a data-plane thread. A client that every provider ignores is rejected.
-//!
-//! Enhanced authentication (AUTH packets) is an exchange of several packets. It can become a second method of
-//! [`Provider`] with a default implementation that starts an exchange for an Authentication Method, without changes to
-//! this interface.
+//! A [`Provider`] decides on its own; it may block for a password hash. A [`RemoteProvider`] asks another system. The
+//! caller runs [`ProviderChain::advance`] on a thread pool for that purpose, never on a data-plane thread, awaits the
+//! remote provider that it returns, and continues with the next link. A client that every provider ignores is rejected.
 
 use std::fmt;
+use std::future::Future;
 use std::net::IpAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use mqtt::ReasonCode;
 
+use crate::login::Login;
 use crate::secret::Password;
 use crate::users::Users;
 use crate::verified::VerifiedPasswords;
@@ -25,13 +25,15 @@ pub struct Credentials {
     pub user_name: Option<String>,
     pub password: Option<Password>,
     pub address: IpAddr,
+    /// Subject common name of the verified client certificate.
+    pub certificate_common_name: Option<Box<str>>,
+    /// The verified client certificate, in DER.
+    pub certificate: Option<Box<[u8]>>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub enum ProviderOutcome {
-    Allow {
-        is_superuser: bool,
-    },
+    Allow(Box<Login>),
     Deny(DenyReason),
     /// The provider does not know these credentials; the next one decides.
     Ignore,
@@ -48,6 +50,10 @@ pub enum DenyReason {
     AnonymousRefused,
     /// The credentials are known, but a policy rejects them.
     NotAuthorized,
+    /// A token is not valid any more.
+    Expired,
+    /// The provider cannot decide now: the other system does not answer, or too many clients wait for it.
+    Unavailable,
 }
 
 impl DenyReason {
@@ -56,9 +62,12 @@ impl DenyReason {
     pub fn reason_code(self) -> ReasonCode {
         match self {
             DenyReason::UnknownUser | DenyReason::WrongPassword => ReasonCode::BadUserNameOrPassword,
-            DenyReason::NoPassword | DenyReason::AnonymousRefused | DenyReason::NotAuthorized => {
-                ReasonCode::NotAuthorized
-            }
+            DenyReason::NoPassword
+            | DenyReason::AnonymousRefused
+            | DenyReason::NotAuthorized
+            | DenyReason::Expired => ReasonCode::NotAuthorized,
+            // The credentials may be right: the client should try again later.
+            DenyReason::Unavailable => ReasonCode::ServerUnavailable,
         }
     }
 }
@@ -71,51 +80,105 @@ impl fmt::Display for DenyReason {
             DenyReason::NoPassword => "a user name without a password",
             DenyReason::AnonymousRefused => "no credentials, but this address requires them",
             DenyReason::NotAuthorized => "rejected by policy",
+            DenyReason::Expired => "an expired token",
+            DenyReason::Unavailable => "the provider cannot decide now",
         })
     }
 }
 
+/// Decides without another system.
 pub trait Provider: Send + Sync {
     /// Checks credentials. May block.
     fn authenticate(&self, credentials: &Credentials) -> ProviderOutcome;
 
-    /// Returns the same outcome if it is available within microseconds. `None` if it needs a password hash or an
-    /// external system.
+    /// Returns the same outcome if it is available within microseconds. `None` if it needs a password hash.
     fn authenticate_now(&self, credentials: &Credentials) -> Option<ProviderOutcome>;
+}
+
+/// Outcome of a remote provider, later.
+pub type ProviderFuture = Pin<Box<dyn Future<Output = ProviderOutcome> + Send>>;
+
+/// Asks another system, with a time limit.
+pub trait RemoteProvider: Send + Sync {
+    /// Asks the other system. If it does not answer, the outcome is [`DenyReason::Unavailable`], unless the operator
+    /// has configured another one.
+    fn authenticate(self: Arc<Self>, credentials: Arc<Credentials>) -> ProviderFuture;
+
+    /// Returns the same outcome if it is available within microseconds: cached, or credentials that are not for this
+    /// provider.
+    fn authenticate_now(&self, credentials: &Credentials) -> Option<ProviderOutcome>;
+}
+
+/// A provider of a chain.
+#[derive(Clone)]
+pub enum ChainLink {
+    Local(Arc<dyn Provider>),
+    Remote(Arc<dyn RemoteProvider>),
+}
+
+/// Result of asking the providers up to a remote one.
+pub enum ChainStep {
+    /// Never [`ProviderOutcome::Ignore`].
+    Decided(ProviderOutcome),
+    /// Ask this provider. If it ignores the credentials, continue with the link `next`.
+    Ask {
+        provider: Arc<dyn RemoteProvider>,
+        next: usize,
+    },
 }
 
 /// Providers in the order in which they are asked.
 #[derive(Clone, Default)]
 pub struct ProviderChain {
-    providers: Vec<Arc<dyn Provider>>,
+    links: Vec<ChainLink>,
 }
 
 impl ProviderChain {
-    pub fn new(providers: Vec<Arc<dyn Provider>>) -> ProviderChain {
-        ProviderChain { providers }
+    pub fn new(links: Vec<ChainLink>) -> ProviderChain {
+        ProviderChain { links }
     }
 
-    /// Checks credentials. May block. Never returns [`ProviderOutcome::Ignore`].
-    pub fn authenticate(&self, credentials: &Credentials) -> ProviderOutcome {
-        for provider in &self.providers {
-            match provider.authenticate(credentials) {
+    /// Asks the providers from the link `from` on, until one decides or a remote one has to be asked. May block.
+    pub fn advance(&self, from: usize, credentials: &Credentials) -> ChainStep {
+        for (index, link) in self.links.iter().enumerate().skip(from) {
+            let outcome = match link {
+                ChainLink::Local(provider) => provider.authenticate(credentials),
+                ChainLink::Remote(provider) => match provider.authenticate_now(credentials) {
+                    Some(outcome) => outcome,
+                    None => {
+                        return ChainStep::Ask {
+                            provider: provider.clone(),
+                            next: index + 1,
+                        };
+                    }
+                },
+            };
+            match outcome {
                 ProviderOutcome::Ignore => {}
-                decided => return decided,
+                decided => return ChainStep::Decided(decided),
             }
         }
-        denied_by_default(credentials)
+        ChainStep::Decided(denied_by_default(credentials))
     }
 
-    /// Returns the same outcome if no provider has to block for it. Never returns [`ProviderOutcome::Ignore`].
+    /// Returns the outcome if no provider has to block or to ask for it. Never returns [`ProviderOutcome::Ignore`].
     pub fn authenticate_now(&self, credentials: &Credentials) -> Option<ProviderOutcome> {
-        for provider in &self.providers {
-            match provider.authenticate_now(credentials)? {
+        for link in &self.links {
+            let outcome = match link {
+                ChainLink::Local(provider) => provider.authenticate_now(credentials)?,
+                ChainLink::Remote(provider) => provider.authenticate_now(credentials)?,
+            };
+            match outcome {
                 ProviderOutcome::Ignore => {}
                 decided => return Some(decided),
             }
         }
         Some(denied_by_default(credentials))
     }
+}
+
+fn allow(is_superuser: bool) -> ProviderOutcome {
+    ProviderOutcome::Allow(Box::new(Login::new(is_superuser)))
 }
 
 fn denied_by_default(credentials: &Credentials) -> ProviderOutcome {
@@ -155,9 +218,7 @@ impl Provider for UsersProvider {
             return ProviderOutcome::Ignore;
         };
         if self.verified.verify(user_name, &user.hash, password) {
-            return ProviderOutcome::Allow {
-                is_superuser: user.is_superuser,
-            };
+            return allow(user.is_superuser);
         }
         ProviderOutcome::Deny(DenyReason::WrongPassword)
     }
@@ -174,9 +235,7 @@ impl Provider for UsersProvider {
             return was_wrong.then_some(ProviderOutcome::Ignore);
         };
         if self.verified.was_verified(user_name, &user.hash, password) {
-            return Some(ProviderOutcome::Allow {
-                is_superuser: user.is_superuser,
-            });
+            return Some(allow(user.is_superuser));
         }
         let was_wrong = self.verified.was_wrong(user_name, &user.hash, password);
         was_wrong.then_some(ProviderOutcome::Deny(DenyReason::WrongPassword))
@@ -217,7 +276,7 @@ impl Provider for AnonymousProvider {
             return ProviderOutcome::Ignore;
         }
         match self.policy.allows(credentials.address) {
-            true => ProviderOutcome::Allow { is_superuser: false },
+            true => allow(false),
             false => ProviderOutcome::Deny(DenyReason::AnonymousRefused),
         }
     }
@@ -240,7 +299,7 @@ impl Provider for UnknownUsersProvider {
             return ProviderOutcome::Ignore;
         };
         match self.users.find(user_name).is_none() && self.policy.allows(credentials.address) {
-            true => ProviderOutcome::Allow { is_superuser: false },
+            true => allow(false),
             false => ProviderOutcome::Ignore,
         }
     }

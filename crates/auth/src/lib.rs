@@ -14,6 +14,7 @@ mod acl;
 mod bans;
 mod chain;
 mod fixed_limits;
+mod login;
 mod login_limiter;
 mod password;
 mod password_rules;
@@ -23,15 +24,16 @@ mod verified;
 
 pub use acl::{
     AccessAction, AccessRule, Acl, AclError, AclErrorKind, AclErrors, AclFileError, AclFileErrorKind, AclFileErrors,
-    AclOptions, Cidr, CidrError, Identity, PartialSubscriptionPolicy, Permission, SessionAcl, SubscriptionGrant,
+    AclOptions, Cidr, CidrError, ClientRules, Identity, PartialSubscriptionPolicy, Permission, SessionAcl, SubscriptionGrant,
     TopicRuleError, load_mosquitto_acl, parse_mosquitto_acl, preset,
 };
 pub use bans::{Ban, BanCandidate, BanError, BanFileError, BanKind, Bans, EXACT_BANS_MAX, PATTERN_BANS_MAX};
 pub use chain::{
-    AnonymousPolicy, AnonymousProvider, Credentials, DenyReason, Provider, ProviderChain, ProviderOutcome,
-    UnknownUsersProvider, UsersProvider,
+    AnonymousPolicy, AnonymousProvider, ChainLink, ChainStep, Credentials, DenyReason, Provider, ProviderChain,
+    ProviderFuture, ProviderOutcome, RemoteProvider, UnknownUsersProvider, UsersProvider,
 };
 pub use fixed_limits::FIXED_LIMITS;
+pub use login::{ClientAttributes, Login, TooManyAttributes};
 pub use login_limiter::{LockOut, LoginAttempt, LoginKind, LoginLimiter, LoginLimiterStats, LoginLimits};
 pub use password::{CreateError, HashError, PasswordHash};
 pub use password_rules::{PASSWORD_CHARACTERS_MIN, WeakPassword, check_new_password};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use mqtt::{ConnAck, Connect, Packet, Properties, ProtocolVersion, ReasonCode};
 
-use crate::authentication::{Authentication, Login};
+use crate::authentication::{Authentication, Login, expire_login};
 use crate::connack::{AcceptedConnect, RejectedConnect, Rejection};
 use crate::deliver::ShardCore;
 use crate::effect::{ConnectionEvent, Effect};
@@ -104,7 +104,7 @@ impl Admission<'_> {
             .check_session(self.lifecycle.tick.core, &self.node.owners, conn)
             .and_then(|()| accepted.write_properties(&config, connection, login.data(), &mut properties));
         match result {
-            Ok(()) => self.open_session(conn, &accepted, &properties),
+            Ok(()) => self.open_session(conn, &accepted, login, &properties),
             Err(Rejection(reason, detail)) => {
                 let rejected = RejectedConnect {
                     client_id: client.client_id,
@@ -120,7 +120,7 @@ impl Admission<'_> {
     }
 
     /// Attaches the connection to its session and sends CONNACK before any other packet.
-    fn open_session(&mut self, conn: ConnSlot, accepted: &AcceptedConnect<'_>, properties: &[u8]) {
+    fn open_session(&mut self, conn: ConnSlot, accepted: &AcceptedConnect<'_>, login: &Login, properties: &[u8]) {
         let now = self.lifecycle.tick.now;
         let AcceptedConnect { connect, client, .. } = *accepted;
         let existing = self.lifecycle.tick.core.sessions.slot_of(client.client_id);
@@ -144,7 +144,7 @@ impl Admission<'_> {
                 .core
                 .add_session(now, client.client_id, address, epoch)
         });
-        self.attach(conn, slot, accepted);
+        self.attach(conn, slot, accepted, login);
         if self
             .lifecycle
             .tick
@@ -183,7 +183,7 @@ impl Admission<'_> {
     }
 
     /// Applies the terms of a CONNECT to the connection and the session.
-    fn attach(&mut self, conn: ConnSlot, slot: SessionSlot, accepted: &AcceptedConnect<'_>) {
+    fn attach(&mut self, conn: ConnSlot, slot: SessionSlot, accepted: &AcceptedConnect<'_>, login: &Login) {
         let AcceptedConnect { connect, client, .. } = *accepted;
         let now = self.lifecycle.tick.now;
         let config = self.lifecycle.tick.core.config.clone();
@@ -207,6 +207,7 @@ impl Admission<'_> {
             connect,
             granted: accepted.granted,
             is_superuser: client.is_superuser,
+            grant: login.client().map(|login| login.grant.clone()).unwrap_or_default(),
         });
         session.access = match client.inbox_key {
             None => self.authentication.rights_of(session),
@@ -225,6 +226,8 @@ impl Admission<'_> {
         link.is_replaying = is_replaying;
         link.uses_aliases = uses_aliases;
         link.maximum_packet_size = connect.properties.maximum_packet_size().unwrap_or(u32::MAX);
+        let expires_at_unix_ms = login.client().and_then(|login| login.expires_at_unix_ms);
+        expire_login(self.lifecycle.tick.core, now, conn, expires_at_unix_ms);
     }
 
     fn connected(&mut self, slot: SessionSlot, session_present: bool, accepted: &AcceptedConnect<'_>) {

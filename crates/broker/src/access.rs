@@ -3,6 +3,7 @@
 //! The binary implements `AccessControl`. The shard never waits for it: a decision that takes time (a slow hash, a
 //! remote service) is delivered later through `Shard::authenticated`.
 
+use std::any::Any;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -38,6 +39,7 @@ pub struct ClientIdentity {
     pub user_name: Option<Box<str>>,
     pub address: IpAddr,
     pub is_superuser: bool,
+    pub grant: LoginGrant,
 }
 
 /// Credentials of a CONNECT or AUTH.
@@ -80,13 +82,63 @@ pub struct ConnectIdentity<'a> {
     pub certificate: Option<&'a [u8]>,
 }
 
+/// What the authenticator remembers of a login, to decide about the access rules of the session. The shard keeps it with
+/// the session and does not read it.
+#[derive(Clone, Default)]
+pub enum LoginGrant {
+    /// The access rules depend only on the other fields of the identity.
+    #[default]
+    None,
+    Of(Arc<dyn Any + Send + Sync>),
+    /// The login had a grant, but the server was restarted since. The next login has a new one.
+    Forgotten,
+}
+
+impl LoginGrant {
+    /// Returns whether the login has, or had, a grant.
+    pub fn is_some(&self) -> bool {
+        !matches!(self, LoginGrant::None)
+    }
+}
+
+impl fmt::Debug for LoginGrant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            LoginGrant::None => "None",
+            LoginGrant::Of(_) => "Of(..)",
+            LoginGrant::Forgotten => "Forgotten",
+        })
+    }
+}
+
+impl PartialEq for LoginGrant {
+    fn eq(&self, other: &LoginGrant) -> bool {
+        match (self, other) {
+            (LoginGrant::None, LoginGrant::None) | (LoginGrant::Forgotten, LoginGrant::Forgotten) => true,
+            (LoginGrant::Of(this), LoginGrant::Of(that)) => Arc::ptr_eq(this, that),
+            _ => false,
+        }
+    }
+}
+
+impl Eq for LoginGrant {}
+
+/// An authenticated client that does not use the inbox.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClientLogin {
+    pub is_superuser: bool,
+    /// User name of the session, if it differs from that of CONNECT.
+    pub user_name: Option<Box<str>>,
+    /// The server disconnects the client at this time, in Unix milliseconds.
+    pub expires_at_unix_ms: Option<u64>,
+    pub grant: LoginGrant,
+    /// Authentication Data for CONNACK, or for the last AUTH of an exchange.
+    pub data: Option<Box<[u8]>>,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AuthOutcome {
-    Allow {
-        is_superuser: bool,
-        /// Authentication Data for CONNACK, or for the last AUTH of an exchange.
-        data: Option<Box<[u8]>>,
-    },
+    Allow(Box<ClientLogin>),
     /// The client uses the inbox. Its session has a separate namespace (inbox.rs).
     Inbox(Box<InboxClient>),
     /// Continue the enhanced authentication: send AUTH 0x18 with this data.
@@ -175,10 +227,7 @@ pub struct OpenAccess;
 
 impl AccessControl for OpenAccess {
     fn authenticate_now(&self, _: &ConnectCredentials) -> Option<AuthOutcome> {
-        Some(AuthOutcome::Allow {
-            is_superuser: false,
-            data: None,
-        })
+        Some(AuthOutcome::Allow(Box::default()))
     }
 
     fn supports_auth_method(&self, _: &str) -> bool {

@@ -11,7 +11,7 @@ use mqtt::{
     PropertyWriter, ProtocolVersion, ReasonCode,
 };
 
-use crate::access::{AcceptedClient, AccessControl, AuthOutcome, ConnectIdentity, SessionAccess};
+use crate::access::{AcceptedClient, AccessControl, AuthOutcome, ClientLogin, ConnectIdentity, SessionAccess};
 use crate::config::ShardConfig;
 use crate::connack::{RejectedConnect, Rejection};
 use crate::connection::{ConnectionPhase, PendingConnect};
@@ -22,9 +22,10 @@ use crate::node_state::home_shard;
 use crate::owners::OwnerLimit;
 use crate::rejected_connections::{RejectedConnection, RejectedConnections};
 use crate::session::Session;
-use crate::slots::{AuthAttempt, ConnSlot};
+use crate::slots::{AuthAttempt, ConnSlot, SessionSlot};
 use crate::tap::{GrantedConnect, TapClient, TapEvent, TapEventMask};
 use crate::tick::Tick;
+use crate::timers::ShardTimer;
 
 /// Asks the authenticator, and remembers whom it has rejected.
 pub(crate) struct Authentication {
@@ -38,9 +39,7 @@ pub(crate) struct Authentication {
 pub(crate) enum Login {
     Client {
         client_id: Box<str>,
-        is_superuser: bool,
-        /// Authentication Data for CONNACK.
-        data: Option<Box<[u8]>>,
+        login: Box<ClientLogin>,
     },
     Inbox(Box<InboxClient>),
 }
@@ -51,17 +50,22 @@ pub(crate) enum AuthDecision {
     Accept(Box<PendingConnect>, Login),
     /// Disconnect a client whose re-authentication has failed.
     Disconnect(ReasonCode, &'static str),
+    /// The re-authentication has given the session other access rules.
+    RightsChanged(SessionSlot),
 }
 
 impl Login {
     /// Returns the CONNECT with which the client is accepted, and the identity of the client.
     pub fn terms<'a>(&'a self, connect: &Connect<'a>) -> (Connect<'a>, AcceptedClient<'a>) {
         match self {
-            Login::Client {
-                client_id,
-                is_superuser,
-                ..
-            } => (connect.clone(), AcceptedClient::of(client_id, *is_superuser)),
+            Login::Client { client_id, login } => {
+                let user_name = login.user_name.as_deref().or(connect.user_name);
+                let connect = Connect {
+                    user_name,
+                    ..connect.clone()
+                };
+                (connect, AcceptedClient::of(client_id, login.is_superuser))
+            }
             Login::Inbox(client) => client.terms(connect),
         }
     }
@@ -69,7 +73,15 @@ impl Login {
     /// Returns the Authentication Data for CONNACK.
     pub fn data(&self) -> Option<&[u8]> {
         match self {
-            Login::Client { data, .. } => data.as_deref(),
+            Login::Client { login, .. } => login.data.as_deref(),
+            Login::Inbox(_) => None,
+        }
+    }
+
+    /// Returns the login of a client that does not use the inbox.
+    pub fn client(&self) -> Option<&ClientLogin> {
+        match self {
+            Login::Client { login, .. } => Some(login),
             Login::Inbox(_) => None,
         }
     }
@@ -178,20 +190,22 @@ impl Authentication {
                 continue_exchange(core, conn, pending, &data);
                 None
             }
-            (ConnectionPhase::Online, AuthOutcome::Allow { data, is_superuser }) => {
-                if let Some(session) = core.sessions.get(slot) {
-                    core.taps
-                        .reauthenticated(tick.now, session, ReasonCode::Success, is_superuser);
-                }
+            (ConnectionPhase::Online, AuthOutcome::Allow(login)) => {
+                let session = core.sessions.at_mut(slot);
+                session.is_superuser = login.is_superuser;
+                session.grant = login.grant.clone();
+                core.taps
+                    .reauthenticated(tick.now, session, ReasonCode::Success, login.is_superuser);
+                expire_login(core, tick.now, conn, login.expires_at_unix_ms);
                 send_auth(
                     core,
                     conn,
                     ReasonCode::Success,
                     pending.method.as_deref(),
-                    data.as_deref(),
+                    login.data.as_deref(),
                 );
                 core.effects.push(Effect::Resume { conn });
-                None
+                Some(AuthDecision::RightsChanged(slot))
             }
             (ConnectionPhase::Online, AuthOutcome::Inbox(_)) => {
                 let detail = "a re-authentication cannot change the kind of the client";
@@ -221,14 +235,11 @@ impl Authentication {
         outcome: AuthOutcome,
     ) -> Option<Login> {
         match outcome {
-            AuthOutcome::Allow { is_superuser, data } => {
-                let client = AcceptedClient::of(&client_id, is_superuser);
-                report(tick.core, tick.now, conn, connect, client, ReasonCode::Success);
-                Some(Login::Client {
-                    client_id,
-                    is_superuser,
-                    data,
-                })
+            AuthOutcome::Allow(login) => {
+                let login = Login::Client { client_id, login };
+                let (connect, client) = login.terms(connect);
+                report(tick.core, tick.now, conn, &connect, client, ReasonCode::Success);
+                Some(login)
             }
             AuthOutcome::Deny { reason, detail } => {
                 // With the user name that events may show.
@@ -473,6 +484,17 @@ fn report(
 ) {
     if let Some(connection) = core.connections.get(conn) {
         core.taps.authenticated(now, connection, connect, client, reason);
+    }
+}
+
+/// Disconnects the client when its login expires. `None` for never.
+pub(crate) fn expire_login(core: &mut ShardCore, now: Now, conn: ConnSlot, expires_at_unix_ms: Option<u64>) {
+    let connection = core.connections.get_mut(conn).expect("the connection is open");
+    let epoch = connection.epoch;
+    let in_ms = expires_at_unix_ms.map(|at_unix_ms| at_unix_ms.saturating_sub(now.unix_ms));
+    connection.login_expires_at_ms = in_ms.map(|in_ms| now.monotonic_ms.saturating_add(in_ms));
+    if let Some(at_ms) = connection.login_expires_at_ms {
+        core.timers.wake(now, at_ms, ShardTimer::LoginExpiry { conn, epoch });
     }
 }
 

@@ -21,6 +21,8 @@ pub struct Connection {
     /// Distinguishes this connection from earlier ones in the same slot.
     pub epoch: ConnEpoch,
     last_packet_ms: u64,
+    /// Monotonic time at which the login of the client expires.
+    pub login_expires_at_ms: Option<u64>,
     /// Maximum Packet Size of CONNECT (MQTT 5).
     pub maximum_packet_size: u32,
     /// Receive Maximum sent in CONNACK. It stays in force if the configuration changes.
@@ -163,6 +165,7 @@ impl Connection {
             user_properties: Box::default(),
             epoch,
             last_packet_ms: now_ms,
+            login_expires_at_ms: None,
             maximum_packet_size: u32::MAX,
             receive_maximum: 0,
             open_exactly_once: 0,

@@ -189,6 +189,8 @@ pub enum DisconnectReason {
     NotAuthorized,
     QuotaExceeded,
     ReAuthenticationFailed,
+    /// The login of the client has expired.
+    LoginExpired,
     Kicked,
     ServerShuttingDown,
     TransportError,
@@ -197,7 +199,7 @@ pub enum DisconnectReason {
 }
 
 impl DisconnectReason {
-    pub const COUNT: usize = 18;
+    pub const COUNT: usize = 19;
 
     pub const ALL: [DisconnectReason; Self::COUNT] = [
         DisconnectReason::ByClient,
@@ -214,6 +216,7 @@ impl DisconnectReason {
         DisconnectReason::NotAuthorized,
         DisconnectReason::QuotaExceeded,
         DisconnectReason::ReAuthenticationFailed,
+        DisconnectReason::LoginExpired,
         DisconnectReason::Kicked,
         DisconnectReason::ServerShuttingDown,
         DisconnectReason::TransportError,
@@ -237,6 +240,7 @@ impl DisconnectReason {
             DisconnectReason::NotAuthorized => "not_authorized",
             DisconnectReason::QuotaExceeded => "quota_exceeded",
             DisconnectReason::ReAuthenticationFailed => "re_authentication_failed",
+            DisconnectReason::LoginExpired => "login_expired",
             DisconnectReason::Kicked => "kicked",
             DisconnectReason::ServerShuttingDown => "server_shutting_down",
             DisconnectReason::TransportError => "transport_error",

@@ -313,4 +313,24 @@ impl Lifecycle<'_> {
         );
         self.end_connection(conn, ending);
     }
+
+    /// Ends a connection whose login has expired, or starts the timer again.
+    pub fn check_login(&mut self, conn: ConnSlot, epoch: ConnEpoch) {
+        let now = self.tick.now;
+        let core = &mut *self.tick.core;
+        let connection = core.connections.live(conn, epoch).filter(|c| c.is_online());
+        let Some(expires_at_ms) = connection.and_then(|connection| connection.login_expires_at_ms) else {
+            return;
+        };
+        if expires_at_ms > now.monotonic_ms {
+            core.timers.wake(now, expires_at_ms, ShardTimer::LoginExpiry { conn, epoch });
+            return;
+        }
+        let ending = ConnectionEnd::by_server(
+            DisconnectReason::LoginExpired,
+            ReasonCode::MaximumConnectTime,
+            "the login has expired; connect with a new token",
+        );
+        self.end_connection(conn, ending);
+    }
 }

@@ -108,17 +108,21 @@ impl Operator<'_> {
             let Some(session) = self.lifecycle.tick.core.sessions.get(slot) else {
                 continue;
             };
-            if session.inbox_key().is_some() {
-                continue;
+            if session.inbox_key().is_none() {
+                self.session_rights_changed(slot);
             }
-            let access = self.authentication.rights_of(session);
-            self.lifecycle.tick.core.sessions.at_mut(slot).access = access;
-            let Lifecycle { tick, router, to } = &mut self.lifecycle;
-            router.recheck_subscriptions(tick, to.groups, slot);
-            if let Some(conn) = tick.core.sessions.at(slot).conn {
-                // A replay whose subscription was removed may have held messages.
-                tick.core.continue_later(conn, slot);
-            }
+        }
+    }
+
+    /// Applies changed access rules to a session that does not use the inbox.
+    pub(crate) fn session_rights_changed(&mut self, slot: SessionSlot) {
+        let session = self.lifecycle.tick.core.sessions.at_mut(slot);
+        session.access = self.authentication.rights_of(session);
+        let Lifecycle { tick, router, to } = &mut self.lifecycle;
+        router.recheck_subscriptions(tick, to.groups, slot);
+        if let Some(conn) = tick.core.sessions.at(slot).conn {
+            // A replay whose subscription was removed may have held messages.
+            tick.core.continue_later(conn, slot);
         }
     }
 

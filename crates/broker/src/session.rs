@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use mqtt::{Connect, Disconnect, PacketId, PacketType, ProtocolVersion, QoS, ReasonCode, SubscriptionOptions};
 
-use crate::access::{ClientIdentity, SessionAccess};
+use crate::access::{ClientIdentity, LoginGrant, SessionAccess};
 use crate::address::CompactAddress;
 use crate::delivery::Delivery;
 use crate::durable::record::SessionKey;
@@ -36,6 +36,7 @@ pub struct Session {
     pub conn: Option<ConnSlot>,
     pub version: ProtocolVersion,
     pub is_superuser: bool,
+    pub grant: LoginGrant,
     pub is_bridge: bool,
     pub clean_start: bool,
     /// Whether acknowledgements may have a reason string [MQTT-3.1.2-29].
@@ -83,6 +84,7 @@ impl Session {
             conn: None,
             version: ProtocolVersion::V3_1_1,
             is_superuser: false,
+            grant: LoginGrant::None,
             is_bridge: false,
             clean_start: true,
             wants_problem_information: true,
@@ -120,6 +122,7 @@ impl Session {
         self.version = connect.version;
         self.user_name = connect.user_name.map(Into::into);
         self.is_superuser = terms.is_superuser;
+        self.grant = terms.grant;
         self.is_bridge = connect.is_bridge;
         self.clean_start = connect.clean_start;
         self.wants_problem_information = connect.properties.request_problem_information().unwrap_or(true);
@@ -205,6 +208,7 @@ impl Session {
             user_name: self.user_name.clone(),
             address: self.address.get().ip(),
             is_superuser: self.is_superuser,
+            grant: self.grant.clone(),
         }
     }
 
@@ -261,6 +265,7 @@ pub(crate) struct ConnectTerms<'a> {
     pub connect: &'a Connect<'a>,
     pub granted: GrantedConnect,
     pub is_superuser: bool,
+    pub grant: LoginGrant,
 }
 
 /// Counters of messages that were not delivered to a session, per reason.

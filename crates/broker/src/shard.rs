@@ -534,6 +534,7 @@ impl Shard {
                 let ending = ConnectionEnd::by_server(reason, code, detail);
                 self.lifecycle(now).end_connection(conn, ending);
             }
+            Some(AuthDecision::RightsChanged(slot)) => self.operator(now).session_rights_changed(slot),
         }
     }
 

@@ -16,6 +16,8 @@ const LOOK_AGAIN_MS: u64 = 5 * 60 * 1000;
 pub enum ShardTimer {
     /// The keep-alive time of a connection may have passed [MQTT-3.1.2-22]. Set again if not.
     KeepAlive { conn: ConnSlot, epoch: ConnEpoch },
+    /// The login of a client may have expired. Set again if not.
+    LoginExpiry { conn: ConnSlot, epoch: ConnEpoch },
     /// A deadline of a disconnected session has passed.
     Session {
         deadline: SessionDeadline,

@@ -17,10 +17,7 @@ struct Asks;
 
 impl AccessControl for Asks {
     fn authenticate_now(&self, credentials: &ConnectCredentials) -> Option<AuthOutcome> {
-        let open = AuthOutcome::Allow {
-            is_superuser: false,
-            data: None,
-        };
+        let open = AuthOutcome::Allow(Box::default());
         credentials.method.is_none().then_some(open)
     }
 
@@ -76,10 +73,10 @@ fn decide(world: &mut World, outcome: AuthOutcome) -> Vec<u8> {
 }
 
 fn allow(data: &[u8]) -> AuthOutcome {
-    AuthOutcome::Allow {
-        is_superuser: false,
+    AuthOutcome::Allow(Box::new(ClientLogin {
         data: Some(data.into()),
-    }
+        ..ClientLogin::default()
+    }))
 }
 
 fn ask(data: &[u8]) -> AuthOutcome {

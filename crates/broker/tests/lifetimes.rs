@@ -162,10 +162,7 @@ fn late_authentication_answer_ignores_a_reused_slot() {
     w.decide(
         other,
         first_attempt,
-        AuthOutcome::Allow {
-            is_superuser: false,
-            data: None,
-        },
+        AuthOutcome::Allow(Box::default()),
     );
     assert_eq!(w.take(other), [""; 0], "its own password has not been checked");
     assert_eq!(w.stats().connections, 0);

@@ -24,10 +24,7 @@ impl ReadRules {
 
 impl AccessControl for ReadRules {
     fn authenticate_now(&self, _: &ConnectCredentials) -> Option<AuthOutcome> {
-        Some(AuthOutcome::Allow {
-            is_superuser: false,
-            data: None,
-        })
+        Some(AuthOutcome::Allow(Box::default()))
     }
 
     fn supports_auth_method(&self, _: &str) -> bool {

@@ -5,7 +5,11 @@
 //! the workers' time. Logins from addresses with many failures have a queue of their own with lower priority. The
 //! threads have a low priority themselves, so that hashes do not delay messages. The threads of the pool may wait for
 //! space in a mailbox; workers never wait for the pool.
+//!
+//! A question to another system does not occupy a thread: the authenticator keeps the [`AuthQuestion`] and answers it
+//! later, or gives it back to the pool.
 
+use std::fmt;
 use std::io;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,6 +17,7 @@ use std::thread::{Builder, JoinHandle};
 use std::time::Instant;
 
 use broker::{AuthAttempt, AuthOutcome, ConnSlot, ConnectCredentials};
+use mqtt::ReasonCode;
 
 use crate::failed_logins::{FailedLogins, client_network};
 use crate::fair_queue::FairQueue;
@@ -24,10 +29,75 @@ use crate::slots::ConnGeneration;
 #[cfg(target_os = "linux")]
 const NICE: i32 = 10;
 
-/// Authenticates a client. Called on a thread of the pool, so it may block. At most `auth_threads` calls run at a time.
+/// Authenticates clients.
 pub trait Authenticator: Send + Sync {
-    fn authenticate(&self, credentials: &ConnectCredentials) -> AuthOutcome;
+    /// Called on a thread of the pool, so it may block. At most `auth_threads` calls run at a time. The question may be
+    /// answered after the call returns.
+    fn authenticate(&self, question: AuthQuestion);
 }
+
+/// The question whether a client may connect. A question that is dropped without an answer rejects the client.
+pub struct AuthQuestion {
+    job: Option<AuthJob>,
+    queue: AuthQueue,
+}
+
+impl AuthQuestion {
+    pub fn credentials(&self) -> &ConnectCredentials {
+        &self.job().credentials
+    }
+
+    /// Returns the step with which the authenticator continues: 0, or that of [`AuthQuestion::continue_at`].
+    pub fn step(&self) -> usize {
+        self.job().step
+    }
+
+    /// Answers. May wait until the mailbox of the worker has space.
+    pub fn answer(mut self, outcome: AuthOutcome) {
+        if let Some(job) = self.job.take() {
+            self.queue.answer(job, outcome);
+        }
+    }
+
+    /// Gives the question back to the pool, which calls the authenticator again.
+    pub fn continue_at(mut self, step: usize) {
+        if let Some(job) = self.job.take()
+            && let Err(job) = self.queue.submit(AuthJob { step, ..job })
+        {
+            self.queue.answer(job, QUEUE_FULL);
+        }
+    }
+
+    fn job(&self) -> &AuthJob {
+        self.job.as_ref().expect("the methods that take the job also take the question")
+    }
+}
+
+impl Drop for AuthQuestion {
+    fn drop(&mut self) {
+        if let Some(job) = self.job.take() {
+            let outcome = AuthOutcome::Deny {
+                reason: ReasonCode::ServerUnavailable,
+                detail: "the authentication was interrupted",
+            };
+            self.queue.answer(job, outcome);
+        }
+    }
+}
+
+impl fmt::Debug for AuthQuestion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AuthQuestion")
+            .field("credentials", &self.job.as_ref().map(|job| &job.credentials))
+            .finish_non_exhaustive()
+    }
+}
+
+/// The answer if a queue of the pool is full.
+pub(crate) const QUEUE_FULL: AuthOutcome = AuthOutcome::Deny {
+    reason: ReasonCode::ServerBusy,
+    detail: "too many authentications are queued",
+};
 
 /// The connection that a decision is for. The generation distinguishes it from a later connection in the same slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,9 +111,11 @@ pub(crate) struct AuthJob {
     pub(crate) ticket: AuthTicket,
     pub(crate) credentials: Box<ConnectCredentials>,
     pub(crate) reply_to: MailboxSender<MailboxItem>,
+    /// Where the authenticator continues.
+    pub(crate) step: usize,
 }
 
-/// The workers' side. The threads stop when the last clone is dropped.
+/// The side that asks. The threads stop when the last clone is dropped.
 #[derive(Clone)]
 pub(crate) struct AuthQueue {
     jobs: Arc<Mutex<JobQueues>>,
@@ -54,13 +126,13 @@ pub(crate) struct AuthQueue {
 
 /// Locked for a few map operations only.
 struct JobQueues {
-    normal: FairQueue<AuthJob>,
-    low_priority: FairQueue<AuthJob>,
+    normal: FairQueue<AuthQuestion>,
+    low_priority: FairQueue<AuthQuestion>,
 }
 
 impl AuthQueue {
-    /// Submits a job. Returns `false` if the queue is full.
-    pub(crate) fn submit(&self, job: AuthJob) -> bool {
+    /// Submits a job. Returns it if the queue is full.
+    pub(crate) fn submit(&self, job: AuthJob) -> Result<(), AuthJob> {
         let address = job.credentials.address;
         let has_many_failures = self.failed_logins.has_many_failures(address, Instant::now());
         let mut jobs = lock(&self.jobs);
@@ -68,8 +140,29 @@ impl AuthQueue {
             true => &mut jobs.low_priority,
             false => &mut jobs.normal,
         };
-        // The token channel has capacity for the jobs of both queues.
-        queue.push(client_network(address), job) && self.tokens.try_send(()).is_ok()
+        let question = AuthQuestion {
+            job: Some(job),
+            queue: self.clone(),
+        };
+        if let Err(mut question) = queue.push(client_network(address), question) {
+            return Err(question.job.take().expect("the question was not answered"));
+        }
+        self.tokens
+            .try_send(())
+            .expect("the channel has capacity for the jobs of both queues, and its receiver lives as long as a thread");
+        Ok(())
+    }
+
+    fn answer(&self, job: AuthJob, outcome: AuthOutcome) {
+        let is_failure = |reason| !matches!(reason, ReasonCode::ServerUnavailable | ReasonCode::ServerBusy);
+        if matches!(outcome, AuthOutcome::Deny { reason, .. } if is_failure(reason)) {
+            self.failed_logins.record(job.credentials.address, Instant::now());
+        }
+        // If the worker has stopped, the outcome is not needed.
+        let _ = job.reply_to.send(MailboxItem::Authenticated {
+            ticket: job.ticket,
+            outcome,
+        });
     }
 }
 
@@ -86,14 +179,12 @@ pub(crate) fn start(
     // A token is received before its job, so for a moment there may be one more job than tokens per thread.
     let (token_sender, tokens) = sync_channel(2 * queue_max + threads);
     let tokens = Arc::new(Mutex::new(tokens));
-    let failed_logins = Arc::new(FailedLogins::default());
     let threads = (0..threads.max(1))
         .map(|index| {
             let worker = AuthWorker {
                 authenticator: authenticator.clone(),
                 jobs: jobs.clone(),
                 tokens: tokens.clone(),
-                failed_logins: failed_logins.clone(),
             };
             Builder::new()
                 .name(format!("auth-{index}"))
@@ -103,7 +194,7 @@ pub(crate) fn start(
     let queue = AuthQueue {
         jobs,
         tokens: token_sender,
-        failed_logins,
+        failed_logins: Arc::new(FailedLogins::default()),
     };
     Ok((queue, threads))
 }
@@ -113,33 +204,24 @@ struct AuthWorker {
     authenticator: Arc<dyn Authenticator>,
     jobs: Arc<Mutex<JobQueues>>,
     tokens: Arc<Mutex<Receiver<()>>>,
-    failed_logins: Arc<FailedLogins>,
 }
 
 impl AuthWorker {
     fn work(&self) {
         lower_priority();
-        while let Some(job) = self.next_job() {
-            let outcome = self.authenticator.authenticate(&job.credentials);
-            if matches!(outcome, AuthOutcome::Deny { .. }) {
-                self.failed_logins.record(job.credentials.address, Instant::now());
-            }
-            // If the worker has stopped, the outcome is not needed.
-            let _ = job.reply_to.send(MailboxItem::Authenticated {
-                ticket: job.ticket,
-                outcome,
-            });
+        while let Some(question) = self.next_question() {
+            self.authenticator.authenticate(question);
         }
     }
 
-    /// Returns the next job. One idle thread waits in the channel with its lock, the others wait for the lock. Low
-    /// priority jobs come last.
-    fn next_job(&self) -> Option<AuthJob> {
+    /// Returns the next question. One idle thread waits in the channel with its lock, the others wait for the lock. Low
+    /// priority questions come last.
+    fn next_question(&self) -> Option<AuthQuestion> {
         let tokens = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);
         tokens.recv().ok()?;
         let mut jobs = lock(&self.jobs);
-        let job = jobs.normal.pop().or_else(|| jobs.low_priority.pop());
-        Some(job.expect("a job is queued before its token, and only the holder of the token lock takes jobs"))
+        let question = jobs.normal.pop().or_else(|| jobs.low_priority.pop());
+        Some(question.expect("a question is queued before its token, and only the holder of the token lock takes it"))
     }
 }
 

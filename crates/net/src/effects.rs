@@ -1,9 +1,8 @@
 //! Performs the effects that the shard requests: closing, resuming, authenticating, reporting.
 
 use broker::{AuthAttempt, AuthOutcome, ConnSlot, ConnectCredentials, Effect};
-use mqtt::ReasonCode;
 
-use crate::auth_pool::{AuthJob, AuthTicket};
+use crate::auth_pool::{AuthJob, AuthTicket, QUEUE_FULL};
 use crate::connection::ConnectionStage;
 use crate::slots::SlotRef;
 use crate::worker::NetWorker;
@@ -52,19 +51,18 @@ impl NetWorker {
             attempt,
         };
         let reply_to = self.mailboxes[usize::from(self.id.0)].clone();
-        if self.auth.submit(AuthJob {
+        let job = AuthJob {
             ticket,
             credentials,
             reply_to,
-        }) {
-            self.counters.auth_submitted += 1;
-        } else {
-            self.counters.auth_queue_full += 1;
-            let outcome = AuthOutcome::Deny {
-                reason: ReasonCode::ServerBusy,
-                detail: "too many authentications are queued",
-            };
-            self.shard.authenticated(self.now, conn, attempt, outcome);
+            step: 0,
+        };
+        match self.auth.submit(job) {
+            Ok(()) => self.counters.auth_submitted += 1,
+            Err(_) => {
+                self.counters.auth_queue_full += 1;
+                self.shard.authenticated(self.now, conn, attempt, QUEUE_FULL);
+            }
         }
     }
 

@@ -26,19 +26,19 @@ impl<T> FairQueue<T> {
         }
     }
 
-    /// Adds a job. Returns `false` if the queue is full for this address.
-    pub(crate) fn push(&mut self, address: IpAddr, job: T) -> bool {
+    /// Adds a job. Returns it if the queue is full for this address.
+    pub(crate) fn push(&mut self, address: IpAddr, job: T) -> Result<(), T> {
         let own = self.jobs.get(&address).map_or(0, VecDeque::len);
         let has_space = self.len < self.capacity.div_ceil(2) || own < self.capacity.div_ceil(8);
         if self.len >= self.capacity || !has_space {
-            return false;
+            return Err(job);
         }
         if own == 0 {
             self.turns.push_back(address);
         }
         self.jobs.entry(address).or_default().push_back(job);
         self.len += 1;
-        true
+        Ok(())
     }
 
     /// Returns the oldest job of the address whose turn it is.
@@ -69,12 +69,12 @@ mod tests {
     fn addresses_are_served_in_turn() {
         let mut queue = FairQueue::new(100);
         for job in ["a1", "a2", "a3"] {
-            assert!(queue.push(address(1), job));
+            assert!(queue.push(address(1), job).is_ok());
         }
-        assert!(queue.push(address(2), "b1"));
-        assert!(queue.push(address(3), "c1"));
+        assert!(queue.push(address(2), "b1").is_ok());
+        assert!(queue.push(address(3), "c1").is_ok());
         assert_eq!(queue.pop(), Some("a1"));
-        assert!(queue.push(address(2), "b2"));
+        assert!(queue.push(address(2), "b2").is_ok());
         let rest: Vec<&str> = std::iter::from_fn(|| queue.pop()).collect();
         assert_eq!(rest, ["b1", "c1", "a2", "b2", "a3"]);
         assert!(queue.jobs.is_empty() && queue.turns.is_empty() && queue.len == 0);
@@ -83,13 +83,13 @@ mod tests {
     #[test]
     fn one_address_cannot_fill_the_queue() {
         let mut queue = FairQueue::new(16);
-        let accepted = (0..100).filter(|n| queue.push(address(1), *n)).count();
+        let accepted = (0..100).filter(|n| queue.push(address(1), *n).is_ok()).count();
         assert_eq!(accepted, 8);
         for n in 2..6 {
-            let accepted = (0..100).filter(|job| queue.push(address(n), *job)).count();
+            let accepted = (0..100).filter(|job| queue.push(address(n), *job).is_ok()).count();
             assert_eq!(accepted, 2, "address {n}");
         }
-        assert!(!queue.push(address(9), 0), "the capacity is 16");
+        assert!(queue.push(address(9), 0).is_err(), "the capacity is 16");
         assert_eq!(std::iter::from_fn(|| queue.pop()).count(), 16);
     }
 }

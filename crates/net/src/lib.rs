@@ -55,7 +55,7 @@ pub mod websocket;
 mod worker;
 
 pub use address_prefix::AddressPrefix;
-pub use auth_pool::Authenticator;
+pub use auth_pool::{AuthQuestion, Authenticator};
 pub use config::{ConnectionRate, ListenerConfig, ProxyConfig, ServerConfig, ThreadSharingPolicy, transport_key};
 pub use counters::{EarlyCloseReason, NetCounters};
 pub use early_close::{EARLY_CLOSES_MAX, EarlyClose, EarlyCloseLine};

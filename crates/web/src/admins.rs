@@ -176,9 +176,11 @@ impl Admins {
             user_name: Some(name.to_owned()),
             password: Some(password),
             address: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            certificate_common_name: None,
+            certificate: None,
         };
         match self.provider.authenticate(&credentials) {
-            ProviderOutcome::Allow { .. } => {
+            ProviderOutcome::Allow(_) => {
                 if name == FIRST_ADMIN && !self.is_first_password(&copy) {
                     // The password was changed with `tidewire passwd`, which does not know the other file.
                     self.forget_first_password();

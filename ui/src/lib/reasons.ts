@@ -120,6 +120,7 @@ const ENDS: Record<string, string> = {
   not_authorized: "The client was not authorized for the operation.",
   quota_exceeded: "The client exceeded a limit.",
   re_authentication_failed: "The client's re-authentication failed.",
+  login_expired: "The client's login expired, for example its token.",
   kicked:
     "The server disconnected the client: an administrator did it, the client was banned, or its user or " +
     "device was changed or removed.",

@@ -18,7 +18,7 @@ use broker::{
     Transport,
 };
 use mqtt::{QoS, ReasonCode};
-use net::{Authenticator, ConnectionObserver, ListenerConfig, PreparedServer, Server, ServerConfig};
+use net::{AuthQuestion, Authenticator, ConnectionObserver, ListenerConfig, PreparedServer, Server, ServerConfig};
 use serde_json::{Value, json};
 
 use super::peer::Peer;
@@ -318,10 +318,7 @@ impl AccessControl for TestAccess {
                 detail: kind.reason(),
             });
         }
-        credentials.user_name.is_none().then_some(AuthOutcome::Allow {
-            is_superuser: false,
-            data: None,
-        })
+        credentials.user_name.is_none().then_some(AuthOutcome::Allow(Box::default()))
     }
 
     fn supports_auth_method(&self, _: &str) -> bool {
@@ -365,7 +362,14 @@ impl SessionAccess for Rules {
 }
 
 impl Authenticator for TestAccess {
-    fn authenticate(&self, credentials: &ConnectCredentials) -> AuthOutcome {
+    fn authenticate(&self, question: AuthQuestion) {
+        let outcome = self.decide(question.credentials());
+        question.answer(outcome);
+    }
+}
+
+impl TestAccess {
+    fn decide(&self, credentials: &ConnectCredentials) -> AuthOutcome {
         let (Some(name), Some(password)) = (&credentials.user_name, &credentials.password) else {
             return AuthOutcome::Deny {
                 reason: ReasonCode::BadUserNameOrPassword,
@@ -380,10 +384,7 @@ impl Authenticator for TestAccess {
         let password = auth::Password::new(password.to_vec());
         let hash = line.map(|line| PasswordHash::parse(line.trim_end_matches(":superuser")).unwrap());
         match hash.is_some_and(|hash| hash.verify(&password)) {
-            true => AuthOutcome::Allow {
-                is_superuser: false,
-                data: None,
-            },
+            true => AuthOutcome::Allow(Box::default()),
             false => AuthOutcome::Deny {
                 reason: ReasonCode::BadUserNameOrPassword,
                 detail: "wrong password",

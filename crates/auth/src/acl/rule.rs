@@ -413,6 +413,7 @@ pub enum AclErrorKind {
     Topic { text: Arc<str>, error: TopicRuleError },
     ConnectTopics,
     ClientPattern { text: Arc<str> },
+    ConnectOfClient,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -442,6 +443,9 @@ impl fmt::Display for AclErrorKind {
             AclErrorKind::Topic { text, error } => write!(f, "topic `{text}`: {error}"),
             AclErrorKind::ConnectTopics => {
                 f.write_str("`topics` has no meaning for `action = \"connect\"`; use `clients`")
+            }
+            AclErrorKind::ConnectOfClient => {
+                f.write_str("`action = \"connect\"` has no meaning in the rules of one client")
             }
             AclErrorKind::ClientPattern { text } => write!(
                 f,

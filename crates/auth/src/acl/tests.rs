@@ -1014,3 +1014,55 @@ fn random_rules_agree_with_the_naive_model() {
         assert!(seen.contains(&expected), "{expected:?} in {seen:?}");
     }
 }
+
+#[test]
+fn rules_of_a_client_come_before_those_of_the_server() {
+    let acl = Acl::compile(
+        &[
+            AccessRule::allow(AccessAction::All, &["site/#"]),
+            AccessRule::deny(AccessAction::All, &["own/#"]),
+        ],
+        AclOptions::default(),
+    )
+    .unwrap();
+    let own = ClientRules::compile(&[
+        AccessRule::deny(AccessAction::Publish, &["site/locked"]),
+        AccessRule::allow(AccessAction::Publish, &["own/%c"]),
+    ])
+    .unwrap();
+    let who = Identity {
+        client_id: "c1",
+        user_name: Some("alice"),
+        address: "192.0.2.1".parse().unwrap(),
+        is_superuser: false,
+    };
+    let session = acl.session_with(&own, &who);
+    let publish = |topic| session.publish(topic, QoS::AtMostOnce, false);
+    assert!(!publish("site/locked") && publish("site/open"));
+    assert!(publish("own/c1") && !publish("own/c2"));
+    assert!(!publish("elsewhere"), "`no_match` decides");
+    let own = ClientRules::compile(&[AccessRule::allow(AccessAction::All, &["#", "$SYS/#"])]).unwrap();
+    let session = acl.session_with(&own, &who);
+    assert!(session.publish("elsewhere", QoS::AtMostOnce, false));
+    assert!(!session.publish("$SYS/broker/uptime", QoS::AtMostOnce, false));
+    let root = Identity { is_superuser: true, ..who };
+    assert!(acl.session_with(&own, &root).is_unrestricted());
+}
+
+#[test]
+fn rules_of_a_client_are_checked() {
+    let connect = AccessRule {
+        clients: Some(vec!["c".into()]),
+        ..AccessRule::allow(AccessAction::Connect, &[])
+    };
+    let errors = ClientRules::compile(&[connect, AccessRule::allow(AccessAction::All, &["a/#/b"])]).unwrap_err();
+    assert_eq!(errors.0.iter().map(|error| error.rule).collect::<Vec<_>>(), [0, 1]);
+    assert_eq!(errors.0[0].kind, AclErrorKind::ConnectOfClient);
+    let topics = vec!["t".to_owned(); 501];
+    let rule = AccessRule {
+        topics,
+        ..AccessRule::allow(AccessAction::All, &[])
+    };
+    assert!(ClientRules::compile(std::slice::from_ref(&rule)).is_ok());
+    assert!(ClientRules::compile(&[rule.clone(), rule]).is_err(), "1,002 topics");
+}

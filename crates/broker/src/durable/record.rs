@@ -350,6 +350,8 @@ pub struct ConnectSettings<'a> {
     /// Protocol Version of CONNECT: 3, 4 or 5.
     pub version: u8,
     pub is_superuser: bool,
+    /// The authenticator gave the login a `LoginGrant`, which is not stored.
+    pub has_grant: bool,
     pub is_bridge: bool,
     pub expiry_s: u32,
     pub will: Option<WillRecord<'a>>,

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use journal::LogBatch;
 use mqtt::ProtocolVersion;
 
+use crate::access::LoginGrant;
 use crate::delayed::DelayedMessage;
 use crate::deliver::ShardCore;
 use crate::delivery::{DeliveryTag, GroupRef};
@@ -566,6 +567,10 @@ fn set_terms(session: &mut Session, recovered: &RecoveredSession) {
         _ => ProtocolVersion::V5,
     };
     session.is_superuser = terms.is_superuser;
+    session.grant = match terms.has_grant {
+        true => LoginGrant::Forgotten,
+        false => LoginGrant::None,
+    };
     session.is_bridge = terms.is_bridge;
     session.expiry_s = terms.expiry_s;
     session.clean_start = false;

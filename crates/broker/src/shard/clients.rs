@@ -51,6 +51,7 @@ impl Shard {
     pub(crate) fn timer_due(&mut self, now: Now, timer: ShardTimer) {
         match timer {
             ShardTimer::KeepAlive { conn, epoch } => self.lifecycle(now).check_keep_alive(conn, epoch),
+            ShardTimer::LoginExpiry { conn, epoch } => self.lifecycle(now).check_login(conn, epoch),
             ShardTimer::Session {
                 deadline,
                 session,

@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 
 use broker::{AccessControl, AuthOutcome, ClientIdentity, ConnectCredentials, SessionAccess, Transport};
-use net::Authenticator;
+use net::{AuthQuestion, Authenticator};
 
 use super::client::*;
 use super::server::*;
@@ -16,7 +16,7 @@ struct AskUsers;
 
 impl AccessControl for AskUsers {
     fn authenticate_now(&self, credentials: &ConnectCredentials) -> Option<AuthOutcome> {
-        credentials.user_name.is_none().then_some(ALLOW)
+        credentials.user_name.is_none().then_some(allow())
     }
 
     fn supports_auth_method(&self, _: &str) -> bool {
@@ -28,10 +28,10 @@ impl AccessControl for AskUsers {
     }
 }
 
-const ALLOW: AuthOutcome = AuthOutcome::Allow {
-    is_superuser: false,
-    data: None,
-};
+fn allow() -> AuthOutcome {
+    AuthOutcome::Allow(Box::default())
+}
+
 const DENY: AuthOutcome = AuthOutcome::Deny {
     reason: mqtt::ReasonCode::NotAuthorized,
     detail: "denied by the test",
@@ -44,9 +44,10 @@ struct OnCue {
 }
 
 impl Authenticator for OnCue {
-    fn authenticate(&self, credentials: &ConnectCredentials) -> AuthOutcome {
-        let _ = self.asked.send(credentials.client_id.clone());
-        self.cues.lock().unwrap().recv().unwrap_or(DENY)
+    fn authenticate(&self, question: AuthQuestion) {
+        let _ = self.asked.send(question.credentials().client_id.clone());
+        let outcome = self.cues.lock().unwrap().recv().unwrap_or(DENY);
+        question.answer(outcome);
     }
 }
 
@@ -73,7 +74,7 @@ fn slow_authentication_delays_only_its_connection() {
         .unwrap();
     assert_eq!(&*questions.recv().unwrap(), "waiting");
     running.client(Transport::Tcp, "anonymous").ping();
-    cue.send(ALLOW).unwrap();
+    cue.send(allow()).unwrap();
     assert_eq!(read_packet(&mut waiting).unwrap().body, [0, 0]);
     assert_eq!(read_packet(&mut waiting).unwrap().first, PINGRESP);
 }
@@ -117,7 +118,7 @@ fn full_authentication_queue_answers_server_busy() {
     });
     eventually("it is counted", || running.handle.counters().auth_queue_full >= 1);
     for _ in 0..50 {
-        cue.try_send(ALLOW).unwrap();
+        cue.try_send(allow()).unwrap();
     }
     assert_eq!(read_packet(&mut first).unwrap().body, [0, 0]);
     assert_eq!(read_packet(&mut second).unwrap().body, [0, 0]);
@@ -141,7 +142,7 @@ fn flood_of_logins_runs_one_authentication_per_thread() {
     questions.recv().unwrap();
     assert!(questions.try_recv().is_err(), "a second login is being authenticated");
     for _ in 0..CLIENTS {
-        cue.send(ALLOW).unwrap();
+        cue.send(allow()).unwrap();
     }
     drop(clients);
 }
@@ -174,9 +175,9 @@ fn addresses_with_failed_logins_have_low_priority() {
     eventually("all are in their queues", || {
         running.handle.counters().auth_submitted >= 9
     });
-    cue.send(ALLOW).unwrap();
+    cue.send(allow()).unwrap();
     assert_eq!(&*questions.recv().unwrap(), "honest");
-    cue.send(ALLOW).unwrap();
+    cue.send(allow()).unwrap();
     assert_eq!(&*questions.recv().unwrap(), "one more guess");
     drop((busy, guess, honest));
 }
@@ -194,7 +195,7 @@ fn late_decision_does_not_affect_a_reused_slot() {
         let mut next = running.tcp();
         next.write_all(&connect_as(&format!("gone-{n}"), "bob")).unwrap();
         eventually("the next one is there", || running.handle.connections() == 1);
-        cue.send(ALLOW).unwrap();
+        cue.send(allow()).unwrap();
         questions.recv().unwrap();
         cue.send(DENY).unwrap();
         assert_eq!(

@@ -5,9 +5,9 @@ use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use broker::{AccessControl, AuthOutcome, ConnectCredentials, ConnectionEvent, OpenAccess, ShardConfig, Transport};
+use broker::{AccessControl, ConnectionEvent, OpenAccess, ShardConfig, Transport};
 use net::{
-    Authenticator, ConnectionObserver, EarlyCloseReason, ListenerConfig, RestartState, Server, ServerConfig,
+    AuthQuestion,     Authenticator, ConnectionObserver, EarlyCloseReason, ListenerConfig, RestartState, Server, ServerConfig,
     ServerHandle,
 };
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
@@ -153,7 +153,7 @@ impl ConnectionObserver for Unobserved {
 struct Nobody;
 
 impl Authenticator for Nobody {
-    fn authenticate(&self, _: &ConnectCredentials) -> AuthOutcome {
+    fn authenticate(&self, _: AuthQuestion) {
         unreachable!("nobody asks")
     }
 }

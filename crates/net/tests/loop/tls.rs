@@ -23,10 +23,7 @@ impl AccessControl for Witness {
             .lock()
             .unwrap()
             .push((credentials.certificate_common_name.clone(), credentials.address));
-        Some(AuthOutcome::Allow {
-            is_superuser: false,
-            data: None,
-        })
+        Some(AuthOutcome::Allow(Box::default()))
     }
 
     fn supports_auth_method(&self, _: &str) -> bool {

@@ -14,28 +14,25 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use api::{AccessAdmin, AclRules, ChangeError};
 use auth::{
-    AccessAction, AccessRule, Acl, AclErrors, AclOptions, AnonymousPolicy, AnonymousProvider, BanCandidate, Bans,
-    DenyReason, LoginAttempt, LoginLimiter, Password, PasswordHash, Permission, Provider, ProviderChain,
-    ProviderOutcome, SessionAcl, SubscriptionGrant, UnknownUsersProvider, UserError, UserSummary, Users, UsersProvider,
-    VerifiedPasswords, preset,
+    AccessAction, AccessRule, Acl, AclErrors, AclOptions, BanCandidate, Bans, ChainStep, DenyReason, Login, LoginAttempt,
+    LoginLimiter, Password, PasswordHash, Permission, ProviderOutcome, SessionAcl, SubscriptionGrant, UserError,
+    UserSummary, Users, preset,
 };
 use broker::inbox::InboxClient;
 use broker::{
-    AccessControl, AuthOutcome, ClientIdentity, ConnectCredentials, ConnectIdentity, SessionAccess, SessionSlot,
-    ShardId, SubscribeAccess,
+    AccessControl, AuthOutcome, ClientIdentity, ClientLogin, ConnectCredentials, ConnectIdentity, LoginGrant,
+    SessionAccess, SessionSlot, ShardId, SubscribeAccess,
 };
 use mqtt::{QoS, ReasonCode};
-use net::CallError;
+use net::{AuthQuestion, CallError};
 
 use super::guesses::{LOCKED_OUT, login_attempt};
+use super::providers::Providers;
 use crate::config::files::chain;
 use crate::config::key::OptionKey;
-use crate::config::options::access::{Anonymous, NoMatch, PartialSubscription, UnknownUsers};
+use crate::config::options::access::{NoMatch, PartialSubscription, UnknownUsers};
 use crate::config::{Config, LoadedConfig, runtime};
 use crate::device_platform::DevicePlatform;
-
-/// Number of verified passwords that are cached, so that a device that reconnects does not cost a hash.
-const VERIFIED_MAX: usize = 100_000;
 
 /// Maximum time that a change waits until all shards have applied it to their sessions.
 const SHARDS_TIMEOUT: Duration = Duration::from_secs(10);
@@ -50,16 +47,14 @@ pub const BANS_FILE: &str = "banned.json";
 const HIDDEN_NAME: &str = "***";
 
 pub struct NodeAccess {
-    chain: ProviderChain,
+    providers: Providers,
     /// Clients whose user name is unknown may connect like anonymous ones.
     admits_unknown_users: bool,
     /// All users, from all sources.
     users: Arc<Users>,
     /// Access of all clients except superusers while there are no rules.
     without_rules: Arc<dyn SessionAccess>,
-    /// `None` if there are no rules: then clients may publish and subscribe to all topics that are not the server's
-    /// own.
-    acl: RwLock<Option<Arc<Acl>>>,
+    acl: RwLock<CompiledRules>,
     bans: Bans,
     login_limiter: Arc<LoginLimiter>,
     state: Mutex<NodeAccessState>,
@@ -68,6 +63,15 @@ pub struct NodeAccess {
     data_dir: PathBuf,
     net: OnceLock<net::ServerHandle>,
     devices: Option<DevicePlatform>,
+}
+
+/// The compiled access rules of the server.
+#[derive(Clone)]
+struct CompiledRules {
+    /// `None` if there are no rules: then clients may publish and subscribe to all topics that are not the server's own.
+    acl: Option<Arc<Acl>>,
+    /// Rules for clients that have rules of their own. Without rules for topics, `access.no_match` decides.
+    after_own: Arc<Acl>,
 }
 
 /// State for changes; locked for the duration of a change.
@@ -92,25 +96,14 @@ impl NodeAccess {
             false => Users::empty().map_err(|e| chain(&e))?,
         };
         let users = Arc::new(Users::empty().map_err(|e| chain(&e))?);
-        let verified = VerifiedPasswords::new(VERIFIED_MAX).map_err(|e| chain(&e))?;
-        let anonymous = AnonymousProvider {
-            policy: anonymous_policy(config.access.anonymous),
-        };
         let admits_unknown_users = config.access.unknown_users == UnknownUsers::Anonymous;
-        let mut providers: Vec<Arc<dyn Provider>> = vec![Arc::new(anonymous)];
-        if admits_unknown_users {
-            providers.push(Arc::new(UnknownUsersProvider {
-                policy: anonymous.policy,
-                users: users.clone(),
-            }));
-        }
-        providers.push(Arc::new(UsersProvider::new(users.clone(), verified)));
+        let providers = Providers::new(config, &users)?;
         let access = NodeAccess {
-            chain: ProviderChain::new(providers),
+            providers,
             admits_unknown_users,
             users,
             without_rules: access_without_rules()?,
-            acl: RwLock::new(None),
+            acl: RwLock::new(compile(&[], AclOptions::default(), RuleSource::Options).map_err(|e| chain(&e))?),
             bans: Bans::open(&config.data_dir.join(BANS_FILE)).map_err(|e| chain(&e))?,
             login_limiter,
             state: Mutex::new(NodeAccessState {
@@ -159,15 +152,15 @@ impl NodeAccess {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn replace_acl(&self, acl: Option<Arc<Acl>>) {
+    fn replace_acl(&self, acl: CompiledRules) {
         let mut current = self.acl.write().unwrap_or_else(PoisonError::into_inner);
-        if current.is_some() && acl.is_none() {
+        if current.acl.is_some() && acl.acl.is_none() {
             tracing::warn!("the last access rule was removed: every client may publish and subscribe to all topics");
         }
         *current = acl;
     }
 
-    fn compiled(&self) -> Option<Arc<Acl>> {
+    fn compiled(&self) -> CompiledRules {
         self.acl.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -262,16 +255,20 @@ impl NodeAccess {
 
     /// Rejects an authenticated client that the rules do not allow to have its client id.
     fn check_client_id(&self, credentials: &ConnectCredentials, outcome: AuthOutcome) -> AuthOutcome {
-        let AuthOutcome::Allow { is_superuser, .. } = outcome else {
+        let AuthOutcome::Allow(login) = &outcome else {
             return outcome;
         };
+        let offered = credentials.user_name.as_deref();
         let who = auth::Identity {
             client_id: &credentials.client_id,
-            user_name: self.verified_name(credentials.user_name.as_deref()),
+            user_name: match login.grant.is_some() {
+                true => login.user_name.as_deref().or(offered),
+                false => self.verified_name(offered),
+            },
             address: credentials.address,
-            is_superuser,
+            is_superuser: login.is_superuser,
         };
-        match self.compiled().is_none_or(|acl| acl.can_connect(&who)) {
+        match self.compiled().acl.is_none_or(|acl| acl.can_connect(&who)) {
             true => outcome,
             false => AuthOutcome::Deny {
                 reason: ReasonCode::ClientIdentifierNotValid,
@@ -309,14 +306,26 @@ impl NodeAccess {
         let Some(attempt) = attempt else { return };
         match outcome {
             // Nothing was verified.
-            AuthOutcome::Allow { .. } if self.verified_name(attempt.user_name).is_none() => {}
-            AuthOutcome::Allow { .. } | AuthOutcome::Inbox(_) => self.login_limiter.record_success(attempt),
+            AuthOutcome::Allow(login)
+                if !login.grant.is_some() && self.verified_name(attempt.user_name).is_none() => {}
+            AuthOutcome::Allow(_) | AuthOutcome::Inbox(_) => self.login_limiter.record_success(attempt),
             AuthOutcome::Deny {
                 reason: ReasonCode::BadUserNameOrPassword | ReasonCode::NotAuthorized,
                 ..
             } => self.login_limiter.record_failure(attempt, Instant::now()),
             _ => {}
         }
+    }
+
+    /// Answers a question of the pool with the decision of the providers.
+    fn answer(&self, question: AuthQuestion, outcome: ProviderOutcome) {
+        let credentials = question.credentials();
+        let outcome = auth_outcome(outcome);
+        self.record_attempt(self.login_attempt(credentials).as_ref(), &outcome);
+        let outcome = self.check_client_id(credentials, outcome);
+        // The client may have been banned in the meantime.
+        let outcome = self.banned(&credentials.client_id, credentials).unwrap_or(outcome);
+        question.answer(outcome);
     }
 
     pub fn login_limiter(&self) -> &Arc<LoginLimiter> {
@@ -354,7 +363,7 @@ pub struct ConfiguredAccess {
     /// Where each user is set.
     sources: HashMap<String, String>,
     rules: AclRules,
-    acl: Option<Arc<Acl>>,
+    acl: CompiledRules,
 }
 
 impl ConfiguredAccess {
@@ -384,20 +393,29 @@ enum RuleSource {
     AclFile,
 }
 
-/// Returns `None` if there are no rules: then clients may publish and subscribe to all topics that are not the
-/// server's own. An access file without rules denies instead: its owner wanted rules, and may have lost them.
-fn compile(rules: &[AccessRule], options: AclOptions, source: RuleSource) -> Result<Option<Arc<Acl>>, AclErrors> {
+/// An access file without rules denies: its owner wanted rules, and may have lost them.
+fn compile(rules: &[AccessRule], options: AclOptions, source: RuleSource) -> Result<CompiledRules, AclErrors> {
     let has_topic_rules = rules.iter().any(|rule| rule.action != AccessAction::Connect);
-    match (rules, source) {
-        ([], RuleSource::Options) => return Ok(None),
-        (_, RuleSource::Options) if !has_topic_rules => return compile_connect_rules(rules).map(Some),
-        ([], RuleSource::AclFile) => tracing::warn!("access.acl_file contains no rule: access.no_match decides"),
-        _ => {}
-    }
-    let mut all = preset::protect_system();
-    all.extend_from_slice(rules);
-    all.extend(preset::hide_clients());
-    Acl::compile(&all, options).map(|acl| Some(Arc::new(acl)))
+    let of_topics = |rules: &[AccessRule]| {
+        let mut all = preset::protect_system();
+        all.extend_from_slice(rules);
+        all.extend(preset::hide_clients());
+        Acl::compile(&all, options).map(Arc::new)
+    };
+    let acl = match (rules, source) {
+        ([], RuleSource::Options) => None,
+        (_, RuleSource::Options) if !has_topic_rules => Some(compile_connect_rules(rules)?),
+        ([], RuleSource::AclFile) => {
+            tracing::warn!("access.acl_file contains no rule: access.no_match decides");
+            Some(of_topics(rules)?)
+        }
+        _ => Some(of_topics(rules)?),
+    };
+    let after_own = match &acl {
+        Some(acl) if has_topic_rules => acl.clone(),
+        _ => of_topics(&[])?,
+    };
+    Ok(CompiledRules { acl, after_own })
 }
 
 /// Rules that only bind client ids leave topics as without rules.
@@ -542,14 +560,6 @@ impl AccessAdmin for NodeAccess {
     }
 }
 
-fn anonymous_policy(anonymous: Anonymous) -> AnonymousPolicy {
-    match anonymous {
-        Anonymous::Never => AnonymousPolicy::Never,
-        Anonymous::Loopback => AnonymousPolicy::LoopbackOnly,
-        Anonymous::Always => AnonymousPolicy::Always,
-    }
-}
-
 fn acl_options(config: &Config) -> AclOptions {
     AclOptions {
         no_match: match config.access.no_match {
@@ -575,7 +585,7 @@ impl AccessControl for NodeAccess {
         }
         let outcome = self
             .device_outcome(credentials)
-            .or_else(|| self.chain.authenticate_now(&offered(credentials)).map(answer))?;
+            .or_else(|| self.providers.chain().authenticate_now(&offered(credentials)).map(auth_outcome))?;
         self.record_attempt(attempt.as_ref(), &outcome);
         Some(self.check_client_id(credentials, outcome))
     }
@@ -596,36 +606,62 @@ impl AccessControl for NodeAccess {
         }
     }
 
-    /// Looks up again whether the user is a superuser: that may have changed since the login.
+    /// Looks up again whether a user of the server is a superuser: that may have changed since the login.
     fn session(&self, who: &ClientIdentity) -> Option<Arc<dyn SessionAccess>> {
+        let grant = match &who.grant {
+            // The client is offline. Its rights are checked when it connects, before it receives anything.
+            LoginGrant::Forgotten => return None,
+            LoginGrant::Of(login) => login.downcast_ref::<Login>(),
+            LoginGrant::None => None,
+        };
         let user_name = who.user_name.as_deref();
-        let user_name = self.verified_name(user_name);
+        let user_name = match grant {
+            Some(_) => user_name,
+            None => self.verified_name(user_name),
+        };
         let who = auth::Identity {
             client_id: &who.client_id,
             user_name,
             address: who.address,
-            is_superuser: user_name.is_some_and(|name| self.is_superuser(name)),
+            is_superuser: match grant {
+                Some(login) => login.is_superuser,
+                None => user_name.is_some_and(|name| self.is_superuser(name)),
+            },
         };
-        let Some(acl) = self.compiled() else {
-            return (!who.is_superuser).then(|| self.without_rules.clone());
+        let CompiledRules { acl, after_own } = self.compiled();
+        let acl = match (acl, grant.and_then(|login| login.rules.as_ref())) {
+            (_, Some(own)) => after_own.session_with(own, &who),
+            (Some(acl), None) => acl.session(&who),
+            (None, None) => return (!who.is_superuser).then(|| self.without_rules.clone()),
         };
-        let acl = acl.session(&who);
         (!acl.is_unrestricted()).then(|| Arc::new(SessionRights(acl)) as Arc<dyn SessionAccess>)
     }
 }
 
-impl net::Authenticator for NodeAccess {
-    fn authenticate(&self, credentials: &ConnectCredentials) -> AuthOutcome {
-        let attempt = self.login_attempt(credentials);
+/// Authenticates clients whose credentials need a hash or another system.
+pub struct ClientAuthenticator(pub Arc<NodeAccess>);
+
+impl net::Authenticator for ClientAuthenticator {
+    fn authenticate(&self, question: AuthQuestion) {
+        let access = &self.0;
+        let credentials = question.credentials();
         // Other logins of the address may have failed while this one was queued.
-        if let Some(locked_out) = self.locked_out(attempt.as_ref()) {
-            return locked_out;
+        if let Some(locked_out) = access.locked_out(access.login_attempt(credentials).as_ref()) {
+            return question.answer(locked_out);
         }
-        let outcome = answer(self.chain.authenticate(&offered(credentials)));
-        self.record_attempt(attempt.as_ref(), &outcome);
-        let outcome = self.check_client_id(credentials, outcome);
-        // The client may have been banned while its password was hashed.
-        self.banned(&credentials.client_id, credentials).unwrap_or(outcome)
+        let offered = offered(credentials);
+        match access.providers.chain().advance(question.step(), &offered) {
+            ChainStep::Decided(outcome) => access.answer(question, outcome),
+            ChainStep::Ask { provider, next } => {
+                let access = access.clone();
+                self.0.providers.spawn(async move {
+                    match provider.authenticate(Arc::new(offered)).await {
+                        ProviderOutcome::Ignore => question.continue_at(next),
+                        decided => access.answer(question, decided),
+                    }
+                });
+            }
+        }
     }
 }
 
@@ -647,15 +683,14 @@ fn offered(credentials: &ConnectCredentials) -> auth::Credentials {
             .as_ref()
             .map(|password| Password::new(password.to_vec())),
         address: credentials.address,
+        certificate_common_name: credentials.certificate_common_name.clone(),
+        certificate: credentials.certificate.clone(),
     }
 }
 
-fn answer(outcome: ProviderOutcome) -> AuthOutcome {
+fn auth_outcome(outcome: ProviderOutcome) -> AuthOutcome {
     match outcome {
-        ProviderOutcome::Allow { is_superuser } => AuthOutcome::Allow {
-            is_superuser,
-            data: None,
-        },
+        ProviderOutcome::Allow(login) => AuthOutcome::Allow(Box::new(client_login(*login))),
         ProviderOutcome::Deny(reason) => AuthOutcome::Deny {
             reason: reason.reason_code(),
             detail: deny_reason_text(reason),
@@ -667,6 +702,20 @@ fn answer(outcome: ProviderOutcome) -> AuthOutcome {
     }
 }
 
+fn client_login(login: Login) -> ClientLogin {
+    let expires_at = login.expires_at.map(|at| at.duration_since(UNIX_EPOCH).unwrap_or_default());
+    ClientLogin {
+        is_superuser: login.is_superuser,
+        user_name: login.user_name.clone(),
+        expires_at_unix_ms: expires_at.map(|since_1970| since_1970.as_millis() as u64),
+        grant: match login.provider {
+            Some(_) => LoginGrant::Of(Arc::new(login)),
+            None => LoginGrant::None,
+        },
+        data: None,
+    }
+}
+
 fn deny_reason_text(reason: DenyReason) -> &'static str {
     match reason {
         DenyReason::UnknownUser => "unknown user",
@@ -674,6 +723,8 @@ fn deny_reason_text(reason: DenyReason) -> &'static str {
         DenyReason::NoPassword => "a user name without a password",
         DenyReason::AnonymousRefused => "this address needs a user name and password (access.anonymous)",
         DenyReason::NotAuthorized => "refused by policy",
+        DenyReason::Expired => "an expired token",
+        DenyReason::Unavailable => "the authentication provider does not answer",
     }
 }
 

@@ -16,6 +16,7 @@ mod guesses;
 mod http;
 mod observe;
 mod open_journal;
+mod providers;
 mod reload;
 pub mod restart;
 mod translate;
@@ -47,7 +48,7 @@ use crate::process_limits;
 use crate::stores::{self, StoresRecorder};
 use crate::systemd::{Notifier, NotifyEnvironment};
 pub use access::BANS_FILE;
-use access::NodeAccess;
+use access::{ClientAuthenticator, NodeAccess};
 use api::{ClientEventSender, ClientEvents};
 use certificates::NodeCertificates;
 use net::descriptors::{DescriptorNeeds, DescriptorShares};
@@ -156,7 +157,7 @@ fn run(loaded: &LoadedConfig, sources: &ConfigSources, options: &ServeOptions) -
     server.descriptor_limit = shares.clients;
     let shard = Arc::new(translate::shard_config(config, workers.get()));
     let prepared =
-        net::Server::prepare(server, shard, access.clone(), access.clone(), Arc::new(events)).map_err(|error| {
+        net::Server::prepare(server, shard, access.clone(), Arc::new(ClientAuthenticator(access.clone())), Arc::new(events)).map_err(|error| {
             match error.is_port_in_use() {
                 true => StartFailure::PortInUse(chain(&error)),
                 false => StartFailure::Other(chain(&error)),

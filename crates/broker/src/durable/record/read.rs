@@ -388,6 +388,7 @@ impl<'a> Reader<'a> {
             address,
             version,
             is_superuser: flags & IS_SUPERUSER != 0,
+            has_grant: flags & HAS_GRANT != 0,
             is_bridge: flags & IS_BRIDGE != 0,
             expiry_s,
             will,

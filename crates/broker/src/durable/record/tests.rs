@@ -116,6 +116,7 @@ fn session_with_all_fields_survives_a_round_trip() {
             address: None,
             version: 5,
             is_superuser: true,
+            has_grant: true,
             is_bridge: false,
             expiry_s: u32::MAX,
             will: Some(WillRecord {

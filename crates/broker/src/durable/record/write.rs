@@ -318,6 +318,7 @@ impl ConnectSettings<'_> {
         out.extend_from_slice(&[
             self.version,
             flag(self.is_superuser, IS_SUPERUSER)
+                | flag(self.has_grant, HAS_GRANT)
                 | flag(self.is_bridge, IS_BRIDGE)
                 | flag(self.user_name.is_some(), HAS_USER_NAME)
                 | flag(self.address.is_some(), HAS_ADDRESS),

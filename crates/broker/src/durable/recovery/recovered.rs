@@ -76,6 +76,7 @@ pub struct RecoveredTerms {
     pub expiry_s: u32,
     pub version: u8,
     pub is_superuser: bool,
+    pub has_grant: bool,
     pub is_bridge: bool,
 }
 
@@ -169,6 +170,7 @@ impl From<&ConnectSettings<'_>> for RecoveredTerms {
             expiry_s: terms.expiry_s,
             version: terms.version,
             is_superuser: terms.is_superuser,
+            has_grant: terms.has_grant,
             is_bridge: terms.is_bridge,
         }
     }

@@ -21,6 +21,14 @@ choice! {
 }
 
 choice! {
+    /// Source of the clients that may connect.
+    pub enum ProviderKind {
+        /// The users of the server.
+        Users = "users",
+    }
+}
+
+choice! {
     /// Decision if no access rule matches.
     pub enum NoMatch { Deny = "deny", Allow = "allow" }
 }
@@ -52,6 +60,9 @@ section! {
         /// the rule engine see the name that the client sent. After a user is deleted, any client that sends the
         /// deleted name can take over the user's sessions.
         restart unknown_users: UnknownUsers = "reject";
+        /// Authentication providers in the order in which they are asked. The first one that knows the user name decides.
+        /// `users`: `password_file`, the table `users`, and the users of the API.
+        restart providers: Vec<ProviderKind> = "users";
         /// Users and hashed passwords, one `user:hash` per line, as written by `tidewire passwd` and
         /// `mosquitto_passwd`. SIGHUP reloads the file and disconnects clients whose user was removed or has a new
         /// hash.
