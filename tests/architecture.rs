@@ -23,10 +23,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("broker", &["mqtt", "journal"]),
     ("net", &["broker", "mqtt", "journal", "trust"]),
     ("auth", &["mqtt", "storage", "input-errors"]),
-    (
-        "auth-providers",
-        &["auth", "connectors", "trust", "input-errors"],
-    ),
+    ("auth-providers", &["auth", "connectors", "trust", "input-errors"]),
     ("web", &["net", "auth", "storage", "trust", "input-errors"]),
     (
         "thingsboard",

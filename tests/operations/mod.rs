@@ -8,6 +8,7 @@ mod descriptors;
 mod early_closes;
 mod failed_start;
 mod fault_matrix;
+mod flapping;
 mod other_brokers;
 mod process_limits;
 mod restore;

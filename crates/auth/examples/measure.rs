@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 
 use mqtt::QoS;
 use tidewire_auth::{
-    AccessAction, AccessRule, Acl, AclOptions, Identity, Password, PasswordHash, SessionAcl, VerifiedPasswords,
+    AccessAction, AccessRule, Acl, AclOptions, ClientAttributes, Identity, Password, PasswordHash, SessionAcl,
+    VerifiedPasswords,
 };
 
 fn main() {
@@ -43,6 +44,7 @@ fn identity() -> Identity<'static> {
         user_name: Some("alice"),
         address: [127, 0, 0, 1].into(),
         is_superuser: false,
+        attributes: ClientAttributes::NONE,
     }
 }
 

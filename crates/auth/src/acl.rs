@@ -20,10 +20,11 @@
 //! - **connect**: rules with this action bind client ids to users (`connect.rs`). They say nothing about topics.
 //!
 //! # Placeholders cannot widen access
-//! `%c` and `%u` stand for client id and user name, which the client chooses. A value is unsafe if it is empty,
-//! contains `+`, `#`, `/` or NUL, or would put a `$` at the start of the topic. With an unsafe value, an *allow* rule
-//! does not apply, and a *deny* rule applies to everything from that level on, because skipping it would widen access
-//! as well. Rules with `%u` do not apply to clients without a user name.
+//! `%c` and `%u` stand for client id and user name, which the client chooses, and `${client_attrs.NAME}` for an
+//! attribute that the client's login has. A value is unsafe if it is empty, contains `+`, `#`, `/` or NUL, or would put
+//! a `$` at the start of the topic. With an unsafe value, an *allow* rule does not apply, and a *deny* rule applies to
+//! everything from that level on, because skipping it would widen access as well. Rules do not apply to clients without
+//! the user name or attribute that they contain.
 
 mod cidr;
 mod client_rules;
@@ -47,6 +48,7 @@ pub use mosquitto::{AclFileError, AclFileErrorKind, AclFileErrors, load_mosquitt
 pub use rule::{AccessAction, AccessRule, AclErrorKind, Permission, TopicRuleError};
 pub use session::{SessionAcl, SubscriptionGrant};
 
+use crate::login::ClientAttributes;
 use connect::{ConnectRule, is_connect};
 use rule::CompiledRule;
 use session::AccessEntry;
@@ -62,6 +64,7 @@ pub struct Identity<'a> {
     pub user_name: Option<&'a str>,
     pub address: IpAddr,
     pub is_superuser: bool,
+    pub attributes: &'a ClientAttributes,
 }
 
 /// Decisions that the rules leave open.

@@ -62,10 +62,9 @@ impl DenyReason {
     pub fn reason_code(self) -> ReasonCode {
         match self {
             DenyReason::UnknownUser | DenyReason::WrongPassword => ReasonCode::BadUserNameOrPassword,
-            DenyReason::NoPassword
-            | DenyReason::AnonymousRefused
-            | DenyReason::NotAuthorized
-            | DenyReason::Expired => ReasonCode::NotAuthorized,
+            DenyReason::NoPassword | DenyReason::AnonymousRefused | DenyReason::NotAuthorized | DenyReason::Expired => {
+                ReasonCode::NotAuthorized
+            }
             // The credentials may be right: the client should try again later.
             DenyReason::Unavailable => ReasonCode::ServerUnavailable,
         }

@@ -14,6 +14,7 @@ mod acl;
 mod bans;
 mod chain;
 mod fixed_limits;
+mod flapping;
 mod login;
 mod login_limiter;
 mod password;
@@ -24,8 +25,8 @@ mod verified;
 
 pub use acl::{
     AccessAction, AccessRule, Acl, AclError, AclErrorKind, AclErrors, AclFileError, AclFileErrorKind, AclFileErrors,
-    AclOptions, Cidr, CidrError, ClientRules, Identity, PartialSubscriptionPolicy, Permission, SessionAcl, SubscriptionGrant,
-    TopicRuleError, load_mosquitto_acl, parse_mosquitto_acl, preset,
+    AclOptions, Cidr, CidrError, ClientRules, Identity, PartialSubscriptionPolicy, Permission, SessionAcl,
+    SubscriptionGrant, TopicRuleError, load_mosquitto_acl, parse_mosquitto_acl, preset,
 };
 pub use bans::{Ban, BanCandidate, BanError, BanFileError, BanKind, Bans, EXACT_BANS_MAX, PATTERN_BANS_MAX};
 pub use chain::{
@@ -33,6 +34,7 @@ pub use chain::{
     ProviderFuture, ProviderOutcome, RemoteProvider, UnknownUsersProvider, UsersProvider,
 };
 pub use fixed_limits::FIXED_LIMITS;
+pub use flapping::FlappingDetector;
 pub use login::{ClientAttributes, Login, TooManyAttributes};
 pub use login_limiter::{LockOut, LoginAttempt, LoginKind, LoginLimiter, LoginLimiterStats, LoginLimits};
 pub use password::{CreateError, HashError, PasswordHash};

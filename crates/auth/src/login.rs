@@ -58,14 +58,15 @@ impl fmt::Display for TooManyAttributes {
 impl std::error::Error for TooManyAttributes {}
 
 impl ClientAttributes {
+    /// No attributes.
+    pub const NONE: &ClientAttributes = &ClientAttributes(None);
+
     pub fn new(attributes: BTreeMap<Box<str>, Box<str>>) -> Result<ClientAttributes, TooManyAttributes> {
         let bytes: usize = attributes.iter().map(|(name, value)| name.len() + value.len()).sum();
         if attributes.len() > ATTRIBUTES_MAX || bytes > ATTRIBUTE_BYTES_MAX {
             return Err(TooManyAttributes);
         }
-        Ok(ClientAttributes(
-            (!attributes.is_empty()).then(|| Arc::new(attributes)),
-        ))
+        Ok(ClientAttributes((!attributes.is_empty()).then(|| Arc::new(attributes))))
     }
 
     pub fn get(&self, name: &str) -> Option<&str> {
@@ -74,7 +75,9 @@ impl ClientAttributes {
 
     /// Names and values, sorted by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.0.iter().flat_map(|map| map.iter().map(|(name, value)| (&**name, &**value)))
+        self.0
+            .iter()
+            .flat_map(|map| map.iter().map(|(name, value)| (&**name, &**value)))
     }
 
     pub fn is_empty(&self) -> bool {

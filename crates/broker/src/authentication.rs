@@ -193,7 +193,7 @@ impl Authentication {
             (ConnectionPhase::Online, AuthOutcome::Allow(login)) => {
                 let session = core.sessions.at_mut(slot);
                 session.is_superuser = login.is_superuser;
-                session.grant = login.grant.clone();
+                session.set_grant(login.grant.clone());
                 core.taps
                     .reauthenticated(tick.now, session, ReasonCode::Success, login.is_superuser);
                 expire_login(core, tick.now, conn, login.expires_at_unix_ms);

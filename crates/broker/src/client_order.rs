@@ -111,7 +111,7 @@ impl ShardInspection<'_> {
             ClientSort::Queued => (session.outgoing.queued() + session.replays.held().0) as u64,
             ClientSort::MessagesReceived => session.messages_received,
             ClientSort::MessagesSent => self.core.sessions.link(slot).messages_sent,
-            ClientSort::Dropped => session.drops.as_deref().map_or(0, DropCounts::total),
+            ClientSort::Dropped => session.drops().map_or(0, DropCounts::total),
         }
     }
 }

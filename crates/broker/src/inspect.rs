@@ -270,7 +270,7 @@ impl<'a> ShardInspection<'a> {
     pub(crate) fn view(&self, slot: SessionSlot, session: &Session) -> ClientView {
         let link = self.core.sessions.link(slot);
         let connection = session.conn.and_then(|conn| self.core.connections.get(conn));
-        let drops = session.drops.as_deref();
+        let drops = session.drops();
         let (held, held_bytes) = session.replays.held();
         ClientView {
             client_id: session.client_id.to_string(),

@@ -323,7 +323,8 @@ impl Lifecycle<'_> {
             return;
         };
         if expires_at_ms > now.monotonic_ms {
-            core.timers.wake(now, expires_at_ms, ShardTimer::LoginExpiry { conn, epoch });
+            core.timers
+                .wake(now, expires_at_ms, ShardTimer::LoginExpiry { conn, epoch });
             return;
         }
         let ending = ConnectionEnd::by_server(

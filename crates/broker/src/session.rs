@@ -36,7 +36,6 @@ pub struct Session {
     pub conn: Option<ConnSlot>,
     pub version: ProtocolVersion,
     pub is_superuser: bool,
-    pub grant: LoginGrant,
     pub is_bridge: bool,
     pub clean_start: bool,
     /// Whether acknowledgements may have a reason string [MQTT-3.1.2-29].
@@ -60,7 +59,7 @@ pub struct Session {
     pub outgoing: OutgoingMessages,
     pub received: ReceivedIds,
     pub replays: Replays,
-    pub drops: Option<Box<DropCounts>>,
+    rare: Option<Box<RareParts>>,
     pub messages_received: u64,
     pub bytes_received: u64,
     /// The session is in `ShardCore::unfinished`.
@@ -84,7 +83,6 @@ impl Session {
             conn: None,
             version: ProtocolVersion::V3_1_1,
             is_superuser: false,
-            grant: LoginGrant::None,
             is_bridge: false,
             clean_start: true,
             wants_problem_information: true,
@@ -103,7 +101,7 @@ impl Session {
             outgoing: OutgoingMessages::default(),
             received: ReceivedIds::default(),
             replays: Replays::default(),
-            drops: None,
+            rare: None,
             messages_received: 0,
             bytes_received: 0,
             is_unfinished: false,
@@ -122,7 +120,7 @@ impl Session {
         self.version = connect.version;
         self.user_name = connect.user_name.map(Into::into);
         self.is_superuser = terms.is_superuser;
-        self.grant = terms.grant;
+        self.set_grant(terms.grant);
         self.is_bridge = connect.is_bridge;
         self.clean_start = connect.clean_start;
         self.wants_problem_information = connect.properties.request_problem_information().unwrap_or(true);
@@ -208,8 +206,25 @@ impl Session {
             user_name: self.user_name.clone(),
             address: self.address.get().ip(),
             is_superuser: self.is_superuser,
-            grant: self.grant.clone(),
+            grant: self.grant().clone(),
         }
+    }
+
+    /// Returns the grant of the last login.
+    pub fn grant(&self) -> &LoginGrant {
+        self.rare.as_ref().map_or(&LoginGrant::None, |rare| &rare.grant)
+    }
+
+    pub fn set_grant(&mut self, grant: LoginGrant) {
+        if grant.is_some() || self.rare.is_some() {
+            self.rare.get_or_insert_default().grant = grant;
+        }
+    }
+
+    /// Returns the messages that were not delivered; `None` if all were.
+    pub fn drops(&self) -> Option<&DropCounts> {
+        let drops = self.rare.as_ref().map(|rare| &rare.drops);
+        drops.filter(|drops| drops.last.is_some())
     }
 
     /// Returns the address if it is the owner of the session: that of a client without a user name. `None` if it is
@@ -246,7 +261,7 @@ impl Session {
     }
 
     pub fn count_drop(&mut self, reason: DropReason, at_ms: u64) -> bool {
-        let drops = self.drops.get_or_insert_default();
+        let drops = &mut self.rare.get_or_insert_default().drops;
         let count = &mut drops.by_reason[reason as usize];
         let is_first = *count == 0;
         *count = count.saturating_add(1);
@@ -266,6 +281,13 @@ pub(crate) struct ConnectTerms<'a> {
     pub granted: GrantedConnect,
     pub is_superuser: bool,
     pub grant: LoginGrant,
+}
+
+/// Parts that most sessions do not have.
+#[derive(Default)]
+struct RareParts {
+    grant: LoginGrant,
+    drops: DropCounts,
 }
 
 /// Counters of messages that were not delivered to a session, per reason.

@@ -159,11 +159,7 @@ fn late_authentication_answer_ignores_a_reused_slot() {
     let (_, first_attempt, _) = w.authentications.pop().unwrap();
     w.cut(honest);
     let other = connect(&mut w, "other", true, &[], None);
-    w.decide(
-        other,
-        first_attempt,
-        AuthOutcome::Allow(Box::default()),
-    );
+    w.decide(other, first_attempt, AuthOutcome::Allow(Box::default()));
     assert_eq!(w.take(other), [""; 0], "its own password has not been checked");
     assert_eq!(w.stats().connections, 0);
 }

@@ -9,6 +9,7 @@ mod broadcast;
 mod costs;
 mod enhanced_authentication;
 mod lifetimes;
+mod logins;
 mod model;
 mod restart;
 mod rights;

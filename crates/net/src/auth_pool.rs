@@ -12,7 +12,7 @@
 use std::fmt;
 use std::io;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::{Builder, JoinHandle};
 use std::time::Instant;
 
@@ -39,7 +39,8 @@ pub trait Authenticator: Send + Sync {
 /// The question whether a client may connect. A question that is dropped without an answer rejects the client.
 pub struct AuthQuestion {
     job: Option<AuthJob>,
-    queue: AuthQueue,
+    /// Weak, so that an open question does not keep the threads of a stopped server.
+    queue: Weak<QueueState>,
 }
 
 impl AuthQuestion {
@@ -54,34 +55,47 @@ impl AuthQuestion {
 
     /// Answers. May wait until the mailbox of the worker has space.
     pub fn answer(mut self, outcome: AuthOutcome) {
-        if let Some(job) = self.job.take() {
-            self.queue.answer(job, outcome);
-        }
+        self.answer_once(outcome);
     }
 
     /// Gives the question back to the pool, which calls the authenticator again.
     pub fn continue_at(mut self, step: usize) {
-        if let Some(job) = self.job.take()
-            && let Err(job) = self.queue.submit(AuthJob { step, ..job })
+        if let Some(queue) = self.queue.upgrade()
+            && let Some(job) = self.job.take()
         {
-            self.queue.answer(job, QUEUE_FULL);
+            self.job = AuthQueue(queue).submit(AuthJob { step, ..job }).err();
         }
+        self.answer_once(QUEUE_FULL);
+    }
+
+    fn answer_once(&mut self, outcome: AuthOutcome) {
+        let Some(job) = self.job.take() else { return };
+        let is_failure = |reason| !matches!(reason, ReasonCode::ServerUnavailable | ReasonCode::ServerBusy);
+        if matches!(outcome, AuthOutcome::Deny { reason, .. } if is_failure(reason))
+            && let Some(queue) = self.queue.upgrade()
+        {
+            queue.failed_logins.record(job.credentials.address, Instant::now());
+        }
+        // If the worker has stopped, the outcome is not needed.
+        let _ = job.reply_to.send(MailboxItem::Authenticated {
+            ticket: job.ticket,
+            outcome,
+        });
     }
 
     fn job(&self) -> &AuthJob {
-        self.job.as_ref().expect("the methods that take the job also take the question")
+        self.job
+            .as_ref()
+            .expect("the methods that take the job also take the question")
     }
 }
 
 impl Drop for AuthQuestion {
     fn drop(&mut self) {
-        if let Some(job) = self.job.take() {
-            let outcome = AuthOutcome::Deny {
-                reason: ReasonCode::ServerUnavailable,
-                detail: "the authentication was interrupted",
-            };
-            self.queue.answer(job, outcome);
-        }
+        self.answer_once(AuthOutcome::Deny {
+            reason: ReasonCode::ServerUnavailable,
+            detail: "the authentication was interrupted",
+        });
     }
 }
 
@@ -115,13 +129,15 @@ pub(crate) struct AuthJob {
     pub(crate) step: usize,
 }
 
-/// The side that asks. The threads stop when the last clone is dropped.
+/// The workers' side. The threads stop when the last clone is dropped.
 #[derive(Clone)]
-pub(crate) struct AuthQueue {
+pub(crate) struct AuthQueue(Arc<QueueState>);
+
+struct QueueState {
     jobs: Arc<Mutex<JobQueues>>,
     /// One for each job in either queue.
     tokens: SyncSender<()>,
-    failed_logins: Arc<FailedLogins>,
+    failed_logins: FailedLogins,
 }
 
 /// Locked for a few map operations only.
@@ -134,35 +150,22 @@ impl AuthQueue {
     /// Submits a job. Returns it if the queue is full.
     pub(crate) fn submit(&self, job: AuthJob) -> Result<(), AuthJob> {
         let address = job.credentials.address;
-        let has_many_failures = self.failed_logins.has_many_failures(address, Instant::now());
-        let mut jobs = lock(&self.jobs);
+        let has_many_failures = self.0.failed_logins.has_many_failures(address, Instant::now());
+        let mut jobs = lock(&self.0.jobs);
         let queue = match has_many_failures {
             true => &mut jobs.low_priority,
             false => &mut jobs.normal,
         };
         let question = AuthQuestion {
             job: Some(job),
-            queue: self.clone(),
+            queue: Arc::downgrade(&self.0),
         };
         if let Err(mut question) = queue.push(client_network(address), question) {
             return Err(question.job.take().expect("the question was not answered"));
         }
-        self.tokens
-            .try_send(())
-            .expect("the channel has capacity for the jobs of both queues, and its receiver lives as long as a thread");
+        // The channel has capacity for the jobs of both queues.
+        let _ = self.0.tokens.try_send(());
         Ok(())
-    }
-
-    fn answer(&self, job: AuthJob, outcome: AuthOutcome) {
-        let is_failure = |reason| !matches!(reason, ReasonCode::ServerUnavailable | ReasonCode::ServerBusy);
-        if matches!(outcome, AuthOutcome::Deny { reason, .. } if is_failure(reason)) {
-            self.failed_logins.record(job.credentials.address, Instant::now());
-        }
-        // If the worker has stopped, the outcome is not needed.
-        let _ = job.reply_to.send(MailboxItem::Authenticated {
-            ticket: job.ticket,
-            outcome,
-        });
     }
 }
 
@@ -191,12 +194,12 @@ pub(crate) fn start(
                 .spawn(move || worker.work())
         })
         .collect::<io::Result<Vec<_>>>()?;
-    let queue = AuthQueue {
+    let queue = QueueState {
         jobs,
         tokens: token_sender,
-        failed_logins: Arc::new(FailedLogins::default()),
+        failed_logins: FailedLogins::default(),
     };
-    Ok((queue, threads))
+    Ok((AuthQueue(Arc::new(queue)), threads))
 }
 
 /// One thread of the pool.

@@ -4,8 +4,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use auth::{
-    AccessAction, AccessRule, Acl, AclOptions, Identity, PartialSubscriptionPolicy, Permission, SubscriptionGrant,
-    preset,
+    AccessAction, AccessRule, Acl, AclOptions, ClientAttributes, Identity, PartialSubscriptionPolicy, Permission,
+    SubscriptionGrant, preset,
 };
 use axum::Json;
 use axum::extract::State;
@@ -234,6 +234,7 @@ impl Question {
             user_name: self.user_name.as_deref(),
             address: self.address,
             is_superuser: false,
+            attributes: ClientAttributes::NONE,
         };
         let session = acl.session(&identity);
         Ok(match self.act {

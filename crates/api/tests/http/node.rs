@@ -11,7 +11,8 @@ use std::time::{Duration, SystemTime};
 use ::web::admins::Admins;
 use api::{AccessAdmin, AclRules, ApiConfig, ApiHandle, ChangeError, ClientEventSender, NodeInfo};
 use auth::{
-    AccessRule, Acl, AclOptions, BanCandidate, Bans, PasswordHash, SessionAcl, SubscriptionGrant, UserSummary, Users,
+    AccessRule, Acl, AclOptions, BanCandidate, Bans, ClientAttributes, PasswordHash, SessionAcl, SubscriptionGrant,
+    UserSummary, Users,
 };
 use broker::{
     AccessControl, AuthOutcome, ClientIdentity, ConnectCredentials, SessionAccess, ShardConfig, SubscribeAccess,
@@ -318,7 +319,10 @@ impl AccessControl for TestAccess {
                 detail: kind.reason(),
             });
         }
-        credentials.user_name.is_none().then_some(AuthOutcome::Allow(Box::default()))
+        credentials
+            .user_name
+            .is_none()
+            .then_some(AuthOutcome::Allow(Box::default()))
     }
 
     fn supports_auth_method(&self, _: &str) -> bool {
@@ -332,6 +336,7 @@ impl AccessControl for TestAccess {
             user_name: who.user_name.as_deref(),
             address: who.address,
             is_superuser: who.is_superuser,
+            attributes: ClientAttributes::NONE,
         });
         Some(Arc::new(Rules(session)))
     }

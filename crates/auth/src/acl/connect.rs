@@ -140,6 +140,7 @@ impl ClientPattern {
 mod tests {
     use super::*;
     use crate::acl::{Acl, AclOptions};
+    use crate::login::ClientAttributes;
 
     fn allow(clients: &[&str]) -> AccessRule {
         AccessRule {
@@ -159,6 +160,7 @@ mod tests {
             user_name,
             address: [127, 0, 0, 1].into(),
             is_superuser: false,
+            attributes: ClientAttributes::NONE,
         }
     }
 
@@ -220,6 +222,7 @@ mod tests {
         let acl = Acl::compile(&[allow(&["%u"])], AclOptions::default()).expect("valid rules");
         let who = Identity {
             is_superuser: true,
+            attributes: ClientAttributes::NONE,
             ..identity("any", Some("root"))
         };
         assert!(acl.can_connect(&who));

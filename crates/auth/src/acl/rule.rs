@@ -79,8 +79,8 @@ pub struct AccessRule {
     /// Only messages with (`true`) or without (`false`) RETAIN. Requires `action = "publish"`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retain: Option<bool>,
-    /// Topic filters. `%c` or `${clientid}` stands for the client id, `%u` or `${username}` for the user name. After
-    /// the prefix `eq `, the filter is literal: no placeholders, and wildcards match only a subscription to exactly
+    /// Topic filters. `%c` or `${clientid}` stands for the client id, `%u` or `${username}` for the user name,
+    /// `${client_attrs.NAME}` for an attribute of the client. After the prefix `eq `, the filter is literal: no placeholders, and wildcards match only a subscription to exactly
     /// this filter.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub topics: Vec<String>,
@@ -131,7 +131,11 @@ enum RuleTopicPart {
     Text(Box<str>),
     ClientId,
     UserName,
+    Attribute(Box<str>),
 }
+
+/// Begins a placeholder for an attribute, which ends with `}`.
+const ATTRIBUTE_PREFIX: &str = "${client_attrs.";
 
 const PLACEHOLDERS: [(&str, RuleTopicPart); 4] = [
     ("%c", RuleTopicPart::ClientId),
@@ -197,20 +201,20 @@ impl RuleConditions {
 }
 
 /// Fills in the placeholders. `None` if the rule does not apply to this client.
-fn fill_in(parts: &[RuleTopicPart], who: &Identity<'_>, is_allow: bool) -> Option<TopicPattern> {
-    if parts.contains(&RuleTopicPart::UserName) && who.user_name.is_none() {
-        return None;
-    }
+fn fill_in<'a>(parts: &'a [RuleTopicPart], who: &Identity<'a>, is_allow: bool) -> Option<TopicPattern> {
+    let value_of = |part: &'a RuleTopicPart| match part {
+        RuleTopicPart::Text(text) => Some(&**text),
+        RuleTopicPart::ClientId => Some(who.client_id),
+        RuleTopicPart::UserName => who.user_name,
+        RuleTopicPart::Attribute(name) => who.attributes.get(name),
+    };
+    let values = parts.iter().map(value_of).collect::<Option<Vec<&str>>>()?;
     let mut filter = String::new();
-    for part in parts {
-        let value = match part {
-            RuleTopicPart::Text(text) => {
-                filter.push_str(text);
-                continue;
-            }
-            RuleTopicPart::ClientId => who.client_id,
-            RuleTopicPart::UserName => who.user_name?,
-        };
+    for (part, value) in parts.iter().zip(values) {
+        if let RuleTopicPart::Text(text) = part {
+            filter.push_str(text);
+            continue;
+        }
         if is_unsafe_value(value, filter.is_empty()) {
             return if is_allow {
                 None
@@ -338,7 +342,7 @@ fn compile_topic(text: &str) -> Result<RuleTopic, TopicRuleError> {
 fn check_template(parts: &[RuleTopicPart]) -> Result<(), TopicRuleError> {
     let word = |part: &RuleTopicPart| match part {
         RuleTopicPart::Text(text) => text.to_string(),
-        RuleTopicPart::ClientId | RuleTopicPart::UserName => "\u{1}".to_owned(),
+        RuleTopicPart::ClientId | RuleTopicPart::UserName | RuleTopicPart::Attribute(_) => "\u{1}".to_owned(),
     };
     let filter: String = parts.iter().map(word).collect();
     check_filter(&filter.replace('\u{1}', "x"))?;
@@ -383,7 +387,15 @@ fn first_placeholder(text: &str) -> Option<(Range<usize>, RuleTopicPart)> {
         let start = text.find(name)?;
         Some((start..start + name.len(), part.clone()))
     });
-    found.min_by_key(|(range, _)| range.start)
+    found.chain(first_attribute(text)).min_by_key(|(range, _)| range.start)
+}
+
+fn first_attribute(text: &str) -> Option<(Range<usize>, RuleTopicPart)> {
+    let start = text.find(ATTRIBUTE_PREFIX)?;
+    let name = &text[start + ATTRIBUTE_PREFIX.len()..];
+    let name = &name[..name.find('}')?];
+    let end = start + ATTRIBUTE_PREFIX.len() + name.len() + 1;
+    Some((start..end, RuleTopicPart::Attribute(name.into())))
 }
 
 /// Returns whether a topic would be interpreted as more than its text.

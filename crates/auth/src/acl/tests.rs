@@ -22,6 +22,7 @@ fn who<'a>(client_id: &'a str, user_name: Option<&'a str>, address: &str) -> Ide
         user_name,
         address: address.parse().unwrap(),
         is_superuser: false,
+        attributes: ClientAttributes::NONE,
     }
 }
 
@@ -106,6 +107,7 @@ fn superusers_are_unrestricted() {
     let acl = compile("[[rules]]\npermission = \"deny\"\ntopics = [\"#\"]");
     let session = acl.session(&Identity {
         is_superuser: true,
+        attributes: ClientAttributes::NONE,
         ..alice()
     });
     assert!(session.is_unrestricted());
@@ -1035,6 +1037,7 @@ fn rules_of_a_client_come_before_those_of_the_server() {
         user_name: Some("alice"),
         address: "192.0.2.1".parse().unwrap(),
         is_superuser: false,
+        attributes: ClientAttributes::NONE,
     };
     let session = acl.session_with(&own, &who);
     let publish = |topic| session.publish(topic, QoS::AtMostOnce, false);
@@ -1045,7 +1048,10 @@ fn rules_of_a_client_come_before_those_of_the_server() {
     let session = acl.session_with(&own, &who);
     assert!(session.publish("elsewhere", QoS::AtMostOnce, false));
     assert!(!session.publish("$SYS/broker/uptime", QoS::AtMostOnce, false));
-    let root = Identity { is_superuser: true, ..who };
+    let root = Identity {
+        is_superuser: true,
+        ..who
+    };
     assert!(acl.session_with(&own, &root).is_unrestricted());
 }
 
@@ -1065,4 +1071,40 @@ fn rules_of_a_client_are_checked() {
     };
     assert!(ClientRules::compile(std::slice::from_ref(&rule)).is_ok());
     assert!(ClientRules::compile(&[rule.clone(), rule]).is_err(), "1,002 topics");
+}
+
+#[test]
+fn attributes_fill_placeholders() {
+    let rules = [
+        AccessRule::deny(
+            AccessAction::All,
+            &["${client_attrs.tenant}/locked/${client_attrs.room}"],
+        ),
+        AccessRule::allow(AccessAction::All, &["${client_attrs.tenant}/#"]),
+        AccessRule::allow(AccessAction::All, &["public/${client_attrs.none}", "public/%c"]),
+    ];
+    let acl = Acl::compile(&rules, AclOptions::default()).unwrap();
+    let attributes = |pairs: &[(&str, &str)]| {
+        let pairs = pairs.iter().map(|(name, value)| ((*name).into(), (*value).into()));
+        ClientAttributes::new(pairs.collect()).unwrap()
+    };
+    let publish = |attributes: &ClientAttributes, topic: &str| {
+        let who = Identity { attributes, ..alice() };
+        acl.session(&who).publish(topic, QoS::AtMostOnce, false)
+    };
+    let plain = attributes(&[("tenant", "acme"), ("room", "r1")]);
+    assert!(publish(&plain, "acme/x") && publish(&plain, "public/c1"));
+    assert!(!publish(&plain, "acme/locked/r1") && publish(&plain, "acme/locked/r2"));
+    assert!(!publish(&plain, "other/x"));
+    assert!(!publish(ClientAttributes::NONE, "acme/x"));
+    // A value cannot contain further levels or wildcards: allow rules do not apply, deny rules apply to more.
+    for unsafe_value in ["+", "#", "a/b", "$SYS", ""] {
+        let attributes = attributes(&[("tenant", unsafe_value), ("room", "r1")]);
+        assert!(
+            !publish(&attributes, "a/b/x") && !publish(&attributes, "public/c1"),
+            "{unsafe_value}"
+        );
+    }
+    let wild_room = attributes(&[("tenant", "acme"), ("room", "+")]);
+    assert!(!publish(&wild_room, "acme/locked/r2") && publish(&wild_room, "acme/x"));
 }

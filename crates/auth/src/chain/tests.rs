@@ -85,39 +85,19 @@ fn credentials_decide_the_outcome() {
             REMOTE,
             Verdict::Allow { is_superuser: true },
         ),
-        (
-            Some("alice"),
-            Some("Secret"),
-            REMOTE,
-            Verdict::Deny(WrongPassword),
-        ),
+        (Some("alice"), Some("Secret"), REMOTE, Verdict::Deny(WrongPassword)),
         (Some("alice"), Some(""), REMOTE, Verdict::Deny(WrongPassword)),
         (Some("alice"), None, REMOTE, Verdict::Deny(NoPassword)),
         (Some("nobody"), None, REMOTE, Verdict::Deny(NoPassword)),
-        (
-            Some("nobody"),
-            Some("secret"),
-            REMOTE,
-            Verdict::Deny(UnknownUser),
-        ),
+        (Some("nobody"), Some("secret"), REMOTE, Verdict::Deny(UnknownUser)),
         (Some(""), Some("secret"), REMOTE, Verdict::Deny(UnknownUser)),
         (Some(""), None, LOOPBACK, Verdict::Deny(NoPassword)),
         (None, Some("secret"), LOOPBACK, Verdict::Deny(UnknownUser)),
         (None, None, REMOTE, Verdict::Deny(AnonymousRefused)),
         (None, None, LOOPBACK, allow),
         // Wrong credentials never count as anonymous.
-        (
-            Some("alice"),
-            Some("wrong"),
-            LOOPBACK,
-            Verdict::Deny(WrongPassword),
-        ),
-        (
-            Some("nobody"),
-            Some("secret"),
-            LOOPBACK,
-            Verdict::Deny(UnknownUser),
-        ),
+        (Some("alice"), Some("wrong"), LOOPBACK, Verdict::Deny(WrongPassword)),
+        (Some("nobody"), Some("secret"), LOOPBACK, Verdict::Deny(UnknownUser)),
     ];
     for (user_name, password, address, expected) in table {
         let outcome = ask(&chain, &credentials(user_name, password, address));
@@ -175,10 +155,7 @@ fn later_provider_checks_unknown_users() {
     let outcome = |name, password| ask(&chain, &credentials(Some(name), Some(password), REMOTE));
     assert_eq!(outcome("bob", "pw"), Verdict::Allow { is_superuser: false });
     // The first provider that knows a user decides.
-    assert_eq!(
-        outcome("alice", "other"),
-        Verdict::Deny(DenyReason::WrongPassword)
-    );
+    assert_eq!(outcome("alice", "other"), Verdict::Deny(DenyReason::WrongPassword));
 }
 
 #[test]
@@ -304,17 +281,15 @@ fn unknown_users_are_admitted_like_anonymous_clients() {
         ("bob", Some("any"), REMOTE, deny(DenyReason::UnknownUser)),
         ("alice", Some("wrong"), LOOPBACK, deny(DenyReason::WrongPassword)),
         ("alice", None, LOOPBACK, deny(DenyReason::NoPassword)),
-        (
-            "alice",
-            Some("secret"),
-            REMOTE,
-            Verdict::Allow { is_superuser: true },
-        ),
+        ("alice", Some("secret"), REMOTE, Verdict::Allow { is_superuser: true }),
     ] {
         let credentials = credentials(Some(name), password, address);
         assert_eq!(ask(&chain, &credentials), expected, "{name} {password:?}");
         if name == "bob" && address == LOOPBACK {
-            assert_eq!(chain.authenticate_now(&credentials).map(|now| verdict(&now)), Some(allow));
+            assert_eq!(
+                chain.authenticate_now(&credentials).map(|now| verdict(&now)),
+                Some(allow)
+            );
         }
     }
 }

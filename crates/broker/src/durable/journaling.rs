@@ -400,7 +400,7 @@ fn terms_of(session: &Session) -> record::ConnectSettings<'_> {
         address: session.owner_address(),
         version: session.version as u8,
         is_superuser: session.is_superuser,
-        has_grant: session.grant.is_some(),
+        has_grant: session.grant().is_some(),
         is_bridge: session.is_bridge,
         expiry_s: session.expiry_s,
         will: session.will.as_deref().map(will_record),

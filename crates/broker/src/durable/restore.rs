@@ -567,10 +567,9 @@ fn set_terms(session: &mut Session, recovered: &RecoveredSession) {
         _ => ProtocolVersion::V5,
     };
     session.is_superuser = terms.is_superuser;
-    session.grant = match terms.has_grant {
-        true => LoginGrant::Forgotten,
-        false => LoginGrant::None,
-    };
+    if terms.has_grant {
+        session.set_grant(LoginGrant::Forgotten);
+    }
     session.is_bridge = terms.is_bridge;
     session.expiry_s = terms.expiry_s;
     session.clean_start = false;

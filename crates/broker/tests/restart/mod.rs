@@ -6,6 +6,7 @@
 mod clock;
 mod deadlines;
 mod groups;
+mod logins;
 mod node;
 mod owners;
 mod pair;
@@ -368,14 +369,32 @@ fn start_with(directory: &Path, shards: u16, kept_batches: usize, config: ShardC
 }
 
 fn start_on(directory: &Path, node: &Arc<NodeState>, kept_batches: usize, config: ShardConfig) -> Vec<Shard> {
+    let new = |id| {
+        Shard::new(
+            NOW,
+            ShardId(id),
+            Arc::new(config.clone()),
+            Arc::new(OpenAccess),
+            node.clone(),
+            1,
+        )
+    };
+    restored(directory, (0..node.shards()).map(new).collect(), kept_batches)
+}
+
+/// Starts one shard that asks `access` for rights.
+fn start_with_access(directory: &Path, access: Arc<dyn AccessControl>) -> Vec<Shard> {
+    let node = Arc::new(NodeState::new(1, 1));
+    let shard = Shard::new(NOW, ShardId(0), Arc::default(), access, node, 1);
+    restored(directory, vec![shard], usize::MAX)
+}
+
+fn restored(directory: &Path, mut started: Vec<Shard>, kept_batches: usize) -> Vec<Shard> {
     let mut recovery = Recovery::new();
     let mut log = open(directory, &mut |position, bytes| {
         recovery.record(position, bytes).unwrap();
     });
     let recovered = recovery.finish();
-    let config = Arc::new(config);
-    let new = |id| Shard::new(NOW, ShardId(id), config.clone(), Arc::new(OpenAccess), node.clone(), 1);
-    let mut started: Vec<Shard> = (0..node.shards()).map(new).collect();
     for shard in &mut started {
         shard.start_journaling(recovered.last_key);
     }

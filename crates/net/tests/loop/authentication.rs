@@ -214,3 +214,68 @@ fn reset(stream: std::net::TcpStream) {
         .set_linger(Some(std::time::Duration::ZERO))
         .unwrap();
 }
+
+/// Keeps its questions for the test.
+struct Keeps(SyncSender<AuthQuestion>);
+
+impl Authenticator for Keeps {
+    fn authenticate(&self, question: AuthQuestion) {
+        let _ = self.0.send(question);
+    }
+}
+
+fn server_that_keeps_questions() -> (Running, Receiver<AuthQuestion>) {
+    let (sender, questions) = sync_channel(100);
+    let mut options = options(2);
+    options.config.auth_threads = NonZeroU16::new(1);
+    options.access = Arc::new(AskUsers);
+    options.authenticator = Arc::new(Keeps(sender));
+    (options.start(), questions)
+}
+
+#[test]
+fn kept_question_occupies_no_thread() {
+    let (running, questions) = server_that_keeps_questions();
+    let mut first = running.tcp();
+    first.write_all(&connect_as("first", "ann")).unwrap();
+    let kept = questions.recv().unwrap();
+    assert_eq!((&*kept.credentials().client_id, kept.step()), ("first", 0));
+    let mut second = running.tcp();
+    second.write_all(&connect_as("second", "ann")).unwrap();
+    // The pool has one thread.
+    questions.recv().unwrap().answer(allow());
+    assert_eq!(read_packet(&mut second).unwrap().body, [0, 0]);
+    kept.answer(allow());
+    assert_eq!(read_packet(&mut first).unwrap().body, [0, 0]);
+}
+
+#[test]
+fn continued_question_returns_with_its_step() {
+    let (running, questions) = server_that_keeps_questions();
+    let mut client = running.tcp();
+    client.write_all(&connect_as("client", "ann")).unwrap();
+    questions.recv().unwrap().continue_at(2);
+    let again = questions.recv().unwrap();
+    assert_eq!((&*again.credentials().client_id, again.step()), ("client", 2));
+    again.answer(DENY);
+    assert_eq!(read_packet(&mut client).unwrap().body, [0, 5]);
+}
+
+#[test]
+fn dropped_question_rejects_the_client() {
+    let (running, questions) = server_that_keeps_questions();
+    let mut client = running.tcp();
+    client.write_all(&connect_as("client", "ann")).unwrap();
+    drop(questions.recv().unwrap());
+    assert_eq!(read_packet(&mut client).unwrap().body, [0, 3], "server unavailable");
+}
+
+#[test]
+fn server_stops_while_a_question_is_open() {
+    let (running, questions) = server_that_keeps_questions();
+    let mut client = running.tcp();
+    client.write_all(&connect_as("client", "ann")).unwrap();
+    let kept = questions.recv().unwrap();
+    drop(running);
+    kept.answer(allow());
+}

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use broker::{AccessControl, ConnectionEvent, OpenAccess, ShardConfig, Transport};
 use net::{
-    AuthQuestion,     Authenticator, ConnectionObserver, EarlyCloseReason, ListenerConfig, RestartState, Server, ServerConfig,
-    ServerHandle,
+    AuthQuestion, Authenticator, ConnectionObserver, EarlyCloseReason, ListenerConfig, RestartState, Server,
+    ServerConfig, ServerHandle,
 };
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use rustls::crypto::ring::default_provider;

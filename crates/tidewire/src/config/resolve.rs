@@ -33,6 +33,7 @@ pub struct Config {
     pub limits: server::Limits,
     pub durability: server::Durability,
     pub access: access::Access,
+    pub flapping: access::FlappingOptions,
     /// Names and hashed passwords.
     pub users: BTreeMap<String, PasswordHash>,
     pub integration: integration::Integration,
@@ -132,6 +133,7 @@ pub fn resolve(raw: &mut RawConfig, sources: &ConfigSources) -> (Config, Vec<Eff
         limits: server::Limits::resolve(&mut resolver, &["limits"]),
         durability: server::Durability::resolve(&mut resolver, &["durability"]),
         access: access::Access::resolve(&mut resolver, &["access"]),
+        flapping: access::FlappingOptions::resolve(&mut resolver, &["access", "flapping"]),
         users: resolver.take_map(&["access", "users"], &access::USERS),
         integration: integration::Integration::resolve(&mut resolver, &["integration"]),
         platform: platform::Platform::resolve(&mut resolver, &["platform"]),

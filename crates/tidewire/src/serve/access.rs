@@ -14,9 +14,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use api::{AccessAdmin, AclRules, ChangeError};
 use auth::{
-    AccessAction, AccessRule, Acl, AclErrors, AclOptions, BanCandidate, Bans, ChainStep, DenyReason, Login, LoginAttempt,
-    LoginLimiter, Password, PasswordHash, Permission, ProviderOutcome, SessionAcl, SubscriptionGrant, UserError,
-    UserSummary, Users, preset,
+    AccessAction, AccessRule, Acl, AclErrors, AclOptions, BanCandidate, Bans, ChainStep, ClientAttributes, DenyReason,
+    Login, LoginAttempt, LoginLimiter, Password, PasswordHash, Permission, ProviderOutcome, SessionAcl,
+    SubscriptionGrant, UserError, UserSummary, Users, preset,
 };
 use broker::inbox::InboxClient;
 use broker::{
@@ -267,6 +267,7 @@ impl NodeAccess {
             },
             address: credentials.address,
             is_superuser: login.is_superuser,
+            attributes: ClientAttributes::NONE,
         };
         match self.compiled().acl.is_none_or(|acl| acl.can_connect(&who)) {
             true => outcome,
@@ -306,8 +307,7 @@ impl NodeAccess {
         let Some(attempt) = attempt else { return };
         match outcome {
             // Nothing was verified.
-            AuthOutcome::Allow(login)
-                if !login.grant.is_some() && self.verified_name(attempt.user_name).is_none() => {}
+            AuthOutcome::Allow(login) if !login.grant.is_some() && self.verified_name(attempt.user_name).is_none() => {}
             AuthOutcome::Allow(_) | AuthOutcome::Inbox(_) => self.login_limiter.record_success(attempt),
             AuthOutcome::Deny {
                 reason: ReasonCode::BadUserNameOrPassword | ReasonCode::NotAuthorized,
@@ -441,6 +441,7 @@ fn access_without_rules() -> Result<Arc<dyn SessionAccess>, String> {
         user_name: None,
         address: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
         is_superuser: false,
+        attributes: ClientAttributes::NONE,
     };
     Ok(Arc::new(SessionRights(acl.session(&anybody))))
 }
@@ -583,9 +584,12 @@ impl AccessControl for NodeAccess {
         if let Some(locked_out) = self.locked_out(attempt.as_ref()) {
             return Some(locked_out);
         }
-        let outcome = self
-            .device_outcome(credentials)
-            .or_else(|| self.providers.chain().authenticate_now(&offered(credentials)).map(auth_outcome))?;
+        let outcome = self.device_outcome(credentials).or_else(|| {
+            self.providers
+                .chain()
+                .authenticate_now(&offered(credentials))
+                .map(auth_outcome)
+        })?;
         self.record_attempt(attempt.as_ref(), &outcome);
         Some(self.check_client_id(credentials, outcome))
     }
@@ -627,6 +631,7 @@ impl AccessControl for NodeAccess {
                 Some(login) => login.is_superuser,
                 None => user_name.is_some_and(|name| self.is_superuser(name)),
             },
+            attributes: grant.map_or(ClientAttributes::NONE, |login| &login.attributes),
         };
         let CompiledRules { acl, after_own } = self.compiled();
         let acl = match (acl, grant.and_then(|login| login.rules.as_ref())) {
@@ -703,7 +708,9 @@ fn auth_outcome(outcome: ProviderOutcome) -> AuthOutcome {
 }
 
 fn client_login(login: Login) -> ClientLogin {
-    let expires_at = login.expires_at.map(|at| at.duration_since(UNIX_EPOCH).unwrap_or_default());
+    let expires_at = login
+        .expires_at
+        .map(|at| at.duration_since(UNIX_EPOCH).unwrap_or_default());
     ClientLogin {
         is_superuser: login.is_superuser,
         user_name: login.user_name.clone(),

@@ -12,6 +12,7 @@ mod certificates;
 mod configure;
 mod derived_limits;
 mod file_modes;
+mod flapping;
 mod guesses;
 mod http;
 mod observe;
@@ -51,6 +52,7 @@ pub use access::BANS_FILE;
 use access::{ClientAuthenticator, NodeAccess};
 use api::{ClientEventSender, ClientEvents};
 use certificates::NodeCertificates;
+use flapping::FlappingBans;
 use net::descriptors::{DescriptorNeeds, DescriptorShares};
 use observe::EventLog;
 use reload::Reloader;
@@ -150,19 +152,24 @@ fn run(loaded: &LoadedConfig, sources: &ConfigSources, options: &ServeOptions) -
     let devices = DevicePlatform::open(config, &login_limiter)?;
     let access = Arc::new(NodeAccess::new(loaded, devices.clone(), login_limiter)?);
     let (sys_sender, sys_events) = sys_events(config).unzip();
-    let events = EventLog::start(&config.data_dir, &config.durability, sys_sender)
+    let flapping = FlappingBans::new(&config.flapping, access.clone());
+    let events = EventLog::start(&config.data_dir, &config.durability, sys_sender, flapping)
         .map_err(|e| format!("cannot start the thread of the log: {e}"))?;
     let mut server = translate::server_config(config, workers)?;
     let shares = descriptor_shares(config, open_files_max, workers, &server);
     server.descriptor_limit = shares.clients;
     let shard = Arc::new(translate::shard_config(config, workers.get()));
-    let prepared =
-        net::Server::prepare(server, shard, access.clone(), Arc::new(ClientAuthenticator(access.clone())), Arc::new(events)).map_err(|error| {
-            match error.is_port_in_use() {
-                true => StartFailure::PortInUse(chain(&error)),
-                false => StartFailure::Other(chain(&error)),
-            }
-        })?;
+    let prepared = net::Server::prepare(
+        server,
+        shard,
+        access.clone(),
+        Arc::new(ClientAuthenticator(access.clone())),
+        Arc::new(events),
+    )
+    .map_err(|error| match error.is_port_in_use() {
+        true => StartFailure::PortInUse(chain(&error)),
+        false => StartFailure::Other(chain(&error)),
+    })?;
     let handle = prepared.handle();
     access.connect(handle.clone());
     let engine = match integration::Engine::open(&config.data_dir, &node_name(config), loaded.declared.clone()) {

@@ -16,6 +16,7 @@ use broker::ConnectionEvent;
 use broker::owners::OwnerLimit;
 use net::EarlyCloseLine;
 
+use super::flapping::FlappingBans;
 use super::guesses::{LOCKED_OUT, LineLimit};
 use crate::config::files::chain;
 use crate::config::options::server::{Durability, JournalFailure};
@@ -34,6 +35,7 @@ pub struct EventLog {
     queue: Arc<LogQueue>,
     /// Receives events for `$SYS/brokers/<node>/clients/…`.
     sys: Option<ClientEventSender>,
+    flapping: Option<Arc<FlappingBans>>,
     /// Removed from the paths of journal files in messages. Other journals have files of the same names.
     journal: PathBuf,
     on_failure: JournalFailure,
@@ -69,22 +71,31 @@ enum LoggedEvent {
     /// An event, and the number of similar lines that were omitted before it.
     Client(ConnectionEvent, u64),
     EarlyClose(EarlyCloseLine),
+    /// The client with this id has to be banned.
+    Flapping(Box<str>),
 }
 
 impl EventLog {
-    pub fn start(data_dir: &Path, options: &Durability, sys: Option<ClientEventSender>) -> io::Result<EventLog> {
+    pub fn start(
+        data_dir: &Path,
+        options: &Durability,
+        sys: Option<ClientEventSender>,
+        flapping: Option<FlappingBans>,
+    ) -> io::Result<EventLog> {
+        let flapping = flapping.map(Arc::new);
         // A client can rely on this policy from its CONNACK on.
         let durability = options.policy.word();
         let (sender, receiver) = channel();
         let queue = Arc::new(LogQueue::default());
-        let shared = queue.clone();
+        let (shared, bans) = (queue.clone(), flapping.clone());
         thread::Builder::new()
             .name("log".into())
-            .spawn(move || write_all(&receiver, durability, &shared))?;
+            .spawn(move || write_all(&receiver, durability, &shared, bans.as_deref()))?;
         Ok(EventLog {
             sender,
             queue,
             sys,
+            flapping,
             journal: data_dir.join(journal::DIRECTORY_NAME),
             on_failure: options.on_failure,
             failed_accepts: Mutex::default(),
@@ -107,6 +118,9 @@ impl net::ConnectionObserver for EventLog {
     fn event(&self, event: &ConnectionEvent, is_wanted: bool) {
         if is_wanted && let Some(sys) = &self.sys {
             sys.offer(event);
+        }
+        if let Some(client_id) = self.flapping.as_ref().and_then(|bans| bans.flapping_client(event)) {
+            self.send(LoggedEvent::Flapping(client_id.into()));
         }
         if !is_written(event) {
             return;
@@ -204,7 +218,7 @@ fn is_over_limit(event: &ConnectionEvent) -> bool {
     }
 }
 
-fn write_all(receiver: &Receiver<LoggedEvent>, durability: &str, queue: &LogQueue) {
+fn write_all(receiver: &Receiver<LoggedEvent>, durability: &str, queue: &LogQueue, flapping: Option<&FlappingBans>) {
     for event in receiver {
         queue.waiting.fetch_sub(1, Ordering::Relaxed);
         let lines = queue.left_out.swap(0, Ordering::Relaxed);
@@ -214,6 +228,11 @@ fn write_all(receiver: &Receiver<LoggedEvent>, durability: &str, queue: &LogQueu
         match &event {
             LoggedEvent::Client(event, omitted_lines) => write(event, durability, *omitted_lines),
             LoggedEvent::EarlyClose(line) => write_early_close(line),
+            LoggedEvent::Flapping(client_id) => {
+                if let Some(bans) = flapping {
+                    bans.ban(client_id);
+                }
+            }
         }
     }
 }

@@ -73,8 +73,9 @@ section! {
         /// Access rules. The first rule that matches decides. Each rule is a table: `{ permission = "allow", action =
         /// "subscribe", topics = ["devices/%c/#"], users = ["alice"] }`. `permission` is `allow` or `deny`; `action` is
         /// `publish`, `subscribe`, `all` (both) or `connect`. Conditions are `users`, `clients`, `addresses`,
-        /// `anonymous` and, for publishing, `qos` and `retain`. In a topic, `%c` stands for the client ID and `%u` for
-        /// the user name; a topic after `eq ` is compared literally. `#` leaves out topics that begin with `$`: a rule
+        /// `anonymous` and, for publishing, `qos` and `retain`. In a topic, `%c` stands for the client ID, `%u` for the
+        /// user name, and `${client_attrs.NAME}` for an attribute that an authentication provider has returned; a topic
+        /// after `eq ` is compared literally. `#` leaves out topics that begin with `$`: a rule
         /// for all topics has `topics = ["#", "$SYS/#"]`. `$SYS/#` includes the names and addresses of clients. Without
         /// a rule for topics, every client may publish and subscribe to all topics except those of the server. Rules
         /// for `connect` bind client IDs to users: `{ permission = "allow", action = "connect", clients = ["%u",
@@ -103,6 +104,22 @@ section! {
         restart max_login_lockout: Duration = "15m" ["1s", "1d"];
         /// Publishes the will of a client that a ban disconnects. EMQX does not publish it either.
         live publish_will_of_banned: bool = "false";
+    }
+}
+
+section! {
+    /// Bans clients that connect and disconnect too often, such as two devices with the same client ID. The names and
+    /// defaults are those of EMQX's `flapping_detect`.
+    pub struct FlappingOptions at [Fixed("access"), Fixed("flapping")] {
+        /// Enables the detection.
+        restart enabled: bool = "false";
+        /// Time in which the disconnects of a client are counted, from the first of them.
+        restart window: Duration = "1m" ["1s", "1d"];
+        /// Number of disconnects within `window` with which a client is banned. Disconnects by an administrator do not
+        /// count.
+        restart max_count: u32 = "15" ["2", "1000000"] in "disconnects";
+        /// Duration of the ban. The client ID appears in the list of bans, where an administrator can remove it.
+        restart ban_time: Duration = "5m" ["1s", "365d"];
     }
 }
 

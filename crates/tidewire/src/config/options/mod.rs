@@ -23,6 +23,7 @@ pub const SECTIONS: &[Section] = &[
     server::Limits::SECTION,
     server::Durability::SECTION,
     access::Access::SECTION,
+    access::FlappingOptions::SECTION,
     access::USERS,
     integration::Integration::SECTION,
     integration::CONNECTORS,

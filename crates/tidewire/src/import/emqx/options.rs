@@ -81,6 +81,10 @@ const OPTIONS: &[ForeignOption] = &[
         "mqtt.max_delayed_messages",
         ZERO_IS_NONE,
     ),
+    option("flapping_detect.enable", "access.flapping.enabled", Flag),
+    option("flapping_detect.window_time", "access.flapping.window", Duration),
+    option("flapping_detect.max_count", "access.flapping.max_count", Number),
+    option("flapping_detect.ban_time", "access.flapping.ban_time", Duration),
     option("sys_topics.sys_msg_interval", "sys.interval", DurationSwitch),
     option("log.console.level", "log.level", Choice(LEVELS)),
 ];
@@ -101,7 +105,6 @@ const SAME: &[(&str, &str)] = &[
     ("retainer.backend.storage_type", "disc"),
     ("delayed.enable", "true"),
     ("retainer.enable", "true"),
-    ("flapping_detect.enable", "false"),
     ("slow_subs.enable_statistics", "false"),
     ("rule_engine.ignore_sys_message", "true"),
 ];
