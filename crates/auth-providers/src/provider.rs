@@ -1,0 +1,330 @@
+//! Asks a [`LoginSource`] with limits: a time limit, a number of questions at a time, and a cache of answers.
+//!
+//! Equal questions are asked once at a time; all clients with this question get the answer. If the asking client is
+//! gone before the answer, one of the others asks again. A failure is never cached: [`OnFailure`] decides about the
+//! clients of this question, and the next client asks again.
+//!
+//! The lock is held only to look up and to store an answer, so [`RemoteProvider::authenticate_now`] does not block.
+
+mod cache;
+mod failures;
+mod stats;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use auth::{Credentials, DenyReason, Login, ProviderFuture, ProviderOutcome, RemoteProvider};
+use tokio::sync::{Semaphore, watch};
+use tokio::time::timeout_at;
+
+use crate::source::{LoginSource, QuestionKey};
+use cache::{AnswerCache, CacheLimits};
+use failures::FailureLog;
+use stats::Counters;
+pub use stats::{SourceStats, WatchedProvider};
+
+/// Limits of the questions to a source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SourceLimits {
+    /// Maximum time until a client has an answer. It includes the wait for a free question.
+    pub timeout: Duration,
+    /// Maximum number of questions at a time. At least 1.
+    pub max_concurrent: usize,
+    /// Maximum number of questions that wait for one of these. Further ones are denied.
+    pub max_waiting: usize,
+    /// Maximum number of cached answers. Denials occupy at most a quarter of them.
+    pub cache_size: usize,
+    /// How long an answer that allows is valid. Zero: answers are not cached.
+    pub cache_allowed: Duration,
+    /// How long an answer that denies or ignores is valid.
+    pub cache_denied: Duration,
+    pub on_failure: OnFailure,
+}
+
+/// Decision about a client if the source fails.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnFailure {
+    #[default]
+    Deny,
+    /// The next provider decides.
+    Ignore,
+    /// The client is admitted without a check.
+    Allow,
+}
+
+/// A source as a provider of a chain.
+pub struct SourceProvider<S> {
+    source: S,
+    limits: SourceLimits,
+    state: Mutex<SourceState>,
+    /// One permit per question at a time. It is never closed.
+    permits: Semaphore,
+    counters: Counters,
+}
+
+struct SourceState {
+    cache: AnswerCache,
+    /// Questions without an answer.
+    open: HashMap<QuestionKey, watch::Receiver<Option<ProviderOutcome>>>,
+    failures: FailureLog,
+}
+
+/// What a client with a question has to do.
+enum NextStep<'a, S: LoginSource> {
+    Use(ProviderOutcome),
+    Ask(OpenQuestion<'a, S>),
+    /// Another client asks the same question.
+    Await(watch::Receiver<Option<ProviderOutcome>>),
+}
+
+/// A question that a client asks. If it is dropped without an answer, another client asks.
+struct OpenQuestion<'a, S: LoginSource> {
+    provider: &'a SourceProvider<S>,
+    key: QuestionKey,
+    answer: watch::Sender<Option<ProviderOutcome>>,
+}
+
+/// Result of a question.
+enum Asked {
+    Answered(ProviderOutcome),
+    /// The text is for the operator.
+    Failed(String),
+    /// Too many questions wait.
+    Overloaded,
+}
+
+impl<S: LoginSource> SourceProvider<S> {
+    pub fn new(source: S, limits: SourceLimits) -> Arc<SourceProvider<S>> {
+        Arc::new(SourceProvider {
+            source,
+            limits,
+            state: Mutex::new(SourceState {
+                cache: AnswerCache::new(CacheLimits {
+                    size: limits.cache_size,
+                    allowed: limits.cache_allowed,
+                    denied: limits.cache_denied,
+                }),
+                open: HashMap::new(),
+                failures: FailureLog::default(),
+            }),
+            permits: Semaphore::new(limits.max_concurrent.clamp(1, Semaphore::MAX_PERMITS)),
+            counters: Counters::default(),
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, SourceState> {
+        // Every update leaves the state valid, so a panic cannot leave it inconsistent.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn decide(&self, credentials: &Credentials) -> ProviderOutcome {
+        let Some(key) = self.source.question(credentials) else {
+            return ProviderOutcome::Ignore;
+        };
+        let until = tokio::time::Instant::now() + self.limits.timeout;
+        loop {
+            match self.next_step(key) {
+                NextStep::Use(outcome) => return outcome,
+                NextStep::Ask(question) => {
+                    let asked = self.ask(credentials, until).await;
+                    return question.close(self.judge(asked));
+                }
+                NextStep::Await(mut answer) => match timeout_at(until, answer.wait_for(Option::is_some)).await {
+                    Ok(Ok(outcome)) => {
+                        if let Some(outcome) = outcome.as_ref() {
+                            self.counters.shared.add(1);
+                            return outcome.clone();
+                        }
+                    }
+                    // The client that asked is gone.
+                    Ok(Err(_)) => {}
+                    Err(_) => return self.judge(self.timed_out()).outcome,
+                },
+            }
+        }
+    }
+
+    fn next_step(&self, key: QuestionKey) -> NextStep<'_, S> {
+        let mut state = self.lock();
+        if let Some(outcome) = state.cache.get(&key, Instant::now(), SystemTime::now()) {
+            self.counters.cache_hits.add(1);
+            return NextStep::Use(outcome);
+        }
+        match state.open.get(&key) {
+            Some(answer) => NextStep::Await(answer.clone()),
+            None => {
+                let (answer, receiver) = watch::channel(None);
+                state.open.insert(key, receiver);
+                NextStep::Ask(OpenQuestion {
+                    provider: self,
+                    key,
+                    answer,
+                })
+            }
+        }
+    }
+
+    async fn ask(&self, credentials: &Credentials, until: tokio::time::Instant) -> Asked {
+        let permit = match self.permits.try_acquire() {
+            Ok(permit) => permit,
+            Err(_) => {
+                let Some(_waiting) = self.counters.waiting.enter_below(self.limits.max_waiting) else {
+                    return Asked::Overloaded;
+                };
+                match timeout_at(until, self.permits.acquire()).await {
+                    Ok(permit) => permit.expect("the semaphore is never closed"),
+                    Err(_) => return self.timed_out(),
+                }
+            }
+        };
+        let _in_progress = self.counters.in_progress.enter();
+        let started = Instant::now();
+        let answer = timeout_at(until, self.source.ask(credentials)).await;
+        drop(permit);
+        self.counters.answer_time.add(started.elapsed().as_nanos() as u64);
+        match answer {
+            Ok(Ok(outcome)) => Asked::Answered(outcome),
+            Ok(Err(error)) => {
+                self.counters.failures.add(1);
+                Asked::Failed(error.0)
+            }
+            Err(_) => self.timed_out(),
+        }
+    }
+
+    fn timed_out(&self) -> Asked {
+        self.counters.timeouts.add(1);
+        Asked::Failed(format!("no answer within {} ms", self.limits.timeout.as_millis()))
+    }
+
+    /// Counts and logs the result of a question.
+    fn judge(&self, asked: Asked) -> Judged {
+        let name = self.source.name();
+        match asked {
+            Asked::Answered(outcome) => {
+                let ended = self.lock().failures.succeeded();
+                if let Some(failed) = ended {
+                    tracing::info!(provider = name, failed, "authentication provider works again");
+                }
+                let outcome = self.checked(outcome);
+                self.counters.answered(&outcome).add(1);
+                Judged {
+                    // The source has answered, but not decided.
+                    is_cached: !matches!(outcome, ProviderOutcome::Deny(DenyReason::Unavailable)),
+                    outcome,
+                }
+            }
+            Asked::Failed(error) => {
+                let line = self.lock().failures.failed(Instant::now());
+                if let Some(failed) = line {
+                    let clients = match self.limits.on_failure {
+                        OnFailure::Deny => "denied",
+                        OnFailure::Ignore => "left to the next provider",
+                        OnFailure::Allow => "admitted without a check",
+                    };
+                    tracing::warn!(
+                        provider = name,
+                        error,
+                        failed,
+                        clients,
+                        "authentication provider failed"
+                    );
+                }
+                Judged {
+                    outcome: self.on_failure(),
+                    is_cached: false,
+                }
+            }
+            Asked::Overloaded => {
+                self.counters.overloaded.add(1);
+                Judged {
+                    outcome: ProviderOutcome::Deny(DenyReason::Unavailable),
+                    is_cached: false,
+                }
+            }
+        }
+    }
+
+    /// Completes a login, and denies one that has expired.
+    fn checked(&self, outcome: ProviderOutcome) -> ProviderOutcome {
+        match outcome {
+            ProviderOutcome::Allow(login) if login.expires_at.is_some_and(|at| at <= SystemTime::now()) => {
+                ProviderOutcome::Deny(DenyReason::Expired)
+            }
+            ProviderOutcome::Allow(mut login) => {
+                login.provider = Some(self.source.name());
+                ProviderOutcome::Allow(login)
+            }
+            other => other,
+        }
+    }
+
+    fn on_failure(&self) -> ProviderOutcome {
+        match self.limits.on_failure {
+            OnFailure::Deny => ProviderOutcome::Deny(DenyReason::Unavailable),
+            OnFailure::Ignore => ProviderOutcome::Ignore,
+            OnFailure::Allow => self.checked(ProviderOutcome::Allow(Box::new(Login::new(false)))),
+        }
+    }
+}
+
+struct Judged {
+    outcome: ProviderOutcome,
+    is_cached: bool,
+}
+
+impl<S: LoginSource> OpenQuestion<'_, S> {
+    /// Stores the answer and gives it to the waiting clients.
+    fn close(self, judged: Judged) -> ProviderOutcome {
+        if judged.is_cached {
+            let mut state = self.provider.lock();
+            let (now, time) = (Instant::now(), SystemTime::now());
+            state.cache.insert(self.key, &judged.outcome, now, time);
+            // With the answer in one step, so that no client asks again.
+            state.open.remove(&self.key);
+        }
+        self.answer.send_replace(Some(judged.outcome.clone()));
+        judged.outcome
+    }
+}
+
+impl<S: LoginSource> Drop for OpenQuestion<'_, S> {
+    fn drop(&mut self) {
+        let mut state = self.provider.lock();
+        // Another client may have asked the question again since it was closed.
+        let is_own = |open: &watch::Receiver<_>| open.same_channel(&self.answer.subscribe());
+        if state.open.get(&self.key).is_some_and(is_own) {
+            state.open.remove(&self.key);
+        }
+    }
+}
+
+impl<S: LoginSource> RemoteProvider for SourceProvider<S> {
+    fn authenticate(self: Arc<Self>, credentials: Arc<Credentials>) -> ProviderFuture {
+        Box::pin(async move { self.decide(&credentials).await })
+    }
+
+    fn authenticate_now(&self, credentials: &Credentials) -> Option<ProviderOutcome> {
+        let Some(key) = self.source.question(credentials) else {
+            return Some(ProviderOutcome::Ignore);
+        };
+        let outcome = self.lock().cache.get(&key, Instant::now(), SystemTime::now())?;
+        self.counters.cache_hits.add(1);
+        Some(outcome)
+    }
+}
+
+impl<S: LoginSource> WatchedProvider for SourceProvider<S> {
+    fn name(&self) -> &'static str {
+        self.source.name()
+    }
+
+    fn stats(&self) -> SourceStats {
+        let is_failing = self.lock().failures.is_failing();
+        self.counters.stats(is_failing)
+    }
+}
+
+#[cfg(test)]
+mod tests;

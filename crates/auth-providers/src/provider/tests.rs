@@ -1,0 +1,1 @@
+//! Questions to a source that the test answers.
