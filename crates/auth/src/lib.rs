@@ -12,7 +12,9 @@
 
 mod acl;
 mod bans;
+mod certificate_subject;
 mod chain;
+mod emqx_acl;
 mod fixed_limits;
 mod flapping;
 mod login;
@@ -20,6 +22,7 @@ mod login_limiter;
 mod password;
 mod password_rules;
 mod secret;
+mod template;
 mod users;
 mod verified;
 
@@ -33,6 +36,7 @@ pub use chain::{
     AnonymousPolicy, AnonymousProvider, ChainLink, ChainStep, Credentials, DenyReason, Provider, ProviderChain,
     ProviderFuture, ProviderOutcome, RemoteProvider, UnknownUsersProvider, UsersProvider,
 };
+pub use emqx_acl::emqx_acl;
 pub use fixed_limits::FIXED_LIMITS;
 pub use flapping::FlappingDetector;
 pub use login::{ClientAttributes, Login, TooManyAttributes};
@@ -40,5 +44,6 @@ pub use login_limiter::{LockOut, LoginAttempt, LoginKind, LoginLimiter, LoginLim
 pub use password::{CreateError, HashError, PasswordHash};
 pub use password_rules::{PASSWORD_CHARACTERS_MIN, WeakPassword, check_new_password};
 pub use secret::Password;
+pub use template::{Missing, Placeholder, Template, TemplateError, TemplatePart};
 pub use users::{LineError, LoadError, PasswordFileErrors, UserError, UserSnapshot, UserSummary, Users};
 pub use verified::VerifiedPasswords;

@@ -1,5 +1,6 @@
 //! Predefined rules for the end of a list. They apply only if the caller appends them.
 
+use super::rule::EVERY_TOPIC;
 use super::{AccessAction, AccessRule};
 
 /// Clients without a user name on this machine: everything except publishing to `$SYS` and `$CONTROL`, and reading
@@ -35,6 +36,11 @@ pub fn protect_system() -> Vec<AccessRule> {
 /// the end of a list, so that a rule can allow them.
 pub fn hide_clients() -> Vec<AccessRule> {
     vec![AccessRule::deny(AccessAction::Subscribe, &["$SYS/brokers/+/clients/#"])]
+}
+
+/// Denies every topic that no rule before it allows, including those that begin with `$`.
+pub fn deny_others() -> AccessRule {
+    AccessRule::deny(AccessAction::All, &[EVERY_TOPIC])
 }
 
 fn default_rules() -> Vec<AccessRule> {

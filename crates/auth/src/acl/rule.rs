@@ -31,6 +31,9 @@ const NAME_BYTES_MAX: usize = 65_535;
 /// Bounds the memory of sessions: the value of a placeholder is copied into every rule that contains it.
 const PLACEHOLDER_VALUE_BYTES_MAX: usize = 1024;
 const FILTER_BYTES_MAX: usize = 65_535;
+/// Topic of a rule for every topic, including those that begin with `$`. It is not a valid filter, because no filter can
+/// express that.
+pub(crate) const EVERY_TOPIC: &str = "$#";
 /// Prefixes that the caller removes before a check.
 const STRIPPED_PREFIXES: [&str; 4] = ["$share/", "$queue/", "$exclusive/", "$delayed/"];
 
@@ -325,6 +328,9 @@ fn compile_topics(topics: &[String], errors: &mut Vec<AclErrorKind>) -> Vec<Rule
 }
 
 fn compile_topic(text: &str) -> Result<RuleTopic, TopicRuleError> {
+    if text == EVERY_TOPIC {
+        return Ok(RuleTopic::Fixed(TopicPattern::match_all()));
+    }
     if let Some(literal) = text.strip_prefix("eq ") {
         check_filter(literal)?;
         return Ok(RuleTopic::Fixed(TopicPattern::literal_filter(literal)));

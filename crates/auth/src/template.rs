@@ -1,0 +1,271 @@
+//! Templates with the placeholders of EMQX's authenticators, such as `${username}`.
+//!
+//! [`Template::render`] replaces placeholders by values without escaping them. Callers that put values into a URL, a JSON
+//! document or a query use [`Template::parts`] and escape each value, because the client chooses it.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use crate::certificate_subject::certificate_subject;
+use crate::chain::Credentials;
+use crate::login::ClientAttributes;
+
+/// Placeholders without `client_attrs`, whose names are free.
+const PLACEHOLDERS: [(&str, Placeholder); 6] = [
+    ("username", Placeholder::UserName),
+    ("password", Placeholder::Password),
+    ("clientid", Placeholder::ClientId),
+    ("peerhost", Placeholder::PeerHost),
+    ("cert_common_name", Placeholder::CertificateCommonName),
+    ("cert_subject", Placeholder::CertificateSubject),
+];
+
+const ATTRIBUTES_PREFIX: &str = "client_attrs.";
+
+/// A text with placeholders.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Template {
+    parts: Vec<TemplatePart>,
+}
+
+/// A part of a template.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TemplatePart {
+    Text(Box<str>),
+    Placeholder(Placeholder),
+}
+
+/// A property of a client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Placeholder {
+    UserName,
+    Password,
+    ClientId,
+    /// The client's address.
+    PeerHost,
+    CertificateCommonName,
+    /// Subject of the client certificate, as in `CN=meter-17,O=Example`.
+    CertificateSubject,
+    /// An attribute that a provider has returned. It has no value before the login.
+    ClientAttribute(Box<str>),
+}
+
+impl Template {
+    /// Parses a template. `${$}` stands for a dollar sign.
+    pub fn parse(text: &str) -> Result<Template, TemplateError> {
+        let mut parts = Vec::new();
+        let mut literal = String::new();
+        let mut rest = text;
+        while let Some(at) = rest.find("${") {
+            literal.push_str(&rest[..at]);
+            let name = &rest[at + 2..];
+            let (name, after) = name.split_once('}').ok_or(TemplateError::Unclosed)?;
+            rest = after;
+            if name == "$" {
+                literal.push('$');
+                continue;
+            }
+            let placeholder = Placeholder::parse(name).ok_or_else(|| TemplateError::Unknown(name.into()))?;
+            if !literal.is_empty() {
+                parts.push(TemplatePart::Text(std::mem::take(&mut literal).into()));
+            }
+            parts.push(TemplatePart::Placeholder(placeholder));
+        }
+        literal.push_str(rest);
+        if !literal.is_empty() {
+            parts.push(TemplatePart::Text(literal.into()));
+        }
+        Ok(Template { parts })
+    }
+
+    /// Texts and placeholders in order, for callers that escape the values.
+    pub fn parts(&self) -> &[TemplatePart] {
+        &self.parts
+    }
+
+    pub fn placeholders(&self) -> impl Iterator<Item = &Placeholder> {
+        self.parts.iter().filter_map(|part| match part {
+            TemplatePart::Placeholder(placeholder) => Some(placeholder),
+            TemplatePart::Text(_) => None,
+        })
+    }
+
+    /// Replaces the placeholders before the login, when the client has no attributes.
+    pub fn render(&self, credentials: &Credentials) -> Result<String, Missing> {
+        self.render_with(credentials, &ClientAttributes::default())
+    }
+
+    /// Replaces the placeholders. An error if the client has no such value, or a password that is not text.
+    pub fn render_with(&self, credentials: &Credentials, attributes: &ClientAttributes) -> Result<String, Missing> {
+        let mut rendered = String::new();
+        for part in &self.parts {
+            match part {
+                TemplatePart::Text(text) => rendered.push_str(text),
+                TemplatePart::Placeholder(placeholder) => {
+                    let missing = || Missing(placeholder.clone());
+                    let value = placeholder.value(credentials, attributes).ok_or_else(missing)?;
+                    rendered.push_str(std::str::from_utf8(&value).map_err(|_| missing())?);
+                }
+            }
+        }
+        Ok(rendered)
+    }
+}
+
+impl Placeholder {
+    fn parse(name: &str) -> Option<Placeholder> {
+        if let Some(attribute) = name.strip_prefix(ATTRIBUTES_PREFIX) {
+            return (!attribute.is_empty()).then(|| Placeholder::ClientAttribute(attribute.into()));
+        }
+        let known = PLACEHOLDERS.iter().find(|(known, _)| *known == name);
+        known.map(|(_, placeholder)| placeholder.clone())
+    }
+
+    /// Returns the value. `None` if the client has none. Only a password can have bytes that are not UTF-8.
+    pub fn value<'a>(&self, credentials: &'a Credentials, attributes: &'a ClientAttributes) -> Option<Cow<'a, [u8]>> {
+        let borrowed = |text: &'a str| Cow::Borrowed(text.as_bytes());
+        match self {
+            Placeholder::UserName => credentials.user_name.as_deref().map(borrowed),
+            Placeholder::Password => {
+                let password = credentials.password.as_ref()?;
+                Some(Cow::Borrowed(password.expose()))
+            }
+            Placeholder::ClientId => Some(borrowed(&credentials.client_id)),
+            Placeholder::PeerHost => {
+                let address = credentials.address.to_canonical().to_string();
+                Some(Cow::Owned(address.into_bytes()))
+            }
+            Placeholder::CertificateCommonName => credentials.certificate_common_name.as_deref().map(borrowed),
+            Placeholder::CertificateSubject => {
+                let subject = certificate_subject(credentials.certificate.as_deref()?)?;
+                Some(Cow::Owned(subject.into_bytes()))
+            }
+            Placeholder::ClientAttribute(name) => attributes.get(name).map(borrowed),
+        }
+    }
+}
+
+impl fmt::Display for Placeholder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Placeholder::ClientAttribute(name) => write!(f, "${{{ATTRIBUTES_PREFIX}{name}}}"),
+            other => {
+                let known = PLACEHOLDERS.iter().find(|(_, known)| known == other);
+                write!(f, "${{{}}}", known.map_or("", |(name, _)| name))
+            }
+        }
+    }
+}
+
+/// Why a text is not a template.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TemplateError {
+    Unclosed,
+    Unknown(Box<str>),
+}
+
+impl fmt::Display for TemplateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TemplateError::Unclosed => f.write_str("found ${ without a closing }; write ${$} for a dollar sign"),
+            TemplateError::Unknown(name) => {
+                write!(f, "unknown placeholder ${{{name}}}, expected one of")?;
+                for (known, _) in &PLACEHOLDERS {
+                    write!(f, " ${{{known}}}")?;
+                }
+                write!(f, " ${{{ATTRIBUTES_PREFIX}NAME}}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for TemplateError {}
+
+/// The client has no value for this placeholder that is text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Missing(pub Placeholder);
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the client has no value for {} that is text", self.0)
+    }
+}
+
+impl std::error::Error for Missing {}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::secret::Password;
+
+    fn credentials(user_name: Option<&str>, password: Option<&[u8]>) -> Credentials {
+        Credentials {
+            client_id: "c1".to_owned(),
+            user_name: user_name.map(str::to_owned),
+            password: password.map(Password::new),
+            address: "::ffff:192.0.2.7".parse().unwrap(),
+            certificate_common_name: Some("meter".into()),
+            certificate: None,
+        }
+    }
+
+    #[test]
+    fn placeholders_are_replaced() {
+        let client = credentials(Some("u}${clientid}"), Some(b"p"));
+        for (template, expected) in [
+            ("", ""),
+            ("a$b{c}", "a$b{c}"),
+            ("${clientid}", "c1"),
+            ("x${username}y${password}", "xu}${clientid}yp"),
+            ("${peerhost}/${cert_common_name}", "192.0.2.7/meter"),
+            ("${$}{clientid}${$}", "${clientid}$"),
+        ] {
+            let rendered = Template::parse(template).unwrap().render(&client);
+            assert_eq!(rendered.as_deref(), Ok(expected), "{template}");
+        }
+    }
+
+    #[test]
+    fn missing_values_are_reported() {
+        for (template, client) in [
+            ("${username}", credentials(None, None)),
+            ("${password}", credentials(Some("u"), None)),
+            ("${password}", credentials(Some("u"), Some(&[0xFF]))),
+            ("${cert_subject}", credentials(None, None)),
+            ("${client_attrs.tenant}", credentials(None, None)),
+        ] {
+            let missing = Template::parse(template).unwrap().render(&client).unwrap_err();
+            assert_eq!(missing.0.to_string(), template);
+        }
+        let attributes = ClientAttributes::new(BTreeMap::from([("tenant".into(), "t1".into())])).unwrap();
+        let template = Template::parse("${client_attrs.tenant}").unwrap();
+        assert_eq!(
+            template.render_with(&credentials(None, None), &attributes).as_deref(),
+            Ok("t1")
+        );
+    }
+
+    #[test]
+    fn unknown_placeholders_are_rejected() {
+        for name in [
+            "",
+            "user",
+            "username ",
+            "client_attrs",
+            "client_attrs.",
+            "Password",
+            "$$",
+        ] {
+            let error = Template::parse(&format!("a${{{name}}}")).unwrap_err();
+            assert_eq!(error, TemplateError::Unknown(name.into()));
+        }
+        assert_eq!(Template::parse("a${username"), Err(TemplateError::Unclosed));
+        let text = TemplateError::Unknown("user".into()).to_string();
+        for (known, _) in PLACEHOLDERS {
+            assert!(text.contains(&format!("${{{known}}}")), "{text}");
+        }
+        assert!(text.contains("${client_attrs.NAME}"), "{text}");
+    }
+}
