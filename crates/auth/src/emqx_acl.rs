@@ -18,7 +18,7 @@ use serde_json::{Map, Value};
 
 use crate::acl::{AccessAction, AccessRule, Permission, preset};
 
-/// Placeholders in topics that access rules have.
+/// Placeholders in topics that access rules have, besides `${client_attrs.NAME}`.
 const PLACEHOLDERS: [&str; 2] = ["${clientid}", "${username}"];
 
 /// Converts rules in one of the forms of EMQX. The error names the rule and the field.
@@ -143,12 +143,9 @@ fn topic(value: &Value) -> Result<String, String> {
     let Value::String(topic) = value else {
         return Err("expected a topic as a string".to_owned());
     };
-    let known = PLACEHOLDERS
-        .iter()
-        .fold(topic.clone(), |rest, name| rest.replace(name, ""));
-    if !topic.starts_with("eq ") && known.contains("${") {
+    if !topic.starts_with("eq ") && without_placeholders(topic).contains("${") {
         return Err(format!(
-            "topic {topic:?}: the placeholders of topics are ${{clientid}} and ${{username}}"
+            "topic {topic:?}: the placeholders of topics are ${{clientid}}, ${{username}} and ${{client_attrs.NAME}}"
         ));
     }
     // EMQX has no other placeholders in topics. Access rules have `%c` and `%u` as well.
@@ -158,6 +155,18 @@ fn topic(value: &Value) -> Result<String, String> {
         )),
         false => Ok(topic.clone()),
     }
+}
+
+fn without_placeholders(topic: &str) -> String {
+    let mut rest = PLACEHOLDERS
+        .iter()
+        .fold(topic.to_owned(), |rest, name| rest.replace(name, ""));
+    while let Some(start) = rest.find("${client_attrs.")
+        && let Some(length) = rest[start..].find('}')
+    {
+        rest.replace_range(start..=start + length, "");
+    }
+    rest
 }
 
 fn addresses(value: Option<&Value>) -> Result<Option<Vec<String>>, String> {
@@ -224,6 +233,7 @@ mod tests {
 
     use super::*;
     use crate::acl::{Acl, AclOptions, ClientRules, Identity, SessionAcl, SubscriptionGrant};
+    use crate::login::ClientAttributes;
 
     /// Access of the client `c1` with the user name `u1`. The rules of the server allow everything.
     fn session(acl: &Value) -> SessionAcl {
@@ -238,6 +248,7 @@ mod tests {
             user_name: Some("u1"),
             address: [192, 0, 2, 7].into(),
             is_superuser: false,
+            attributes: ClientAttributes::NONE,
         };
         Acl::compile(&[], options).expect("no rules").session_with(&own, &who)
     }
@@ -319,7 +330,7 @@ mod tests {
 
     #[test]
     fn rules_that_cannot_be_represented_are_rejected() {
-        let valid = json!({ "permission": "allow", "action": "publish", "topic": "t" });
+        let valid = json!({ "permission": "allow", "action": "publish", "topic": "${client_attrs.a}/t" });
         assert!(emqx_acl(&json!([valid])).is_ok());
         for (field, value, reason) in [
             ("permission", json!("Allow"), "permission"),
@@ -327,7 +338,7 @@ mod tests {
             ("action", json!("connect"), "action"),
             ("topic", json!(1), "string"),
             ("topic", json!("t/${zone}"), "placeholders"),
-            ("topic", json!("t/${client_attrs.a}"), "placeholders"),
+            ("topic", json!("t/${client_attrs.a"), "placeholders"),
             ("topic", json!("t/%c"), "%c"),
             ("topics", json!(["t"]), "topic or topics"),
             ("qos", json!(3), "qos"),

@@ -8,7 +8,7 @@
 
 use std::borrow::Cow;
 use std::cell::RefCell;
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write;
 use std::hash::{BuildHasher, RandomState};
 
@@ -82,6 +82,8 @@ struct Row {
 #[derive(Debug, Default)]
 pub struct Report {
     rows: RefCell<Vec<Row>>,
+    /// Indexes of the rows of each item, by its printable name.
+    by_item: RefCell<BTreeMap<String, Vec<usize>>>,
     /// Hashes of the files, lines and items that have a row. The texts would need more memory than the rows.
     known: RefCell<HashSet<u64>>,
     hasher: RandomState,
@@ -91,10 +93,14 @@ impl Report {
     pub fn add(&self, file: &str, line: usize, item: &str, outcome: Outcome) {
         let key = self.hasher.hash_one((file, line, item));
         if self.known.borrow_mut().insert(key) {
-            self.rows.borrow_mut().push(Row {
+            let item = printable(item);
+            let mut rows = self.rows.borrow_mut();
+            let mut by_item = self.by_item.borrow_mut();
+            by_item.entry(item.clone()).or_default().push(rows.len());
+            rows.push(Row {
                 file: printable(file),
                 line,
-                item: printable(item),
+                item,
                 outcome: outcome.printable(),
             });
         }
@@ -111,18 +117,27 @@ impl Report {
     /// As `refuse`, without a new row. Returns whether a row was replaced.
     pub fn replace(&self, item: &str, because: &str) -> bool {
         let item = printable(item);
-        let is_below = |row: &str| {
-            row.strip_prefix(&item)
-                .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+        let because = printable(because);
+        let by_item = self.by_item.borrow();
+        let below = |separator: char| {
+            let prefix = format!("{item}{separator}");
+            let from = by_item.range(prefix.clone()..);
+            from.take_while(move |(name, _)| name.starts_with(&prefix))
+                .map(|(_, rows)| rows)
         };
+        let mut rows = self.rows.borrow_mut();
         let mut is_replaced = false;
-        for row in self.rows.borrow_mut().iter_mut() {
-            if is_below(&row.item) {
-                row.outcome = Outcome::NotSupported {
-                    because: printable(because),
-                };
-                is_replaced = true;
-            }
+        for row in by_item
+            .get(&item)
+            .into_iter()
+            .chain(below('.'))
+            .chain(below('['))
+            .flatten()
+        {
+            rows[*row].outcome = Outcome::NotSupported {
+                because: because.clone(),
+            };
+            is_replaced = true;
         }
         is_replaced
     }
@@ -233,6 +248,19 @@ mod tests {
         );
         assert_eq!(text.matches("because reasons").count(), 1, "{text}");
         assert!(text.contains("0 imported, 0 changed, 2 not supported"), "{text}");
+    }
+
+    #[test]
+    fn only_items_below_a_refused_one_are_replaced() {
+        let report = Report::default();
+        for item in ["a", "a.b.c", "a[1].b", "a b", "ab", "b"] {
+            report.add("f", 1, item, imported());
+        }
+        // The same item of another file.
+        report.add("g", 1, "a", imported());
+        assert!(report.replace("a", "reasons") && !report.replace("c", "reasons"));
+        let text = report.text("title");
+        assert!(text.contains("3 imported, 0 changed, 4 not supported"), "{text}");
     }
 
     #[test]

@@ -93,7 +93,7 @@ pub fn import(file: &Path, report: &Report) -> Result<Setup, String> {
     listeners(&root.get("listeners"), &mut setup, directory);
     access::import(&root.get("auth"), &mut setup);
     bridges::import(&root, &mut setup, directory);
-    rules::import(&root.get("rules"), &mut setup);
+    rules::import(&root.get("rules"), &mut setup, directory);
     webhook::import(&root.get("webhook"), &mut setup);
     root.get("sqlite").changed(
         "durability.policy",

@@ -9,10 +9,11 @@ use super::bridges::connector;
 use crate::import::settings::Setting;
 use crate::import::setup::Setup;
 
-pub fn import(rules: &Setting<'_>, setup: &mut Setup) {
+/// `directory` is that of the configuration, for relative file names.
+pub fn import(rules: &Setting<'_>, setup: &mut Setup, directory: &Path) {
     let repub = rules.get("repub");
     for (index, rule) in repub.get("rules").items().iter().enumerate() {
-        if let Err(because) = republish(index + 1, rule, setup) {
+        if let Err(because) = republish(index + 1, rule, setup, directory) {
             rule.refuse_all(&because);
         }
     }
@@ -32,12 +33,12 @@ pub fn import(rules: &Setting<'_>, setup: &mut Setup) {
     rules.get("option").refuse("rules are always on");
 }
 
-fn republish(number: usize, rule: &Setting<'_>, setup: &mut Setup) -> Result<(), String> {
+fn republish(number: usize, rule: &Setting<'_>, setup: &mut Setup, directory: &Path) -> Result<(), String> {
     let sql = rule.get("sql").filled().ok_or("its SQL is missing")?;
     let topic = rule.get("topic").filled().ok_or("its topic is missing")?;
     let query = Query::parse(sql).ok_or("its SQL cannot be read")?;
     let name = setup.free_name(&["connectors", "actions", "rules"], "republish", &format!("_{number}"));
-    connector(&name, rule, setup, Path::new(""))?;
+    connector(&name, rule, setup, directory)?;
     let parameters = json!({"topic": topic, "payload": "${.}", "qos": "0", "retain": "false"});
     let action = json!({"type": "mqtt", "connector": name, "parameters": parameters});
     setup.define(&format!("actions.{name}"), &rule.path, &action);

@@ -258,3 +258,17 @@ fn database_with_an_invalid_port_is_left_out() {
         assert!(row.contains("tidewire has no such option"), "{row}");
     }
 }
+
+#[test]
+fn relative_files_of_rules_are_beside_the_configuration() {
+    let name = format!("tidewire-nanomq-ca-{}.pem", std::process::id());
+    let file = File(std::env::temp_dir().join(&name));
+    fs::write(&file.0, "a certificate").expect("a file");
+    let (setup, report) = imported(&format!(
+        r#"rules.repub.rules = [{{
+            server = "tls+mqtt-tcp://far:8883", topic = "there", sql = "SELECT * FROM \"here\"",
+            ssl {{ enable = true, cacertfile = "{name}" }}
+        }}]"#
+    ));
+    assert!(setup.has("connectors.republish_1"), "{report}");
+}
