@@ -113,7 +113,7 @@ impl Gauge {
     pub fn enter_below(&self, max: usize) -> Option<Entered<'_>> {
         let below = |count: u64| (count < max as u64).then_some(count + 1);
         let result = self.0.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, below);
-        result.is_ok().then_some(Entered(self))
+        result.is_ok().then(|| Entered(self))
     }
 }
 
