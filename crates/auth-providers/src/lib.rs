@@ -2,6 +2,7 @@
 //!
 //! A system that knows clients is a [`LoginSource`]. [`SourceProvider`] asks it with limits and caches its answers.
 
+pub mod http;
 mod provider;
 mod source;
 

@@ -34,6 +34,11 @@ pub struct HttpAnswer {
 }
 
 impl HttpConnector {
+    /// Checks that the values of a path are allowed. A request with another path fails without being sent.
+    pub fn check_path(&self, path: &[UrlPart<String, String>]) -> Result<(), String> {
+        self.base().join(borrowed(path)).map(drop)
+    }
+
     /// Sends the request once. The error says why there is no response.
     pub async fn ask(&self, question: HttpQuestion) -> Result<HttpAnswer, String> {
         let request = question.request(self.base())?;
@@ -69,11 +74,8 @@ impl HttpConnector {
 impl HttpQuestion {
     fn request(&self, base: &BaseUrl) -> Result<Request<Full<Bytes>>, String> {
         let method = Method::from_bytes(self.method.as_bytes()).map_err(|error| error.to_string())?;
-        let parts = self.path.iter().map(|part| match part {
-            UrlPart::Literal(text) => UrlPart::Literal(text.as_str()),
-            UrlPart::Value(value) => UrlPart::Value(value.as_deref().map(str::as_bytes)),
-        });
-        let mut request = Request::builder().method(method).uri(base.join(parts)?);
+        let uri = base.join(borrowed(&self.path))?;
+        let mut request = Request::builder().method(method).uri(uri);
         for (name, value) in &self.headers {
             if let Some(problem) = framing_problem(name) {
                 return Err(problem);
@@ -84,4 +86,11 @@ impl HttpQuestion {
             .body(Full::new(self.body.clone().into()))
             .map_err(|error| format!("invalid request: {error}"))
     }
+}
+
+fn borrowed(path: &[UrlPart<String, String>]) -> impl Iterator<Item = UrlPart<&str, &[u8]>> {
+    path.iter().map(|part| match part {
+        UrlPart::Literal(text) => UrlPart::Literal(text.as_str()),
+        UrlPart::Value(value) => UrlPart::Value(value.as_deref().map(str::as_bytes)),
+    })
 }
