@@ -132,13 +132,16 @@ fn named_files(config: &Config) -> Vec<NamedFile<'_>> {
             check: can_be_read,
         }));
     }
-    let (api, access) = (&config.api, &config.access);
-    let optional: [(&Unset<PathBuf>, _, FileCheck); 5] = [
+    let (api, access, http) = (&config.api, &config.access, &config.access_http.options);
+    let optional: [(&Unset<PathBuf>, _, FileCheck); 8] = [
         (&api.cert_file, "cert_file", can_be_read),
         (&api.key_file, "key_file", is_protected),
         (&api.users_file, "users_file", is_password_file),
         (&access.password_file, "password_file", is_password_file),
         (&access.acl_file, "acl_file", is_acl_file),
+        (&http.ca_file, "ca_file", can_be_read),
+        (&http.cert_file, "cert_file", can_be_read),
+        (&http.key_file, "key_file", is_protected),
     ];
     for (path, option, check) in optional {
         files.extend(path.0.as_deref().map(|path| NamedFile { path, option, check }));

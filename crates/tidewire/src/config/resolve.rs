@@ -34,6 +34,7 @@ pub struct Config {
     pub durability: server::Durability,
     pub access: access::Access,
     pub flapping: access::FlappingOptions,
+    pub access_http: access::http::HttpAccessConfig,
     /// Names and hashed passwords.
     pub users: BTreeMap<String, PasswordHash>,
     pub integration: integration::Integration,
@@ -134,6 +135,7 @@ pub fn resolve(raw: &mut RawConfig, sources: &ConfigSources) -> (Config, Vec<Eff
         durability: server::Durability::resolve(&mut resolver, &["durability"]),
         access: access::Access::resolve(&mut resolver, &["access"]),
         flapping: access::FlappingOptions::resolve(&mut resolver, &["access", "flapping"]),
+        access_http: resolver.access_http(),
         users: resolver.take_map(&["access", "users"], &access::USERS),
         integration: integration::Integration::resolve(&mut resolver, &["integration"]),
         platform: platform::Platform::resolve(&mut resolver, &["platform"]),
@@ -231,6 +233,14 @@ impl Resolver<'_> {
             }
         }
         map
+    }
+
+    fn access_http(&mut self) -> access::http::HttpAccessConfig {
+        access::http::HttpAccessConfig {
+            options: access::http::HttpAccess::resolve(self, &["access", "http"]),
+            headers: self.take_map(&["access", "http", "headers"], &access::http::HEADERS),
+            body: self.take_map(&["access", "http", "body"], &access::http::BODY),
+        }
     }
 
     fn listeners(&mut self) -> Vec<Listener> {
@@ -349,8 +359,45 @@ impl Resolver<'_> {
         }
     }
 
+    fn check_providers(&mut self, config: &Config) {
+        let access = &config.access;
+        let remote = access.providers.iter().find(|kind| kind.is_remote());
+        if let Some(kind) = remote
+            && access.unknown_users == access::UnknownUsers::Anonymous
+        {
+            let message = format!(
+                "is \"anonymous\", which would admit clients before `{}` of `access.providers` is asked",
+                kind.word()
+            );
+            self.add_diagnostic(&OptionKey::of(&["access", "unknown_users"]), message);
+        }
+        let http = &config.access_http.options;
+        if access.providers.contains(&access::ProviderKind::Http) && http.url.is_empty() {
+            let message = "is missing: `http` of `access.providers` needs the URL of the service";
+            self.add_diagnostic_at(
+                self.any_origin_below(&["access"]),
+                &OptionKey::of(&["access", "http", "url"]),
+                message.into(),
+            );
+        }
+        for (is_missing, option) in [
+            (http.cert_file.0.is_some() && http.key_file.0.is_none(), "key_file"),
+            (http.key_file.0.is_some() && http.cert_file.0.is_none(), "cert_file"),
+        ] {
+            if is_missing {
+                let message = "is missing: a client certificate needs `cert_file` and `key_file`";
+                self.add_diagnostic_at(
+                    self.any_origin_below(&["access", "http"]),
+                    &OptionKey::of(&["access", "http", option]),
+                    message.into(),
+                );
+            }
+        }
+    }
+
     fn check(&mut self, config: &Config) {
         self.check_binds(config);
+        self.check_providers(config);
         let api = &config.api;
         for (is_missing, option) in [
             (api.cert_file.0.is_some() && api.key_file.0.is_none(), "key_file"),

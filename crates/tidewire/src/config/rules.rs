@@ -1,9 +1,9 @@
-//! Types of the `auth` crate as option values: rules and hashed passwords.
+//! Types of other crates as option values: rules, hashed passwords and secrets.
 
 use auth::{AccessRule, Acl, AclOptions, PasswordHash};
 
 use super::value::{OptionValue, Reject};
-use connectors::REDACTED;
+use connectors::{REDACTED, Secret};
 
 /// The rules of `access.rules`, each of them checked.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -72,6 +72,26 @@ impl OptionValue for PasswordHash {
 
     fn from_text(text: &str) -> Result<PasswordHash, Reject> {
         PasswordHash::parse(text).map_err(|error| Reject::WithReason(error.to_string()))
+    }
+
+    fn to_toml(&self) -> toml::Value {
+        toml::Value::String(REDACTED.into())
+    }
+}
+
+impl OptionValue for Secret {
+    const IS_SECRET: bool = true;
+
+    fn type_name() -> String {
+        "secret string".into()
+    }
+
+    fn expected() -> String {
+        "a string".into()
+    }
+
+    fn from_text(text: &str) -> Result<Secret, Reject> {
+        Ok(Secret::new(text))
     }
 
     fn to_toml(&self) -> toml::Value {

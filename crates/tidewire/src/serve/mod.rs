@@ -5,6 +5,7 @@
 //! API, and `restart` a restart in the same process. This file connects them and waits for signals.
 
 mod access;
+mod access_providers;
 mod backups;
 #[cfg(feature = "bench")]
 mod benchmarks;

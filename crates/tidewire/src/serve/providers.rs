@@ -9,6 +9,7 @@ use auth::{
 };
 use tokio::runtime::{Builder, Runtime};
 
+use super::access_providers;
 use crate::config::Config;
 use crate::config::files::chain;
 use crate::config::options::access::{Anonymous, ProviderKind, UnknownUsers};
@@ -41,6 +42,7 @@ impl Providers {
                     let verified = VerifiedPasswords::new(VERIFIED_MAX).map_err(|e| chain(&e))?;
                     ChainLink::Local(Arc::new(UsersProvider::new(users.clone(), verified)))
                 }
+                ProviderKind::Http => ChainLink::Remote(access_providers::http::provider(&config.access_http)?),
             });
         }
         let asks_others = links.iter().any(|link| matches!(link, ChainLink::Remote(_)));

@@ -1,5 +1,7 @@
 //! Options of authentication and authorization.
 
+pub mod http;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -25,6 +27,28 @@ choice! {
     pub enum ProviderKind {
         /// The users of the server.
         Users = "users",
+        /// An HTTP service.
+        Http = "http",
+    }
+}
+
+impl ProviderKind {
+    /// Whether the provider asks another system, which may know user names that the server does not know.
+    pub fn is_remote(self) -> bool {
+        match self {
+            ProviderKind::Users => false,
+            ProviderKind::Http => true,
+        }
+    }
+}
+
+choice! {
+    /// Decision about a client if the system that a provider asks fails.
+    pub enum OnFailure {
+        Deny = "deny",
+        /// The next provider decides.
+        Ignore = "ignore",
+        Allow = "allow",
     }
 }
 
@@ -61,7 +85,7 @@ section! {
         /// deleted name can take over the user's sessions.
         restart unknown_users: UnknownUsers = "reject";
         /// Authentication providers in the order in which they are asked. The first one that knows the user name decides.
-        /// `users`: `password_file`, the table `users`, and the users of the API.
+        /// `users`: `password_file`, the table `users`, and the users of the API. `http`: the service of `access.http`.
         restart providers: Vec<ProviderKind> = "users";
         /// Users and hashed passwords, one `user:hash` per line, as written by `tidewire passwd` and
         /// `mosquitto_passwd`. SIGHUP reloads the file and disconnects clients whose user was removed or has a new

@@ -1,0 +1,105 @@
+//! Options of the authentication provider `http`.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use connectors::Secret;
+
+use super::OnFailure;
+use crate::config::key::KeySegment::Fixed;
+use crate::config::option::{Apply, Kind, OptionDef, Section, section};
+use crate::config::value::{Unset, choice};
+
+choice! {
+    /// Method of the requests.
+    pub enum HttpAccessMethod { Post = "post", Get = "get" }
+}
+
+choice! {
+    /// Format of the body of a POST request.
+    pub enum HttpAccessBody { Json = "json", Form = "form" }
+}
+
+/// All options of the provider.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HttpAccessConfig {
+    pub options: HttpAccess,
+    pub headers: BTreeMap<String, Secret>,
+    pub body: BTreeMap<String, String>,
+}
+
+section! {
+    /// Authentication by an HTTP service. The provider asks the service if `access.providers` contains `http`.
+    pub struct HttpAccess at [Fixed("access"), Fixed("http")] {
+        /// URL of the service, for example `https://auth.example.org/mqtt/${clientid}?user=${username}`. Path and query
+        /// may contain placeholders: `${username}`, `${password}`, `${clientid}`, `${peerhost}`, `${cert_common_name}`
+        /// and `${cert_subject}`. Values are percent-encoded. The URL is shown to administrators: put secrets into
+        /// `headers`.
+        restart url: String = "";
+        /// Method of the requests: `post`, or `get`, which adds the fields of `body` to the query. Servers usually write
+        /// the query to their log: use `post` for passwords.
+        restart method: HttpAccessMethod = "post";
+        /// Format of the body of a POST request: `json`, an object with strings, or `form`
+        /// (`application/x-www-form-urlencoded`).
+        restart body_format: HttpAccessBody = "json";
+        /// Trusted certificate authorities for `https`, as PEM. Empty: those of the operating system.
+        restart ca_file: Unset<PathBuf> = "";
+        /// Client certificate for `https`, as PEM.
+        restart cert_file: Unset<PathBuf> = "";
+        /// Private key of the client certificate, as PEM.
+        restart key_file: Unset<PathBuf> = "";
+        /// Verifies the certificate of the service. Without verification, an attacker on the network path can read
+        /// passwords and admit clients.
+        restart verify: bool = "true";
+        /// Maximum time until a client has an answer, including the wait for other questions.
+        restart timeout: Duration = "5s" ["10ms", "1m"];
+        /// Maximum number of questions to the service at a time. Further questions wait.
+        restart max_concurrent: u32 = "64" ["1", "1024"] in "questions";
+        /// Maximum number of waiting questions. Clients with further questions are rejected (0x88, Server unavailable).
+        restart max_waiting: u32 = "10000" ["0", "1000000"] in "questions";
+        /// Maximum number of cached answers. Answers that do not allow a client occupy at most a quarter.
+        restart cache_size: u32 = "100000" ["0", "10000000"] in "answers";
+        /// How long an answer that allows a client is valid for clients with the same values of all placeholders. `0s`
+        /// asks for each connection.
+        restart cache_allowed: Duration = "1m" ["0s", "1d"];
+        /// How long another answer is valid.
+        restart cache_denied: Duration = "10s" ["0s", "1d"];
+        /// Decision about a client if the service does not answer or its answer is not understood: `deny` rejects it
+        /// (0x88, Server unavailable), `ignore` asks the next provider, `allow` admits it without a check.
+        restart on_failure: OnFailure = "deny";
+    }
+}
+
+/// A table with free keys, so not a struct.
+pub const HEADERS: Section = Section {
+    path: &[Fixed("access"), Fixed("http"), Fixed("headers")],
+    doc: &[" Headers of the requests to the service of `access.http`. The values are never shown."],
+    options: &[OptionDef {
+        name: "<header>",
+        doc: &[" Value, which may contain the placeholders of `access.http.url`."],
+        default: "",
+        range: None,
+        unit: None,
+        apply: Apply::Restart,
+        kind: Kind::of::<Secret>(),
+    }],
+};
+
+/// A table with free keys, so not a struct.
+pub const BODY: Section = Section {
+    path: &[Fixed("access"), Fixed("http"), Fixed("body")],
+    doc: &[" Fields of the body of the requests to the service of `access.http`."],
+    options: &[OptionDef {
+        name: "<field>",
+        doc: &[
+            " Value, which may contain the placeholders of `access.http.url`, for example `password = \"${password}\"`. A",
+            " value that the client does not have is empty.",
+        ],
+        default: "",
+        range: None,
+        unit: None,
+        apply: Apply::Restart,
+        kind: Kind::of::<String>(),
+    }],
+};

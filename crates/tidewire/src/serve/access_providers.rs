@@ -1,0 +1,21 @@
+//! Creates the authentication providers that ask other systems from their options.
+
+pub mod http;
+
+use auth_providers::OnFailure;
+
+use crate::config::options::access;
+
+/// Converts the option of the section `section`, and warns of its risk.
+fn on_failure(section: &str, on_failure: access::OnFailure) -> OnFailure {
+    match on_failure {
+        access::OnFailure::Deny => OnFailure::Deny,
+        access::OnFailure::Ignore => OnFailure::Ignore,
+        access::OnFailure::Allow => {
+            tracing::warn!(
+                "{section}.on_failure is \"allow\": clients are admitted without a check if the service fails"
+            );
+            OnFailure::Allow
+        }
+    }
+}
