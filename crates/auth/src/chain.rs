@@ -213,7 +213,7 @@ impl Provider for UsersProvider {
         let Some(user) = self.users.find(user_name) else {
             // Take as long as for an existing user, so that the response time does not reveal which users exist.
             self.verified
-                .verify_decoy(user_name, &self.users.decoy_for(user_name), password);
+                .verify_decoy(user_name, &*self.users.decoy_for(user_name), password);
             return ProviderOutcome::Ignore;
         };
         if self.verified.verify(user_name, &user.hash, password) {
@@ -230,7 +230,7 @@ impl Provider for UsersProvider {
         };
         let Some(user) = self.users.find(user_name) else {
             let decoy = self.users.decoy_for(user_name);
-            let was_wrong = self.verified.was_wrong(user_name, &decoy, password);
+            let was_wrong = self.verified.was_wrong(user_name, &*decoy, password);
             return was_wrong.then_some(ProviderOutcome::Ignore);
         };
         if self.verified.was_verified(user_name, &user.hash, password) {

@@ -41,9 +41,11 @@ pub use fixed_limits::FIXED_LIMITS;
 pub use flapping::FlappingDetector;
 pub use login::{ClientAttributes, Login, TooManyAttributes};
 pub use login_limiter::{LockOut, LoginAttempt, LoginKind, LoginLimiter, LoginLimiterStats, LoginLimits};
-pub use password::{CreateError, HashError, PasswordHash};
+pub use password::{
+    CreateError, HashAlgorithm, HashError, HashSettings, MacFunction, PasswordHash, SaltPosition, StoredPassword,
+};
 pub use password_rules::{PASSWORD_CHARACTERS_MIN, WeakPassword, check_new_password};
 pub use secret::Password;
 pub use template::{Missing, Placeholder, Template, TemplateError, TemplatePart};
 pub use users::{LineError, LoadError, PasswordFileErrors, UserError, UserSnapshot, UserSummary, Users};
-pub use verified::VerifiedPasswords;
+pub use verified::{PasswordCheck, VerifiedPasswords};

@@ -17,8 +17,10 @@
 //!
 //! [`PasswordHash::verify`] takes from a microsecond to a second. Never call it on a data-plane thread.
 
+mod columns;
 mod parse;
 
+use std::borrow::Cow;
 use std::fmt;
 
 use argon2::{Algorithm, Argon2, Params, Version};
@@ -28,6 +30,8 @@ use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
 use crate::secret::Password;
+use crate::verified::PasswordCheck;
+pub use columns::{HashAlgorithm, HashSettings, MacFunction, SaltPosition, StoredPassword};
 pub use parse::HashError;
 
 /// The OWASP minimum for argon2id: 19 MiB, 2 passes, 1 lane. Every concurrent verification allocates that much memory.
@@ -156,6 +160,16 @@ impl PasswordHash {
         HashScheme::Sha256Prefix.compute(password.expose(), salt.as_bytes(), &mut hash);
         let hex: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
         Self::parse(&format!("$sha256${salt}${hex}")).expect("a well-formed hash")
+    }
+}
+
+impl PasswordCheck for PasswordHash {
+    fn identity(&self) -> Cow<'_, [u8]> {
+        Cow::Borrowed(self.text.as_bytes())
+    }
+
+    fn matches(&self, password: &Password) -> bool {
+        self.verify(password)
     }
 }
 

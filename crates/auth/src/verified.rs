@@ -15,6 +15,7 @@
 //! discarded. A hit in the old generation moves the entry to the young one, so pairs in use survive. Wrong passwords
 //! have a smaller cache of their own, so that guesses cannot evict right ones.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::mem;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -23,13 +24,22 @@ use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use zeroize::Zeroizing;
 
-use crate::password::{CreateError, PasswordHash, random_bytes};
+use crate::password::{CreateError, random_bytes};
 use crate::secret::Password;
 
 /// Maximum number of cached wrong passwords.
 const WRONG_MAX: usize = 8_192;
 
 type PasswordTag = [u8; 32];
+
+/// Something that checks passwords.
+pub trait PasswordCheck {
+    /// Bytes that differ for checks that differ in any password.
+    fn identity(&self) -> Cow<'_, [u8]>;
+
+    /// Checks the password, which may take long.
+    fn matches(&self, password: &Password) -> bool;
+}
 
 pub struct VerifiedPasswords {
     key: Zeroizing<[u8; 32]>,
@@ -56,13 +66,13 @@ impl VerifiedPasswords {
         })
     }
 
-    /// As [`PasswordHash::verify`], but cheap if the same triple was verified before.
-    pub fn verify(&self, user_name: &str, hash: &PasswordHash, password: &Password) -> bool {
+    /// As [`PasswordCheck::matches`], but cheap if the same triple was verified before.
+    pub fn verify(&self, user_name: &str, hash: &impl PasswordCheck, password: &Password) -> bool {
         let tag = self.tag(user_name, hash, password);
         if self.find_and_refresh(&tag) {
             return true;
         }
-        let is_verified = hash.verify(password);
+        let is_verified = hash.matches(password);
         match is_verified {
             true => self.remember(tag),
             false => self.remember_wrong(tag),
@@ -72,22 +82,22 @@ impl VerifiedPasswords {
 
     /// Returns whether this triple was verified before, without computing a hash. `false` says nothing about the
     /// password.
-    pub fn was_verified(&self, user_name: &str, hash: &PasswordHash, password: &Password) -> bool {
+    pub fn was_verified(&self, user_name: &str, hash: &impl PasswordCheck, password: &Password) -> bool {
         let tag = self.tag(user_name, hash, password);
         self.find_and_refresh(&tag)
     }
 
     /// Returns whether this triple was found to be wrong before, without computing a hash.
-    pub fn was_wrong(&self, user_name: &str, hash: &PasswordHash, password: &Password) -> bool {
+    pub fn was_wrong(&self, user_name: &str, hash: &impl PasswordCheck, password: &Password) -> bool {
         let tag = self.tag(user_name, hash, password);
         lock(&self.wrong).find_and_refresh(&tag, WRONG_MAX / 2)
     }
 
     /// Takes as long as [`VerifiedPasswords::verify`] with a wrong password, for any password, and caches it as wrong.
-    pub(crate) fn verify_decoy(&self, user_name: &str, decoy: &PasswordHash, password: &Password) {
+    pub fn verify_decoy(&self, user_name: &str, decoy: &impl PasswordCheck, password: &Password) {
         let tag = self.tag(user_name, decoy, password);
         std::hint::black_box(self.find_and_refresh(&tag));
-        std::hint::black_box(decoy.verify(password));
+        std::hint::black_box(decoy.matches(password));
         self.remember_wrong(tag);
     }
 
@@ -104,10 +114,10 @@ impl VerifiedPasswords {
         *self.lock() = PasswordGenerations::default();
     }
 
-    fn tag(&self, user_name: &str, hash: &PasswordHash, password: &Password) -> PasswordTag {
+    fn tag(&self, user_name: &str, hash: &impl PasswordCheck, password: &Password) -> PasswordTag {
         let mut mac = Hmac::<Sha256>::new_from_slice(&*self.key).expect("HMAC takes a key of any length");
         // Prefix each part with its length, so that different triples never produce the same bytes.
-        for part in [user_name.as_bytes(), hash.as_str().as_bytes()] {
+        for part in [user_name.as_bytes(), &hash.identity()] {
             mac.update(&(part.len() as u64).to_le_bytes());
             mac.update(part);
         }
@@ -166,6 +176,7 @@ impl PasswordGenerations {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::password::PasswordHash;
 
     fn hash(salt: &str) -> PasswordHash {
         PasswordHash::salted_sha256(salt, &Password::new("secret"))

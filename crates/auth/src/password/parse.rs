@@ -52,14 +52,18 @@ const PHC_HASH_BYTES: ParameterBound = ParameterBound {
     max: 64,
 };
 
-struct ParameterBound {
+pub(super) struct ParameterBound {
     name: &'static str,
     min: u64,
     max: u64,
 }
 
 impl ParameterBound {
-    fn check(&self, value: u64) -> Result<(), HashError> {
+    pub(super) const fn new(name: &'static str, min: u64, max: u64) -> ParameterBound {
+        ParameterBound { name, min, max }
+    }
+
+    pub(super) fn check(&self, value: u64) -> Result<(), HashError> {
         if (self.min..=self.max).contains(&value) {
             return Ok(());
         }
@@ -71,7 +75,7 @@ impl ParameterBound {
         })
     }
 
-    fn parse(&self, text: &str) -> Result<u32, HashError> {
+    pub(super) fn parse(&self, text: &str) -> Result<u32, HashError> {
         // Digits only, because `u64::from_str` accepts a leading `+`.
         if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
             return Err(HashError::NotANumber { name: self.name });
@@ -220,7 +224,7 @@ fn decode<E: Encoding>(name: &'static str, text: &str, bound: &ParameterBound) -
     Ok(bytes)
 }
 
-fn decode_hex(text: &str) -> Result<Vec<u8>, HashError> {
+pub(super) fn decode_hex(text: &str) -> Result<Vec<u8>, HashError> {
     let digit = |byte: u8| (byte as char).to_digit(16).ok_or(HashError::NotHex);
     let (pairs, rest) = text.as_bytes().as_chunks::<2>();
     if !rest.is_empty() {
@@ -258,6 +262,12 @@ pub enum HashError {
     NotHex,
     HashLength,
     SaltCharacter,
+    /// A column of a database that is no text.
+    NotText,
+    /// A column of a database that contains no hash of bcrypt.
+    NotBcrypt,
+    /// A column of a database that contains no hash of argon2.
+    NotArgon2,
 }
 
 impl fmt::Display for HashError {
@@ -292,6 +302,9 @@ impl fmt::Display for HashError {
             HashError::SaltCharacter => {
                 f.write_str("the salt must not contain a colon, whitespace or a control character")
             }
+            HashError::NotText => f.write_str("the hash is not UTF-8 text"),
+            HashError::NotBcrypt => f.write_str("the hash does not begin with $2a$, $2b$ or $2y$ (bcrypt)"),
+            HashError::NotArgon2 => f.write_str("the hash does not begin with $argon2id$"),
         }
     }
 }
