@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use rustls::ClientConfig;
 use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::task::AbortHandle;
 use tokio::time::timeout;
 use tokio_postgres::config::SslMode;
 use tokio_postgres::{Client, Config, NoTls, Statement};
@@ -30,6 +31,9 @@ pub struct PostgresConnector {
 pub(super) struct PostgresConnection {
     pub client: Client,
     prepared: HashMap<String, Statement>,
+    /// Reads and writes the socket. It ends when the client is dropped and has all answers, or the connection is lost,
+    /// which the client reports.
+    task: AbortHandle,
 }
 
 /// A connection that is taken from the pool.
@@ -77,6 +81,14 @@ impl PostgresConnector {
 
     /// Takes a connection from the pool, or opens one. Waits if all connections are in use.
     pub(super) async fn take(&self) -> Result<PooledConnection<'_>, String> {
+        self.take_if(|| Ok(())).await
+    }
+
+    /// Like `take`, but opens a connection only if `may_connect` succeeds.
+    pub(super) async fn take_if(
+        &self,
+        may_connect: impl FnOnce() -> Result<(), String>,
+    ) -> Result<PooledConnection<'_>, String> {
         let permit = self
             .permits
             .acquire()
@@ -84,7 +96,10 @@ impl PostgresConnector {
             .expect("the semaphore is never closed while the connector lives");
         let connection = match self.idle_connection() {
             Some(connection) => connection,
-            None => self.connect().await?,
+            None => {
+                may_connect()?;
+                self.connect().await?
+            }
         };
         Ok(PooledConnection {
             connection,
@@ -106,19 +121,15 @@ impl PostgresConnector {
                     .config
                     .connect(MakeTls(Arc::clone(tls)))
                     .await
-                    .map(|(client, task)| {
-                        // The task ends when the client is dropped or the connection is lost, which the client reports.
-                        tokio::spawn(task);
-                        client
-                    }),
-                None => self.config.connect(NoTls).await.map(|(client, task)| {
-                    tokio::spawn(task);
-                    client
-                }),
+                    .map(|(client, task)| (client, tokio::spawn(task).abort_handle())),
+                None => {
+                    let connected = self.config.connect(NoTls).await;
+                    connected.map(|(client, task)| (client, tokio::spawn(task).abort_handle()))
+                }
             }
         };
         let address = &self.address;
-        let client = timeout(self.limit, connecting)
+        let (client, task) = timeout(self.limit, connecting)
             .await
             .map_err(|_| {
                 format!(
@@ -130,6 +141,7 @@ impl PostgresConnector {
         Ok(PostgresConnection {
             client,
             prepared: HashMap::new(),
+            task,
         })
     }
 
@@ -165,6 +177,11 @@ impl PostgresConnection {
         let statement = self.client.prepare(sql).await?;
         self.prepared.insert(sql.to_owned(), statement.clone());
         Ok(statement)
+    }
+
+    /// Closes the connection without waiting for answers.
+    pub fn abort(&self) {
+        self.task.abort();
     }
 }
 

@@ -199,7 +199,7 @@ async fn copy_rows(client: &Client, sql: &str, columns: usize, records: &[Record
 /// A parameter in text format, which the database parses itself. It knows all types, including user-defined ones, and
 /// reports invalid values. Only `bytea` uses the binary format.
 #[derive(Debug)]
-struct TextParameter<'a>(Option<&'a [u8]>);
+pub(super) struct TextParameter<'a>(pub Option<&'a [u8]>);
 
 impl ToSql for TextParameter<'_> {
     fn to_sql(&self, _: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn StdError + Sync + Send>> {

@@ -1,0 +1,319 @@
+//! Reads one row by a statement with parameters, for the authentication of clients.
+//!
+//! While the database is unreachable, only one lookup at a time connects, after a pause that doubles with each failure.
+//! The others fail at once. A lookup may be dropped at any time; then its connection is closed.
+
+use std::error::Error as StdError;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use futures_util::TryStreamExt;
+use tokio_postgres::error::SqlState;
+use tokio_postgres::types::{FromSql, Kind, Type};
+use tokio_postgres::{Error, Row, Statement};
+
+use super::client::{PooledConnection, PostgresConnector};
+use super::config::PostgresConnectorConfig;
+use super::error::describe;
+use super::sink::TextParameter;
+use super::statement::SqlTemplate;
+use crate::backoff::Backoff;
+use crate::config::RetryConfig;
+
+/// Pauses between attempts to connect.
+const RECONNECT: RetryConfig = RetryConfig {
+    tries_max: None,
+    first_ms: 100,
+    longest_ms: 2_000,
+};
+
+/// A statement that returns a row.
+pub struct PostgresLookup {
+    connector: PostgresConnector,
+    sql: String,
+    templates: Vec<String>,
+    /// The row must have one of these columns.
+    one_of: &'static [&'static str],
+    outage: Mutex<Option<Outage>>,
+    database: String,
+    address: String,
+}
+
+/// Set while the database is unreachable.
+struct Outage {
+    backoff: Backoff,
+    /// Nobody connects before.
+    until: Instant,
+    reason: String,
+}
+
+impl Outage {
+    fn new(reason: &str) -> Outage {
+        let mut backoff = Backoff::new(&RECONNECT);
+        Outage {
+            until: Instant::now() + backoff.pause(),
+            backoff,
+            reason: reason.to_owned(),
+        }
+    }
+}
+
+/// The first row of a result.
+pub struct LookupRow {
+    columns: Vec<(String, LookupValue)>,
+}
+
+/// A value of a row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LookupValue {
+    Null,
+    /// Text, the bytes of `bytea`, the digits of an integer, or `true` or `false`.
+    Bytes(Vec<u8>),
+    /// A value of another type.
+    Unsupported,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LookupError {
+    /// No row can have one of the parameters, for example text in an integer column.
+    InvalidValue,
+    /// The database cannot be asked. The text is for operators.
+    Failed(String),
+}
+
+impl PostgresLookup {
+    /// The result needs at least one of the columns `one_of`. The errors name the fields; the statement is `query`.
+    pub fn new(
+        config: &PostgresConnectorConfig,
+        query: &str,
+        one_of: &'static [&'static str],
+    ) -> Result<PostgresLookup, Vec<String>> {
+        let statement = SqlTemplate::parse(query);
+        let statement = statement
+            .map_err(|problem| vec![format!("query: {}", problem.strip_prefix("sql: ").unwrap_or(&problem))])?;
+        Ok(PostgresLookup {
+            connector: PostgresConnector::new(config)?,
+            sql: statement.sql,
+            templates: statement.templates,
+            one_of,
+            outage: Mutex::new(None),
+            database: config.database.clone(),
+            address: format!("{}:{}", config.host, config.port),
+        })
+    }
+
+    /// The template of each parameter, in order.
+    pub fn templates(&self) -> &[String] {
+        &self.templates
+    }
+
+    /// Returns the first row for these values of the parameters.
+    pub async fn first_row(&self, values: &[Vec<u8>]) -> Result<Option<LookupRow>, LookupError> {
+        if values
+            .iter()
+            .any(|value| value.contains(&0) || std::str::from_utf8(value).is_err())
+        {
+            // PostgreSQL has no such text.
+            return Err(LookupError::InvalidValue);
+        }
+        let mut first = true;
+        loop {
+            let mut taken = AbortOnDrop(Some(self.take().await?));
+            let error = match self.ask(taken.connection(), values).await {
+                Ok(row) => {
+                    taken.release();
+                    return Ok(row);
+                }
+                Err(AskError::NoColumn) => {
+                    taken.release();
+                    return Err(self.failed(&format!("the query returns no column {}", self.one_of[0])));
+                }
+                Err(AskError::Database(error)) => error,
+            };
+            if is_invalid_value(&error) {
+                taken.release();
+                return Err(LookupError::InvalidValue);
+            }
+            // A new connection helps if the old one is lost or the table has changed since it prepared the statement.
+            if !(first && is_outdated(&error)) {
+                return Err(self.failed(&describe(&error)));
+            }
+            first = false;
+        }
+    }
+
+    async fn ask(&self, taken: &mut PooledConnection<'_>, values: &[Vec<u8>]) -> Result<Option<LookupRow>, AskError> {
+        let statement = taken.connection.prepared(&self.sql).await?;
+        if !has_column(&statement, self.one_of) {
+            return Err(AskError::NoColumn);
+        }
+        let values = values.iter().map(|value| TextParameter(Some(value)));
+        let rows = taken
+            .connection
+            .client
+            .query_raw(&statement, values.collect::<Vec<_>>())
+            .await?;
+        // The connection discards further rows.
+        let row = Box::pin(rows).try_next().await?;
+        Ok(row.as_ref().map(LookupRow::new))
+    }
+
+    async fn take(&self) -> Result<PooledConnection<'_>, LookupError> {
+        let result = self.connector.take_if(|| self.may_connect()).await;
+        let mut outage = self.lock();
+        match result {
+            Ok(taken) => {
+                *outage = None;
+                Ok(taken)
+            }
+            Err(reason) => {
+                outage.get_or_insert_with(|| Outage::new(&reason));
+                Err(LookupError::Failed(format!("database {:?}: {reason}", self.database)))
+            }
+        }
+    }
+
+    /// Fails during a pause. A success begins the next pause, so that the other lookups do not connect as well.
+    fn may_connect(&self) -> Result<(), String> {
+        let mut outage = self.lock();
+        let Some(outage) = &mut *outage else {
+            return Ok(());
+        };
+        let now = Instant::now();
+        if now < outage.until {
+            return Err(outage.reason.clone());
+        }
+        outage.until = now + outage.backoff.pause();
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Outage>> {
+        // Every update leaves the value valid, so a panic cannot leave it inconsistent.
+        self.outage.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn failed(&self, reason: &str) -> LookupError {
+        LookupError::Failed(format!("database {:?} at {}: {reason}", self.database, self.address))
+    }
+}
+
+enum AskError {
+    NoColumn,
+    Database(Error),
+}
+
+impl From<Error> for AskError {
+    fn from(error: Error) -> AskError {
+        AskError::Database(error)
+    }
+}
+
+/// Closes a connection that is dropped before its answer. Otherwise it would wait for the answer.
+struct AbortOnDrop<'a>(Option<PooledConnection<'a>>);
+
+impl<'a> AbortOnDrop<'a> {
+    fn connection(&mut self) -> &mut PooledConnection<'a> {
+        self.0.as_mut().expect("the connection is taken only by `release`")
+    }
+
+    fn release(mut self) {
+        if let Some(taken) = self.0.take() {
+            taken.release();
+        }
+    }
+}
+
+impl Drop for AbortOnDrop<'_> {
+    fn drop(&mut self) {
+        if let Some(taken) = &self.0 {
+            taken.connection.abort();
+        }
+    }
+}
+
+impl LookupRow {
+    fn new(row: &Row) -> LookupRow {
+        let columns = row.columns().iter().enumerate();
+        let columns = columns.map(|(index, column)| {
+            let value = row.try_get::<_, RawValue>(index);
+            (
+                column.name().to_owned(),
+                value.map_or(LookupValue::Unsupported, |raw| raw.0),
+            )
+        });
+        LookupRow {
+            columns: columns.collect(),
+        }
+    }
+
+    /// Removes the value of a column. `None`: the result has no such column.
+    pub fn take(&mut self, name: &str) -> Option<LookupValue> {
+        let (_, value) = self.columns.iter_mut().find(|(column, _)| column == name)?;
+        Some(std::mem::replace(value, LookupValue::Null))
+    }
+}
+
+struct RawValue(LookupValue);
+
+impl<'a> FromSql<'a> for RawValue {
+    fn from_sql(ty: &Type, raw: &'a [u8]) -> Result<RawValue, Box<dyn StdError + Sync + Send>> {
+        if let Kind::Domain(inner) = ty.kind() {
+            return RawValue::from_sql(inner, raw);
+        }
+        let is_text = matches!(ty.kind(), Kind::Enum(_)) || ty.name() == "citext";
+        let bytes = match *ty {
+            Type::TEXT | Type::VARCHAR | Type::BPCHAR | Type::NAME | Type::CHAR | Type::UNKNOWN | Type::BYTEA => {
+                raw.to_vec()
+            }
+            Type::BOOL => bool::from_sql(ty, raw)?.to_string().into_bytes(),
+            Type::INT2 => i16::from_sql(ty, raw)?.to_string().into_bytes(),
+            Type::INT4 => i32::from_sql(ty, raw)?.to_string().into_bytes(),
+            Type::INT8 => i64::from_sql(ty, raw)?.to_string().into_bytes(),
+            _ if is_text => raw.to_vec(),
+            _ => return Ok(RawValue(LookupValue::Unsupported)),
+        };
+        Ok(RawValue(LookupValue::Bytes(bytes)))
+    }
+
+    fn from_sql_null(_: &Type) -> Result<RawValue, Box<dyn StdError + Sync + Send>> {
+        Ok(RawValue(LookupValue::Null))
+    }
+
+    fn accepts(_: &Type) -> bool {
+        true
+    }
+}
+
+fn has_column(statement: &Statement, names: &[&str]) -> bool {
+    statement.columns().iter().any(|column| names.contains(&column.name()))
+}
+
+/// Returns whether the type of a parameter, or the encoding of the database, has no such value.
+fn is_invalid_value(error: &Error) -> bool {
+    error.code().is_some_and(|code| {
+        [
+            SqlState::INVALID_TEXT_REPRESENTATION,
+            SqlState::NUMERIC_VALUE_OUT_OF_RANGE,
+            SqlState::CHARACTER_NOT_IN_REPERTOIRE,
+            SqlState::UNTRANSLATABLE_CHARACTER,
+            SqlState::INVALID_DATETIME_FORMAT,
+            SqlState::DATETIME_FIELD_OVERFLOW,
+        ]
+        .contains(code)
+    })
+}
+
+fn is_outdated(error: &Error) -> bool {
+    let Some(code) = error.code() else {
+        // The connection is lost.
+        return true;
+    };
+    // A changed table, a deleted statement (through a pooler), and a server that shuts down.
+    [
+        SqlState::FEATURE_NOT_SUPPORTED,
+        SqlState::INVALID_SQL_STATEMENT_NAME,
+        SqlState::ADMIN_SHUTDOWN,
+        SqlState::CRASH_SHUTDOWN,
+    ]
+    .contains(code)
+}
