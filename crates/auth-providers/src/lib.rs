@@ -3,7 +3,13 @@
 //! A system that knows clients is a [`LoginSource`]. [`SourceProvider`] asks it with limits and caches its answers.
 
 pub mod http;
+#[cfg(feature = "postgresql")]
+pub mod postgresql;
 mod provider;
+#[cfg(feature = "redis")]
+pub mod redis;
+#[cfg(any(feature = "postgresql", feature = "redis"))]
+mod rows;
 mod source;
 
 pub use provider::{OnFailure, SourceLimits, SourceProvider, SourceStats, WatchedProvider};

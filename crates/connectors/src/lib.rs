@@ -27,6 +27,8 @@ mod isolate;
 pub mod kafka;
 mod metrics;
 pub mod mqtt;
+#[cfg(any(feature = "postgresql", feature = "redis"))]
+mod outage;
 #[cfg(feature = "postgresql")]
 pub mod postgres;
 mod pump;

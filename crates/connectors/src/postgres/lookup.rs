@@ -1,11 +1,8 @@
 //! Reads one row by a statement with parameters, for the authentication of clients.
 //!
-//! While the database is unreachable, only one lookup at a time connects, after a pause that doubles with each failure.
-//! The others fail at once. A lookup may be dropped at any time; then its connection is closed.
+//! A lookup may be dropped at any time; then its connection is closed.
 
 use std::error::Error as StdError;
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
 
 use futures_util::TryStreamExt;
 use tokio_postgres::error::SqlState;
@@ -17,15 +14,7 @@ use super::config::PostgresConnectorConfig;
 use super::error::describe;
 use super::sink::TextParameter;
 use super::statement::SqlTemplate;
-use crate::backoff::Backoff;
-use crate::config::RetryConfig;
-
-/// Pauses between attempts to connect.
-const RECONNECT: RetryConfig = RetryConfig {
-    tries_max: None,
-    first_ms: 100,
-    longest_ms: 2_000,
-};
+use crate::outage::Outage;
 
 /// A statement that returns a row.
 pub struct PostgresLookup {
@@ -34,28 +23,9 @@ pub struct PostgresLookup {
     templates: Vec<String>,
     /// The row must have one of these columns.
     one_of: &'static [&'static str],
-    outage: Mutex<Option<Outage>>,
+    outage: Outage,
     database: String,
     address: String,
-}
-
-/// Set while the database is unreachable.
-struct Outage {
-    backoff: Backoff,
-    /// Nobody connects before.
-    until: Instant,
-    reason: String,
-}
-
-impl Outage {
-    fn new(reason: &str) -> Outage {
-        let mut backoff = Backoff::new(&RECONNECT);
-        Outage {
-            until: Instant::now() + backoff.pause(),
-            backoff,
-            reason: reason.to_owned(),
-        }
-    }
 }
 
 /// The first row of a result.
@@ -96,7 +66,7 @@ impl PostgresLookup {
             sql: statement.sql,
             templates: statement.templates,
             one_of,
-            outage: Mutex::new(None),
+            outage: Outage::default(),
             database: config.database.clone(),
             address: format!("{}:{}", config.host, config.port),
         })
@@ -159,37 +129,16 @@ impl PostgresLookup {
     }
 
     async fn take(&self) -> Result<PooledConnection<'_>, LookupError> {
-        let result = self.connector.take_if(|| self.may_connect()).await;
-        let mut outage = self.lock();
-        match result {
+        match self.connector.take_if(|| self.outage.may_connect()).await {
             Ok(taken) => {
-                *outage = None;
+                self.outage.end();
                 Ok(taken)
             }
             Err(reason) => {
-                outage.get_or_insert_with(|| Outage::new(&reason));
+                self.outage.begin(&reason);
                 Err(LookupError::Failed(format!("database {:?}: {reason}", self.database)))
             }
         }
-    }
-
-    /// Fails during a pause. A success begins the next pause, so that the other lookups do not connect as well.
-    fn may_connect(&self) -> Result<(), String> {
-        let mut outage = self.lock();
-        let Some(outage) = &mut *outage else {
-            return Ok(());
-        };
-        let now = Instant::now();
-        if now < outage.until {
-            return Err(outage.reason.clone());
-        }
-        outage.until = now + outage.backoff.pause();
-        Ok(())
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<Outage>> {
-        // Every update leaves the value valid, so a panic cannot leave it inconsistent.
-        self.outage.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn failed(&self, reason: &str) -> LookupError {

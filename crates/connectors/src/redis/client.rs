@@ -66,10 +66,19 @@ impl RedisConnector {
 
     /// Returns the connection, and opens it if needed.
     pub(super) async fn connection(&self) -> Result<NumberedConnection, String> {
+        self.connection_if(|| Ok(())).await
+    }
+
+    /// Like `connection`, but connects only if `may_connect` succeeds.
+    pub(super) async fn connection_if(
+        &self,
+        may_connect: impl FnOnce() -> Result<(), String>,
+    ) -> Result<NumberedConnection, String> {
         let mut slot = self.connection.lock().await;
         if let Some(connection) = &*slot {
             return Ok(connection.clone());
         }
+        may_connect()?;
         let limit = self.connect_limit;
         let connection = timeout(limit, self.connect())
             .await

@@ -1,0 +1,209 @@
+//! Checks a password against a row of a database: `password_hash`, `salt` and `is_superuser`.
+//!
+//! Two caches exist. The answers that [`crate::SourceProvider`] stores expire, so that a changed row takes effect. The
+//! verified passwords here belong to a hash, so they never expire, and a client that reconnects after an hour costs a
+//! query but no hash. Thus guesses, which need a hash each, do not delay known clients.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+
+use auth::{
+    Credentials, DenyReason, HashError, HashSettings, Login, Missing, Password, ProviderOutcome, StoredPassword,
+    Template, TemplateError, VerifiedPasswords,
+};
+use tokio::sync::Semaphore;
+use tokio::task::spawn_blocking;
+
+use crate::source::{QuestionKey, SourceError};
+
+/// Names of the column or field with the password. The second one is of old versions of EMQX.
+pub(crate) const PASSWORD_COLUMNS: &[&str] = &["password_hash", "password"];
+pub(crate) const SALT_COLUMN: &str = "salt";
+pub(crate) const SUPERUSER_COLUMN: &str = "is_superuser";
+
+/// Number of verified passwords that are cached. About 100 bytes each.
+const VERIFIED_MAX: usize = 100_000;
+/// Number of slow hashes at a time, of all databases.
+const HASHES_MAX: usize = 2;
+
+/// One permit per slow hash. It is never closed.
+static HASHES: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(HASHES_MAX)));
+
+/// The row of a user.
+#[derive(Clone, Default)]
+pub(crate) struct UserRow {
+    /// `None`: the user has no password and cannot log in.
+    pub password_hash: Option<Vec<u8>>,
+    pub salt: Vec<u8>,
+    pub is_superuser: bool,
+}
+
+/// Checks passwords against rows.
+pub(crate) struct RowCheck {
+    source: &'static str,
+    settings: HashSettings,
+    verified: Arc<VerifiedPasswords>,
+    /// Costs as much as the row that was read last.
+    decoy: Mutex<Arc<StoredPassword>>,
+    has_warned: AtomicBool,
+}
+
+/// The parts of a question that come from the client.
+pub(crate) struct Parameters(Vec<Template>);
+
+impl RowCheck {
+    /// `source` is the name of the provider.
+    pub fn new(source: &'static str, settings: HashSettings) -> Result<RowCheck, String> {
+        if let Some(reason) = settings.weakness() {
+            tracing::warn!(provider = source, reason, "weak password hashes");
+        }
+        let decoy = settings.decoy().map_err(|error| error.to_string())?;
+        Ok(RowCheck {
+            source,
+            settings,
+            verified: Arc::new(VerifiedPasswords::new(VERIFIED_MAX).map_err(|error| error.to_string())?),
+            decoy: Mutex::new(Arc::new(decoy)),
+            has_warned: AtomicBool::new(false),
+        })
+    }
+
+    /// Decides about a client. `None`: there is no row, so the next provider decides, after the time that a wrong
+    /// password takes.
+    pub async fn outcome(
+        &self,
+        credentials: &Credentials,
+        row: Option<UserRow>,
+    ) -> Result<ProviderOutcome, SourceError> {
+        let Some(password) = &credentials.password else {
+            return Ok(ProviderOutcome::Ignore);
+        };
+        let name = credentials.user_name.as_deref().unwrap_or(&credentials.client_id);
+        let Some(row) = row else {
+            self.check_decoy(name, password).await?;
+            return Ok(ProviderOutcome::Ignore);
+        };
+        let Some(hash) = row.password_hash else {
+            self.check_decoy(name, password).await?;
+            return Ok(ProviderOutcome::Deny(DenyReason::NotAuthorized));
+        };
+        let stored = match self.settings.read(&hash, &row.salt) {
+            Ok(stored) => stored,
+            Err(error) => {
+                self.warn(error);
+                self.check_decoy(name, password).await?;
+                return Ok(ProviderOutcome::Deny(DenyReason::WrongPassword));
+            }
+        };
+        self.set_decoy(&stored);
+        Ok(match self.verify(name, stored, password).await? {
+            true => ProviderOutcome::Allow(Box::new(Login {
+                provider: Some(self.source),
+                ..Login::new(row.is_superuser)
+            })),
+            false => ProviderOutcome::Deny(DenyReason::WrongPassword),
+        })
+    }
+
+    async fn verify(&self, name: &str, stored: StoredPassword, password: &Password) -> Result<bool, SourceError> {
+        if self.verified.was_verified(name, &stored, password) {
+            return Ok(true);
+        }
+        if self.verified.was_wrong(name, &stored, password) {
+            return Ok(false);
+        }
+        if !self.settings.is_slow() {
+            return Ok(self.verified.verify(name, &stored, password));
+        }
+        let (verified, name, password) = (self.verified.clone(), name.to_owned(), password.clone());
+        slow(move || verified.verify(&name, &stored, &password)).await
+    }
+
+    async fn check_decoy(&self, name: &str, password: &Password) -> Result<(), SourceError> {
+        let decoy = self.decoy.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if self.verified.was_wrong(name, &*decoy, password) {
+            return Ok(());
+        }
+        if !self.settings.is_slow() {
+            self.verified.verify_decoy(name, &*decoy, password);
+            return Ok(());
+        }
+        let (verified, name, password) = (self.verified.clone(), name.to_owned(), password.clone());
+        slow(move || verified.verify_decoy(&name, &*decoy, &password)).await
+    }
+
+    fn set_decoy(&self, stored: &StoredPassword) {
+        let mut decoy = self.decoy.lock().unwrap_or_else(PoisonError::into_inner);
+        if decoy.costs_as_much_as(stored) {
+            return;
+        }
+        // Without random bytes the old one stays, which only takes another time.
+        if let Ok(new) = stored.decoy() {
+            *decoy = Arc::new(new);
+        }
+    }
+
+    /// Warns once, because a client can cause this as often as it connects.
+    fn warn(&self, error: HashError) {
+        let provider = self.source;
+        if self.has_warned.swap(true, Ordering::Relaxed) {
+            tracing::debug!(provider, %error, "a password_hash of the database is invalid");
+        } else {
+            tracing::warn!(provider, %error, "a password_hash of the database is invalid: its user cannot log in");
+        }
+    }
+}
+
+/// Runs a slow hash outside of the threads that wait for answers.
+async fn slow<T: Send + 'static>(hash: impl FnOnce() -> T + Send + 'static) -> Result<T, SourceError> {
+    let permit = HASHES
+        .clone()
+        .acquire_owned()
+        .await
+        .expect("the semaphore is never closed");
+    let running = spawn_blocking(move || {
+        // If the client is gone, the hash still occupies a permit until its end.
+        let _permit = permit;
+        hash()
+    });
+    running
+        .await
+        .map_err(|_| SourceError("the check of a password was interrupted".to_owned()))
+}
+
+impl Parameters {
+    /// The error names `option`.
+    pub fn parse<T: AsRef<str>>(option: &str, templates: &[T]) -> Result<Parameters, String> {
+        let templates = templates.iter().map(|template| Template::parse(template.as_ref()));
+        let templates: Result<_, TemplateError> = templates.collect();
+        templates.map(Parameters).map_err(|error| format!("{option}: {error}"))
+    }
+
+    /// Returns the values for a client. `None`: it lacks a value that the question needs, or a password.
+    pub fn values(&self, credentials: &Credentials) -> Option<Vec<Vec<u8>>> {
+        credentials.password.as_ref()?;
+        let values = self
+            .0
+            .iter()
+            .map(|template| template.render(credentials).map(String::into_bytes));
+        values.collect::<Result<_, Missing>>().ok()
+    }
+
+    /// Returns the key of the question for a client.
+    pub fn question(&self, source: &str, credentials: &Credentials) -> Option<QuestionKey> {
+        let values = self.values(credentials)?;
+        let password = credentials.password.as_ref()?;
+        let name = credentials.user_name.as_deref().unwrap_or_default();
+        let mut parts = vec![source.as_bytes(), name.as_bytes(), password.expose()];
+        parts.extend(values.iter().map(Vec::as_slice));
+        Some(QuestionKey::of(&parts))
+    }
+}
+
+/// Reads `is_superuser` as EMQX does: `true`, or an integer from 1 on.
+pub(crate) fn is_true(value: &[u8]) -> bool {
+    let text = str::from_utf8(value).unwrap_or_default().trim();
+    text == "true" || text.parse::<i64>().is_ok_and(|number| number >= 1)
+}
+
+#[cfg(test)]
+pub(crate) mod tests;
