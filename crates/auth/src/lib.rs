@@ -21,6 +21,7 @@ mod login;
 mod login_limiter;
 mod password;
 mod password_rules;
+mod scram;
 mod secret;
 mod template;
 mod users;
@@ -42,9 +43,11 @@ pub use flapping::FlappingDetector;
 pub use login::{ClientAttributes, Login, TooManyAttributes};
 pub use login_limiter::{LockOut, LoginAttempt, LoginKind, LoginLimiter, LoginLimiterStats, LoginLimits};
 pub use password::{
-    CreateError, HashAlgorithm, HashError, HashSettings, MacFunction, PasswordHash, SaltPosition, StoredPassword,
+    CreateError, HashAlgorithm, HashError, HashSettings, MacFunction, PasswordHash, SCRAM_ITERATIONS, SaltPosition,
+    StoredPassword,
 };
 pub use password_rules::{PASSWORD_CHARACTERS_MIN, WeakPassword, check_new_password};
+pub use scram::{ScramError, ScramExchange, ScramMethod, ScramServer, ScramSuccess};
 pub use secret::Password;
 pub use template::{Missing, Placeholder, Template, TemplateError, TemplatePart};
 pub use users::{LineError, LoadError, PasswordFileErrors, UserError, UserSnapshot, UserSummary, Users};

@@ -8,8 +8,10 @@
 //! | `$pbkdf2-sha512$i=..,l=..$salt$hash`, `$pbkdf2-sha256$…` | PBKDF2, PHC string | many |
 //! | `$sha256$salt$hex` | SHA-256(salt, password), salt as text | import from EMQX, `salt_position = prefix` |
 //! | `$sha256-suffix$salt$hex` | SHA-256(password, salt) | import from EMQX, `salt_position = suffix` |
+//! | `$scram-sha-256$i=..$salt$stored$server`, `$scram-sha-512$…` | SCRAM verifier, base64 without padding | us |
 //!
-//! The last two are this project's notation for values that EMQX stores in two columns. A salt contains no `$`, `:`,
+//! The `sha256` rows are this project's notation for values that EMQX stores in two columns. A SCRAM verifier checks
+//! a password as well as an exchange (`scram.rs`). A salt contains no `$`, `:`,
 //! whitespace or control character, so that every hash fits into a field of a password file.
 //!
 //! Invariants: parameters are checked against the bounds below before any computation; hashes are compared in constant
@@ -29,6 +31,7 @@ use sha2::{Digest, Sha256, Sha512};
 use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
+use crate::scram::{self, ScramMethod};
 use crate::secret::Password;
 use crate::verified::PasswordCheck;
 pub use columns::{HashAlgorithm, HashSettings, MacFunction, SaltPosition, StoredPassword};
@@ -42,6 +45,8 @@ const ARGON2_DEFAULT: Argon2Cost = Argon2Cost {
 };
 const SALT_BYTES: usize = 16;
 const HASH_BYTES: usize = 32;
+/// The minimum of RFC 7677. Clients compute the iterations at each login, and many of them are small devices.
+pub const SCRAM_ITERATIONS: u32 = 4096;
 /// Maximum length of a password in MQTT [MQTT-3.1.3.6].
 const PASSWORD_BYTES_MAX: usize = 65_535;
 
@@ -58,11 +63,30 @@ pub struct PasswordHash {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum HashScheme {
     Argon2id(Argon2Cost),
-    Pbkdf2Sha256 { iterations: u32 },
-    Pbkdf2Sha512 { iterations: u32 },
+    Pbkdf2Sha256 {
+        iterations: u32,
+    },
+    Pbkdf2Sha512 {
+        iterations: u32,
+    },
     Sha512Suffix,
     Sha256Prefix,
     Sha256Suffix,
+    /// The hash is StoredKey, followed by ServerKey.
+    Scram {
+        method: ScramMethod,
+        iterations: u32,
+    },
+}
+
+/// What a SCRAM exchange needs of a hash.
+#[derive(Clone, Copy)]
+pub(crate) struct ScramVerifier<'a> {
+    pub method: ScramMethod,
+    pub iterations: u32,
+    pub salt: &'a [u8],
+    pub stored_key: &'a [u8],
+    pub server_key: &'a [u8],
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -79,13 +103,62 @@ impl PasswordHash {
 
     /// Creates an argon2id hash with a random salt.
     pub fn create(password: &Password) -> Result<PasswordHash, CreateError> {
-        if password.is_empty() {
-            return Err(CreateError::EmptyPassword);
-        }
-        if password.expose().len() > PASSWORD_BYTES_MAX {
-            return Err(CreateError::PasswordTooLong);
-        }
+        check_length(password)?;
         Ok(Self::argon2id(password, random_bytes::<SALT_BYTES>()?))
+    }
+
+    /// Creates a SCRAM verifier with a random salt. The password must be printable ASCII: clients prepare other
+    /// characters in different ways, or not at all [RFC 4013].
+    pub fn create_scram(
+        password: &Password,
+        method: ScramMethod,
+        iterations: u32,
+    ) -> Result<PasswordHash, CreateError> {
+        check_length(password)?;
+        if !password.expose().iter().all(|byte| matches!(byte, b' '..=b'~')) {
+            return Err(CreateError::NotAscii);
+        }
+        if parse::check_iterations(iterations).is_err() {
+            return Err(CreateError::Iterations);
+        }
+        let salt = random_bytes::<SALT_BYTES>()?;
+        let mut keys = vec![0; 2 * method.digest_bytes()];
+        scram::derive_keys(method, password.expose(), &salt, iterations, &mut keys);
+        Ok(Self::of_scram(method, iterations, &salt, &keys))
+    }
+
+    /// `keys` is StoredKey, followed by ServerKey.
+    pub(crate) fn of_scram(method: ScramMethod, iterations: u32, salt: &[u8], keys: &[u8]) -> PasswordHash {
+        let scheme = HashScheme::Scram { method, iterations };
+        let (stored_key, server_key) = keys.split_at(method.digest_bytes());
+        let text = format!(
+            "${}$i={iterations}${}${}${}",
+            scheme.name(),
+            Base64Unpadded::encode_string(salt),
+            Base64Unpadded::encode_string(stored_key),
+            Base64Unpadded::encode_string(server_key),
+        );
+        PasswordHash {
+            text: text.into(),
+            scheme,
+            salt: salt.into(),
+            hash: keys.into(),
+        }
+    }
+
+    /// Returns the SCRAM verifier. `None` if the hash has another scheme.
+    pub(crate) fn scram(&self) -> Option<ScramVerifier<'_>> {
+        let HashScheme::Scram { method, iterations } = self.scheme else {
+            return None;
+        };
+        let (stored_key, server_key) = self.hash.split_at(method.digest_bytes());
+        Some(ScramVerifier {
+            method,
+            iterations,
+            salt: &self.salt,
+            stored_key,
+            server_key,
+        })
     }
 
     /// Creates a hash of random bytes at the default cost, which matches no known password. Passwords of unknown users
@@ -106,7 +179,8 @@ impl PasswordHash {
         is_equal && !password.expose().is_empty()
     }
 
-    /// Returns whether the hash has another scheme or a lower cost than a hash by [`PasswordHash::create`].
+    /// Returns whether the hash has another scheme or a lower cost than a new one by [`PasswordHash::create`] or
+    /// [`PasswordHash::create_scram`].
     pub fn is_outdated(&self) -> bool {
         match self.scheme {
             HashScheme::Argon2id(cost) => {
@@ -114,6 +188,7 @@ impl PasswordHash {
                     || cost.passes < ARGON2_DEFAULT.passes
                     || self.hash.len() < HASH_BYTES
             }
+            HashScheme::Scram { iterations, .. } => iterations < SCRAM_ITERATIONS,
             _ => true,
         }
     }
@@ -187,6 +262,10 @@ impl HashScheme {
             HashScheme::Pbkdf2Sha512 { .. } => "pbkdf2-sha512",
             HashScheme::Sha512Suffix => "sha512",
             HashScheme::Sha256Prefix | HashScheme::Sha256Suffix => "sha256",
+            HashScheme::Scram { method, .. } => match method {
+                ScramMethod::Sha256 => "scram-sha-256",
+                ScramMethod::Sha512 => "scram-sha-512",
+            },
         }
     }
 
@@ -200,6 +279,7 @@ impl HashScheme {
             HashScheme::Sha512Suffix => digest::<Sha512>([password, salt], out),
             HashScheme::Sha256Prefix => digest::<Sha256>([salt, password], out),
             HashScheme::Sha256Suffix => digest::<Sha256>([password, salt], out),
+            HashScheme::Scram { method, iterations } => scram::derive_keys(method, password, salt, iterations, out),
         }
     }
 }
@@ -222,6 +302,16 @@ fn digest<D: Digest>(parts: [&[u8]; 2], out: &mut [u8]) {
     out.copy_from_slice(&digest.finalize());
 }
 
+fn check_length(password: &Password) -> Result<(), CreateError> {
+    if password.is_empty() {
+        return Err(CreateError::EmptyPassword);
+    }
+    if password.expose().len() > PASSWORD_BYTES_MAX {
+        return Err(CreateError::PasswordTooLong);
+    }
+    Ok(())
+}
+
 pub(crate) fn random_bytes<const N: usize>() -> Result<[u8; N], CreateError> {
     let mut bytes = [0u8; N];
     getrandom::fill(&mut bytes).map_err(|_| CreateError::NoRandomness)?;
@@ -232,6 +322,10 @@ pub(crate) fn random_bytes<const N: usize>() -> Result<[u8; N], CreateError> {
 pub enum CreateError {
     EmptyPassword,
     PasswordTooLong,
+    /// A password for SCRAM has a character that is not printable ASCII.
+    NotAscii,
+    /// The number of iterations for SCRAM is out of bounds.
+    Iterations,
     NoRandomness,
 }
 
@@ -240,6 +334,8 @@ impl fmt::Display for CreateError {
         f.write_str(match self {
             CreateError::EmptyPassword => "the password is empty",
             CreateError::PasswordTooLong => "the password is longer than 65535 bytes, the limit of MQTT",
+            CreateError::NotAscii => "a password for SCRAM may contain only printable ASCII characters",
+            CreateError::Iterations => "the number of iterations is out of bounds: the range is 1 to 2000000",
             CreateError::NoRandomness => "the operating system provides no random bytes",
         })
     }

@@ -5,6 +5,7 @@ use std::fmt;
 use base64ct::{Base64, Base64Unpadded, Encoding};
 
 use super::{Argon2Cost, HashScheme, PasswordHash};
+use crate::scram::ScramMethod;
 
 /// Maximum length of a hash, enough for every format at its bounds. Longer text is rejected unread.
 pub(crate) const TEXT_BYTES_MAX: usize = 512;
@@ -103,8 +104,15 @@ pub(super) fn parse(text: &str) -> Result<PasswordHash, HashError> {
         ["6", salt, hash] => mosquitto_sha512(salt, hash)?,
         ["sha256", salt, hash] => salted_sha256(HashScheme::Sha256Prefix, salt, hash)?,
         ["sha256-suffix", salt, hash] => salted_sha256(HashScheme::Sha256Suffix, salt, hash)?,
+        ["scram-sha-256", parameters, salt, stored_key, server_key] => {
+            scram(ScramMethod::Sha256, parameters, salt, [stored_key, server_key])?
+        }
+        ["scram-sha-512", parameters, salt, stored_key, server_key] => {
+            scram(ScramMethod::Sha512, parameters, salt, [stored_key, server_key])?
+        }
         [
-            "argon2id" | "pbkdf2-sha256" | "pbkdf2-sha512" | "7" | "6" | "sha256" | "sha256-suffix",
+            "argon2id" | "pbkdf2-sha256" | "pbkdf2-sha512" | "7" | "6" | "sha256" | "sha256-suffix" | "scram-sha-256"
+            | "scram-sha-512",
             ..,
         ] => {
             return Err(HashError::WrongShape);
@@ -170,6 +178,26 @@ fn phc_pbkdf2(digest: Digest, parameters: &str, salt: &str, hash: &str) -> Resul
         Digest::Sha512 => HashScheme::Pbkdf2Sha512 { iterations },
     };
     Ok((scheme, salt, hash))
+}
+
+fn scram(method: ScramMethod, parameters: &str, salt: &str, keys: [&str; 2]) -> Result<HashParts, HashError> {
+    let [iterations] = named(parameters, ["i="])?;
+    let iterations = PBKDF2_ITERATIONS.parse(iterations)?;
+    let salt = decode::<Base64Unpadded>("salt", salt, &SALT_BYTES)?;
+    let mut hash = Vec::new();
+    for key in keys {
+        let key = decode::<Base64Unpadded>("hash", key, &PHC_HASH_BYTES)?;
+        if key.len() != method.digest_bytes() {
+            return Err(HashError::HashLength);
+        }
+        hash.extend(key);
+    }
+    Ok((HashScheme::Scram { method, iterations }, salt, hash))
+}
+
+/// Checks the iterations of a new SCRAM verifier.
+pub(super) fn check_iterations(iterations: u32) -> Result<(), HashError> {
+    PBKDF2_ITERATIONS.check(iterations.into())
 }
 
 fn mosquitto_pbkdf2(iterations: &str, salt: &str, hash: &str) -> Result<HashParts, HashError> {
@@ -276,14 +304,14 @@ impl fmt::Display for HashError {
             HashError::NotHashed => f.write_str("not a password hash: it does not start with `$`"),
             HashError::UnknownScheme => f.write_str(
                 "unknown password hash scheme; supported are $argon2id$, $pbkdf2-sha512$, $pbkdf2-sha256$, $7$ and $6$ \
-                 (Mosquitto), $sha256$ and $sha256-suffix$",
+                 (Mosquitto), $sha256$ and $sha256-suffix$, $scram-sha-256$ and $scram-sha-512$",
             ),
             HashError::WrongShape => f.write_str("the password hash has too few or too many `$` fields"),
             HashError::TooLong => write!(f, "the password hash is longer than {TEXT_BYTES_MAX} bytes"),
             HashError::Argon2Version => f.write_str("the argon2 version is not `v=19`"),
-            HashError::Parameters => {
-                f.write_str("the parameters are not `m=..,t=..,p=..` (argon2id) or `i=..` or `i=..,l=..` (pbkdf2)")
-            }
+            HashError::Parameters => f.write_str(
+                "the parameters are not `m=..,t=..,p=..` (argon2id) or `i=..` or `i=..,l=..` (pbkdf2, scram: `i=..`)",
+            ),
             HashError::NotANumber { name } => write!(f, "{name} is not a number"),
             HashError::OutOfBounds {
                 name,
