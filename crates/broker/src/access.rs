@@ -46,6 +46,7 @@ pub struct ClientIdentity {
 #[derive(Clone)]
 pub struct ConnectCredentials {
     pub client_id: Box<str>,
+    /// User name of CONNECT. At the start of a re-authentication, that of the session.
     pub user_name: Option<Box<str>>,
     pub password: Option<Box<[u8]>>,
     pub address: IpAddr,
@@ -58,6 +59,8 @@ pub struct ConnectCredentials {
     /// Authentication Method and Authentication Data of MQTT 5, for enhanced authentication.
     pub method: Option<Box<str>>,
     pub data: Option<Box<[u8]>>,
+    /// State of the exchange that an AUTH continues. `None` for CONNECT and for the start of a re-authentication.
+    pub exchange: Option<AuthExchange>,
 }
 
 impl fmt::Debug for ConnectCredentials {
@@ -71,6 +74,25 @@ impl fmt::Debug for ConnectCredentials {
             .finish_non_exhaustive()
     }
 }
+
+/// State of an enhanced authentication between two packets of the client. The authenticator bounds its size. It ends
+/// with the connection at the latest.
+#[derive(Clone)]
+pub struct AuthExchange(pub Arc<dyn Any + Send + Sync>);
+
+impl fmt::Debug for AuthExchange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("AuthExchange(..)")
+    }
+}
+
+impl PartialEq for AuthExchange {
+    fn eq(&self, other: &AuthExchange) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for AuthExchange {}
 
 /// Fields of a CONNECT that determine the home shard, before the connection moves there.
 #[derive(Clone, Copy)]
@@ -144,6 +166,8 @@ pub enum AuthOutcome {
     /// Continue the enhanced authentication: send AUTH 0x18 with this data.
     Continue {
         data: Box<[u8]>,
+        /// Passed to the authenticator with the next AUTH.
+        exchange: Option<AuthExchange>,
     },
     Deny {
         reason: ReasonCode,

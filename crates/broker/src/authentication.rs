@@ -22,10 +22,13 @@ use crate::node_state::home_shard;
 use crate::owners::OwnerLimit;
 use crate::rejected_connections::{RejectedConnection, RejectedConnections};
 use crate::session::Session;
-use crate::slots::{AuthAttempt, ConnSlot, SessionSlot};
+use crate::slots::{AuthAttempt, ConnEpoch, ConnSlot, SessionSlot};
 use crate::tap::{GrantedConnect, TapClient, TapEvent, TapEventMask};
 use crate::tick::Tick;
 use crate::timers::ShardTimer;
+
+/// Time from CONNECT to CONNACK that an enhanced authentication may take, as long as the server waits for the client.
+pub(crate) const EXCHANGE_MS_MAX: u64 = 30_000;
 
 /// Asks the authenticator, and remembers whom it has rejected.
 pub(crate) struct Authentication {
@@ -186,12 +189,18 @@ impl Authentication {
         let pending = connection.take_pending()?;
         match (phase, outcome) {
             (ConnectionPhase::Closing, _) => None,
-            (_, AuthOutcome::Continue { data }) => {
-                continue_exchange(core, conn, pending, &data);
+            (_, AuthOutcome::Continue { data, exchange }) => {
+                continue_exchange(core, tick.now, conn, PendingConnect { exchange, ..*pending }, &data);
                 None
             }
             (ConnectionPhase::Online, AuthOutcome::Allow(login)) => {
                 let session = core.sessions.at_mut(slot);
+                if login.user_name.is_some() && login.user_name != session.user_name {
+                    let detail = "a re-authentication cannot change the user";
+                    core.taps
+                        .reauthenticated(tick.now, session, ReasonCode::NotAuthorized, false);
+                    return Some(AuthDecision::Disconnect(ReasonCode::NotAuthorized, detail));
+                }
                 session.is_superuser = login.is_superuser;
                 session.set_grant(login.grant.clone());
                 core.taps
@@ -299,15 +308,42 @@ impl Authentication {
             Some(client_id) => client_id.into(),
             None => core.sessions.at(connection.session).client_id.clone(),
         };
+        let user_name = core
+            .sessions
+            .get(connection.session)
+            .and_then(|session| session.user_name.clone());
         let attempt = AuthAttempt(tick.numbers.next());
         connection.store_auth(attempt, &client_id, auth);
-        let credentials = Box::new(connection.auth_credentials(client_id, auth));
+        let credentials = Box::new(connection.auth_credentials(client_id, user_name, auth));
         core.effects.push(Effect::Authenticate {
             conn,
             attempt,
             credentials,
         });
         true
+    }
+
+    /// Rejects a client that has not completed its enhanced authentication in time. A decision that the authenticator
+    /// still owes comes first.
+    pub fn check_exchange(&mut self, tick: &mut Tick<'_>, conn: ConnSlot, epoch: ConnEpoch) {
+        let Some(connection) = tick.core.connections.live(conn, epoch) else {
+            return;
+        };
+        let is_late = connection
+            .login_expires_at_ms
+            .is_some_and(|at_ms| at_ms <= tick.now.monotonic_ms);
+        if connection.phase() != ConnectionPhase::AwaitingAuth || !is_late {
+            return;
+        }
+        let client_id: Box<str> = connection.pending_client_id().unwrap_or_default().into();
+        let rejected = RejectedConnect {
+            client_id: &client_id,
+            connect: None,
+            reason: ReasonCode::NotAuthorized,
+            detail: "the client did not complete the enhanced authentication in time",
+            is_authenticated: false,
+        };
+        self.reject(tick, conn, rejected);
     }
 
     /// The client has sent DISCONNECT instead of an AUTH.
@@ -499,11 +535,19 @@ pub(crate) fn expire_login(core: &mut ShardCore, now: Now, conn: ConnSlot, expir
 }
 
 /// Sends the next step of an exchange to the client [MQTT-4.12.0-2].
-fn continue_exchange(core: &mut ShardCore, conn: ConnSlot, pending: Box<PendingConnect>, data: &[u8]) {
+fn continue_exchange(core: &mut ShardCore, now: Now, conn: ConnSlot, pending: PendingConnect, data: &[u8]) {
     let reason = ReasonCode::ContinueAuthentication;
     send_auth(core, conn, reason, pending.method.as_deref(), Some(data));
     let connection = core.connections.get_mut(conn).expect("the connection is open");
-    connection.await_auth(pending);
+    connection.await_auth(Box::new(pending));
+    // A session has its login until the re-authentication is complete.
+    if connection.phase() == ConnectionPhase::AwaitingAuth {
+        let epoch = connection.epoch;
+        let ends_at_ms = now.monotonic_ms + EXCHANGE_MS_MAX;
+        let ends_at_ms = *connection.login_expires_at_ms.get_or_insert(ends_at_ms);
+        core.timers
+            .wake(now, ends_at_ms, ShardTimer::LoginExpiry { conn, epoch });
+    }
     core.effects.push(Effect::Resume { conn });
 }
 

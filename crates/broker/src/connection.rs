@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use mqtt::{Auth, Connect, Decoded, ProtocolVersion, ReasonCode};
 
-use crate::access::ConnectCredentials;
+use crate::access::{AuthExchange, ConnectCredentials};
 use crate::config::ShardConfig;
 use crate::effect::{Now, Peer};
 use crate::slots::{AuthAttempt, ConnEpoch, SessionSlot};
@@ -21,7 +21,8 @@ pub struct Connection {
     /// Distinguishes this connection from earlier ones in the same slot.
     pub epoch: ConnEpoch,
     last_packet_ms: u64,
-    /// Monotonic time at which the login of the client expires.
+    /// Monotonic time at which the login of the client expires. Before CONNACK, the time at which an enhanced
+    /// authentication must be complete.
     pub login_expires_at_ms: Option<u64>,
     /// Maximum Packet Size of CONNECT (MQTT 5).
     pub maximum_packet_size: u32,
@@ -69,6 +70,8 @@ pub struct PendingConnect {
     pub method: Option<Box<str>>,
     /// Waits for the authenticator, not for the client.
     pub is_decision_pending: bool,
+    /// State of the authenticator while the client is asked.
+    pub exchange: Option<AuthExchange>,
 }
 
 impl PendingConnect {
@@ -225,14 +228,21 @@ impl Connection {
             certificate: self.peer.certificate.take(),
             method: connect.properties.authentication_method().map(Into::into),
             data: connect.properties.authentication_data().map(Into::into),
+            exchange: None,
         }
     }
 
-    /// Returns the credentials of an AUTH.
-    pub fn auth_credentials(&self, client_id: Box<str>, auth: &Auth<'_>) -> ConnectCredentials {
+    /// Returns the credentials of an AUTH. Moves the state of the exchange out of the connection. `user_name` is that of
+    /// the session.
+    pub fn auth_credentials(
+        &mut self,
+        client_id: Box<str>,
+        user_name: Option<Box<str>>,
+        auth: &Auth<'_>,
+    ) -> ConnectCredentials {
         ConnectCredentials {
             client_id,
-            user_name: None,
+            user_name,
             password: None,
             address: self.peer.address.ip(),
             listener: self.peer.listener,
@@ -240,6 +250,7 @@ impl Connection {
             certificate: None,
             method: auth.properties.authentication_method().map(Into::into),
             data: auth.properties.authentication_data().map(Into::into),
+            exchange: self.pending.as_mut().and_then(|pending| pending.exchange.take()),
         }
     }
 
@@ -252,6 +263,7 @@ impl Connection {
             client_id,
             method: connect.properties.authentication_method().map(Into::into),
             is_decision_pending: true,
+            exchange: None,
         }));
     }
 
@@ -266,6 +278,7 @@ impl Connection {
             client_id: client_id.into(),
             method: auth.properties.authentication_method().map(Into::into),
             is_decision_pending: true,
+            exchange: None,
         };
         self.pending
             .get_or_insert_with(|| Box::new(begin()))

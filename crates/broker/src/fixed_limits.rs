@@ -1,6 +1,7 @@
 //! Limits of the broker without an option, for the page `docs/reference/limits.md`: what, how much, unit, and what
 //! happens beyond.
 
+use crate::authentication::EXCHANGE_MS_MAX;
 use crate::connection::INCOMING_ALIAS_BYTES_MAX;
 use crate::connection::USER_PROPERTIES_BYTES_MAX;
 use crate::delayed::DELAYED_BYTES_MAX;
@@ -52,6 +53,12 @@ pub const FIXED_LIMITS: &[(&str, u64, &str, &str)] = &[
         USER_PROPERTIES_BYTES_MAX as u64,
         "bytes",
         "Further properties are not shown.",
+    ),
+    (
+        "Time that an enhanced authentication may take from CONNECT to CONNACK",
+        EXCHANGE_MS_MAX / 1000,
+        "s",
+        "CONNACK has 0x87 (Not authorized).",
     ),
     (
         "List of refused clients, entries per worker thread",

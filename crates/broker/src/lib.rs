@@ -77,8 +77,8 @@ pub mod trace;
 pub mod waiting;
 
 pub use access::{
-    AccessControl, AuthOutcome, ClientIdentity, ClientLogin, ConnectCredentials, ConnectIdentity, LoginGrant,
-    OpenAccess, SessionAccess, SubscribeAccess,
+    AccessControl, AuthExchange, AuthOutcome, ClientIdentity, ClientLogin, ConnectCredentials, ConnectIdentity,
+    LoginGrant, OpenAccess, SessionAccess, SubscribeAccess,
 };
 pub use client_order::{ClientOrder, ClientPlace, ClientSort};
 pub use config::{OverlappingDelivery, PublishRate, QueueDropPolicy, ShardConfig, ShareStrategy};

@@ -80,7 +80,26 @@ fn allow(data: &[u8]) -> AuthOutcome {
 }
 
 fn ask(data: &[u8]) -> AuthOutcome {
-    AuthOutcome::Continue { data: data.into() }
+    AuthOutcome::Continue {
+        data: data.into(),
+        exchange: None,
+    }
+}
+
+/// Asks the client, with a state that the server passes back.
+fn ask_with(state: u32) -> AuthOutcome {
+    AuthOutcome::Continue {
+        data: b"again".as_slice().into(),
+        exchange: Some(AuthExchange(Arc::new(state))),
+    }
+}
+
+/// Returns the state that the pending authentication has.
+#[track_caller]
+fn state(world: &World) -> Option<u32> {
+    let (_, _, credentials) = world.authentications.last().expect("a pending authentication");
+    let AuthExchange(state) = credentials.exchange.as_ref()?;
+    Some(*state.downcast_ref().unwrap())
 }
 
 fn deny() -> AuthOutcome {
@@ -320,4 +339,122 @@ fn second_auth_during_a_step_is_rejected() {
         );
         world.authentications.clear();
     }
+}
+
+#[test]
+fn state_of_an_exchange_is_passed_back_once() {
+    let mut world = world();
+    let client = begin(&mut world, "c");
+    let continues = ReasonCode::ContinueAuthentication;
+    assert_eq!(state(&world), None);
+    for step in 0..3 {
+        decide(&mut world, ask_with(step));
+        auth(&mut world, client, continues, Some(METHOD), b"answer");
+        assert_eq!(state(&world), Some(step));
+    }
+    decide(&mut world, ask(b"without a state"));
+    auth(&mut world, client, continues, Some(METHOD), b"answer");
+    assert_eq!(state(&world), None);
+    decide(&mut world, allow(b"welcome"));
+
+    world.take_bytes(client);
+    auth(
+        &mut world,
+        client,
+        ReasonCode::ReAuthenticate,
+        Some(METHOD),
+        b"me again",
+    );
+    assert_eq!(state(&world), None);
+    decide(&mut world, ask_with(7));
+    auth(&mut world, client, continues, Some(METHOD), b"answer");
+    assert_eq!(state(&world), Some(7));
+    decide(&mut world, allow(b"fine"));
+    assert!(!world.is_closed(client));
+}
+
+#[test]
+fn abandoned_exchange_is_rejected_in_time() {
+    let mut world = world();
+    let client = begin(&mut world, "slow");
+    decide(&mut world, ask(b"challenge"));
+    world.pass(15_000);
+    auth(
+        &mut world,
+        client,
+        ReasonCode::ContinueAuthentication,
+        Some(METHOD),
+        b"half",
+    );
+    decide(&mut world, ask(b"challenge"));
+    world.take_bytes(client);
+    world.pass(14_000);
+    assert!(!world.is_closed(client));
+    world.pass(2_000);
+    assert!(world.is_closed(client), "a further step does not extend the time");
+    let (packet_type, reason, _) = only_packet(&mut world, client);
+    assert_eq!((packet_type, reason), (PacketType::ConnAck, ReasonCode::NotAuthorized));
+    assert_eq!(world.stats().sessions, 0);
+}
+
+#[test]
+fn time_of_the_exchange_ends_with_connack() {
+    let mut world = world();
+    let client = begin(&mut world, "quick");
+    decide(&mut world, ask(b"challenge"));
+    world.take_bytes(client);
+    world.pass(20_000);
+    auth(
+        &mut world,
+        client,
+        ReasonCode::ContinueAuthentication,
+        Some(METHOD),
+        b"it is me",
+    );
+    decide(&mut world, allow(b"welcome"));
+    assert_eq!(only_packet(&mut world, client).0, PacketType::ConnAck);
+    // Nor does it apply to a re-authentication.
+    auth(
+        &mut world,
+        client,
+        ReasonCode::ReAuthenticate,
+        Some(METHOD),
+        b"me again",
+    );
+    decide(&mut world, ask(b"challenge"));
+    world.pass(40_000);
+    assert!(!world.is_closed(client));
+}
+
+#[test]
+fn user_name_of_the_login_is_that_of_the_session() {
+    let mut world = world();
+    let client = begin(&mut world, "c");
+    let login = |user_name: &str| {
+        AuthOutcome::Allow(Box::new(ClientLogin {
+            user_name: Some(user_name.into()),
+            ..ClientLogin::default()
+        }))
+    };
+    decide(&mut world, login("alice"));
+    world.take_bytes(client);
+    auth(
+        &mut world,
+        client,
+        ReasonCode::ReAuthenticate,
+        Some(METHOD),
+        b"me again",
+    );
+    let (_, _, credentials) = world.authentications.last().unwrap();
+    assert_eq!(credentials.user_name.as_deref(), Some("alice"));
+    decide(&mut world, login("alice"));
+    assert_eq!(only_packet(&mut world, client).1, ReasonCode::Success);
+    auth(&mut world, client, ReasonCode::ReAuthenticate, Some(METHOD), b"not me");
+    decide(&mut world, login("bob"));
+    let (packet_type, reason, _) = only_packet(&mut world, client);
+    assert_eq!(
+        (packet_type, reason),
+        (PacketType::Disconnect, ReasonCode::NotAuthorized)
+    );
+    assert!(world.is_closed(client));
 }

@@ -51,7 +51,11 @@ impl Shard {
     pub(crate) fn timer_due(&mut self, now: Now, timer: ShardTimer) {
         match timer {
             ShardTimer::KeepAlive { conn, epoch } => self.lifecycle(now).check_keep_alive(conn, epoch),
-            ShardTimer::LoginExpiry { conn, epoch } => self.lifecycle(now).check_login(conn, epoch),
+            ShardTimer::LoginExpiry { conn, epoch } => {
+                let (mut tick, parts) = self.split(now);
+                parts.authentication.check_exchange(&mut tick, conn, epoch);
+                self.lifecycle(now).check_login(conn, epoch);
+            }
             ShardTimer::Session {
                 deadline,
                 session,
