@@ -36,6 +36,7 @@ mod multiplying_chains;
 mod operator_view;
 mod read_paths;
 mod resource_limits;
+mod scram;
 mod secret_references;
 mod shared_topics_and_exports;
 mod shares;

@@ -4,7 +4,7 @@
 use std::fmt;
 use std::io;
 
-use auth::{AccessRule, AclErrors, AclOptions, Bans, PasswordHash, UserError, UserSummary};
+use auth::{AccessRule, AclErrors, AclOptions, Bans, CreateError, Password, PasswordHash, UserError, UserSummary};
 
 /// Called on threads that may block (disk), never on a shard's thread.
 ///
@@ -14,6 +14,11 @@ use auth::{AccessRule, AclErrors, AclOptions, Bans, PasswordHash, UserError, Use
 pub trait AccessAdmin: Send + Sync + 'static {
     /// Returns the MQTT users that the API can show, sorted by name.
     fn users(&self) -> Vec<UserSummary>;
+
+    /// Hashes the password of a new user or a change, for the authentication methods that are enabled. May take long.
+    fn hash_password(&self, password: &Password) -> Result<PasswordHash, CreateError> {
+        PasswordHash::create(password)
+    }
 
     /// Fails if the name exists.
     fn add_user(&self, name: &str, hash: PasswordHash, is_superuser: bool) -> Result<(), ChangeError>;

@@ -65,6 +65,8 @@ impl Default for LoginLimits {
 pub enum LoginKind {
     /// User name and password of an MQTT client.
     Mqtt,
+    /// User name and proof of an MQTT client. Proofs never repeat.
+    Scram,
     /// Access token of a device, in MQTT or HTTP.
     DeviceToken,
     ConsoleUser,

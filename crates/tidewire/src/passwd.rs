@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use auth::{Password, PasswordHash, UserError, Users};
+use auth::{Password, PasswordHash, SCRAM_ITERATIONS, ScramMethod, UserError, Users};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, tcgetattr, tcsetattr};
 
@@ -41,6 +41,22 @@ pub fn command() -> Command {
                 .conflicts_with_all(["file", "create", "delete"])
                 .help("Print the password of `admin` that the first start has generated, if it was not changed yet"),
         )
+        .arg(
+            Arg::new("scram")
+                .long("scram")
+                .value_name("METHOD")
+                .value_parser(ScramMethod::ALL.map(ScramMethod::name))
+                .conflicts_with_all(["delete", "initial"])
+                .help("Store a SCRAM verifier, for enhanced authentication (access.scram); a login with the password works too"),
+        )
+        .arg(
+            Arg::new("iterations")
+                .long("iterations")
+                .value_name("N")
+                .requires("scram")
+                .value_parser(value_parser!(u32))
+                .help(format!("Iterations of the SCRAM verifier, which the client computes at each login [default: {SCRAM_ITERATIONS}]")),
+        )
         .arg(Arg::new("superuser").long("superuser").help("Make the user a superuser: access rules do not apply").action(ArgAction::SetTrue))
 }
 
@@ -60,7 +76,7 @@ pub fn run(matches: &ArgMatches, data_dir: impl FnOnce(&ArgMatches) -> Result<Pa
         _ if matches.get_flag("delete") || matches.get_flag("create") => {
             return fail(EXIT_USAGE, &"FILE and USER are needed");
         }
-        _ => return print_hash(),
+        _ => return print_hash(matches),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -82,8 +98,8 @@ fn print_initial(data_dir: &Path) -> ExitCode {
     }
 }
 
-fn print_hash() -> ExitCode {
-    match read_password().and_then(|password| hash(&password)) {
+fn print_hash(matches: &ArgMatches) -> ExitCode {
+    match read_password().and_then(|password| hash(&password, matches)) {
         Ok(hash) => print(&format!("{}\n", hash.as_str())),
         Err(message) => fail(EXIT_FAILURE, &message),
     }
@@ -106,7 +122,7 @@ fn set(file: &Path, user: &str, matches: &ArgMatches) -> Result<(), String> {
     let kept_superuser = users.get(user).is_some_and(|known| known.is_superuser);
     let is_superuser = matches.get_flag("superuser") || kept_superuser;
     users
-        .set(user, hash(&password)?, is_superuser)
+        .set(user, hash(&password, matches)?, is_superuser)
         .map_err(|error| format!("{user}: {error}"))?;
     save(&users, file)
 }
@@ -133,8 +149,16 @@ fn save(users: &Users, file: &Path) -> Result<(), String> {
         .map_err(|error| format!("cannot write {}: {error}", file.display()))
 }
 
-fn hash(password: &Password) -> Result<PasswordHash, String> {
-    PasswordHash::create(password).map_err(|error| chain(&error))
+fn hash(password: &Password, matches: &ArgMatches) -> Result<PasswordHash, String> {
+    let method = matches.get_one::<String>("scram").and_then(|name| ScramMethod::of_name(name));
+    let hash = match method {
+        Some(method) => {
+            let iterations = matches.get_one::<u32>("iterations").copied().unwrap_or(SCRAM_ITERATIONS);
+            PasswordHash::create_scram(password, method, iterations)
+        }
+        None => PasswordHash::create(password),
+    };
+    hash.map_err(|error| chain(&error))
 }
 
 fn read_password() -> Result<Password, String> {

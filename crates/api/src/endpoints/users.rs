@@ -43,7 +43,8 @@ pub struct MqttUser {
 pub struct NewUser {
     #[schemars(length(min = 1, max = 1024))]
     name: String,
-    /// Password in plain text: at least 8 characters, and not a common password. Either this or `password_hash`.
+    /// Password in plain text: at least 8 characters, and not a common password. Either this or `password_hash`. With
+    /// `access.scram`, it is stored as a SCRAM verifier and must be printable ASCII.
     password: Option<PasswordInput>,
     /// Password hash, in one of the formats of password files.
     password_hash: Option<String>,
@@ -148,13 +149,39 @@ impl UserChanges {
         let access = self.access.clone();
         change_access(&self.lock, move || change(&*access)).await
     }
+
+    async fn hash(
+        &self,
+        password: Option<PasswordInput>,
+        hash: Option<String>,
+    ) -> Result<Option<PasswordHash>, HttpProblem> {
+        match (password, hash) {
+            (Some(_), Some(_)) => Err(HttpProblem::invalid(
+                "password_hash",
+                "`password` and `password_hash` exclude each other",
+            )
+            .expected("one of the two")),
+            (Some(password), None) => {
+                password.check_strength("password")?;
+                let password = password.to_password();
+                let access = self.access.clone();
+                let hash = self.hashing.run(move || access.hash_password(&password)).await?;
+                hash.map(Some)
+                    .map_err(|error| HttpProblem::invalid("password", error.to_string()))
+            }
+            (None, Some(text)) => PasswordHash::parse(&text)
+                .map(Some)
+                .map_err(|error| HttpProblem::invalid("password_hash", error.to_string())),
+            (None, None) => Ok(None),
+        }
+    }
 }
 
 async fn add(
     State(users): State<UserChanges>,
     body::Json(new): body::Json<NewUser>,
 ) -> Result<(StatusCode, Json<MqttUser>), HttpProblem> {
-    let hash = hash(&users.hashing, new.password, new.password_hash).await?;
+    let hash = users.hash(new.password, new.password_hash).await?;
     let hash = hash.ok_or_else(|| {
         HttpProblem::invalid("password", "a password is missing").expected("password or password_hash")
     })?;
@@ -171,7 +198,7 @@ async fn change(
     Path(name): Path<String>,
     body::Json(change): body::Json<UserChange>,
 ) -> Result<Json<MqttUser>, HttpProblem> {
-    let hash = hash(&users.hashing, change.password, change.password_hash).await?;
+    let hash = users.hash(change.password, change.password_hash).await?;
     let user = name.clone();
     users
         .apply(move |access| access.change_user(&user, hash, change.is_superuser))
@@ -191,31 +218,6 @@ async fn remove(
     users.apply(move |access| access.remove_user(&user)).await?;
     disconnect(&shards, &name).await?;
     Ok(StatusCode::NO_CONTENT)
-}
-
-async fn hash(
-    hashing: &PasswordHashing,
-    password: Option<PasswordInput>,
-    hash: Option<String>,
-) -> Result<Option<PasswordHash>, HttpProblem> {
-    match (password, hash) {
-        (Some(_), Some(_)) => Err(HttpProblem::invalid(
-            "password_hash",
-            "`password` and `password_hash` exclude each other",
-        )
-        .expected("one of the two")),
-        (Some(password), None) => {
-            password.check_strength("password")?;
-            let password = password.to_password();
-            let hash = hashing.run(move || PasswordHash::create(&password)).await?;
-            hash.map(Some)
-                .map_err(|error| HttpProblem::invalid("password", error.to_string()))
-        }
-        (None, Some(text)) => PasswordHash::parse(&text)
-            .map(Some)
-            .map_err(|error| HttpProblem::invalid("password_hash", error.to_string())),
-        (None, None) => Ok(None),
-    }
 }
 
 /// Serializes changes, and runs each on a blocking thread.

@@ -10,6 +10,7 @@ use super::address::Bind;
 use super::declared::Table;
 use super::key::OptionKey;
 use super::option::{OptionDef, Section, default_of, read};
+use super::options::access::ProviderKind;
 use super::options::listeners::{
     API_LISTENER, ListenerKind, ListenerOptions, ProxyProtocol, TlsDefaults, TlsOptions, TlsVersion, VerifyClient,
     WsOptions,
@@ -398,6 +399,10 @@ impl Resolver<'_> {
     fn check(&mut self, config: &Config) {
         self.check_binds(config);
         self.check_providers(config);
+        if !config.access.scram.is_empty() && !config.access.providers.contains(&ProviderKind::Users) {
+            let message = "needs the provider `users`: add it to `access.providers`";
+            self.add_diagnostic(&OptionKey::of(&["access", "scram"]), message.into());
+        }
         let api = &config.api;
         for (is_missing, option) in [
             (api.cert_file.0.is_some() && api.key_file.0.is_none(), "key_file"),

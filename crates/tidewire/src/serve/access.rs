@@ -5,6 +5,8 @@
 //! stores its users in `users` of the data directory. The access rules of the API are stored as `access.rules` in
 //! `runtime.toml`. Shards never wait for a lock that is held during a disk write: they read a compiled snapshot.
 
+mod scram;
+
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
@@ -33,6 +35,7 @@ use crate::config::key::OptionKey;
 use crate::config::options::access::{NoMatch, PartialSubscription, UnknownUsers};
 use crate::config::{Config, LoadedConfig, runtime};
 use crate::device_platform::DevicePlatform;
+use scram::Scram;
 
 /// Maximum time that a change waits until all shards have applied it to their sessions.
 const SHARDS_TIMEOUT: Duration = Duration::from_secs(10);
@@ -48,6 +51,7 @@ const HIDDEN_NAME: &str = "***";
 
 pub struct NodeAccess {
     providers: Providers,
+    scram: Scram,
     /// Clients whose user name is unknown may connect like anonymous ones.
     admits_unknown_users: bool,
     /// All users, from all sources.
@@ -100,6 +104,7 @@ impl NodeAccess {
         let providers = Providers::new(config, &users)?;
         let access = NodeAccess {
             providers,
+            scram: Scram::new(config, &users)?,
             admits_unknown_users,
             users,
             without_rules: access_without_rules()?,
@@ -235,10 +240,14 @@ impl NodeAccess {
 
     /// Returns the rejection of a banned client.
     fn banned(&self, client_id: &str, credentials: &ConnectCredentials) -> Option<AuthOutcome> {
+        self.banned_user(client_id, credentials.user_name.as_deref(), credentials.address)
+    }
+
+    fn banned_user(&self, client_id: &str, user_name: Option<&str>, address: IpAddr) -> Option<AuthOutcome> {
         let suspect = BanCandidate {
             client_id,
-            user_name: credentials.user_name.as_deref(),
-            address: credentials.address,
+            user_name,
+            address,
         };
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let kind = self.bans.find(&suspect, now.as_millis() as u64)?;
@@ -258,12 +267,12 @@ impl NodeAccess {
         let AuthOutcome::Allow(login) = &outcome else {
             return outcome;
         };
-        let offered = credentials.user_name.as_deref();
+        let user_name = login.user_name.as_deref().or(credentials.user_name.as_deref());
         let who = auth::Identity {
             client_id: &credentials.client_id,
             user_name: match login.grant.is_some() {
-                true => login.user_name.as_deref().or(offered),
-                false => self.verified_name(offered),
+                true => user_name,
+                false => self.verified_name(user_name),
             },
             address: credentials.address,
             is_superuser: login.is_superuser,
@@ -514,6 +523,10 @@ impl AccessAdmin for NodeAccess {
         self.users.list()
     }
 
+    fn hash_password(&self, password: &Password) -> Result<PasswordHash, auth::CreateError> {
+        self.scram.hash(password)
+    }
+
     fn add_user(&self, name: &str, hash: PasswordHash, is_superuser: bool) -> Result<(), ChangeError> {
         self.change_own(name, |own| own.add(name, hash.clone(), is_superuser))
     }
@@ -580,6 +593,9 @@ impl AccessControl for NodeAccess {
         if let Some(banned) = self.banned(&credentials.client_id, credentials) {
             return Some(banned);
         }
+        if let Some(outcome) = self.scram_step(credentials) {
+            return Some(outcome);
+        }
         let attempt = self.login_attempt(credentials);
         if let Some(locked_out) = self.locked_out(attempt.as_ref()) {
             return Some(locked_out);
@@ -598,8 +614,8 @@ impl AccessControl for NodeAccess {
         self.device(offered).map(|login| login.client_id)
     }
 
-    fn supports_auth_method(&self, _: &str) -> bool {
-        false
+    fn supports_auth_method(&self, method: &str) -> bool {
+        self.scram.method(method).is_some()
     }
 
     /// With the platform, a name that no user has may be the access token of a device.
@@ -650,6 +666,9 @@ impl net::Authenticator for ClientAuthenticator {
     fn authenticate(&self, question: AuthQuestion) {
         let access = &self.0;
         let credentials = question.credentials();
+        if let Some(outcome) = access.scram_step(credentials) {
+            return question.answer(outcome);
+        }
         // Other logins of the address may have failed while this one was queued.
         if let Some(locked_out) = access.locked_out(access.login_attempt(credentials).as_ref()) {
             return question.answer(locked_out);

@@ -5,7 +5,7 @@ pub mod http;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use auth::PasswordHash;
+use auth::{PasswordHash, ScramMethod};
 
 use crate::config::key::KeySegment::Fixed;
 use crate::config::option::{Apply, Kind, OptionDef, Section, section};
@@ -53,6 +53,20 @@ choice! {
 }
 
 choice! {
+    /// Method of enhanced authentication.
+    pub enum ScramKind { Sha256 = "SCRAM-SHA-256", Sha512 = "SCRAM-SHA-512" }
+}
+
+impl ScramKind {
+    pub fn method(self) -> ScramMethod {
+        match self {
+            ScramKind::Sha256 => ScramMethod::Sha256,
+            ScramKind::Sha512 => ScramMethod::Sha512,
+        }
+    }
+}
+
+choice! {
     /// Decision if no access rule matches.
     pub enum NoMatch { Deny = "deny", Allow = "allow" }
 }
@@ -87,6 +101,11 @@ section! {
         /// Authentication providers in the order in which they are asked. The first one that knows the user name decides.
         /// `users`: `password_file`, the table `users`, and the users of the API. `http`: the service of `access.http`.
         restart providers: Vec<ProviderKind> = "users";
+        /// Methods of enhanced authentication (MQTT 5): `SCRAM-SHA-256`, `SCRAM-SHA-512`. The client proves that it
+        /// knows the password and does not send it. Requires `users` in `providers`. Only users whose hash is a SCRAM
+        /// verifier of the method can use it: `tidewire passwd --scram`, the API and the console create one, the latter
+        /// two for the first method of this list. With such a hash, a login with the password works as well.
+        restart scram: Vec<ScramKind> = "";
         /// Users and hashed passwords, one `user:hash` per line, as written by `tidewire passwd` and
         /// `mosquitto_passwd`. SIGHUP reloads the file and disconnects clients whose user was removed or has a new
         /// hash.
