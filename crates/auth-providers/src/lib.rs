@@ -10,6 +10,7 @@ mod provider;
 pub mod redis;
 #[cfg(any(feature = "postgresql", feature = "redis"))]
 mod rows;
+pub mod jwt;
 mod source;
 
 pub use provider::{OnFailure, SourceLimits, SourceProvider, SourceStats, WatchedProvider};

@@ -1,0 +1,249 @@
+//! Authentication by JSON Web Tokens (RFC 7519), with the claims of EMQX.
+//!
+//! A token is verified with keys of the configuration or of a key set that a server publishes. The configuration and
+//! the keys determine the allowed algorithms, never the token. Keys in the header of a token are not used.
+
+mod algorithm;
+mod cache;
+mod claims;
+mod der;
+mod jwks;
+mod key;
+mod key_set;
+mod token;
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use auth::{Credentials, DenyReason, Placeholder, ProviderFuture, ProviderOutcome, RemoteProvider, Template};
+
+use crate::source::QuestionKey;
+use cache::VerifiedTokens;
+use claims::{ClaimError, ClaimRules, Claims};
+use jwks::SetKey;
+use key_set::{KeySource, Keys, RemoteKeys};
+use token::{TOKEN_BYTES_MAX, TokenError, UnverifiedToken};
+
+pub use algorithm::Algorithm;
+pub use der::key_of_pem;
+pub use key::{KeyError, VerificationKey};
+pub use key_set::JwksConfig;
+
+/// Where a client sends its token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TokenField {
+    Password,
+    UserName,
+}
+
+/// Keys that verify tokens.
+#[derive(Debug)]
+pub enum JwtKeys {
+    Fixed(VerificationKey),
+    Jwks(Box<JwksConfig>),
+}
+
+#[derive(Debug)]
+pub struct JwtConfig {
+    pub keys: JwtKeys,
+    /// Allowed algorithms. Empty: all that the keys can verify.
+    pub algorithms: Vec<Algorithm>,
+    pub from: TokenField,
+    /// Claim with the user name of the session. Needed if the user name is the token.
+    pub user_name_claim: Option<String>,
+    /// Reject tokens without `exp`.
+    pub require_expiry: bool,
+    pub leeway: Duration,
+    pub disconnect_after_expiry: bool,
+    /// Names of claims, and the values that they must have.
+    pub verify_claims: Vec<(String, Template)>,
+    pub acl_claim: String,
+    /// Maximum number of verified tokens that are remembered.
+    pub cache_size: usize,
+}
+
+/// Decides about clients with a token. Ignores clients without one.
+pub struct JwtProvider {
+    keys: KeySource,
+    from: TokenField,
+    rules: ClaimRules,
+    verified: VerifiedTokens,
+}
+
+/// Why a login is rejected.
+enum Rejection {
+    Token(TokenError),
+    Claims(ClaimError),
+    NoKeys,
+}
+
+impl JwtProvider {
+    /// The error names the option below `access.jwt`.
+    pub fn new(config: JwtConfig) -> Result<JwtProvider, String> {
+        if config.from == TokenField::UserName && config.user_name_claim.is_none() {
+            return Err("user_name_claim: is empty, but the user name is the token".to_owned());
+        }
+        for (name, template) in &config.verify_claims {
+            let is_unknown =
+                |found: &&Placeholder| matches!(found, Placeholder::Password | Placeholder::ClientAttribute(_));
+            if let Some(found) = template.placeholders().find(is_unknown) {
+                return Err(format!(
+                    "verify_claims.{name}: {found} has no value before the token is checked"
+                ));
+            }
+        }
+        let has_user_name = |template: &Template| template.placeholders().any(|found| *found == Placeholder::UserName);
+        let binds_user = config.verify_claims.iter().any(|(_, template)| has_user_name(template));
+        if !binds_user && config.user_name_claim.is_none() {
+            tracing::warn!(
+                "access.jwt does not verify the user name: a client with a valid token can use any user name; set \
+                 access.jwt.user_name_claim or a claim with ${{username}} in access.jwt.verify_claims"
+            );
+        }
+        Ok(JwtProvider {
+            keys: key_source(config.keys, config.algorithms)?,
+            from: config.from,
+            rules: ClaimRules {
+                expiry_required: config.require_expiry,
+                leeway: config.leeway,
+                disconnect_after_expiry: config.disconnect_after_expiry,
+                verify: config.verify_claims,
+                user_name: config.user_name_claim,
+                acl: config.acl_claim,
+            },
+            verified: VerifiedTokens::new(config.cache_size),
+        })
+    }
+
+    /// Returns the task that requests keys from a server. It must run as long as the provider is used.
+    pub fn key_requests(&self) -> Option<Pin<Box<dyn Future<Output = ()> + Send>>> {
+        match &self.keys {
+            KeySource::Fixed(_) => None,
+            KeySource::Remote(remote) => Some(Box::pin(remote.clone().run())),
+        }
+    }
+
+    fn token_of<'a>(&self, credentials: &'a Credentials) -> Option<&'a [u8]> {
+        match self.from {
+            TokenField::Password => credentials.password.as_ref().map(|password| password.expose()),
+            TokenField::UserName => credentials.user_name.as_deref().map(str::as_bytes),
+        }
+    }
+
+    /// Returns the claims of a token that was verified before.
+    fn verified_before(&self, token: &[u8]) -> Option<Arc<Claims>> {
+        // Longer tokens are never valid.
+        let keys = self.keys.current().filter(|_| token.len() <= TOKEN_BYTES_MAX)?;
+        self.verified.find(&QuestionKey::of(&[token]), keys.generation)
+    }
+
+    fn login(&self, claims: &Claims, credentials: &Credentials) -> ProviderOutcome {
+        match claims.login(&self.rules, credentials, SystemTime::now()) {
+            Ok(login) => ProviderOutcome::Allow(login),
+            Err(error) => denied(Rejection::Claims(error), credentials),
+        }
+    }
+
+    async fn verify(&self, credentials: &Credentials) -> Result<Option<Arc<Claims>>, Rejection> {
+        let Some(bytes) = self.token_of(credentials) else {
+            return Ok(None);
+        };
+        let Some(token) = UnverifiedToken::parse(bytes) else {
+            return Ok(None);
+        };
+        let header = token.header.as_ref().map_err(|error| Rejection::Token(*error))?;
+        let mut keys = self.keys.current();
+        if let KeySource::Remote(remote) = &self.keys
+            && !keys.as_ref().is_some_and(|keys| keys.have_candidate(header))
+        {
+            remote.renew().await;
+            keys = self.keys.current();
+        }
+        let keys = keys.ok_or(Rejection::NoKeys)?;
+        if !keys.have_candidate(header) {
+            return Err(Rejection::Token(TokenError::NoKey));
+        }
+        if !keys.have_signed(&token, header) {
+            return Err(Rejection::Token(TokenError::Signature));
+        }
+        let claims = token.claims().map_err(Rejection::Token)?;
+        let claims = Arc::new(Claims::read(&self.rules, &claims).map_err(Rejection::Claims)?);
+        self.verified
+            .insert(QuestionKey::of(&[bytes]), keys.generation, claims.clone());
+        Ok(Some(claims))
+    }
+}
+
+impl RemoteProvider for JwtProvider {
+    fn authenticate(self: Arc<Self>, credentials: Arc<Credentials>) -> ProviderFuture {
+        Box::pin(async move {
+            match self.verify(&credentials).await {
+                Ok(Some(claims)) => self.login(&claims, &credentials),
+                Ok(None) => ProviderOutcome::Ignore,
+                Err(rejection) => denied(rejection, &credentials),
+            }
+        })
+    }
+
+    fn authenticate_now(&self, credentials: &Credentials) -> Option<ProviderOutcome> {
+        let Some(token) = self.token_of(credentials) else {
+            return Some(ProviderOutcome::Ignore);
+        };
+        if let Some(claims) = self.verified_before(token) {
+            return Some(self.login(&claims, credentials));
+        }
+        match UnverifiedToken::parse(token) {
+            None => Some(ProviderOutcome::Ignore),
+            Some(UnverifiedToken { header: Err(error), .. }) => Some(denied(Rejection::Token(error), credentials)),
+            Some(_) => None,
+        }
+    }
+}
+
+/// Returns the keys with the allowed algorithms.
+fn key_source(keys: JwtKeys, allowed: Vec<Algorithm>) -> Result<KeySource, String> {
+    let key = match keys {
+        JwtKeys::Jwks(config) => {
+            if let Some(hmac) = allowed.iter().find(|algorithm| Algorithm::HMAC.contains(algorithm)) {
+                return Err(format!(
+                    "algorithms: {} needs a shared secret, which a key set cannot have",
+                    hmac.name()
+                ));
+            }
+            return Ok(KeySource::Remote(Arc::new(RemoteKeys::new(*config, allowed)?)));
+        }
+        JwtKeys::Fixed(key) => key,
+    };
+    let possible = key.algorithms();
+    if let Some(other) = allowed.iter().find(|algorithm| !possible.contains(algorithm)) {
+        let names: Vec<&str> = possible.iter().map(|algorithm| algorithm.name()).collect();
+        return Err(format!(
+            "algorithms: found {}, expected an algorithm for which the key is suitable: {}",
+            other.name(),
+            names.join(", ")
+        ));
+    }
+    let key = SetKey {
+        id: None,
+        algorithms: if allowed.is_empty() { possible } else { allowed },
+        key,
+    };
+    Ok(KeySource::Fixed(Arc::new(Keys::new(vec![key], 1))))
+}
+
+/// Logs the reason, which contains nothing of the token.
+fn denied(rejection: Rejection, credentials: &Credentials) -> ProviderOutcome {
+    let (reason, text) = match rejection {
+        Rejection::Token(error) => (DenyReason::NotAuthorized, error.text().to_owned()),
+        Rejection::Claims(ClaimError::Expired) => (DenyReason::Expired, ClaimError::Expired.to_string()),
+        Rejection::Claims(error) => (DenyReason::NotAuthorized, error.to_string()),
+        Rejection::NoKeys => (DenyReason::Unavailable, "there are no keys".to_owned()),
+    };
+    tracing::debug!(client_id = credentials.client_id, reason = text, "token rejected");
+    ProviderOutcome::Deny(reason)
+}
+
+#[cfg(test)]
+mod tests;
