@@ -78,8 +78,13 @@ impl Exchange {
         let packet = peer.expect(kind::AUTH);
         assert_eq!(packet.body[0], CONTINUE, "{packet:?}");
         let properties = packet.properties();
-        assert_eq!(properties.bytes(prop::AUTHENTICATION_METHOD), Some(self.method.as_bytes()));
-        let data = properties.bytes(prop::AUTHENTICATION_DATA).expect("a message of the server");
+        assert_eq!(
+            properties.bytes(prop::AUTHENTICATION_METHOD),
+            Some(self.method.as_bytes())
+        );
+        let data = properties
+            .bytes(prop::AUTHENTICATION_DATA)
+            .expect("a message of the server");
         String::from_utf8(data.to_vec()).expect("SCRAM messages are text")
     }
 
@@ -146,7 +151,9 @@ impl Exchange {
 fn log_in(server: &Server, method: &'static str, user: &str, password: &str) -> (Peer, u8) {
     let exchange = Exchange::new(method, user);
     let mut peer = server.connect().speak(V5);
-    let code = exchange.log_in(&mut peer, &exchange.connect(&unique("scram")), password).code;
+    let code = exchange
+        .log_in(&mut peer, &exchange.connect(&unique("scram")), password)
+        .code;
     (peer, code)
 }
 
@@ -187,7 +194,12 @@ fn unknown_users_look_like_wrong_passwords() {
         let first = exchange.read_server_first(&mut peer);
         first.split_once(',').expect("a salt").1.to_owned()
     };
-    for (user, method) in [("nobody", SHA_256), ("argon", SHA_256), ("alice", SHA_512), ("bob", SHA_256)] {
+    for (user, method) in [
+        ("nobody", SHA_256),
+        ("argon", SHA_256),
+        ("alice", SHA_512),
+        ("bob", SHA_256),
+    ] {
         assert_eq!(log_in(&server, method, user, "pencil").1, NOT_AUTHORIZED, "{user}");
         let salt = server_first(user, method);
         assert_eq!(salt, server_first(user, method), "the salt of {user} changes");
@@ -221,7 +233,11 @@ fn user_name_of_connect_must_be_the_same() {
     assert_eq!(exchange.log_in(&mut peer, &connect("alice"), "pencil").code, 0);
     let root = exchange.first.replace("n,,", "n,a=root,");
     let connect = Connect::new(V5, unique("scram")).property(exchange.properties(root.as_bytes()));
-    assert_eq!(rejection(&server, &connect), NOT_AUTHORIZED, "an authorization identity");
+    assert_eq!(
+        rejection(&server, &connect),
+        NOT_AUTHORIZED,
+        "an authorization identity"
+    );
 }
 
 #[test]
@@ -293,7 +309,14 @@ fn methods_that_are_not_configured_are_refused() {
             .file("users", USERS)
             .file("rules", RULES),
     );
-    for method in ["SCRAM-SHA-1", "SCRAM-SHA-512", "SCRAM-SHA-256-PLUS", "scram-sha-256", "PLAIN", ""] {
+    for method in [
+        "SCRAM-SHA-1",
+        "SCRAM-SHA-512",
+        "SCRAM-SHA-256-PLUS",
+        "scram-sha-256",
+        "PLAIN",
+        "",
+    ] {
         let exchange = Exchange::new(SHA_256, "alice");
         let connect = Connect::new(V5, unique("scram"))
             .property(prop::text(prop::AUTHENTICATION_METHOD, method))
@@ -301,7 +324,10 @@ fn methods_that_are_not_configured_are_refused() {
         assert_eq!(rejection(&one, &connect), BAD_METHOD, "{method}");
     }
     let none = Server::shared();
-    assert_eq!(rejection(none, &Exchange::new(SHA_256, "alice").connect("c")), BAD_METHOD);
+    assert_eq!(
+        rejection(none, &Exchange::new(SHA_256, "alice").connect("c")),
+        BAD_METHOD
+    );
 }
 
 #[test]
@@ -387,7 +413,11 @@ fn client_may_give_up_during_the_exchange() {
     peer.send(&exchange.connect(&unique("scram")).bytes());
     exchange.read_server_first(&mut peer);
     peer.send(&Publish::new("alice/x", "early").bytes(V5));
-    assert!(peer.expect_closed(PATIENCE).connack_code(V5).is_some_and(|code| code >= 0x80));
+    assert!(
+        peer.expect_closed(PATIENCE)
+            .connack_code(V5)
+            .is_some_and(|code| code >= 0x80)
+    );
 }
 
 #[test]
@@ -412,7 +442,11 @@ fn wrong_proofs_lock_out_the_address() {
 fn api_creates_verifiers_and_bans_apply() {
     let server = lenient();
     let api = Api::of(&server);
-    let created = api.ok("POST", "/api/v1/users", &json!({"name": "carol", "password": "correct horse"}));
+    let created = api.ok(
+        "POST",
+        "/api/v1/users",
+        &json!({"name": "carol", "password": "correct horse"}),
+    );
     assert_eq!(created["scheme"], "scram-sha-256");
     assert_eq!(created["is_outdated"], false);
     assert_eq!(log_in(&server, SHA_256, "carol", "correct horse").1, 0);

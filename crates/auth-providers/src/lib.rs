@@ -3,6 +3,7 @@
 //! A system that knows clients is a [`LoginSource`]. [`SourceProvider`] asks it with limits and caches its answers.
 
 pub mod http;
+pub mod jwt;
 #[cfg(feature = "postgresql")]
 pub mod postgresql;
 mod provider;
@@ -10,7 +11,6 @@ mod provider;
 pub mod redis;
 #[cfg(any(feature = "postgresql", feature = "redis"))]
 mod rows;
-pub mod jwt;
 mod source;
 
 pub use provider::{OnFailure, SourceLimits, SourceProvider, SourceStats, WatchedProvider};

@@ -150,10 +150,15 @@ fn save(users: &Users, file: &Path) -> Result<(), String> {
 }
 
 fn hash(password: &Password, matches: &ArgMatches) -> Result<PasswordHash, String> {
-    let method = matches.get_one::<String>("scram").and_then(|name| ScramMethod::of_name(name));
+    let method = matches
+        .get_one::<String>("scram")
+        .and_then(|name| ScramMethod::of_name(name));
     let hash = match method {
         Some(method) => {
-            let iterations = matches.get_one::<u32>("iterations").copied().unwrap_or(SCRAM_ITERATIONS);
+            let iterations = matches
+                .get_one::<u32>("iterations")
+                .copied()
+                .unwrap_or(SCRAM_ITERATIONS);
             PasswordHash::create_scram(password, method, iterations)
         }
         None => PasswordHash::create(password),
