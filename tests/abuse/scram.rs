@@ -360,7 +360,7 @@ fn garbage_is_refused() {
             0 => Vec::new(),
             1 => last.replace("biws", "eSws").into_bytes(),
             2 => last.replace(",p=", ",m=x,p=").into_bytes(),
-            3 => last[..last.len() - 4].as_bytes().to_vec(),
+            3 => last.as_bytes()[..last.len() - 4].to_vec(),
             4 => exchange.first.clone().into_bytes(),
             seed => noise(seed, 1000),
         };

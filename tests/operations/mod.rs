@@ -9,6 +9,7 @@ mod early_closes;
 mod failed_start;
 mod fault_matrix;
 mod flapping;
+mod listener_providers;
 mod other_brokers;
 mod process_limits;
 mod restore;

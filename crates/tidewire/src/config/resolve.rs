@@ -88,6 +88,18 @@ pub struct Resolver<'a> {
 }
 
 impl Config {
+    /// Returns the authentication providers that the server or a listener names, each once.
+    pub fn provider_kinds(&self) -> Vec<ProviderKind> {
+        let of_listeners = self.listeners.iter().map(|listener| &listener.options.providers);
+        let mut kinds = Vec::new();
+        for kind in std::iter::once(&self.access.providers).chain(of_listeners).flatten() {
+            if !kinds.contains(kind) {
+                kinds.push(*kind);
+            }
+        }
+        kinds
+    }
+
     pub fn api_bind(&self) -> Option<&Bind> {
         self.api.enabled.then_some(&self.api.bind)
     }
@@ -362,7 +374,8 @@ impl Resolver<'_> {
 
     fn check_providers(&mut self, config: &Config) {
         let access = &config.access;
-        let remote = access.providers.iter().find(|kind| kind.is_remote());
+        let kinds = config.provider_kinds();
+        let remote = kinds.iter().find(|kind| kind.is_remote());
         if let Some(kind) = remote
             && access.unknown_users == access::UnknownUsers::Anonymous
         {
@@ -373,7 +386,7 @@ impl Resolver<'_> {
             self.add_diagnostic(&OptionKey::of(&["access", "unknown_users"]), message);
         }
         let http = &config.access_http.options;
-        if access.providers.contains(&access::ProviderKind::Http) && http.url.is_empty() {
+        if kinds.contains(&ProviderKind::Http) && http.url.is_empty() {
             let message = "is missing: `http` of `access.providers` needs the URL of the service";
             self.add_diagnostic_at(
                 self.any_origin_below(&["access"]),
@@ -399,7 +412,7 @@ impl Resolver<'_> {
     fn check(&mut self, config: &Config) {
         self.check_binds(config);
         self.check_providers(config);
-        if !config.access.scram.is_empty() && !config.access.providers.contains(&ProviderKind::Users) {
+        if !config.access.scram.is_empty() && !config.provider_kinds().contains(&ProviderKind::Users) {
             let message = "needs the provider `users`: add it to `access.providers`";
             self.add_diagnostic(&OptionKey::of(&["access", "scram"]), message.into());
         }

@@ -602,7 +602,7 @@ impl AccessControl for NodeAccess {
         }
         let outcome = self.device_outcome(credentials).or_else(|| {
             self.providers
-                .chain()
+                .chain(credentials.listener)
                 .authenticate_now(&offered(credentials))
                 .map(auth_outcome)
         })?;
@@ -674,7 +674,11 @@ impl net::Authenticator for ClientAuthenticator {
             return question.answer(locked_out);
         }
         let offered = offered(credentials);
-        match access.providers.chain().advance(question.step(), &offered) {
+        match access
+            .providers
+            .chain(credentials.listener)
+            .advance(question.step(), &offered)
+        {
             ChainStep::Decided(outcome) => access.answer(question, outcome),
             ChainStep::Ask { provider, next } => {
                 let access = access.clone();

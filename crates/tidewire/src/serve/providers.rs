@@ -1,5 +1,6 @@
 //! The authentication providers of the configuration, and the threads that ask other systems.
 
+use std::collections::HashMap;
 use std::future::Future;
 use std::sync::Arc;
 
@@ -20,47 +21,77 @@ const VERIFIED_MAX: usize = 100_000;
 /// Threads that ask other systems. A question occupies a thread only while it is sent and while the answer is read.
 const THREADS: usize = 2;
 
-/// The providers in the order of `access.providers`.
+/// The providers in the order of `access.providers`, or of the listener.
 pub struct Providers {
-    chain: ProviderChain,
+    order: ProviderOrder,
+    /// Listeners with an order of their own, by their index.
+    of_listeners: HashMap<u16, ProviderOrder>,
     /// `None` if no provider asks another system.
     runtime: Option<Runtime>,
+}
+
+struct ProviderOrder {
+    chain: ProviderChain,
+    has_users: bool,
 }
 
 impl Providers {
     /// The error names the option.
     pub fn new(config: &Config, users: &Arc<Users>) -> Result<Providers, String> {
         let policy = anonymous_policy(config.access.anonymous);
-        let mut links = vec![ChainLink::Local(Arc::new(AnonymousProvider { policy }))];
+        let mut first = vec![ChainLink::Local(Arc::new(AnonymousProvider { policy }))];
         if config.access.unknown_users == UnknownUsers::Anonymous {
             let users = users.clone();
-            links.push(ChainLink::Local(Arc::new(UnknownUsersProvider { policy, users })));
+            first.push(ChainLink::Local(Arc::new(UnknownUsersProvider { policy, users })));
         }
-        for kind in &config.access.providers {
-            links.push(match kind {
-                ProviderKind::Users => {
-                    let verified = VerifiedPasswords::new(VERIFIED_MAX).map_err(|e| chain(&e))?;
-                    ChainLink::Local(Arc::new(UsersProvider::new(users.clone(), verified)))
-                }
-                ProviderKind::Http => ChainLink::Remote(access_providers::http::provider(&config.access_http)?),
-            });
+        let mut links = Vec::new();
+        for kind in config.provider_kinds() {
+            links.push((kind, link(kind, config, users)?));
         }
-        let asks_others = links.iter().any(|link| matches!(link, ChainLink::Remote(_)));
+        let order = |kinds: &[ProviderKind]| {
+            let of_kind = |kind| {
+                links
+                    .iter()
+                    .find(|(known, _)| known == kind)
+                    .map(|(_, link)| link.clone())
+            };
+            let links = first.iter().cloned().chain(kinds.iter().filter_map(of_kind));
+            ProviderOrder {
+                chain: ProviderChain::new(links.collect()),
+                has_users: kinds.contains(&ProviderKind::Users),
+            }
+        };
+        let of_listeners = config.listeners.iter().enumerate().filter_map(|(index, listener)| {
+            let kinds = &listener.options.providers;
+            (!kinds.is_empty()).then(|| (index as u16, order(kinds)))
+        });
+        let asks_others = links.iter().any(|(_, link)| matches!(link, ChainLink::Remote(_)));
         let runtime = asks_others.then(|| {
             let mut builder = Builder::new_multi_thread();
             builder.worker_threads(THREADS).thread_name("auth-remote").enable_all();
             builder.build()
         });
         Ok(Providers {
-            chain: ProviderChain::new(links),
+            order: order(&config.access.providers),
+            of_listeners: of_listeners.collect(),
             runtime: runtime
                 .transpose()
                 .map_err(|error| format!("cannot start the threads for authentication: {error}"))?,
         })
     }
 
-    pub fn chain(&self) -> &ProviderChain {
-        &self.chain
+    /// Returns the chain for clients of a listener.
+    pub fn chain(&self, listener: u16) -> &ProviderChain {
+        &self.of_listener(listener).chain
+    }
+
+    /// Returns whether the users of the server may connect to a listener.
+    pub fn has_users(&self, listener: u16) -> bool {
+        self.of_listener(listener).has_users
+    }
+
+    fn of_listener(&self, listener: u16) -> &ProviderOrder {
+        self.of_listeners.get(&listener).unwrap_or(&self.order)
     }
 
     /// Runs a question to another system.
@@ -78,6 +109,16 @@ impl Drop for Providers {
             runtime.shutdown_background();
         }
     }
+}
+
+fn link(kind: ProviderKind, config: &Config, users: &Arc<Users>) -> Result<ChainLink, String> {
+    Ok(match kind {
+        ProviderKind::Users => {
+            let verified = VerifiedPasswords::new(VERIFIED_MAX).map_err(|e| chain(&e))?;
+            ChainLink::Local(Arc::new(UsersProvider::new(users.clone(), verified)))
+        }
+        ProviderKind::Http => ChainLink::Remote(access_providers::http::provider(&config.access_http)?),
+    })
 }
 
 fn anonymous_policy(anonymous: Anonymous) -> AnonymousPolicy {

@@ -8,6 +8,7 @@ use auth::Cidr;
 use crate::config::address::Bind;
 use crate::config::key::KeySegment::{Any, Fixed, OneOf};
 use crate::config::option::section;
+use crate::config::options::access::ProviderKind;
 use crate::config::units::{ByteSize, Rate};
 use crate::config::value::{Limit, Unset, choice};
 
@@ -100,6 +101,9 @@ section! {
         restart backlog: u32 = "1024" ["1", "65535"] in "connections";
         /// Maximum packet size on this listener if it is smaller than `mqtt.max_packet_size`.
         restart max_packet_size: Unset<ByteSize> = "" ["20B", "256MiB"];
+        /// Authentication providers of clients of this listener, in the order in which they are asked. Empty:
+        /// `access.providers`.
+        restart providers: Vec<ProviderKind> = "";
         /// Whether every connection begins with a PROXY protocol header, version 1 or 2: `off` or `on`.
         restart proxy_protocol: ProxyProtocol = "off";
         /// Addresses or networks that may send this header. Required with `proxy_protocol`, because the header can

@@ -63,6 +63,9 @@ impl NodeAccess {
     }
 
     fn begin_scram(&self, credentials: &ConnectCredentials, method: ScramMethod, message: &[u8]) -> AuthOutcome {
+        if !self.providers.has_users(credentials.listener) {
+            return refused("the providers of the listener do not include `users`");
+        }
         let offered = identity(credentials);
         let is_reserved = |devices: &super::DevicePlatform| devices.is_reserved(offered.client_id);
         if self.devices.as_ref().is_some_and(is_reserved) || self.device(&offered).is_some() {
