@@ -21,6 +21,7 @@
 #![allow(clippy::print_stdout)]
 
 mod access_control;
+mod client_certificates;
 mod client_ids;
 mod cost;
 mod device_owners;

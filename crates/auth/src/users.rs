@@ -271,6 +271,32 @@ fn check_name(name: &str) -> Result<(), UserError> {
     Ok(())
 }
 
+/// Returns whether a name from a SCRAM message or a certificate can identify a client: it is not empty, not too long, and
+/// has no character with which it could look like another one.
+pub fn is_clear_name(name: &str) -> bool {
+    !name.is_empty() && name.len() <= USER_NAME_BYTES_MAX && !name.contains(is_prohibited)
+}
+
+/// Returns whether SASLprep prohibits or deletes a character, or maps it to a space [RFC 4013, RFC 3454]. Such
+/// characters let two different names look alike.
+fn is_prohibited(character: char) -> bool {
+    match u32::from(character) {
+        // Control characters.
+        0..=0x1F | 0x7F..=0x9F | 0x6DD | 0x70F | 0x2028..=0x2029 | 0x1D173..=0x1D17A => true,
+        // Spaces.
+        0xA0 | 0x1680 | 0x2000..=0x200A | 0x202F | 0x205F | 0x3000 => true,
+        // Invisible characters, variation selectors, and characters that change the display.
+        0xAD | 0x34F | 0x340..=0x341 | 0x180B..=0x180E | 0x200B..=0x200F | 0x202A..=0x202E | 0x2060..=0x206F => true,
+        0xFE00..=0xFE0F | 0xFEFF | 0xFFF9..=0xFFFD | 0x2FF0..=0x2FFB => true,
+        // Private use, and tags.
+        0xE000..=0xF8FF | 0xF0000.. => true,
+        0xE0000..=0xE0FFF => true,
+        // Not characters.
+        0xFDD0..=0xFDEF => true,
+        code => code & 0xFFFE == 0xFFFE,
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UserError {
     Exists,

@@ -102,6 +102,8 @@ pub struct ConnectIdentity<'a> {
     pub password: Option<&'a [u8]>,
     /// The verified client certificate, in DER.
     pub certificate: Option<&'a [u8]>,
+    /// Index of the listener in the configuration with which the driver was started.
+    pub listener: u16,
 }
 
 /// What the authenticator remembers of a login, to decide about the access rules of the session. The shard keeps it with
@@ -185,6 +187,12 @@ pub trait AccessControl: Send + Sync {
 
     /// Returns the client id of the session if it differs from that of CONNECT. It determines the home shard.
     fn session_name(&self, _offered: &ConnectIdentity<'_>) -> Option<Box<str>> {
+        None
+    }
+
+    /// Returns the client id that replaces that of CONNECT for a client that does not use the inbox. `session_name`
+    /// returns the same one.
+    fn assigned_client_id(&self, _offered: &ConnectIdentity<'_>) -> Option<Box<str>> {
         None
     }
 

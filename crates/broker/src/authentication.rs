@@ -137,7 +137,7 @@ impl Authentication {
             .get_mut(conn)
             .expect("a packet comes from an open connection");
         connection.connect_received(tick.now, connect);
-        if let Err(Rejection(reason, detail)) = self.check_connect(tick.core, connect) {
+        if let Err(Rejection(reason, detail)) = self.check_connect(tick.core, conn, connect) {
             let rejected = RejectedConnect {
                 client_id: connect.client_id,
                 connect: Some(connect),
@@ -148,11 +148,7 @@ impl Authentication {
             self.reject(tick, conn, rejected);
             return None;
         }
-        let client_id: Box<str> = if connect.client_id.is_empty() {
-            unused_client_id(tick)
-        } else {
-            connect.client_id.into()
-        };
+        let client_id = self.client_id(tick, conn, connect);
         let connection = tick
             .core
             .connections
@@ -274,11 +270,39 @@ impl Authentication {
         }
     }
 
-    fn check_connect(&self, core: &ShardCore, connect: &Connect<'_>) -> Result<(), Rejection> {
+    /// Returns the client id of the session that a CONNECT asks for.
+    fn client_id(&self, tick: &mut Tick<'_>, conn: ConnSlot, connect: &Connect<'_>) -> Box<str> {
+        match self.assigned_client_id(tick.core, conn, connect) {
+            Some(assigned) => assigned,
+            None if connect.client_id.is_empty() => unused_client_id(tick),
+            None => connect.client_id.into(),
+        }
+    }
+
+    /// Returns the client id that replaces that of CONNECT.
+    fn assigned_client_id(&self, core: &ShardCore, conn: ConnSlot, connect: &Connect<'_>) -> Option<Box<str>> {
+        let peer = &core.connections.get(conn)?.peer;
+        self.access.assigned_client_id(&ConnectIdentity {
+            client_id: connect.client_id,
+            user_name: connect.user_name,
+            password: connect.password,
+            certificate: peer.certificate.as_deref(),
+            listener: peer.listener,
+        })
+    }
+
+    fn check_connect(&self, core: &ShardCore, conn: ConnSlot, connect: &Connect<'_>) -> Result<(), Rejection> {
         if core.connections.are_shutting_down() {
             return Err(Rejection(ReasonCode::ServerUnavailable, "the server is shutting down"));
         }
-        check_client_id(&core.config, connect)?;
+        match self.assigned_client_id(core, conn, connect) {
+            Some(assigned) if assigned.len() > core.config.max_client_id_length => {
+                let detail = OwnerLimit::ClientIdBytes.rejection();
+                return Err(Rejection(ReasonCode::ClientIdentifierNotValid, detail));
+            }
+            Some(_) => {}
+            None => check_client_id(&core.config, connect)?,
+        }
         if let Some(will) = &connect.will {
             check_will(&core.config, will)?;
         }

@@ -188,12 +188,18 @@ impl<'a> ShardInspection<'a> {
 
     /// Returns the home shard of the session that a CONNECT leads to. The session's client id may differ from that of
     /// CONNECT.
-    pub fn home_shard_of(&self, connect: &mqtt::Connect<'_>, certificate: Option<&[u8]>) -> Option<ShardId> {
+    pub fn home_shard_of(
+        &self,
+        connect: &mqtt::Connect<'_>,
+        certificate: Option<&[u8]>,
+        listener: u16,
+    ) -> Option<ShardId> {
         let offered = ConnectIdentity {
             client_id: connect.client_id,
             user_name: connect.user_name,
             password: connect.password,
             certificate,
+            listener,
         };
         let name = self.authentication.session_name(&offered);
         home_shard(name.as_deref().unwrap_or(connect.client_id), self.core.shards)

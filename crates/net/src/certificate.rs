@@ -12,8 +12,12 @@
 //! extensions  SEQUENCE OF SEQUENCE { OBJECT IDENTIFIER, BOOLEAN?, OCTET STRING }
 //! ```
 
+mod identity;
+
 use std::fmt::Write;
 use std::net::IpAddr;
+
+pub use identity::{CertificateField, CertificateFieldError};
 
 const SEQUENCE: u8 = 0x30;
 const SET: u8 = 0x31;
@@ -41,7 +45,7 @@ const URI_NAME: u8 = 0x86;
 const IP_NAME: u8 = 0x87;
 
 /// Short attribute names [RFC 4514].
-const ATTRIBUTES: [(&[u8], &str); 9] = [
+const ATTRIBUTES: [(&[u8], &str); 10] = [
     (COMMON_NAME, "CN"),
     (&[0x55, 0x04, 0x05], "serialNumber"),
     (&[0x55, 0x04, 0x06], "C"),
@@ -49,6 +53,7 @@ const ATTRIBUTES: [(&[u8], &str); 9] = [
     (&[0x55, 0x04, 0x08], "ST"),
     (&[0x55, 0x04, 0x0A], "O"),
     (&[0x55, 0x04, 0x0B], "OU"),
+    (&[0x09, 0x92, 0x26, 0x89, 0x93, 0xF2, 0x2C, 0x64, 0x01, 0x01], "UID"),
     (&[0x09, 0x92, 0x26, 0x89, 0x93, 0xF2, 0x2C, 0x64, 0x01, 0x19], "DC"),
     (&[0x2A, 0x86, 0x48, 0x86, 0xF7, 0x0D, 0x01, 0x09, 0x01], "emailAddress"),
 ];
@@ -106,7 +111,17 @@ fn distinguished_name(mut name: Der<'_>) -> Option<String> {
 }
 
 /// Reads the alternative names from the fields after the subject.
-fn alternative_names(mut tbs: Der<'_>) -> Option<Vec<String>> {
+fn alternative_names(tbs: Der<'_>) -> Option<Vec<String>> {
+    let mut list = alternative_name_list(tbs)?;
+    let mut names = Vec::new();
+    while !list.0.is_empty() {
+        names.extend(general_name(list.next()?));
+    }
+    Some(names)
+}
+
+/// Returns the list of alternative names in the fields after the subject.
+fn alternative_name_list(mut tbs: Der<'_>) -> Option<Der<'_>> {
     let extensions = loop {
         let (tag, content) = tbs.next()?;
         if tag == EXPLICIT_EXTENSIONS {
@@ -124,12 +139,7 @@ fn alternative_names(mut tbs: Der<'_>) -> Option<Vec<String>> {
             // The value just read was the `critical` flag.
             value = extension.next()?;
         }
-        let mut list = Der(value.1).enter(SEQUENCE)?;
-        let mut names = Vec::new();
-        while !list.0.is_empty() {
-            names.extend(general_name(list.next()?));
-        }
-        return Some(names);
+        return Der(value.1).enter(SEQUENCE);
     }
     None
 }

@@ -195,13 +195,16 @@ impl NetWorker {
             ConnectionStage::Handshake(handshake) => handshake.certificate.as_deref(),
             _ => None,
         };
+        let listener = connection.listener;
         let target = match mqtt::decode_connect(bytes, limit) {
             Ok(Decoded::Incomplete { needed }) => {
                 connection.needed = u32::try_from(needed).unwrap_or(u32::MAX);
                 let new = if stored > 0 { &[][..] } else { &buffer[range] };
                 return self.store_handshake_bytes(slot, new);
             }
-            Ok(Decoded::Complete { packet, .. }) => self.shard.inspect().home_shard_of(&packet, certificate),
+            Ok(Decoded::Complete { packet, .. }) => {
+                self.shard.inspect().home_shard_of(&packet, certificate, listener)
+            }
             Err(error) if matches!(error.kind, DecodeErrorKind::PacketTooLarge { .. }) => {
                 return self.refuse(slot, EarlyCloseReason::ConnectTooLarge);
             }

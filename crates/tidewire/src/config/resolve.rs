@@ -12,7 +12,7 @@ use super::key::OptionKey;
 use super::option::{OptionDef, Section, default_of, read};
 use super::options::access::ProviderKind;
 use super::options::listeners::{
-    API_LISTENER, ListenerKind, ListenerOptions, ProxyProtocol, TlsDefaults, TlsOptions, TlsVersion, VerifyClient,
+    API_LISTENER, ListenerKind, ListenerOptions, PeerName, ProxyProtocol, TlsDefaults, TlsOptions, TlsVersion, VerifyClient,
     WsOptions,
 };
 use super::options::{access, integration, mqtt, platform, server};
@@ -68,6 +68,8 @@ pub struct ListenerTls {
     pub key_file: PathBuf,
     pub ca_file: Option<PathBuf>,
     pub verify_client: VerifyClient,
+    pub peer_cert_as_user_name: PeerName,
+    pub peer_cert_as_client_id: PeerName,
     pub min_tls_version: TlsVersion,
 }
 
@@ -88,11 +90,19 @@ pub struct Resolver<'a> {
 }
 
 impl Config {
+    /// Returns the authentication providers of a listener, in order.
+    pub fn providers_of(&self, listener: &Listener) -> &[ProviderKind] {
+        match listener.options.providers.as_slice() {
+            [] => &self.access.providers,
+            own => own,
+        }
+    }
+
     /// Returns the authentication providers that the server or a listener names, each once.
     pub fn provider_kinds(&self) -> Vec<ProviderKind> {
-        let of_listeners = self.listeners.iter().map(|listener| &listener.options.providers);
+        let of_listeners = self.listeners.iter().map(|listener| self.providers_of(listener));
         let mut kinds = Vec::new();
-        for kind in std::iter::once(&self.access.providers).chain(of_listeners).flatten() {
+        for kind in std::iter::once(&*self.access.providers).chain(of_listeners).flatten() {
             if !kinds.contains(kind) {
                 kinds.push(*kind);
             }
@@ -339,8 +349,20 @@ impl Resolver<'_> {
                 message.into(),
             );
         }
+        for (option, name) in [
+            ("peer_cert_as_user_name", own.peer_cert_as_user_name),
+            ("peer_cert_as_client_id", own.peer_cert_as_client_id),
+        ] {
+            if name != PeerName::Off && own.verify_client == VerifyClient::None {
+                let message = "needs client certificates: set `verify_client` to \"required\" or \"optional\"";
+                let key = OptionKey::of(path).child(option);
+                self.add_diagnostic_at(self.any_origin_below(path), &key, message.into());
+            }
+        }
         let TlsOptions {
             verify_client,
+            peer_cert_as_user_name,
+            peer_cert_as_client_id,
             min_tls_version,
             ..
         } = own;
@@ -349,6 +371,8 @@ impl Resolver<'_> {
             key_file: key_file?,
             ca_file,
             verify_client,
+            peer_cert_as_user_name,
+            peer_cert_as_client_id,
             min_tls_version,
         })
     }
@@ -412,6 +436,7 @@ impl Resolver<'_> {
     fn check(&mut self, config: &Config) {
         self.check_binds(config);
         self.check_providers(config);
+        self.check_certificate_provider(config);
         if !config.access.scram.is_empty() && !config.provider_kinds().contains(&ProviderKind::Users) {
             let message = "needs the provider `users`: add it to `access.providers`";
             self.add_diagnostic(&OptionKey::of(&["access", "scram"]), message.into());
@@ -444,6 +469,33 @@ impl Resolver<'_> {
                     "is not a whole number of seconds, which MQTT requires".into(),
                 );
             }
+        }
+    }
+
+    /// `certificate` decides before all other providers, so it must stand before them.
+    fn check_certificate_provider(&mut self, config: &Config) {
+        let key = OptionKey::of(&["access", "providers"]);
+        let has_certificate = |kinds: &[ProviderKind]| kinds.contains(&ProviderKind::Certificate);
+        let is_behind = |kinds: &[ProviderKind]| has_certificate(kinds.get(1..).unwrap_or_default());
+        if is_behind(&config.access.providers) {
+            self.add_diagnostic(&key, "`certificate` must be the first provider".into());
+        }
+        for listener in &config.listeners {
+            if is_behind(&listener.options.providers) {
+                let key = OptionKey::of(&["listeners", listener.kind.word(), &listener.name, "providers"]);
+                self.add_diagnostic(&key, "`certificate` must be the first provider".into());
+            }
+        }
+        let names_user = |listener: &&Listener| {
+            let tls = listener.tls.as_ref();
+            tls.is_some_and(|tls| tls.peer_cert_as_user_name != PeerName::Off)
+        };
+        let mut naming = config.listeners.iter().filter(names_user);
+        if has_certificate(&config.provider_kinds())
+            && !naming.any(|listener| has_certificate(config.providers_of(listener)))
+        {
+            let message = "`certificate` needs a listener with `peer_cert_as_user_name`";
+            self.add_diagnostic(&key, message.into());
         }
     }
 

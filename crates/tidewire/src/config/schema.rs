@@ -34,6 +34,8 @@ const FOREIGN: &[(&str, &str)] = &[
     ("message_size_limit", "mqtt.max_packet_size"),
     ("mqueue_store_qos0", "mqtt.queue_qos0"),
     ("msg_expiry_interval", "retained.default_expiry"),
+    ("peer_cert_as_clientid", "listeners.tls.default.peer_cert_as_client_id"),
+    ("peer_cert_as_username", "listeners.tls.default.peer_cert_as_user_name"),
     ("persistent_client_expiration", "mqtt.default_session_expiry"),
     ("port", "listeners.tcp.default.bind"),
     ("queue_qos0_messages", "mqtt.queue_qos0"),
@@ -42,6 +44,8 @@ const FOREIGN: &[(&str, &str)] = &[
     ("shared_subscription_strategy", "mqtt.shared_strategy"),
     ("sys_interval", "sys.interval"),
     ("sys_msg_interval", "sys.interval"),
+    ("use_identity_as_username", "listeners.tls.default.peer_cert_as_user_name"),
+    ("use_subject_as_username", "listeners.tls.default.peer_cert_as_user_name"),
 ];
 
 pub fn lookup(words: &[&str]) -> SchemaLookup {

@@ -5,6 +5,8 @@
 //! stores its users in `users` of the data directory. The access rules of the API are stored as `access.rules` in
 //! `runtime.toml`. Shards never wait for a lock that is held during a disk write: they read a compiled snapshot.
 
+mod certificates;
+mod rights;
 mod scram;
 
 use std::collections::{HashMap, HashSet};
@@ -17,15 +19,15 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use api::{AccessAdmin, AclRules, ChangeError};
 use auth::{
     AccessAction, AccessRule, Acl, AclErrors, AclOptions, BanCandidate, Bans, ChainStep, ClientAttributes, DenyReason,
-    Login, LoginAttempt, LoginLimiter, Password, PasswordHash, Permission, ProviderOutcome, SessionAcl,
-    SubscriptionGrant, UserError, UserSummary, Users, preset,
+    Login, LoginAttempt, LoginLimiter, Password, PasswordHash, Permission, ProviderOutcome, UserError, UserSummary,
+    Users, preset,
 };
 use broker::inbox::InboxClient;
 use broker::{
     AccessControl, AuthOutcome, ClientIdentity, ClientLogin, ConnectCredentials, ConnectIdentity, LoginGrant,
-    SessionAccess, SessionSlot, ShardId, SubscribeAccess,
+    SessionAccess, SessionSlot, ShardId,
 };
-use mqtt::{QoS, ReasonCode};
+use mqtt::ReasonCode;
 use net::{AuthQuestion, CallError};
 
 use super::guesses::{LOCKED_OUT, login_attempt};
@@ -35,6 +37,8 @@ use crate::config::key::OptionKey;
 use crate::config::options::access::{NoMatch, PartialSubscription, UnknownUsers};
 use crate::config::{Config, LoadedConfig, runtime};
 use crate::device_platform::DevicePlatform;
+use certificates::{CertificateNames, NamedCredentials};
+use rights::SessionRights;
 use scram::Scram;
 
 /// Maximum time that a change waits until all shards have applied it to their sessions.
@@ -52,6 +56,7 @@ const HIDDEN_NAME: &str = "***";
 pub struct NodeAccess {
     providers: Providers,
     scram: Scram,
+    certificates: CertificateNames,
     /// Clients whose user name is unknown may connect like anonymous ones.
     admits_unknown_users: bool,
     /// All users, from all sources.
@@ -105,6 +110,7 @@ impl NodeAccess {
         let access = NodeAccess {
             providers,
             scram: Scram::new(config, &users)?,
+            certificates: CertificateNames::new(config),
             admits_unknown_users,
             users,
             without_rules: access_without_rules()?,
@@ -228,6 +234,9 @@ impl NodeAccess {
                 detail: "client IDs that begin with $device/ or $provision/ are reserved for devices",
             });
         }
+        if let Some(conflict) = self.conflicting_device(credentials) {
+            return Some(conflict);
+        }
         // As in ThingsBoard, such a login needs no credentials, so none are tested.
         let found = devices
             .provision_login(&offered, credentials.address)
@@ -289,7 +298,11 @@ impl NodeAccess {
 
     /// Returns the credentials if they could be a guess. The certificate of a device is verified, and a login for
     /// provisioning tests nothing.
-    fn login_attempt<'a>(&self, credentials: &'a ConnectCredentials) -> Option<LoginAttempt<'a>> {
+    fn login_attempt<'a>(&self, named: &'a NamedCredentials<'_>) -> Option<LoginAttempt<'a>> {
+        if self.is_certificate_login(named) {
+            return None;
+        }
+        let credentials = &*named.credentials;
         let devices = self.devices.as_ref();
         let is_provision = devices.is_some_and(|devices| devices.is_provision(&identity(credentials)));
         login_attempt(credentials).filter(|_| !is_provision && !self.has_device_certificate(credentials))
@@ -328,13 +341,34 @@ impl NodeAccess {
 
     /// Answers a question of the pool with the decision of the providers.
     fn answer(&self, question: AuthQuestion, outcome: ProviderOutcome) {
-        let credentials = question.credentials();
-        let outcome = auth_outcome(outcome);
-        self.record_attempt(self.login_attempt(credentials).as_ref(), &outcome);
-        let outcome = self.check_client_id(credentials, outcome);
-        // The client may have been banned in the meantime.
-        let outcome = self.banned(&credentials.client_id, credentials).unwrap_or(outcome);
+        let outcome = self.conclude(question.credentials(), outcome);
         question.answer(outcome);
+    }
+
+    fn conclude(&self, credentials: &ConnectCredentials, outcome: ProviderOutcome) -> AuthOutcome {
+        let named = match self.named(credentials) {
+            Ok(named) => named,
+            Err(outcome) => return outcome,
+        };
+        let outcome = auth_outcome(outcome);
+        self.record_attempt(self.login_attempt(&named).as_ref(), &outcome);
+        let outcome = named.name_session(self.check_client_id(&named.credentials, outcome));
+        // The client may have been banned in the meantime.
+        self.banned(&credentials.client_id, &named.credentials)
+            .unwrap_or(outcome)
+    }
+
+    /// Returns what the providers need to know of a question of the pool, or the decision without them.
+    fn prepare(&self, credentials: &ConnectCredentials) -> Result<auth::Credentials, AuthOutcome> {
+        let named = self.named(credentials)?;
+        if let Some(outcome) = self.scram_step(credentials, &named) {
+            return Err(outcome);
+        }
+        // Other logins of the address may have failed while this one was queued.
+        match self.locked_out(self.login_attempt(&named).as_ref()) {
+            Some(locked_out) => Err(locked_out),
+            None => Ok(offered(&named.credentials)),
+        }
     }
 
     pub fn login_limiter(&self) -> &Arc<LoginLimiter> {
@@ -590,28 +624,38 @@ fn acl_options(config: &Config) -> AclOptions {
 impl AccessControl for NodeAccess {
     /// Decides only if no hash is needed.
     fn authenticate_now(&self, credentials: &ConnectCredentials) -> Option<AuthOutcome> {
-        if let Some(banned) = self.banned(&credentials.client_id, credentials) {
+        let named = match self.named(credentials) {
+            Ok(named) => named,
+            Err(outcome) => return Some(outcome),
+        };
+        if let Some(banned) = self.banned(&credentials.client_id, &named.credentials) {
             return Some(banned);
         }
-        if let Some(outcome) = self.scram_step(credentials) {
+        if let Some(outcome) = self.scram_step(credentials, &named) {
             return Some(outcome);
         }
-        let attempt = self.login_attempt(credentials);
+        let attempt = self.login_attempt(&named);
         if let Some(locked_out) = self.locked_out(attempt.as_ref()) {
             return Some(locked_out);
         }
-        let outcome = self.device_outcome(credentials).or_else(|| {
-            self.providers
-                .chain(credentials.listener)
-                .authenticate_now(&offered(credentials))
-                .map(auth_outcome)
-        })?;
+        let chain = self.providers.chain(credentials.listener);
+        let outcome = self
+            .device_outcome(credentials)
+            .or_else(|| self.certificate_outcome(&named))
+            .or_else(|| chain.authenticate_now(&offered(&named.credentials)).map(auth_outcome))?;
         self.record_attempt(attempt.as_ref(), &outcome);
-        Some(self.check_client_id(credentials, outcome))
+        Some(named.name_session(self.check_client_id(&named.credentials, outcome)))
     }
 
     fn session_name(&self, offered: &ConnectIdentity<'_>) -> Option<Box<str>> {
-        self.device(offered).map(|login| login.client_id)
+        self.device(offered)
+            .map(|login| login.client_id)
+            .or_else(|| self.certificates.client_id(offered))
+    }
+
+    fn assigned_client_id(&self, offered: &ConnectIdentity<'_>) -> Option<Box<str>> {
+        let assigned = self.certificates.client_id(offered)?;
+        self.device(offered).is_none().then_some(assigned)
     }
 
     fn supports_auth_method(&self, method: &str) -> bool {
@@ -666,19 +710,12 @@ impl net::Authenticator for ClientAuthenticator {
     fn authenticate(&self, question: AuthQuestion) {
         let access = &self.0;
         let credentials = question.credentials();
-        if let Some(outcome) = access.scram_step(credentials) {
-            return question.answer(outcome);
-        }
-        // Other logins of the address may have failed while this one was queued.
-        if let Some(locked_out) = access.locked_out(access.login_attempt(credentials).as_ref()) {
-            return question.answer(locked_out);
-        }
-        let offered = offered(credentials);
-        match access
-            .providers
-            .chain(credentials.listener)
-            .advance(question.step(), &offered)
-        {
+        let offered = match access.prepare(credentials) {
+            Ok(offered) => offered,
+            Err(outcome) => return question.answer(outcome),
+        };
+        let chain = access.providers.chain(credentials.listener);
+        match chain.advance(question.step(), &offered) {
             ChainStep::Decided(outcome) => access.answer(question, outcome),
             ChainStep::Ask { provider, next } => {
                 let access = access.clone();
@@ -699,6 +736,7 @@ fn identity(credentials: &ConnectCredentials) -> ConnectIdentity<'_> {
         user_name: credentials.user_name.as_deref(),
         password: credentials.password.as_deref(),
         certificate: credentials.certificate.as_deref(),
+        listener: credentials.listener,
     }
 }
 
@@ -755,29 +793,5 @@ fn deny_reason_text(reason: DenyReason) -> &'static str {
         DenyReason::NotAuthorized => "refused by policy",
         DenyReason::Expired => "an expired token",
         DenyReason::Unavailable => "the authentication provider does not answer",
-    }
-}
-
-struct SessionRights(SessionAcl);
-
-impl SessionAccess for SessionRights {
-    fn can_publish(&self, topic: &str, qos: QoS, retain: bool) -> bool {
-        self.0.publish(topic, qos, retain)
-    }
-
-    fn can_subscribe(&self, filter: &str) -> SubscribeAccess {
-        match self.0.subscribe(filter) {
-            SubscriptionGrant::Denied => SubscribeAccess::Denied,
-            SubscriptionGrant::Allowed {
-                filter_deliveries: true,
-            } => SubscribeAccess::AllowedInPart,
-            SubscriptionGrant::Allowed {
-                filter_deliveries: false,
-            } => SubscribeAccess::Allowed,
-        }
-    }
-
-    fn can_receive(&self, topic: &str) -> bool {
-        self.0.can_receive(topic)
     }
 }

@@ -46,7 +46,9 @@ impl Providers {
         }
         let mut links = Vec::new();
         for kind in config.provider_kinds() {
-            links.push((kind, link(kind, config, users)?));
+            if let Some(link) = link(kind, config, users)? {
+                links.push((kind, link));
+            }
         }
         let order = |kinds: &[ProviderKind]| {
             let of_kind = |kind| {
@@ -62,8 +64,8 @@ impl Providers {
             }
         };
         let of_listeners = config.listeners.iter().enumerate().filter_map(|(index, listener)| {
-            let kinds = &listener.options.providers;
-            (!kinds.is_empty()).then(|| (index as u16, order(kinds)))
+            let has_own = !listener.options.providers.is_empty();
+            has_own.then(|| (index as u16, order(config.providers_of(listener))))
         });
         let asks_others = links.iter().any(|(_, link)| matches!(link, ChainLink::Remote(_)));
         let runtime = asks_others.then(|| {
@@ -111,14 +113,16 @@ impl Drop for Providers {
     }
 }
 
-fn link(kind: ProviderKind, config: &Config, users: &Arc<Users>) -> Result<ChainLink, String> {
-    Ok(match kind {
+/// Returns `None` for the certificates of clients: `NodeAccess` decides about them before it asks the chain.
+fn link(kind: ProviderKind, config: &Config, users: &Arc<Users>) -> Result<Option<ChainLink>, String> {
+    Ok(Some(match kind {
+        ProviderKind::Certificate => return Ok(None),
         ProviderKind::Users => {
             let verified = VerifiedPasswords::new(VERIFIED_MAX).map_err(|e| chain(&e))?;
             ChainLink::Local(Arc::new(UsersProvider::new(users.clone(), verified)))
         }
         ProviderKind::Http => ChainLink::Remote(access_providers::http::provider(&config.access_http)?),
-    })
+    }))
 }
 
 fn anonymous_policy(anonymous: Anonymous) -> AnonymousPolicy {

@@ -27,6 +27,8 @@ choice! {
     pub enum ProviderKind {
         /// The users of the server.
         Users = "users",
+        /// Client certificates of listeners that take the user name from them.
+        Certificate = "certificate",
         /// An HTTP service.
         Http = "http",
     }
@@ -36,7 +38,7 @@ impl ProviderKind {
     /// Whether the provider asks another system, which may know user names that the server does not know.
     pub fn is_remote(self) -> bool {
         match self {
-            ProviderKind::Users => false,
+            ProviderKind::Users | ProviderKind::Certificate => false,
             ProviderKind::Http => true,
         }
     }
@@ -98,8 +100,11 @@ section! {
         /// the rule engine see the name that the client sent. After a user is deleted, any client that sends the
         /// deleted name can take over the user's sessions.
         restart unknown_users: UnknownUsers = "reject";
-        /// Authentication providers in the order in which they are asked. The first one that knows the user name decides.
-        /// `users`: `password_file`, the table `users`, and the users of the API. `http`: the service of `access.http`.
+        /// Authentication providers in the order in which they are asked. The first one that knows the user name
+        /// decides. `users`: `password_file`, the table `users`, and the users of the API. `http`: the service of
+        /// `access.http`. `certificate`: a client whose TLS listener takes the user name from the client certificate
+        /// (`peer_cert_as_user_name`) needs no password; it must be the first provider. Such a client is never a
+        /// superuser.
         restart providers: Vec<ProviderKind> = "users";
         /// Methods of enhanced authentication (MQTT 5): `SCRAM-SHA-256`, `SCRAM-SHA-512`. The client proves that it
         /// knows the password and does not send it. Requires `users` in `providers`. Only users whose hash is a SCRAM

@@ -78,6 +78,20 @@ choice! {
     pub enum TlsVersion { V1_2 = "1.2", V1_3 = "1.3" }
 }
 
+choice! {
+    /// Field of a client certificate that names the client.
+    pub enum PeerName {
+        Off = "off",
+        CommonName = "cn",
+        Subject = "dn",
+        Serial = "serial",
+        Fingerprint = "fingerprint",
+        SanDns = "san_dns",
+        SanUri = "san_uri",
+        SanEmail = "san_email",
+    }
+}
+
 section! {
     /// Listeners for clients. Each kind can have any number of listeners, and each has a name:
     /// `[listeners.tcp.default]`, `[listeners.tcp.lan]`. `tcp.default` (1883) and `ws.default` (8083) exist unless
@@ -134,9 +148,18 @@ section! {
         /// Certificate authorities of client certificates (PEM). Empty: `tls.ca_file`.
         live ca_file: Unset<PathBuf> = "";
         /// Whether clients must present a certificate: `none`, `optional` (a presented certificate must be valid) or
-        /// `required`. The certificate does not replace authentication: the client still needs a user name and
-        /// password, or is anonymous (`access.anonymous`).
+        /// `required`. The certificate alone does not replace authentication: the client still needs a user name and
+        /// password, or is anonymous (`access.anonymous`). See `peer_cert_as_user_name`.
         live verify_client: VerifyClient = "none";
+        /// Field of the client certificate that becomes the user name, in place of that in CONNECT: `cn` (common name),
+        /// `dn` (subject as in RFC 4514), `serial`, `fingerprint` (SHA-256 in hexadecimal), `san_dns`, `san_uri` or
+        /// `san_email` (alternative name), or `off`. The server rejects a certificate that does not have the field
+        /// exactly once. Requires `verify_client`. With `optional`, clients without a certificate have the user name of
+        /// CONNECT. To let the certificate replace the password, add `certificate` to `access.providers`.
+        restart peer_cert_as_user_name: PeerName = "off";
+        /// Field of the client certificate that becomes the client ID, as in `peer_cert_as_user_name`. The client ID in
+        /// CONNECT is ignored.
+        restart peer_cert_as_client_id: PeerName = "off";
         /// Minimum TLS version: "1.2" or "1.3".
         live min_tls_version: TlsVersion = "1.2";
     }

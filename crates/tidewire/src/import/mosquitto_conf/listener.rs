@@ -208,7 +208,7 @@ fn option(conf: &Conf<'_>, line: &ConfLine<'_>, kind: &str) -> Result<ListenerOp
             Refused("tidewire chooses the settings of TLS itself")
         }
         "use_identity_as_username" | "use_subject_as_username" if flag(line.value) != Some(false) => {
-            Refused("clients need a user name and password besides the certificate")
+            Refused("set `peer_cert_as_user_name` of the TLS listener, and `certificate` in access.providers")
         }
         _ => Unknown,
     })

@@ -13,6 +13,7 @@ use auth::{
 use broker::{AuthExchange, AuthOutcome, ClientLogin, ConnectCredentials};
 use mqtt::ReasonCode;
 
+use super::certificates::NamedCredentials;
 use super::{NodeAccess, identity};
 use crate::config::Config;
 use crate::config::files::chain;
@@ -47,7 +48,12 @@ impl Scram {
 
 impl NodeAccess {
     /// Decides about a CONNECT or AUTH with an Authentication Method. `None`: it has none.
-    pub(super) fn scram_step(&self, credentials: &ConnectCredentials) -> Option<AuthOutcome> {
+    /// `credentials` have the user name of CONNECT, which decides whether the client is a device.
+    pub(super) fn scram_step(
+        &self,
+        credentials: &ConnectCredentials,
+        named: &NamedCredentials<'_>,
+    ) -> Option<AuthOutcome> {
         let Some(method) = self.scram.method(credentials.method.as_deref()?) else {
             return Some(AuthOutcome::Deny {
                 reason: ReasonCode::BadAuthenticationMethod,
@@ -58,18 +64,22 @@ impl NodeAccess {
         let exchange = credentials.exchange.as_ref().map(|AuthExchange(state)| state);
         Some(match exchange.and_then(|state| state.downcast_ref::<ScramExchange>()) {
             Some(exchange) => self.finish_scram(credentials, exchange, message),
-            None => self.begin_scram(credentials, method, message),
+            None if self.may_be_device(credentials) => {
+                refused("devices of the platform cannot use enhanced authentication")
+            }
+            None => self.begin_scram(&named.credentials, method, message),
         })
+    }
+
+    fn may_be_device(&self, credentials: &ConnectCredentials) -> bool {
+        let offered = identity(credentials);
+        let devices = self.devices.as_ref();
+        devices.is_some_and(|devices| devices.is_reserved(offered.client_id)) || self.device(&offered).is_some()
     }
 
     fn begin_scram(&self, credentials: &ConnectCredentials, method: ScramMethod, message: &[u8]) -> AuthOutcome {
         if !self.providers.has_users(credentials.listener) {
             return refused("the providers of the listener do not include `users`");
-        }
-        let offered = identity(credentials);
-        let is_reserved = |devices: &super::DevicePlatform| devices.is_reserved(offered.client_id);
-        if self.devices.as_ref().is_some_and(is_reserved) || self.device(&offered).is_some() {
-            return refused("devices of the platform cannot use enhanced authentication");
         }
         let (exchange, server_first) = match self.scram.server.begin(method, message) {
             Ok(begun) => begun,
