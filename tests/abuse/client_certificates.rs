@@ -4,8 +4,8 @@
 use std::process::Command;
 
 use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, DnValue, ExtendedKeyUsagePurpose,
-    IsCa, KeyPair, SanType, date_time_ymd,
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, CertifiedIssuer, DistinguishedName, DnType,
+    DnValue, ExtendedKeyUsagePurpose, IsCa, KeyIdMethod, KeyPair, RevokedCertParams, SanType, date_time_ymd,
 };
 
 use crate::support::api::Api;
@@ -42,6 +42,26 @@ impl Authority {
         let key = KeyPair::generate().expect("a key");
         let certificate = params.signed_by(&key, &self.0).expect("a certificate");
         Shown(certificate.pem(), key.serialize_pem())
+    }
+
+    /// Returns a revocation list in PEM format that is valid until the end of a year.
+    fn revoke(&self, serial_numbers: &[u8], last_year: i32) -> String {
+        let revoked = serial_numbers.iter().map(|serial| RevokedCertParams {
+            serial_number: vec![*serial].into(),
+            revocation_time: date_time_ymd(2020, 1, 1),
+            reason_code: None,
+            invalidity_date: None,
+        });
+        let list = CertificateRevocationListParams {
+            this_update: date_time_ymd(2020, 1, 1),
+            next_update: date_time_ymd(last_year, 12, 31),
+            crl_number: vec![1].into(),
+            issuing_distribution_point: None,
+            revoked_certs: revoked.collect(),
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        let list = list.signed_by(&self.0).expect("a revocation list");
+        list.pem().expect("a revocation list in PEM format")
     }
 
     fn named(&self, common_name: &str) -> Shown {
@@ -366,5 +386,48 @@ fn contradicting_options_are_refused() {
     ] {
         let output = check(&toml);
         assert!(output.contains(expected), "{toml}\n{output}");
+    }
+}
+
+/// The server reads the list again when it receives SIGHUP. A list that it cannot use does not replace a good one.
+#[test]
+fn revoked_certificates_are_refused() {
+    let authority = Authority::new();
+    let issue = |name: &str, serial: u8| {
+        authority.issue(|params| {
+            params.distinguished_name.push(DnType::CommonName, utf8(name));
+            params.serial_number = Some(vec![serial].into());
+        })
+    };
+    let (one, two) = (issue("one", 1), issue("two", 2));
+    let listener = format!("{BY_NAME}crl_file = \"{{dir}}/revoked.pem\"\n");
+    let files = [("revoked.pem", authority.revoke(&[1], 2099))];
+    let world = World::with_files(&authority, PROVIDERS, &listener, &files);
+    let is_admitted = |shown: &Shown, name: &str| world.is_known_as(shown, name, "c", &["-i", "c"]);
+    assert!(!is_admitted(&one, "one") && is_admitted(&two, "two"));
+    let reload = |list: &str, expected: &str| {
+        let lines_before = world.server.log().matches(expected).count();
+        std::fs::write(world.server.dir().join("revoked.pem"), list).expect("the directory is writable");
+        let kill = Command::new("kill")
+            .args(["-HUP", &world.server.pid().to_string()])
+            .status();
+        assert!(kill.expect("kill runs").success());
+        let deadline = std::time::Instant::now() + PATIENCE;
+        while world.server.log().matches(expected).count() == lines_before {
+            assert!(std::time::Instant::now() < deadline, "{}", world.server.log());
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+    };
+    const DONE: &str = "configuration reloaded";
+    reload(&authority.revoke(&[2], 2099), DONE);
+    assert!(is_admitted(&one, "one") && !is_admitted(&two, "two"));
+    for unusable in ["", "not PEM", &authority.0.pem()] {
+        reload(unusable, "contains no certificate revocation list");
+        assert!(is_admitted(&one, "one") && !is_admitted(&two, "two"), "{unusable:.20}");
+    }
+    // A list that has expired, and one of another authority, admit nobody.
+    for list in [authority.revoke(&[2], 2021), Authority::new().revoke(&[2], 2099)] {
+        reload(&list, DONE);
+        assert!(!is_admitted(&one, "one") && !is_admitted(&two, "two"));
     }
 }

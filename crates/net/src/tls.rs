@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::{self, PemObject};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::WebPkiClientVerifier;
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{InconsistentKeys, RootCertStore, ServerConfig};
 
 /// Whether a listener requests certificates from clients.
@@ -29,6 +29,8 @@ pub struct TlsFiles {
     /// CAs of client certificates. Required unless `client_certificates` is `ClientCertificates::None`.
     pub client_authorities: Option<PathBuf>,
     pub client_certificates: ClientCertificates,
+    /// Revocation lists of all CAs of client certificates, PEM. `None`: no certificate counts as revoked.
+    pub revocation_lists: Option<PathBuf>,
     pub oldest_version: OldestVersion,
 }
 
@@ -45,6 +47,8 @@ pub enum TlsError {
     File { path: PathBuf, source: pem::Error },
     /// A file contains no certificate.
     NoCertificate { path: PathBuf },
+    /// A file contains no revocation list.
+    NoRevocationList { path: PathBuf },
     /// A file contains no private key, or an encrypted one.
     NoKey { path: PathBuf },
     /// Client certificates are requested, but no CA is configured.
@@ -64,6 +68,7 @@ impl TlsError {
         match self {
             TlsError::File { path, .. }
             | TlsError::NoCertificate { path }
+            | TlsError::NoRevocationList { path }
             | TlsError::NoKey { path }
             | TlsError::KeyMismatch { path, .. }
             | TlsError::Rejected { path, .. } => Some(path),
@@ -77,6 +82,9 @@ impl fmt::Display for TlsError {
         match self {
             TlsError::File { path, .. } => write!(f, "cannot read {}", path.display()),
             TlsError::NoCertificate { path } => write!(f, "{} contains no certificate", path.display()),
+            TlsError::NoRevocationList { path } => {
+                write!(f, "{} contains no certificate revocation list", path.display())
+            }
             TlsError::NoKey { path } => {
                 write!(
                     f,
@@ -105,6 +113,7 @@ impl std::error::Error for TlsError {
             TlsError::File { source, .. } => Some(source),
             TlsError::Rejected { source, .. } => Some(source.as_ref()),
             TlsError::NoCertificate { .. }
+            | TlsError::NoRevocationList { .. }
             | TlsError::NoKey { .. }
             | TlsError::KeyMismatch { .. }
             | TlsError::NoAuthorities => None,
@@ -115,7 +124,8 @@ impl std::error::Error for TlsError {
 const TLS13_ONLY: &[&rustls::SupportedProtocolVersion] = &[&rustls::version::TLS13];
 
 /// Creates a configuration for TLS 1.2 and 1.3. Sessions are resumed with tickets that every worker accepts and that
-/// are valid only for this configuration, so that new client CAs cannot be bypassed.
+/// are valid only for this configuration, so that new client CAs cannot be bypassed. With revocation lists, sessions are
+/// not resumed: each connection checks the lists, which may have expired.
 pub fn server_config(files: &TlsFiles) -> Result<Arc<ServerConfig>, TlsError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let certificates = certificates(&files.certificate)?;
@@ -145,6 +155,11 @@ pub fn server_config(files: &TlsFiles) -> Result<Arc<ServerConfig>, TlsError> {
             },
             source => rejected(&files.certificate, source),
         })?;
+    if files.revocation_lists.is_some() {
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.send_tls13_tickets = 0;
+        return Ok(Arc::new(config));
+    }
     config.ticketer = rustls::crypto::ring::Ticketer::new().map_err(|source| rejected(&files.certificate, source))?;
     config.send_tls13_tickets = 1;
     Ok(Arc::new(config))
@@ -167,7 +182,27 @@ fn client_verifier(
         ClientCertificates::Optional => builder.allow_unauthenticated(),
         ClientCertificates::None | ClientCertificates::Required => builder,
     };
+    let (builder, path) = match &files.revocation_lists {
+        Some(path) => {
+            let lists = revocation_lists(path)?;
+            (builder.with_crls(lists).enforce_revocation_expiration(), path)
+        }
+        None => (builder, path),
+    };
     builder.build().map(Some).map_err(|source| rejected(path, source))
+}
+
+fn revocation_lists(path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, TlsError> {
+    let lists = CertificateRevocationListDer::pem_file_iter(path)
+        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+        .map_err(|source| TlsError::File {
+            path: path.to_owned(),
+            source,
+        })?;
+    match lists.is_empty() {
+        true => Err(TlsError::NoRevocationList { path: path.to_owned() }),
+        false => Ok(lists),
+    }
 }
 
 /// Reads the certificates of a file, in order.

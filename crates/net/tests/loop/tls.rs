@@ -114,6 +114,7 @@ fn configuration_is_created_from_pem_files() {
         key: path("key.pem", &key),
         client_authorities: Some(path("authorities.pem", &authority.pem())),
         client_certificates: ClientCertificates::Required,
+        revocation_lists: None,
         oldest_version: Default::default(),
     };
     let mut options = options(1);

@@ -93,6 +93,7 @@ pub fn tls_files(tls: &ListenerTls) -> TlsFiles {
             VerifyClient::Optional => ClientCertificates::Optional,
             VerifyClient::Required => ClientCertificates::Required,
         },
+        revocation_lists: tls.crl_file.clone(),
         oldest_version: match tls.min_tls_version {
             TlsVersion::V1_2 => OldestVersion::Tls12,
             TlsVersion::V1_3 => OldestVersion::Tls13,
@@ -107,6 +108,7 @@ pub fn api_tls_files(api: &Api) -> Option<TlsFiles> {
         key: api.key_file.0.clone()?,
         client_authorities: None,
         client_certificates: ClientCertificates::None,
+        revocation_lists: None,
         oldest_version: OldestVersion::Tls12,
     })
 }
@@ -125,12 +127,13 @@ fn named_files(config: &Config) -> Vec<NamedFile<'_>> {
             option: "key_file",
             check: is_protected,
         });
-        let ca_file = tls.ca_file.as_deref();
-        files.extend(ca_file.map(|path| NamedFile {
-            path,
-            option: "ca_file",
-            check: can_be_read,
-        }));
+        for (path, option) in [(&tls.ca_file, "ca_file"), (&tls.crl_file, "crl_file")] {
+            files.extend(path.as_deref().map(|path| NamedFile {
+                path,
+                option,
+                check: can_be_read,
+            }));
+        }
     }
     let (api, access, http) = (&config.api, &config.access, &config.access_http.options);
     let optional: [(&Unset<PathBuf>, _, FileCheck); 8] = [

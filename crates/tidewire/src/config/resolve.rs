@@ -67,6 +67,7 @@ pub struct ListenerTls {
     pub cert_file: PathBuf,
     pub key_file: PathBuf,
     pub ca_file: Option<PathBuf>,
+    pub crl_file: Option<PathBuf>,
     pub verify_client: VerifyClient,
     pub peer_cert_as_user_name: PeerName,
     pub peer_cert_as_client_id: PeerName,
@@ -349,6 +350,11 @@ impl Resolver<'_> {
                 message.into(),
             );
         }
+        if own.verify_client == VerifyClient::None && own.crl_file.0.is_some() {
+            let message = "needs client certificates: set `verify_client` to \"required\" or \"optional\"";
+            let key = OptionKey::of(path).child("crl_file");
+            self.add_diagnostic_at(self.any_origin_below(path), &key, message.into());
+        }
         for (option, name) in [
             ("peer_cert_as_user_name", own.peer_cert_as_user_name),
             ("peer_cert_as_client_id", own.peer_cert_as_client_id),
@@ -360,6 +366,7 @@ impl Resolver<'_> {
             }
         }
         let TlsOptions {
+            crl_file,
             verify_client,
             peer_cert_as_user_name,
             peer_cert_as_client_id,
@@ -370,6 +377,7 @@ impl Resolver<'_> {
             cert_file: cert_file?,
             key_file: key_file?,
             ca_file,
+            crl_file: crl_file.0,
             verify_client,
             peer_cert_as_user_name,
             peer_cert_as_client_id,

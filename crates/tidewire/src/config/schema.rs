@@ -19,6 +19,7 @@ const FOREIGN: &[(&str, &str)] = &[
     ("cacertfile", "tls.ca_file"),
     ("cafile", "tls.ca_file"),
     ("certfile", "tls.cert_file"),
+    ("crlfile", "listeners.tls.default.crl_file"),
     ("exclusive_subscription_available", "mqtt.exclusive_subscription"),
     ("keyfile", "tls.key_file"),
     ("listener", "listeners.tcp.default.bind"),

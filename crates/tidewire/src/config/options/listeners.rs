@@ -151,6 +151,10 @@ section! {
         /// `required`. The certificate alone does not replace authentication: the client still needs a user name and
         /// password, or is anonymous (`access.anonymous`). See `peer_cert_as_user_name`.
         live verify_client: VerifyClient = "none";
+        /// Revocation lists (CRL, PEM) of the authorities in `ca_file` and of their intermediate authorities. The
+        /// server rejects revoked certificates, and all certificates of an authority whose list is missing or has
+        /// expired. SIGHUP reads the file again. TLS sessions are not resumed. Requires `verify_client`.
+        live crl_file: Unset<PathBuf> = "";
         /// Field of the client certificate that becomes the user name, in place of that in CONNECT: `cn` (common name),
         /// `dn` (subject as in RFC 4514), `serial`, `fingerprint` (SHA-256 in hexadecimal), `san_dns`, `san_uri` or
         /// `san_email` (alternative name), or `off`. The server rejects a certificate that does not have the field

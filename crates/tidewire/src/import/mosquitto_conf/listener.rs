@@ -18,7 +18,7 @@ const CLOSING: [(&str, &str); 7] = [
     ),
     (
         "crlfile",
-        "tidewire reads no revocation lists and would accept revoked client certificates",
+        "set `crl_file` of the TLS listener; the import does not, so that no revoked certificate is accepted",
     ),
     (
         "socket_domain",
