@@ -1,4 +1,4 @@
-//! Client certificates that name the client: which names they give, and what they must not give. The tests generate all
+//! Client certificates that name the client, certificates that must not, and revocation lists. The tests generate all
 //! certificates.
 
 use std::process::Command;
@@ -425,7 +425,7 @@ fn revoked_certificates_are_refused() {
         reload(unusable, "contains no certificate revocation list");
         assert!(is_admitted(&one, "one") && !is_admitted(&two, "two"), "{unusable:.20}");
     }
-    // A list that has expired, and one of another authority, admit nobody.
+    // A list that has expired, and one of another authority, deny all certificates.
     for list in [authority.revoke(&[2], 2021), Authority::new().revoke(&[2], 2099)] {
         reload(&list, DONE);
         assert!(!is_admitted(&one, "one") && !is_admitted(&two, "two"));

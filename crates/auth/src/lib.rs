@@ -44,10 +44,10 @@ pub use login::{ClientAttributes, Login, TooManyAttributes};
 pub use login_limiter::{LockOut, LoginAttempt, LoginKind, LoginLimiter, LoginLimiterStats, LoginLimits};
 pub use password::{
     CreateError, HashAlgorithm, HashError, HashSettings, MacFunction, PasswordHash, SCRAM_ITERATIONS, SaltPosition,
-    StoredPassword,
+    ScramMethod, StoredPassword,
 };
 pub use password_rules::{PASSWORD_CHARACTERS_MIN, WeakPassword, check_new_password};
-pub use scram::{ScramError, ScramExchange, ScramMethod, ScramServer, ScramSuccess};
+pub use scram::{ScramError, ScramExchange, ScramServer, ScramSuccess};
 pub use secret::Password;
 pub use template::{Missing, Placeholder, Template, TemplateError, TemplatePart};
 pub use users::{LineError, LoadError, PasswordFileErrors, UserError, UserSnapshot, UserSummary, Users, is_clear_name};

@@ -21,6 +21,7 @@
 
 mod columns;
 mod parse;
+mod scram;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -31,11 +32,11 @@ use sha2::{Digest, Sha256, Sha512};
 use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
-use crate::scram::{self, ScramMethod};
 use crate::secret::Password;
 use crate::verified::PasswordCheck;
 pub use columns::{HashAlgorithm, HashSettings, MacFunction, SaltPosition, StoredPassword};
 pub use parse::HashError;
+pub use scram::ScramMethod;
 
 /// The OWASP minimum for argon2id: 19 MiB, 2 passes, 1 lane. Every concurrent verification allocates that much memory.
 const ARGON2_DEFAULT: Argon2Cost = Argon2Cost {
@@ -79,7 +80,7 @@ pub(crate) enum HashScheme {
     },
 }
 
-/// What a SCRAM exchange needs of a hash.
+/// The parts of a SCRAM verifier.
 #[derive(Clone, Copy)]
 pub(crate) struct ScramVerifier<'a> {
     pub method: ScramMethod,

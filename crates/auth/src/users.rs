@@ -271,8 +271,8 @@ fn check_name(name: &str) -> Result<(), UserError> {
     Ok(())
 }
 
-/// Returns whether a name from a SCRAM message or a certificate can identify a client: it is not empty, not too long, and
-/// has no character with which it could look like another one.
+/// Returns whether a name from a SCRAM message or a certificate can identify a client. It must not be empty or too
+/// long, and must not have a character with which it could look like another name.
 pub fn is_clear_name(name: &str) -> bool {
     !name.is_empty() && name.len() <= USER_NAME_BYTES_MAX && !name.contains(is_prohibited)
 }

@@ -232,8 +232,8 @@ impl Connection {
         }
     }
 
-    /// Returns the credentials of an AUTH. Moves the state of the exchange out of the connection. `user_name` is that of
-    /// the session.
+    /// Returns the credentials of an AUTH. Moves the state of the exchange out of the connection. `user_name` is that
+    /// of the session.
     pub fn auth_credentials(
         &mut self,
         client_id: Box<str>,

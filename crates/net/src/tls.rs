@@ -124,8 +124,8 @@ impl std::error::Error for TlsError {
 const TLS13_ONLY: &[&rustls::SupportedProtocolVersion] = &[&rustls::version::TLS13];
 
 /// Creates a configuration for TLS 1.2 and 1.3. Sessions are resumed with tickets that every worker accepts and that
-/// are valid only for this configuration, so that new client CAs cannot be bypassed. With revocation lists, sessions are
-/// not resumed: each connection checks the lists, which may have expired.
+/// are valid only for this configuration, so that new client CAs cannot be bypassed. With revocation lists, sessions
+/// are not resumed: each connection checks the lists, which may have expired.
 pub fn server_config(files: &TlsFiles) -> Result<Arc<ServerConfig>, TlsError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let certificates = certificates(&files.certificate)?;

@@ -4,8 +4,7 @@ use std::fmt;
 
 use base64ct::{Base64, Base64Unpadded, Encoding};
 
-use super::{Argon2Cost, HashScheme, PasswordHash};
-use crate::scram::ScramMethod;
+use super::{Argon2Cost, HashScheme, PasswordHash, ScramMethod};
 
 /// Maximum length of a hash, enough for every format at its bounds. Longer text is rejected unread.
 pub(crate) const TEXT_BYTES_MAX: usize = 512;

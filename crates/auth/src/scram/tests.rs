@@ -1,4 +1,6 @@
-//! The exchange with the vectors of RFC 7677 and of an independent program, and what it refuses.
+//! Tests the exchange with vectors of RFC 7677 and of an independent program, and malformed messages.
+
+use sha2::{Sha256, Sha512};
 
 use super::message::MESSAGE_BYTES_MAX;
 use super::*;
@@ -304,24 +306,24 @@ fn unknown_user_gets_a_stable_salt_like_that_of_others() {
     };
     for users in [&[][..], &[("user", VECTORS[0].hash)]] {
         let server = server(users);
-        let nobody = salt_and_iterations(&server, "nobody");
-        assert_eq!(nobody, salt_and_iterations(&server, "nobody"));
-        assert_ne!(nobody, salt_and_iterations(&server, "somebody"));
-        assert_eq!(nobody.len(), "W22ZaJ0SNY7soEsUEjb6gQ==,i=4096".len());
-        assert!(nobody.ends_with(",i=4096"));
+        let missing = salt_and_iterations(&server, "missing");
+        assert_eq!(missing, salt_and_iterations(&server, "missing"));
+        assert_ne!(missing, salt_and_iterations(&server, "somebody"));
+        assert_eq!(missing.len(), "W22ZaJ0SNY7soEsUEjb6gQ==,i=4096".len());
+        assert!(missing.ends_with(",i=4096"));
         assert_eq!(
-            login(&server, "n,,n=nobody,r=abc", "pencil"),
+            login(&server, "n,,n=missing,r=abc", "pencil"),
             Err(ScramError::UnknownUser)
         );
     }
     let other_process = server(&[]);
     assert_ne!(
-        salt_and_iterations(&server(&[]), "nobody"),
-        salt_and_iterations(&other_process, "nobody")
+        salt_and_iterations(&server(&[]), "missing"),
+        salt_and_iterations(&other_process, "missing")
     );
     let hash = PasswordHash::create_scram(&Password::new("x"), ScramMethod::Sha256, 777).unwrap();
     let other_cost = server(&[("user", hash.as_str())]);
-    assert!(salt_and_iterations(&other_cost, "nobody").ends_with(",i=777"));
+    assert!(salt_and_iterations(&other_cost, "missing").ends_with(",i=777"));
 }
 
 #[test]

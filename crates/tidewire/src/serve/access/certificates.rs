@@ -1,5 +1,5 @@
-//! Names of clients from their certificates: `peer_cert_as_user_name` and `peer_cert_as_client_id` of the listeners, and
-//! the provider `certificate`.
+//! Names of clients from their certificates: `peer_cert_as_user_name` and `peer_cert_as_client_id` of the listeners,
+//! and the provider `certificate`.
 //!
 //! The TLS library has verified the certificate. A certificate whose field is missing, ambiguous or unreadable is
 //! rejected: the name in CONNECT never replaces it.
