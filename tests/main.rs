@@ -11,6 +11,7 @@ mod book;
 mod command_line;
 mod conformance;
 mod crash;
+mod database_logins;
 mod devices;
 mod formats;
 mod operations;

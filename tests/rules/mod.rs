@@ -27,7 +27,7 @@ mod kills;
 mod loops;
 mod messages;
 mod mqtt_source;
-mod real_servers;
+pub mod real_servers;
 mod reasons;
 mod sink_kills;
 mod source_columns;

@@ -22,6 +22,11 @@ pub struct Started {
 
 impl Started {
     pub fn new(script: &str, options: &[&str]) -> Started {
+        Started::with(script, "start", options)
+    }
+
+    /// Calls the script with another verb than `start`.
+    pub fn with(script: &str, verb: &str, options: &[&str]) -> Started {
         let name = unique(&format!("tidewire-rules-{script}-{}", std::process::id()));
         let mut started = Started {
             script: Path::new(env!("CARGO_MANIFEST_DIR")).join("../../dev").join(script),
@@ -29,7 +34,7 @@ impl Started {
             address: String::new(),
         };
         std::fs::create_dir_all(&started.directory).expect("the directory for temporary files can be written to");
-        let output = started.call("start", options).expect("the script runs");
+        let output = started.call(verb, options).expect("the script runs");
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "dev/{script}: {errors}");
         let said = String::from_utf8_lossy(&output.stdout);
@@ -38,7 +43,8 @@ impl Started {
         started
     }
 
-    fn call(&self, verb: &str, options: &[&str]) -> std::io::Result<std::process::Output> {
+    /// Calls the script for the directory of this server.
+    pub fn call(&self, verb: &str, options: &[&str]) -> std::io::Result<std::process::Output> {
         let mut command = Command::new(&self.script);
         command.arg(verb).arg(&self.directory).args(options).output()
     }

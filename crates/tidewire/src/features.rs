@@ -46,9 +46,13 @@ const PARTS: &[BuildPart] = &[
     part(
         "postgresql",
         cfg!(feature = "postgresql"),
-        "PostgreSQL connectors and actions",
+        "PostgreSQL connectors, actions and authentication",
     ),
-    part("redis", cfg!(feature = "redis"), "Redis connectors and actions"),
+    part(
+        "redis",
+        cfg!(feature = "redis"),
+        "Redis connectors, actions and authentication",
+    ),
     part("top", cfg!(feature = "top"), "live view of a server in the terminal"),
 ];
 

@@ -136,7 +136,8 @@ fn named_files(config: &Config) -> Vec<NamedFile<'_>> {
         }
     }
     let (api, access, http) = (&config.api, &config.access, &config.access_http.options);
-    let optional: [(&Unset<PathBuf>, _, FileCheck); 8] = [
+    let (postgresql, redis) = (&config.access_postgresql, &config.access_redis);
+    let optional: [(&Unset<PathBuf>, _, FileCheck); 14] = [
         (&api.cert_file, "cert_file", can_be_read),
         (&api.key_file, "key_file", is_protected),
         (&api.users_file, "users_file", is_password_file),
@@ -145,6 +146,12 @@ fn named_files(config: &Config) -> Vec<NamedFile<'_>> {
         (&http.ca_file, "ca_file", can_be_read),
         (&http.cert_file, "cert_file", can_be_read),
         (&http.key_file, "key_file", is_protected),
+        (&postgresql.ca_file, "ca_file", can_be_read),
+        (&postgresql.cert_file, "cert_file", can_be_read),
+        (&postgresql.key_file, "key_file", is_protected),
+        (&redis.ca_file, "ca_file", can_be_read),
+        (&redis.cert_file, "cert_file", can_be_read),
+        (&redis.key_file, "key_file", is_protected),
     ];
     for (path, option, check) in optional {
         files.extend(path.0.as_deref().map(|path| NamedFile { path, option, check }));

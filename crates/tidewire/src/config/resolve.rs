@@ -1,5 +1,7 @@
 //! Resolves the typed values: types, defaults, and checks that need more than one value.
 
+mod providers;
+
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -10,7 +12,6 @@ use super::address::Bind;
 use super::declared::Table;
 use super::key::OptionKey;
 use super::option::{OptionDef, Section, default_of, read};
-use super::options::access::ProviderKind;
 use super::options::listeners::{
     API_LISTENER, ListenerKind, ListenerOptions, PeerName, ProxyProtocol, TlsDefaults, TlsOptions, TlsVersion, VerifyClient,
     WsOptions,
@@ -36,6 +37,8 @@ pub struct Config {
     pub access: access::Access,
     pub flapping: access::FlappingOptions,
     pub access_http: access::http::HttpAccessConfig,
+    pub access_postgresql: access::postgresql::PostgresqlAccess,
+    pub access_redis: access::redis::RedisAccess,
     /// Names and hashed passwords.
     pub users: BTreeMap<String, PasswordHash>,
     pub integration: integration::Integration,
@@ -91,26 +94,6 @@ pub struct Resolver<'a> {
 }
 
 impl Config {
-    /// Returns the authentication providers of a listener, in order.
-    pub fn providers_of(&self, listener: &Listener) -> &[ProviderKind] {
-        match listener.options.providers.as_slice() {
-            [] => &self.access.providers,
-            own => own,
-        }
-    }
-
-    /// Returns the authentication providers that the server or a listener names, each once.
-    pub fn provider_kinds(&self) -> Vec<ProviderKind> {
-        let of_listeners = self.listeners.iter().map(|listener| self.providers_of(listener));
-        let mut kinds = Vec::new();
-        for kind in std::iter::once(&*self.access.providers).chain(of_listeners).flatten() {
-            if !kinds.contains(kind) {
-                kinds.push(*kind);
-            }
-        }
-        kinds
-    }
-
     pub fn api_bind(&self) -> Option<&Bind> {
         self.api.enabled.then_some(&self.api.bind)
     }
@@ -160,6 +143,8 @@ pub fn resolve(raw: &mut RawConfig, sources: &ConfigSources) -> (Config, Vec<Eff
         access: access::Access::resolve(&mut resolver, &["access"]),
         flapping: access::FlappingOptions::resolve(&mut resolver, &["access", "flapping"]),
         access_http: resolver.access_http(),
+        access_postgresql: access::postgresql::PostgresqlAccess::resolve(&mut resolver, &["access", "postgresql"]),
+        access_redis: access::redis::RedisAccess::resolve(&mut resolver, &["access", "redis"]),
         users: resolver.take_map(&["access", "users"], &access::USERS),
         integration: integration::Integration::resolve(&mut resolver, &["integration"]),
         platform: platform::Platform::resolve(&mut resolver, &["platform"]),
@@ -404,51 +389,9 @@ impl Resolver<'_> {
         }
     }
 
-    fn check_providers(&mut self, config: &Config) {
-        let access = &config.access;
-        let kinds = config.provider_kinds();
-        let remote = kinds.iter().find(|kind| kind.is_remote());
-        if let Some(kind) = remote
-            && access.unknown_users == access::UnknownUsers::Anonymous
-        {
-            let message = format!(
-                "is \"anonymous\", which would admit clients before `{}` of `access.providers` is asked",
-                kind.word()
-            );
-            self.add_diagnostic(&OptionKey::of(&["access", "unknown_users"]), message);
-        }
-        let http = &config.access_http.options;
-        if kinds.contains(&ProviderKind::Http) && http.url.is_empty() {
-            let message = "is missing: `http` of `access.providers` needs the URL of the service";
-            self.add_diagnostic_at(
-                self.any_origin_below(&["access"]),
-                &OptionKey::of(&["access", "http", "url"]),
-                message.into(),
-            );
-        }
-        for (is_missing, option) in [
-            (http.cert_file.0.is_some() && http.key_file.0.is_none(), "key_file"),
-            (http.key_file.0.is_some() && http.cert_file.0.is_none(), "cert_file"),
-        ] {
-            if is_missing {
-                let message = "is missing: a client certificate needs `cert_file` and `key_file`";
-                self.add_diagnostic_at(
-                    self.any_origin_below(&["access", "http"]),
-                    &OptionKey::of(&["access", "http", option]),
-                    message.into(),
-                );
-            }
-        }
-    }
-
     fn check(&mut self, config: &Config) {
         self.check_binds(config);
         self.check_providers(config);
-        self.check_certificate_provider(config);
-        if !config.access.scram.is_empty() && !config.provider_kinds().contains(&ProviderKind::Users) {
-            let message = "needs the provider `users`: add it to `access.providers`";
-            self.add_diagnostic(&OptionKey::of(&["access", "scram"]), message.into());
-        }
         let api = &config.api;
         for (is_missing, option) in [
             (api.cert_file.0.is_some() && api.key_file.0.is_none(), "key_file"),
@@ -481,32 +424,6 @@ impl Resolver<'_> {
     }
 
     /// `certificate` decides before all other providers, so it must stand before them.
-    fn check_certificate_provider(&mut self, config: &Config) {
-        let key = OptionKey::of(&["access", "providers"]);
-        let has_certificate = |kinds: &[ProviderKind]| kinds.contains(&ProviderKind::Certificate);
-        let is_behind = |kinds: &[ProviderKind]| has_certificate(kinds.get(1..).unwrap_or_default());
-        if is_behind(&config.access.providers) {
-            self.add_diagnostic(&key, "`certificate` must be the first provider".into());
-        }
-        for listener in &config.listeners {
-            if is_behind(&listener.options.providers) {
-                let key = OptionKey::of(&["listeners", listener.kind.word(), &listener.name, "providers"]);
-                self.add_diagnostic(&key, "`certificate` must be the first provider".into());
-            }
-        }
-        let names_user = |listener: &&Listener| {
-            let tls = listener.tls.as_ref();
-            tls.is_some_and(|tls| tls.peer_cert_as_user_name != PeerName::Off)
-        };
-        let mut naming = config.listeners.iter().filter(names_user);
-        if has_certificate(&config.provider_kinds())
-            && !naming.any(|listener| has_certificate(config.providers_of(listener)))
-        {
-            let message = "`certificate` needs a listener with `peer_cert_as_user_name`";
-            self.add_diagnostic(&key, message.into());
-        }
-    }
-
     fn check_binds(&mut self, config: &Config) {
         let listeners = config.listeners.iter().map(|listener| {
             let key = OptionKey::of(&["listeners", listener.kind.word(), &listener.name, "bind"]);

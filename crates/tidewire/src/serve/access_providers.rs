@@ -1,6 +1,12 @@
 //! Creates the authentication providers that ask other systems from their options.
 
 pub mod http;
+#[cfg(any(feature = "postgresql", feature = "redis"))]
+mod password_hash;
+#[cfg(feature = "postgresql")]
+pub mod postgresql;
+#[cfg(feature = "redis")]
+pub mod redis;
 
 use auth_providers::OnFailure;
 

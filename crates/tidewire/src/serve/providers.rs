@@ -122,6 +122,19 @@ fn link(kind: ProviderKind, config: &Config, users: &Arc<Users>) -> Result<Optio
             ChainLink::Local(Arc::new(UsersProvider::new(users.clone(), verified)))
         }
         ProviderKind::Http => ChainLink::Remote(access_providers::http::provider(&config.access_http)?),
+        #[cfg(feature = "postgresql")]
+        ProviderKind::Postgresql => {
+            ChainLink::Remote(access_providers::postgresql::provider(&config.access_postgresql)?)
+        }
+        #[cfg(feature = "redis")]
+        ProviderKind::Redis => ChainLink::Remote(access_providers::redis::provider(&config.access_redis)?),
+        #[cfg(not(all(feature = "postgresql", feature = "redis")))]
+        absent => {
+            let kind = absent.word();
+            return Err(format!(
+                "access.providers: this build has no {kind:?}; use a build with the feature {kind}"
+            ));
+        }
     }))
 }
 

@@ -1,6 +1,9 @@
 //! Options of authentication and authorization.
 
 pub mod http;
+pub mod password_hash;
+pub mod postgresql;
+pub mod redis;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -31,6 +34,10 @@ choice! {
         Certificate = "certificate",
         /// An HTTP service.
         Http = "http",
+        /// A table of PostgreSQL.
+        Postgresql = "postgresql",
+        /// Hashes of Redis.
+        Redis = "redis",
     }
 }
 
@@ -39,7 +46,7 @@ impl ProviderKind {
     pub fn is_remote(self) -> bool {
         match self {
             ProviderKind::Users | ProviderKind::Certificate => false,
-            ProviderKind::Http => true,
+            ProviderKind::Http | ProviderKind::Postgresql | ProviderKind::Redis => true,
         }
     }
 }
@@ -102,7 +109,8 @@ section! {
         restart unknown_users: UnknownUsers = "reject";
         /// Authentication providers in the order in which they are asked. The first one that knows the user name
         /// decides. `users`: `password_file`, the table `users`, and the users of the API. `http`: the service of
-        /// `access.http`. `certificate`: a client whose TLS listener takes the user name from the client certificate
+        /// `access.http`. `postgresql`: the database of `access.postgresql`. `redis`: the server of `access.redis`.
+        /// `certificate`: a client whose TLS listener takes the user name from the client certificate
         /// (`peer_cert_as_user_name`) needs no password; it must be the first provider. Such a client is never a
         /// superuser.
         restart providers: Vec<ProviderKind> = "users";

@@ -28,6 +28,8 @@ pub const SECTIONS: &[Section] = &[
     access::http::HttpAccess::SECTION,
     access::http::HEADERS,
     access::http::BODY,
+    access::postgresql::PostgresqlAccess::SECTION,
+    access::redis::RedisAccess::SECTION,
     integration::Integration::SECTION,
     integration::CONNECTORS,
     integration::ACTIONS,

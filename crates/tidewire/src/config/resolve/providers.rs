@@ -1,0 +1,96 @@
+//! Checks of the options of authentication providers.
+
+use super::{Config, Listener, Resolver};
+use crate::config::key::OptionKey;
+use crate::config::options::access::{ProviderKind, UnknownUsers};
+use crate::config::options::listeners::PeerName;
+
+impl Config {
+    /// Returns the authentication providers of a listener, in order.
+    pub fn providers_of(&self, listener: &Listener) -> &[ProviderKind] {
+        match listener.options.providers.as_slice() {
+            [] => &self.access.providers,
+            own => own,
+        }
+    }
+
+    /// Returns the authentication providers that the server or a listener names, each once.
+    pub fn provider_kinds(&self) -> Vec<ProviderKind> {
+        let of_listeners = self.listeners.iter().map(|listener| self.providers_of(listener));
+        let mut kinds = Vec::new();
+        for kind in std::iter::once(&*self.access.providers).chain(of_listeners).flatten() {
+            if !kinds.contains(kind) {
+                kinds.push(*kind);
+            }
+        }
+        kinds
+    }
+}
+
+impl Resolver<'_> {
+    pub(super) fn check_providers(&mut self, config: &Config) {
+        let kinds = config.provider_kinds();
+        if let Some(kind) = kinds.iter().find(|kind| kind.is_remote())
+            && config.access.unknown_users == UnknownUsers::Anonymous
+        {
+            let message = format!(
+                "is \"anonymous\", which would admit clients before `{}` of `access.providers` is asked",
+                kind.word()
+            );
+            self.add_diagnostic(&OptionKey::of(&["access", "unknown_users"]), message);
+        }
+        let (http, postgresql) = (&config.access_http.options, &config.access_postgresql);
+        for (kind, value, option) in [
+            (ProviderKind::Http, &http.url, "url"),
+            (ProviderKind::Postgresql, &postgresql.database, "database"),
+            (ProviderKind::Postgresql, &postgresql.user, "user"),
+        ] {
+            if kinds.contains(&kind) && value.is_empty() {
+                let message = format!("is missing: `{}` of `access.providers` needs it", kind.word());
+                let key = OptionKey::of(&["access", kind.word(), option]);
+                self.add_diagnostic_at(self.any_origin_below(&["access"]), &key, message);
+            }
+        }
+        for (is_missing, option) in [
+            (http.cert_file.0.is_some() && http.key_file.0.is_none(), "key_file"),
+            (http.key_file.0.is_some() && http.cert_file.0.is_none(), "cert_file"),
+        ] {
+            if is_missing {
+                let message = "is missing: a client certificate needs `cert_file` and `key_file`";
+                let key = OptionKey::of(&["access", "http", option]);
+                self.add_diagnostic_at(self.any_origin_below(&["access", "http"]), &key, message.into());
+            }
+        }
+        if !config.access.scram.is_empty() && !kinds.contains(&ProviderKind::Users) {
+            let message = "needs the provider `users`: add it to `access.providers`";
+            self.add_diagnostic(&OptionKey::of(&["access", "scram"]), message.into());
+        }
+        self.check_certificate_provider(config);
+    }
+
+    fn check_certificate_provider(&mut self, config: &Config) {
+        let key = OptionKey::of(&["access", "providers"]);
+        let has_certificate = |kinds: &[ProviderKind]| kinds.contains(&ProviderKind::Certificate);
+        let is_behind = |kinds: &[ProviderKind]| has_certificate(kinds.get(1..).unwrap_or_default());
+        if is_behind(&config.access.providers) {
+            self.add_diagnostic(&key, "`certificate` must be the first provider".into());
+        }
+        for listener in &config.listeners {
+            if is_behind(&listener.options.providers) {
+                let key = OptionKey::of(&["listeners", listener.kind.word(), &listener.name, "providers"]);
+                self.add_diagnostic(&key, "`certificate` must be the first provider".into());
+            }
+        }
+        let names_user = |listener: &&Listener| {
+            let tls = listener.tls.as_ref();
+            tls.is_some_and(|tls| tls.peer_cert_as_user_name != PeerName::Off)
+        };
+        let mut naming = config.listeners.iter().filter(names_user);
+        if has_certificate(&config.provider_kinds())
+            && !naming.any(|listener| has_certificate(config.providers_of(listener)))
+        {
+            let message = "`certificate` needs a listener with `peer_cert_as_user_name`";
+            self.add_diagnostic(&key, message.into());
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! Databases that fail, are slow or change.
+
+use std::net::TcpListener;
+use std::time::Duration;
+
+use super::postgresql::Table;
+use super::redis::{redis_options, set_user};
+use super::*;
+use crate::rules::real_servers::Started;
+
+/// `password_hash` of `secret` with the salt `salt` after it.
+const SECRET: &str = "f84fa2149dbb62ed4e0cf1f550d2949b33a6513d3a7707e08502511c79ccb0ee";
+
+/// Number of clients that reconnect at once.
+const RECONNECTS: u64 = 2000;
+
+fn uncached() -> Vec<(&'static str, String)> {
+    vec![("cache_allowed", text("0s")), ("cache_denied", text("0s"))]
+}
+
+/// Kills a database and starts it again.
+fn check_restart(database: &Started, server: &Server, user: &str, password: &str) {
+    assert_eq!(login(server, user, password), ADMITTED);
+    database.call("kill", &[]).expect("the script runs");
+    for _ in 0..5 {
+        assert_eq!(login(server, user, password), UNAVAILABLE);
+        // The next provider does not decide either: `ann` could be a user of the database.
+        assert_eq!(login(server, "ann", "local"), UNAVAILABLE);
+    }
+    let output = database.call("start", &[]).expect("the script runs");
+    assert!(output.status.success(), "{output:?}");
+    server.wait_until("clients are admitted again", |server| {
+        login(server, user, password) == ADMITTED
+    });
+    assert_eq!(login(server, user, "wrong"), WRONG);
+    assert_eq!(login(server, "ann", "local"), ADMITTED);
+    let log = server.log();
+    assert!(log.contains(&database.address), "{log}");
+}
+
+#[test]
+fn a_postgresql_that_was_killed_is_used_again() {
+    let database = Started::new("postgres", &[]);
+    let table = Table::at(database.address.clone());
+    let server = table.start(&uncached());
+    check_restart(&database, &server, "root", "secret");
+    assert!(!server.log().contains("tidewire@"), "{}", server.log());
+}
+
+#[test]
+fn a_redis_that_was_killed_is_used_again() {
+    let database = Started::new("redis", &["--appendonly", "yes", "--appendfsync", "always"]);
+    set_user(&database.address, "root", &["password_hash", SECRET, "salt", "salt"]);
+    let server = Server::start(&Config::new(redis_options(&database.address, &uncached())));
+    check_restart(&database, &server, "root", "secret");
+}
+
+#[test]
+fn a_database_that_never_answers_delays_no_other_client() {
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = silent.local_addr().expect("an address");
+    for (provider, place) in [
+        (
+            "postgresql",
+            format!("port = {}\ndatabase = \"d\"\nuser = \"u\"", address.port()),
+        ),
+        ("redis", format!("servers = [\"{address}\"]")),
+    ] {
+        let server = Server::start(&Config::new(format!(
+            "[access]\nanonymous = \"loopback\"\nproviders = [\"{provider}\"]\n[access.{provider}]\ntimeout = \"1m\"\n{place}\n"
+        )));
+        let mut waiting: Vec<Peer> = Vec::new();
+        for number in 0..50 {
+            let mut client = server.connect().speak(V5);
+            let connect = Connect::new(V5, unique("waiting")).user(format!("user-{number}"), "secret");
+            client.send(&connect.bytes());
+            waiting.push(client);
+        }
+        // The server has asked.
+        let _asked = silent.accept().expect("the server connects");
+        let mut publisher = server.session(&Connect::new(V5, unique("publisher")));
+        for number in 0..200 {
+            assert!(publisher.publish(&Publish::new("t", number.to_string()).qos(1)) < 0x80);
+        }
+        for client in &mut waiting {
+            client.expect_nothing(Duration::from_millis(1));
+        }
+    }
+}
+
+#[test]
+fn clients_that_reconnect_at_once_are_all_admitted() {
+    let table = Table::new();
+    let count = scaled(RECONNECTS);
+    table.sql(&format!(
+        "INSERT INTO {} (username, password_hash, salt) SELECT 'meter-' || n, '{SECRET}', 'salt' \
+         FROM generate_series(1, {count}) AS n",
+        table.name
+    ));
+    let server = table.start(&[("timeout", text("1m"))]);
+    for round in 1..=2 {
+        let connect = |number: u64| {
+            let mut client = server.connect().speak(V5);
+            let name = format!("meter-{number}");
+            client.send(&Connect::new(V5, &name).user(&name, "secret").bytes());
+            client
+        };
+        let mut clients: Vec<Peer> = (1..=count).map(connect).collect();
+        for client in &mut clients {
+            let packet = client.expect_packet();
+            assert_eq!(packet.connack(V5).code, ADMITTED, "round {round}");
+        }
+    }
+    let connections = table.sql(&format!(
+        "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'tidewire' AND query LIKE '%{}%'",
+        table.name
+    ));
+    let connections: u32 = connections.trim().parse().expect("a number");
+    assert!(
+        (1..=8).contains(&connections),
+        "{connections} connections with pool_size = 8"
+    );
+}
+
+#[test]
+fn a_changed_row_takes_effect_after_the_lifetime_of_the_answers() {
+    let table = Table::new();
+    let long = table.start(&[("cache_allowed", text("1d")), ("cache_denied", text("1d"))]);
+    let short = table.start(&[("cache_allowed", text("100ms")), ("cache_denied", text("100ms"))]);
+    for server in [&long, &short] {
+        assert_eq!(login(server, "user", "public"), ADMITTED);
+        assert_eq!(login(server, "user", "secret"), WRONG);
+    }
+    let change = format!(
+        "UPDATE {} SET password_hash = '{SECRET}', salt = 'salt' WHERE username = 'user'",
+        table.name
+    );
+    table.sql(&change);
+    short.wait_until("the new password is in use", |server| {
+        login(server, "user", "secret") == ADMITTED
+    });
+    short.wait_until("the old password is not", |server| {
+        login(server, "user", "public") == WRONG
+    });
+    assert_eq!(login(&long, "user", "public"), ADMITTED);
+    assert_eq!(login(&long, "user", "secret"), WRONG);
+    table.sql(&format!("DELETE FROM {} WHERE username = 'user'", table.name));
+    short.wait_until("the user is gone", |server| login(server, "user", "secret") == WRONG);
+}
+
+#[test]
+fn a_query_without_password_hash_admits_nobody_and_says_why() {
+    let table = Table::new();
+    let query = format!("SELECT salt FROM {} WHERE username = ${{username}}", table.name);
+    let server = table.start(&[("query", text(&query))]);
+    assert_eq!(login(&server, "user", "public"), UNAVAILABLE);
+    assert_eq!(login(&server, "nobody", "public"), UNAVAILABLE);
+    let log = server.log();
+    assert!(log.contains("the query returns no column password_hash"), "{log}");
+    assert!(log.contains(&table.address), "{log}");
+}

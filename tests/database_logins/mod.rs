@@ -1,0 +1,153 @@
+//! Clients whose passwords are in PostgreSQL or Redis, with the real servers and the real binary.
+//!
+//! `faults` has the tests with databases that fail, are slow or change.
+
+mod faults;
+mod postgresql;
+mod redis;
+
+use std::fmt::Write;
+use std::process::Command;
+
+use crate::support::*;
+
+/// Codes of a CONNACK.
+const ADMITTED: u8 = 0;
+const WRONG: u8 = 0x86;
+const UNAVAILABLE: u8 = 0x88;
+
+/// User `ann` of the server itself, the next provider, with the password `local`: SHA-256 of `saltlocal`.
+const NEXT_PROVIDER: &str = "ann = \"$sha256$salt$b59b7ac2be21b3e64c40079c89466f265f0b53252b947544337412cba708ce7f\"";
+
+/// Options of a server whose clients are in a database and then in `access.users`. Only superusers may subscribe to
+/// `closed/#`.
+fn options(provider: &str, more: &[(&str, String)]) -> String {
+    let mut text = format!(
+        "[access]\nanonymous = \"never\"\nproviders = [\"{provider}\", \"users\"]\nmax_login_failures = 0\n\
+         rules = [{{ permission = \"deny\", action = \"subscribe\", topics = [\"closed/#\"] }}, \
+         {{ permission = \"allow\", action = \"all\", topics = [\"#\"] }}]\n\
+         [access.users]\n{NEXT_PROVIDER}\n[access.{provider}]\n"
+    );
+    for (name, value) in more {
+        writeln!(text, "{name} = {value}").expect("a string grows");
+    }
+    text
+}
+
+/// A TOML string.
+fn text(value: &str) -> String {
+    format!("'''{value}'''")
+}
+
+fn login(server: &Server, name: impl AsRef<[u8]>, password: impl AsRef<[u8]>) -> u8 {
+    let connect = Connect::new(V5, unique("client")).user(name, password);
+    server.connect().handshake(&connect).code
+}
+
+/// Whether a client may subscribe where only superusers may.
+fn is_superuser(server: &Server, name: &str, password: &str) -> bool {
+    let mut client = server.session(&Connect::new(V5, unique("client")).user(name, password));
+    client.subscribe_code("closed/door", 0) == 0
+}
+
+fn output(command: &mut Command) -> String {
+    let output = command.output().expect("the client of the database is installed");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {errors}");
+    String::from_utf8(output.stdout).expect("text")
+}
+
+/// Algorithm with its options, `password_hash`, `salt` and password, mostly from the documentation of EMQX.
+type Algorithm = (
+    &'static [(&'static str, &'static str)],
+    &'static str,
+    &'static str,
+    &'static str,
+);
+
+const ALGORITHMS: [Algorithm; 8] = [
+    (
+        &[("password_hash_algorithm", "plain"), ("salt_position", "disable")],
+        "public",
+        "",
+        "public",
+    ),
+    (
+        &[("password_hash_algorithm", "md5"), ("salt_position", "suffix")],
+        "99cd2e5a95d555ee7be3b038a4a84625",
+        "salt",
+        "secret",
+    ),
+    (
+        &[("password_hash_algorithm", "sha"), ("salt_position", "disable")],
+        "e5e9fa1ba31ecd1ae84f75caaa474f3a663f05f4",
+        "",
+        "secret",
+    ),
+    (
+        &[("password_hash_algorithm", "sha256"), ("salt_position", "suffix")],
+        "44edc2d57cde8d79c98145003e105b90a14f1460b79186ea9cfe83942fc5abb5",
+        "slat_foo123",
+        "public",
+    ),
+    (
+        &[("password_hash_algorithm", "sha512")],
+        "a1509ab67bfacbad020927b5ac9d91e9100a82e33a0ebb01459367ce921c0aa8157aa5652f94bc84fa3babc08283e44887d61c48bcf8ad7b\
+         cb3259ee7d0eafcd",
+        "salt",
+        "sha512",
+    ),
+    (
+        &[("password_hash_algorithm", "bcrypt")],
+        "$2b$12$wtY3h20mUjjmeaClpqZVveDWGlHzCGsvuThMlneGHA7wVeFYyns2u",
+        "",
+        "bcrypt",
+    ),
+    (
+        &[
+            ("password_hash_algorithm", "pbkdf2"),
+            ("mac_fun", "sha"),
+            ("iterations", "2"),
+            ("dk_length", "32"),
+        ],
+        "01dbee7f4a9e243e988b62c73cda935da05378b93244ec8f48a99e61ad799d86",
+        "ATHENA.MIT.EDUraeburn",
+        "password",
+    ),
+    (
+        &[("password_hash_algorithm", "argon2")],
+        "$argon2id$v=19$m=256,t=2,p=1$c29tZXNhbHQ$nf65EOgLrQMR/uIPnA4rEsF5h7TKyQwu9U1bMCHGi/4",
+        "",
+        "password",
+    ),
+];
+
+/// The options of an algorithm as TOML values.
+fn algorithm_options(options: &[(&'static str, &str)]) -> Vec<(&'static str, String)> {
+    let value = |name: &str, value: &str| match name {
+        "iterations" | "dk_length" => value.to_owned(),
+        _ => text(value),
+    };
+    options
+        .iter()
+        .map(|(name, found)| (*name, value(name, found)))
+        .collect()
+}
+
+/// User names and client IDs that would change a statement or a command if they were part of its text.
+const INJECTIONS: [&str; 14] = [
+    "' OR '1'='1",
+    "' OR 1=1 --",
+    "' OR 1=1 LIMIT 1 --",
+    "ann' --",
+    "'; DROP TABLE clients; --",
+    "' UNION SELECT 'public', '', true --",
+    "\\' OR 1=1 --",
+    "\" OR \"\"=\"",
+    "$1",
+    "${username}",
+    "$$ OR 1=1 $$",
+    "user\r\nHMGET mqtt_user:user password_hash salt is_superuser",
+    "user password_hash",
+    "*",
+];

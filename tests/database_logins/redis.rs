@@ -1,0 +1,134 @@
+//! Clients in hashes of Redis.
+
+use super::*;
+use crate::rules::real_servers::Started;
+
+/// `password_hash` and `salt` of the user `user`, whose password is `public`.
+const PUBLIC: [&str; 4] = [
+    "password_hash",
+    "44edc2d57cde8d79c98145003e105b90a14f1460b79186ea9cfe83942fc5abb5",
+    "salt",
+    "slat_foo123",
+];
+
+pub fn redis_cli(address: &str, arguments: &[&str]) -> String {
+    let (host, port) = address.rsplit_once(':').expect("an address");
+    let mut command = Command::new("redis-cli");
+    command.args(["-c", "-h", host, "-p", port]).args(arguments);
+    output(&mut command)
+}
+
+pub fn set_user(address: &str, name: &str, fields: &[&str]) {
+    redis_cli(address, &[&["HSET", &format!("mqtt_user:{name}")], fields].concat());
+}
+
+pub fn redis_options(addresses: &str, more: &[(&str, String)]) -> String {
+    let servers: Vec<String> = addresses.split(',').map(text).collect();
+    let mut all = vec![("servers", format!("[{}]", servers.join(", ")))];
+    if !more.iter().any(|(name, _)| *name == "password_hash_algorithm") {
+        all.push(("salt_position", text("suffix")));
+    }
+    all.extend(more.iter().cloned());
+    options("redis", &all)
+}
+
+fn start(addresses: &str, more: &[(&str, String)]) -> Server {
+    Server::start(&Config::new(redis_options(addresses, more)))
+}
+
+fn fill(address: &str) {
+    set_user(address, "user", &PUBLIC);
+    set_user(address, "root", &[&PUBLIC[..], &["is_superuser", "1"]].concat());
+}
+
+#[test]
+fn the_hash_of_the_user_decides() {
+    let redis = Started::new("redis", &[]);
+    fill(&redis.address);
+    set_user(&redis.address, "nothing", &["is_superuser", "1"]);
+    set_user(&redis.address, "seen", &["last_seen", "1"]);
+    set_user(&redis.address, "old", &["password", PUBLIC[1], "salt", PUBLIC[3]]);
+    redis_cli(&redis.address, &["SET", "mqtt_user:text", "public"]);
+    for (command, old) in [
+        ("HMGET mqtt_user:${username} password_hash salt is_superuser", WRONG),
+        (
+            "HMGET mqtt_user:${username} password password_hash salt is_superuser",
+            ADMITTED,
+        ),
+        ("HGETALL mqtt_user:${username}", ADMITTED),
+    ] {
+        let server = start(&redis.address, &[("cmd", text(command)), ("on_failure", text("allow"))]);
+        for (name, password, code) in [
+            ("user", "public", ADMITTED),
+            ("user", "Public", WRONG),
+            ("user", "", WRONG),
+            ("nobody", "public", WRONG),
+            ("ann", "local", ADMITTED),
+            ("nothing", "public", 0x87),
+            ("seen", "public", WRONG),
+            ("text", "public", WRONG),
+            ("old", "public", old),
+        ] {
+            for _ in 0..2 {
+                assert_eq!(login(&server, name, password), code, "{command} {name} {password}");
+            }
+        }
+        assert!(is_superuser(&server, "root", "public"), "{command}");
+        assert!(!is_superuser(&server, "user", "public"), "{command}");
+    }
+}
+
+#[test]
+fn every_algorithm_verifies_passwords() {
+    let redis = Started::new("redis", &[]);
+    for (index, (options, hash, salt, password)) in ALGORITHMS.iter().enumerate() {
+        let name = format!("user-{index}");
+        set_user(&redis.address, &name, &["password_hash", hash, "salt", salt]);
+        let server = start(&redis.address, &algorithm_options(options));
+        assert_eq!(login(&server, &name, password), ADMITTED, "{options:?}");
+        assert_eq!(login(&server, &name, format!("{password}x")), WRONG, "{options:?}");
+        assert_eq!(login(&server, "nobody", password), WRONG, "{options:?}");
+    }
+}
+
+#[test]
+fn values_of_clients_are_never_part_of_a_command() {
+    let redis = Started::new("redis", &[]);
+    fill(&redis.address);
+    let server = start(&redis.address, &[("on_failure", text("allow"))]);
+    for attempt in INJECTIONS {
+        assert_eq!(login(&server, attempt, "public"), WRONG, "{attempt}");
+        set_user(&redis.address, &format!("{attempt}!"), &PUBLIC);
+        assert_eq!(login(&server, format!("{attempt}!"), "public"), ADMITTED, "{attempt}");
+    }
+    assert_eq!(login(&server, "x".repeat(60_000), "public"), WRONG);
+    assert_eq!(login(&server, "user", [b'x', 0, 0xFF]), WRONG);
+    assert_eq!(
+        redis_cli(&redis.address, &["DBSIZE"]).trim(),
+        (INJECTIONS.len() + 2).to_string()
+    );
+}
+
+#[test]
+fn clients_of_a_cluster_and_of_a_server_with_a_password_are_found() {
+    let cluster = Started::with("redis", "cluster", &[]);
+    let first = cluster.address.split(',').next().expect("an address");
+    let names: Vec<String> = (0..20).map(|number| format!("user-{number}")).collect();
+    for name in &names {
+        set_user(first, name, &PUBLIC);
+    }
+    let server = start(&cluster.address, &[("redis_type", text("cluster"))]);
+    for name in &names {
+        assert_eq!(login(&server, name, "public"), ADMITTED, "{name}");
+    }
+    assert_eq!(login(&server, "nobody", "public"), WRONG);
+
+    let redis = Started::new("redis", &["--requirepass", "right-one"]);
+    let server = start(&redis.address, &[("password", text("wrong-one"))]);
+    assert_eq!(login(&server, "user", "public"), UNAVAILABLE);
+    let log = server.log();
+    assert!(log.contains(&redis.address), "{log}");
+    assert!(!log.contains("wrong-one"), "{log}");
+    let server = start(&redis.address, &[("password", text("right-one"))]);
+    assert_eq!(login(&server, "user", "public"), WRONG);
+}
