@@ -202,9 +202,7 @@ impl NetWorker {
                 let new = if stored > 0 { &[][..] } else { &buffer[range] };
                 return self.store_handshake_bytes(slot, new);
             }
-            Ok(Decoded::Complete { packet, .. }) => {
-                self.shard.inspect().home_shard_of(&packet, certificate, listener)
-            }
+            Ok(Decoded::Complete { packet, .. }) => self.shard.inspect().home_shard_of(&packet, certificate, listener),
             Err(error) if matches!(error.kind, DecodeErrorKind::PacketTooLarge { .. }) => {
                 return self.refuse(slot, EarlyCloseReason::ConnectTooLarge);
             }

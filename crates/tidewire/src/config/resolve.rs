@@ -13,8 +13,8 @@ use super::declared::Table;
 use super::key::OptionKey;
 use super::option::{OptionDef, Section, default_of, read};
 use super::options::listeners::{
-    API_LISTENER, ListenerKind, ListenerOptions, PeerName, ProxyProtocol, TlsDefaults, TlsOptions, TlsVersion, VerifyClient,
-    WsOptions,
+    API_LISTENER, ListenerKind, ListenerOptions, PeerName, ProxyProtocol, TlsDefaults, TlsOptions, TlsVersion,
+    VerifyClient, WsOptions,
 };
 use super::options::{access, integration, mqtt, platform, server};
 use super::origin::{ConfigDiagnostic, ValueOrigin};

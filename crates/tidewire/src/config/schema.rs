@@ -45,8 +45,14 @@ const FOREIGN: &[(&str, &str)] = &[
     ("shared_subscription_strategy", "mqtt.shared_strategy"),
     ("sys_interval", "sys.interval"),
     ("sys_msg_interval", "sys.interval"),
-    ("use_identity_as_username", "listeners.tls.default.peer_cert_as_user_name"),
-    ("use_subject_as_username", "listeners.tls.default.peer_cert_as_user_name"),
+    (
+        "use_identity_as_username",
+        "listeners.tls.default.peer_cert_as_user_name",
+    ),
+    (
+        "use_subject_as_username",
+        "listeners.tls.default.peer_cert_as_user_name",
+    ),
 ];
 
 pub fn lookup(words: &[&str]) -> SchemaLookup {

@@ -286,7 +286,7 @@ fn error_text(error: &TlsError) -> String {
         TlsError::File { source, .. } => format!("the text is not valid PEM: {source}"),
         TlsError::KeyMismatch { .. } => "the key does not match the certificate".into(),
         TlsError::Rejected { source, .. } => format!("certificate and key cannot be used together: {source}"),
-        TlsError::NoAuthorities => chain(error),
+        TlsError::NoAuthorities | TlsError::NoRevocationList { .. } => chain(error),
     }
 }
 

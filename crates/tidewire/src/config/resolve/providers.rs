@@ -7,7 +7,7 @@ use crate::config::options::listeners::PeerName;
 
 impl Config {
     /// Returns the authentication providers of a listener, in order.
-    pub fn providers_of(&self, listener: &Listener) -> &[ProviderKind] {
+    pub fn providers_of<'a>(&'a self, listener: &'a Listener) -> &'a [ProviderKind] {
         match listener.options.providers.as_slice() {
             [] => &self.access.providers,
             own => own,
