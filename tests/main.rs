@@ -14,6 +14,7 @@ mod crash;
 mod database_logins;
 mod devices;
 mod formats;
+mod jwt;
 mod operations;
 mod rules;
 mod support;

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use net::tls::{ClientCertificates, OldestVersion, TlsFiles};
 
+use super::options::access::jwt::read_public_key;
 use super::options::listeners::{TlsVersion, VerifyClient};
 use super::options::server::Api;
 use super::origin::{ConfigDiagnostic, ValueOrigin};
@@ -137,7 +138,7 @@ fn named_files(config: &Config) -> Vec<NamedFile<'_>> {
     }
     let (api, access, http) = (&config.api, &config.access, &config.access_http.options);
     let (postgresql, redis) = (&config.access_postgresql, &config.access_redis);
-    let optional: [(&Unset<PathBuf>, _, FileCheck); 14] = [
+    let optional: [(&Unset<PathBuf>, _, FileCheck); 16] = [
         (&api.cert_file, "cert_file", can_be_read),
         (&api.key_file, "key_file", is_protected),
         (&api.users_file, "users_file", is_password_file),
@@ -152,6 +153,8 @@ fn named_files(config: &Config) -> Vec<NamedFile<'_>> {
         (&redis.ca_file, "ca_file", can_be_read),
         (&redis.cert_file, "cert_file", can_be_read),
         (&redis.key_file, "key_file", is_protected),
+        (&config.jwt.public_key_file, "public_key_file", is_public_key),
+        (&config.jwt.ca_file, "ca_file", can_be_read),
     ];
     for (path, option, check) in optional {
         files.extend(path.0.as_deref().map(|path| NamedFile { path, option, check }));
@@ -188,6 +191,12 @@ fn is_protected(path: &Path) -> Result<(), String> {
 fn is_password_file(path: &Path) -> Result<(), String> {
     is_protected(path)?;
     auth::Users::load(path).map(drop).map_err(|error| chain(&error))
+}
+
+/// Refuses a file that every user of this machine can change: with a key of their own they could log in.
+fn is_public_key(path: &Path) -> Result<(), String> {
+    is_protected(path)?;
+    read_public_key(path).map(drop)
 }
 
 fn is_acl_file(path: &Path) -> Result<(), String> {

@@ -39,6 +39,9 @@ pub struct Config {
     pub access_http: access::http::HttpAccessConfig,
     pub access_postgresql: access::postgresql::PostgresqlAccess,
     pub access_redis: access::redis::RedisAccess,
+    pub jwt: access::jwt::Jwt,
+    /// Claims of tokens, and their values.
+    pub jwt_claims: BTreeMap<String, String>,
     /// Names and hashed passwords.
     pub users: BTreeMap<String, PasswordHash>,
     pub integration: integration::Integration,
@@ -145,6 +148,8 @@ pub fn resolve(raw: &mut RawConfig, sources: &ConfigSources) -> (Config, Vec<Eff
         access_http: resolver.access_http(),
         access_postgresql: access::postgresql::PostgresqlAccess::resolve(&mut resolver, &["access", "postgresql"]),
         access_redis: access::redis::RedisAccess::resolve(&mut resolver, &["access", "redis"]),
+        jwt: access::jwt::Jwt::resolve(&mut resolver, &["access", "jwt"]),
+        jwt_claims: resolver.take_map(&["access", "jwt", "verify_claims"], &access::jwt::CLAIMS),
         users: resolver.take_map(&["access", "users"], &access::USERS),
         integration: integration::Integration::resolve(&mut resolver, &["integration"]),
         platform: platform::Platform::resolve(&mut resolver, &["platform"]),
@@ -423,7 +428,6 @@ impl Resolver<'_> {
         }
     }
 
-    /// `certificate` decides before all other providers, so it must stand before them.
     fn check_binds(&mut self, config: &Config) {
         let listeners = config.listeners.iter().map(|listener| {
             let key = OptionKey::of(&["listeners", listener.kind.word(), &listener.name, "bind"]);

@@ -34,7 +34,8 @@ use super::guesses::{LOCKED_OUT, login_attempt};
 use super::providers::Providers;
 use crate::config::files::chain;
 use crate::config::key::OptionKey;
-use crate::config::options::access::{NoMatch, PartialSubscription, UnknownUsers};
+use crate::config::options::access::jwt::TokenFrom;
+use crate::config::options::access::{NoMatch, PartialSubscription, ProviderKind, UnknownUsers};
 use crate::config::{Config, LoadedConfig, runtime};
 use crate::device_platform::DevicePlatform;
 use certificates::{CertificateNames, NamedCredentials};
@@ -59,6 +60,8 @@ pub struct NodeAccess {
     certificates: CertificateNames,
     /// Clients whose user name is unknown may connect like anonymous ones.
     admits_unknown_users: bool,
+    /// The user name of a client can be its token.
+    has_tokens_as_names: bool,
     /// All users, from all sources.
     users: Arc<Users>,
     /// Access of all clients except superusers while there are no rules.
@@ -112,6 +115,7 @@ impl NodeAccess {
             scram: Scram::new(config, &users)?,
             certificates: CertificateNames::new(config),
             admits_unknown_users,
+            has_tokens_as_names: has_tokens_as_names(config),
             users,
             without_rules: access_without_rules()?,
             acl: RwLock::new(compile(&[], AclOptions::default(), RuleSource::Options).map_err(|e| chain(&e))?),
@@ -276,6 +280,12 @@ impl NodeAccess {
         let AuthOutcome::Allow(login) = &outcome else {
             return outcome;
         };
+        // The provider may have found a name that is banned.
+        if let Some(name) = login.user_name.as_deref()
+            && let Some(banned) = self.banned_user(&credentials.client_id, Some(name), credentials.address)
+        {
+            return banned;
+        }
         let user_name = login.user_name.as_deref().or(credentials.user_name.as_deref());
         let who = auth::Identity {
             client_id: &credentials.client_id,
@@ -608,6 +618,10 @@ impl AccessAdmin for NodeAccess {
     }
 }
 
+fn has_tokens_as_names(config: &Config) -> bool {
+    config.provider_kinds().contains(&ProviderKind::Jwt) && config.jwt.from == TokenFrom::UserName
+}
+
 fn acl_options(config: &Config) -> AclOptions {
     AclOptions {
         no_match: match config.access.no_match {
@@ -662,9 +676,10 @@ impl AccessControl for NodeAccess {
         self.scram.method(method).is_some()
     }
 
-    /// With the platform, a name that no user has may be the access token of a device.
+    /// With the platform, a name that no user has may be the access token of a device. It may also be a JSON Web Token.
     fn shown_user_name(&self, user_name: &str) -> Box<str> {
-        match self.devices.is_none() || self.users.contains(user_name) {
+        let is_public = self.devices.is_none() && !self.has_tokens_as_names;
+        match is_public || self.users.contains(user_name) {
             true => user_name.into(),
             false => HIDDEN_NAME.into(),
         }

@@ -7,6 +7,7 @@ mod password_hash;
 pub mod postgresql;
 #[cfg(feature = "redis")]
 pub mod redis;
+pub mod jwt;
 
 use auth_providers::OnFailure;
 

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use auth::{
@@ -21,6 +22,9 @@ const VERIFIED_MAX: usize = 100_000;
 /// Threads that ask other systems. A question occupies a thread only while it is sent and while the answer is read.
 const THREADS: usize = 2;
 
+/// What a provider does in the background.
+type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
+
 /// The providers in the order of `access.providers`, or of the listener.
 pub struct Providers {
     order: ProviderOrder,
@@ -38,6 +42,7 @@ struct ProviderOrder {
 impl Providers {
     /// The error names the option.
     pub fn new(config: &Config, users: &Arc<Users>) -> Result<Providers, String> {
+        let mut tasks = Vec::new();
         let policy = anonymous_policy(config.access.anonymous);
         let mut first = vec![ChainLink::Local(Arc::new(AnonymousProvider { policy }))];
         if config.access.unknown_users == UnknownUsers::Anonymous {
@@ -46,7 +51,7 @@ impl Providers {
         }
         let mut links = Vec::new();
         for kind in config.provider_kinds() {
-            if let Some(link) = link(kind, config, users)? {
+            if let Some(link) = link(kind, config, users, &mut tasks)? {
                 links.push((kind, link));
             }
         }
@@ -73,12 +78,18 @@ impl Providers {
             builder.worker_threads(THREADS).thread_name("auth-remote").enable_all();
             builder.build()
         });
+        let runtime = runtime
+            .transpose()
+            .map_err(|error| format!("cannot start the threads for authentication: {error}"))?;
+        if let Some(runtime) = &runtime {
+            for task in tasks {
+                runtime.spawn(task);
+            }
+        }
         Ok(Providers {
             order: order(&config.access.providers),
             of_listeners: of_listeners.collect(),
-            runtime: runtime
-                .transpose()
-                .map_err(|error| format!("cannot start the threads for authentication: {error}"))?,
+            runtime,
         })
     }
 
@@ -113,8 +124,14 @@ impl Drop for Providers {
     }
 }
 
-/// Returns `None` for the certificates of clients: `NodeAccess` decides about them before it asks the chain.
-fn link(kind: ProviderKind, config: &Config, users: &Arc<Users>) -> Result<Option<ChainLink>, String> {
+/// Returns `None` for the certificates of clients: `NodeAccess` decides about them before it asks the chain. Adds what
+/// the provider does in the background to `tasks`.
+fn link(
+    kind: ProviderKind,
+    config: &Config,
+    users: &Arc<Users>,
+    tasks: &mut Vec<Task>,
+) -> Result<Option<ChainLink>, String> {
     Ok(Some(match kind {
         ProviderKind::Certificate => return Ok(None),
         ProviderKind::Users => {
@@ -122,6 +139,11 @@ fn link(kind: ProviderKind, config: &Config, users: &Arc<Users>) -> Result<Optio
             ChainLink::Local(Arc::new(UsersProvider::new(users.clone(), verified)))
         }
         ProviderKind::Http => ChainLink::Remote(access_providers::http::provider(&config.access_http)?),
+        ProviderKind::Jwt => {
+            let jwt = access_providers::jwt::provider(config)?;
+            tasks.extend(jwt.key_requests());
+            ChainLink::Remote(jwt)
+        }
         #[cfg(feature = "postgresql")]
         ProviderKind::Postgresql => {
             ChainLink::Remote(access_providers::postgresql::provider(&config.access_postgresql)?)

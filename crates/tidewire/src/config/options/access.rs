@@ -4,6 +4,7 @@ pub mod http;
 pub mod password_hash;
 pub mod postgresql;
 pub mod redis;
+pub mod jwt;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -38,15 +39,17 @@ choice! {
         Postgresql = "postgresql",
         /// Hashes of Redis.
         Redis = "redis",
+        /// JSON Web Tokens.
+        Jwt = "jwt",
     }
 }
 
 impl ProviderKind {
-    /// Whether the provider asks another system, which may know user names that the server does not know.
+    /// Whether the provider may know user names that the server does not know.
     pub fn is_remote(self) -> bool {
         match self {
             ProviderKind::Users | ProviderKind::Certificate => false,
-            ProviderKind::Http | ProviderKind::Postgresql | ProviderKind::Redis => true,
+            ProviderKind::Http | ProviderKind::Jwt | ProviderKind::Postgresql | ProviderKind::Redis => true,
         }
     }
 }
@@ -108,11 +111,11 @@ section! {
         /// deleted name can take over the user's sessions.
         restart unknown_users: UnknownUsers = "reject";
         /// Authentication providers in the order in which they are asked. The first one that knows the user name
-        /// decides. `users`: `password_file`, the table `users`, and the users of the API. `http`: the service of
-        /// `access.http`. `postgresql`: the database of `access.postgresql`. `redis`: the server of `access.redis`.
-        /// `certificate`: a client whose TLS listener takes the user name from the client certificate
-        /// (`peer_cert_as_user_name`) needs no password; it must be the first provider. Such a client is never a
-        /// superuser.
+        /// decides. `users`: `password_file`, the table `users`, and the users of the API. `jwt`: JSON Web Tokens
+        /// (`access.jwt`). `http`: the service of `access.http`. `postgresql`: the database of `access.postgresql`.
+        /// `redis`: the server of `access.redis`. `certificate`: a client whose TLS listener takes the user name from
+        /// the client certificate (`peer_cert_as_user_name`) needs no password; it must be the first provider. Such a
+        /// client is never a superuser.
         restart providers: Vec<ProviderKind> = "users";
         /// Methods of enhanced authentication (MQTT 5): `SCRAM-SHA-256`, `SCRAM-SHA-512`. The client proves that it
         /// knows the password and does not send it. Requires `users` in `providers`. Only users whose hash is a SCRAM

@@ -30,6 +30,8 @@ pub const SECTIONS: &[Section] = &[
     access::http::BODY,
     access::postgresql::PostgresqlAccess::SECTION,
     access::redis::RedisAccess::SECTION,
+    access::jwt::Jwt::SECTION,
+    access::jwt::CLAIMS,
     integration::Integration::SECTION,
     integration::CONNECTORS,
     integration::ACTIONS,

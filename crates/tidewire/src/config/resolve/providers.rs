@@ -2,6 +2,7 @@
 
 use super::{Config, Listener, Resolver};
 use crate::config::key::OptionKey;
+use crate::config::options::access::jwt::Jwt;
 use crate::config::options::access::{ProviderKind, UnknownUsers};
 use crate::config::options::listeners::PeerName;
 
@@ -39,6 +40,12 @@ impl Resolver<'_> {
             );
             self.add_diagnostic(&OptionKey::of(&["access", "unknown_users"]), message);
         }
+        for (key, message) in Jwt::problems(config) {
+            match self.entries.contains_key(&key) {
+                true => self.add_diagnostic(&key, message),
+                false => self.add_diagnostic_at(self.any_origin_below(&["access"]), &key, message),
+            }
+        }
         let (http, postgresql) = (&config.access_http.options, &config.access_postgresql);
         for (kind, value, option) in [
             (ProviderKind::Http, &http.url, "url"),
@@ -68,6 +75,7 @@ impl Resolver<'_> {
         self.check_certificate_provider(config);
     }
 
+    /// `certificate` decides before all other providers, so it must stand before them.
     fn check_certificate_provider(&mut self, config: &Config) {
         let key = OptionKey::of(&["access", "providers"]);
         let has_certificate = |kinds: &[ProviderKind]| kinds.contains(&ProviderKind::Certificate);
