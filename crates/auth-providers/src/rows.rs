@@ -26,6 +26,10 @@ const VERIFIED_MAX: usize = 100_000;
 /// Number of slow hashes at a time, of all databases.
 const HASHES_MAX: usize = 2;
 
+/// On Linux, a thread with this nice value gets a tenth of a core that a worker needs as well.
+#[cfg(target_os = "linux")]
+const NICE: i32 = 10;
+
 /// One permit per slow hash. It is never closed.
 static HASHES: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(HASHES_MAX)));
 
@@ -163,11 +167,20 @@ async fn slow<T: Send + 'static>(hash: impl FnOnce() -> T + Send + 'static) -> R
     let running = spawn_blocking(move || {
         // If the client is gone, the hash still occupies a permit until its end.
         let _permit = permit;
+        lower_priority();
         hash()
     });
     running
         .await
         .map_err(|_| SourceError("the check of a password was interrupted".to_owned()))
+}
+
+/// Lowers the priority of the current thread, so that hashes do not delay messages. After a failure it competes with the
+/// workers at equal priority.
+fn lower_priority() {
+    // On other systems this would change the priority of the whole process.
+    #[cfg(target_os = "linux")]
+    let _ = rustix::process::setpriority_process(None, NICE);
 }
 
 impl Parameters {

@@ -135,6 +135,7 @@ impl PostgresLookup {
                 Ok(taken)
             }
             Err(reason) => {
+                let reason = reason.replace(" (connect_timeout_ms)", "");
                 self.outage.begin(&reason);
                 Err(LookupError::Failed(format!("database {:?}: {reason}", self.database)))
             }

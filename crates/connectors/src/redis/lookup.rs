@@ -68,6 +68,7 @@ impl RedisLookup {
         loop {
             let connection = self.connector.connection_if(|| self.outage.may_connect()).await;
             let mut connection = connection.map_err(|reason| {
+                let reason = reason.replace(" (connect_timeout_ms)", "");
                 self.outage.begin(&reason);
                 RedisLookupError::Failed(format!("Redis: {reason}"))
             })?;
