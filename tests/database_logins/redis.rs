@@ -50,7 +50,7 @@ fn the_hash_of_the_user_decides() {
     set_user(&redis.address, "old", &["password", PUBLIC[1], "salt", PUBLIC[3]]);
     redis_cli(&redis.address, &["SET", "mqtt_user:text", "public"]);
     for (command, old) in [
-        ("HMGET mqtt_user:${username} password_hash salt is_superuser", WRONG),
+        ("HMGET mqtt_user:${username} password_hash salt is_superuser", 0x87),
         (
             "HMGET mqtt_user:${username} password password_hash salt is_superuser",
             ADMITTED,
