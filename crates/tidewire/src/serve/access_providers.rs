@@ -1,13 +1,13 @@
 //! Creates the authentication providers that ask other systems from their options.
 
 pub mod http;
+pub mod jwt;
 #[cfg(any(feature = "postgresql", feature = "redis"))]
 mod password_hash;
 #[cfg(feature = "postgresql")]
 pub mod postgresql;
 #[cfg(feature = "redis")]
 pub mod redis;
-pub mod jwt;
 
 use auth_providers::OnFailure;
 

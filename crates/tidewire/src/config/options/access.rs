@@ -1,10 +1,10 @@
 //! Options of authentication and authorization.
 
 pub mod http;
+pub mod jwt;
 pub mod password_hash;
 pub mod postgresql;
 pub mod redis;
-pub mod jwt;
 
 use std::path::PathBuf;
 use std::time::Duration;
