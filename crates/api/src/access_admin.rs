@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::io;
+use std::time::Duration;
 
 use auth::{AccessRule, AclErrors, AclOptions, Bans, CreateError, Password, PasswordHash, UserError, UserSummary};
 
@@ -40,6 +41,27 @@ pub trait AccessAdmin: Send + Sync + 'static {
 
     /// Replaces the whole list, which the caller has checked with the options from `acl`.
     fn set_acl(&self, rules: Vec<AccessRule>) -> Result<(), ChangeError>;
+
+    /// Returns the figures of the authentication providers that ask other systems.
+    fn auth_providers(&self) -> Vec<AuthProviderFigures> {
+        Vec::new()
+    }
+}
+
+/// Figures of an authentication provider since the start of the server.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct AuthProviderFigures {
+    pub name: &'static str,
+    /// Number of clients or questions with each result.
+    pub results: Vec<(&'static str, u64)>,
+    /// Questions that wait to be asked now.
+    pub waiting: u64,
+    /// Questions without an answer now.
+    pub in_progress: u64,
+    /// Sum of the times of all questions that were asked.
+    pub answer_time: Duration,
+    /// The last question failed.
+    pub is_failing: bool,
 }
 
 /// The rules in force, in evaluation order.

@@ -15,12 +15,14 @@ use broker::{DisconnectReason, DropReason, ShardStats};
 use net::{EarlyCloseReason, JournalView, ListenerInfo, NetCounters, transport_key};
 use web::unix_ms;
 
+mod auth_providers;
 #[cfg(feature = "platform")]
 mod devices;
 mod http;
 mod integration;
 mod sources;
 
+use crate::access_admin::AuthProviderFigures;
 use crate::disk::DiskView;
 use crate::process::ProcessView;
 
@@ -34,6 +36,7 @@ pub struct MetricsSnapshot<'a> {
     pub stats: ShardStats,
     pub net: NetCounters,
     pub logins: LoginLimiterStats,
+    pub auth_providers: Vec<AuthProviderFigures>,
     pub listeners: Vec<ListenerInfo>,
     pub journal: Option<JournalView>,
     pub publish_ack_us: journal::HistogramCounts,
@@ -401,7 +404,7 @@ pub fn families() -> impl Iterator<Item = &'static Family> {
     let of_devices = devices::FAMILIES;
     #[cfg(not(feature = "platform"))]
     let of_devices: &[Family] = &[];
-    let own = FAMILIES.iter().chain(http::FAMILIES);
+    let own = FAMILIES.iter().chain(auth_providers::FAMILIES).chain(http::FAMILIES);
     own.chain(integration::FAMILIES).chain(of_devices)
 }
 
@@ -436,6 +439,7 @@ impl<'a> MetricsSnapshot<'a> {
             stats,
             net: net.counters(),
             logins: sources.login_limiter.stats(Instant::now()),
+            auth_providers: sources.access.auth_providers(),
             listeners: net.listeners(),
             journal: net.journal(),
             publish_ack_us: net.publish_ack_us(),

@@ -9,6 +9,7 @@ use web::answer_memory::AnswerMemory;
 use web::limits::ApiCounters;
 use web::logins::Logins;
 
+use crate::access_admin::AccessAdmin;
 use crate::alarms::Alarms;
 use crate::app::App;
 use crate::config::NodeInfo;
@@ -27,6 +28,7 @@ pub struct MetricSources {
     pub answers: Arc<AnswerMemory>,
     pub logins: Arc<Logins>,
     pub login_limiter: Arc<LoginLimiter>,
+    pub access: Arc<dyn AccessAdmin>,
     pub data_directory: DataDirectory,
     pub engine: Option<Engine>,
     #[cfg(feature = "platform")]
@@ -44,6 +46,7 @@ impl FromRef<App> for MetricSources {
             answers: app.part(),
             logins: app.part(),
             login_limiter: app.part(),
+            access: app.part(),
             data_directory: app.part(),
             engine: app.part(),
             #[cfg(feature = "platform")]

@@ -9,8 +9,9 @@ const INTRODUCTION: &str = "\
 no login; elsewhere it needs an API key, unless [`api.metrics_without_login`](configuration.md#apimetrics_without_login) is
 set. [Monitoring](../operations/monitoring.md) says which metrics to alert on.
 
-Labels have few values: `reason`, `qos`, `type` (of packet), `listener`, `transport`, `status` (`2xx`, …), `outcome`, and the
-names of rules, actions, sources and connectors, of each the first 1,000. No label contains a client, a topic or a user.";
+Labels have few values: `reason`, `qos`, `type` (of packet), `listener`, `transport`, `status` (`2xx`, …), `outcome`,
+`provider`, `result`, and the names of rules, actions, sources and connectors, of each the first 1,000. No label contains a
+client, a topic or a user.";
 
 /// Names with fewer metrics than this stand under *Node*.
 const GROUP_MIN: usize = 3;

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use api::{AccessAdmin, AclRules, ChangeError};
+use api::{AccessAdmin, AclRules, AuthProviderFigures, ChangeError};
 use auth::{
     AccessAction, AccessRule, Acl, AclErrors, AclOptions, BanCandidate, Bans, ChainStep, ClientAttributes, DenyReason,
     Login, LoginAttempt, LoginLimiter, Password, PasswordHash, Permission, ProviderOutcome, UserError, UserSummary,
@@ -599,6 +599,10 @@ impl AccessAdmin for NodeAccess {
 
     fn bans(&self) -> &Bans {
         &self.bans
+    }
+
+    fn auth_providers(&self) -> Vec<AuthProviderFigures> {
+        self.providers.figures()
     }
 
     fn set_acl(&self, rules: Vec<AccessRule>) -> Result<(), ChangeError> {

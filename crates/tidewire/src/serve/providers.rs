@@ -5,10 +5,12 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use api::AuthProviderFigures;
 use auth::{
     AnonymousPolicy, AnonymousProvider, ChainLink, ProviderChain, UnknownUsersProvider, Users, UsersProvider,
     VerifiedPasswords,
 };
+use auth_providers::{LoginSource, SourceProvider, WatchedProvider};
 use tokio::runtime::{Builder, Runtime};
 
 use super::access_providers;
@@ -30,6 +32,8 @@ pub struct Providers {
     order: ProviderOrder,
     /// Listeners with an order of their own, by their index.
     of_listeners: HashMap<u16, ProviderOrder>,
+    /// Providers that ask other systems.
+    watched: Vec<Arc<dyn WatchedProvider>>,
     /// `None` if no provider asks another system.
     runtime: Option<Runtime>,
 }
@@ -42,19 +46,17 @@ struct ProviderOrder {
 impl Providers {
     /// The error names the option.
     pub fn new(config: &Config, users: &Arc<Users>) -> Result<Providers, String> {
-        let mut tasks = Vec::new();
         let policy = anonymous_policy(config.access.anonymous);
         let mut first = vec![ChainLink::Local(Arc::new(AnonymousProvider { policy }))];
         if config.access.unknown_users == UnknownUsers::Anonymous {
             let users = users.clone();
             first.push(ChainLink::Local(Arc::new(UnknownUsersProvider { policy, users })));
         }
-        let mut links = Vec::new();
+        let mut made = MadeProviders::default();
         for kind in config.provider_kinds() {
-            if let Some(link) = link(kind, config, users, &mut tasks)? {
-                links.push((kind, link));
-            }
+            made.add(kind, config, users)?;
         }
+        let links = made.links;
         let order = |kinds: &[ProviderKind]| {
             let of_kind = |kind| {
                 links
@@ -82,13 +84,14 @@ impl Providers {
             .transpose()
             .map_err(|error| format!("cannot start the threads for authentication: {error}"))?;
         if let Some(runtime) = &runtime {
-            for task in tasks {
+            for task in made.tasks {
                 runtime.spawn(task);
             }
         }
         Ok(Providers {
             order: order(&config.access.providers),
             of_listeners: of_listeners.collect(),
+            watched: made.watched,
             runtime,
         })
     }
@@ -105,6 +108,10 @@ impl Providers {
 
     fn of_listener(&self, listener: u16) -> &ProviderOrder {
         self.of_listeners.get(&listener).unwrap_or(&self.order)
+    }
+
+    pub fn figures(&self) -> Vec<AuthProviderFigures> {
+        self.watched.iter().map(|provider| figures(&**provider)).collect()
     }
 
     /// Runs a question to another system.
@@ -124,40 +131,72 @@ impl Drop for Providers {
     }
 }
 
-/// Returns `None` for the certificates of clients: `NodeAccess` decides about them before it asks the chain. Adds what
-/// the provider does in the background to `tasks`.
-fn link(
-    kind: ProviderKind,
-    config: &Config,
-    users: &Arc<Users>,
-    tasks: &mut Vec<Task>,
-) -> Result<Option<ChainLink>, String> {
-    Ok(Some(match kind {
-        ProviderKind::Certificate => return Ok(None),
-        ProviderKind::Users => {
-            let verified = VerifiedPasswords::new(VERIFIED_MAX).map_err(|e| chain(&e))?;
-            ChainLink::Local(Arc::new(UsersProvider::new(users.clone(), verified)))
-        }
-        ProviderKind::Http => ChainLink::Remote(access_providers::http::provider(&config.access_http)?),
-        ProviderKind::Jwt => {
-            let jwt = access_providers::jwt::provider(config)?;
-            tasks.extend(jwt.key_requests());
-            ChainLink::Remote(jwt)
-        }
-        #[cfg(feature = "postgresql")]
-        ProviderKind::Postgresql => {
-            ChainLink::Remote(access_providers::postgresql::provider(&config.access_postgresql)?)
-        }
-        #[cfg(feature = "redis")]
-        ProviderKind::Redis => ChainLink::Remote(access_providers::redis::provider(&config.access_redis)?),
-        #[cfg(not(all(feature = "postgresql", feature = "redis")))]
-        absent => {
-            let kind = absent.word();
-            return Err(format!(
-                "access.providers: this build has no {kind:?}; use a build with the feature {kind}"
-            ));
-        }
-    }))
+/// The providers that are made from the configuration.
+#[derive(Default)]
+struct MadeProviders {
+    links: Vec<(ProviderKind, ChainLink)>,
+    watched: Vec<Arc<dyn WatchedProvider>>,
+    tasks: Vec<Task>,
+}
+
+impl MadeProviders {
+    fn add(&mut self, kind: ProviderKind, config: &Config, users: &Arc<Users>) -> Result<(), String> {
+        let link = match kind {
+            // `NodeAccess` decides about certificates before it asks the chain.
+            ProviderKind::Certificate => return Ok(()),
+            ProviderKind::Users => {
+                let verified = VerifiedPasswords::new(VERIFIED_MAX).map_err(|e| chain(&e))?;
+                ChainLink::Local(Arc::new(UsersProvider::new(users.clone(), verified)))
+            }
+            ProviderKind::Jwt => {
+                let jwt = access_providers::jwt::provider(config)?;
+                self.tasks.extend(jwt.key_requests());
+                ChainLink::Remote(jwt)
+            }
+            ProviderKind::Http => self.watch(access_providers::http::provider(&config.access_http)?),
+            #[cfg(feature = "postgresql")]
+            ProviderKind::Postgresql => {
+                self.watch(access_providers::postgresql::provider(&config.access_postgresql)?)
+            }
+            #[cfg(feature = "redis")]
+            ProviderKind::Redis => self.watch(access_providers::redis::provider(&config.access_redis)?),
+            #[cfg(not(all(feature = "postgresql", feature = "redis")))]
+            absent => {
+                let kind = absent.word();
+                return Err(format!(
+                    "access.providers: this build has no {kind:?}; use a build with the feature {kind}"
+                ));
+            }
+        };
+        self.links.push((kind, link));
+        Ok(())
+    }
+
+    fn watch<S: LoginSource>(&mut self, provider: Arc<SourceProvider<S>>) -> ChainLink {
+        self.watched.push(provider.clone());
+        ChainLink::Remote(provider)
+    }
+}
+
+fn figures(provider: &dyn WatchedProvider) -> AuthProviderFigures {
+    let stats = provider.stats();
+    AuthProviderFigures {
+        name: provider.name(),
+        results: vec![
+            ("allowed", stats.allowed),
+            ("denied", stats.denied),
+            ("ignored", stats.ignored),
+            ("failed", stats.failures),
+            ("timed_out", stats.timeouts),
+            ("overloaded", stats.overloaded),
+            ("cached", stats.cache_hits),
+            ("shared", stats.shared),
+        ],
+        waiting: stats.waiting,
+        in_progress: stats.in_progress,
+        answer_time: stats.answer_time,
+        is_failing: stats.is_failing,
+    }
 }
 
 fn anonymous_policy(anonymous: Anonymous) -> AnonymousPolicy {
