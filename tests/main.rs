@@ -16,5 +16,6 @@ mod devices;
 mod formats;
 mod jwt;
 mod operations;
+mod providers;
 mod rules;
 mod support;
