@@ -340,6 +340,49 @@ fn secrets_are_read_from_files_and_never_shown() {
 }
 
 #[test]
+fn http_provider_needs_a_url_and_hides_its_headers() {
+    let scratch = Scratch::new("http-provider");
+    let file = scratch.write(
+        "tidewire.toml",
+        "[access]\nproviders = [\"http\", \"users\"]\nunknown_users = \"anonymous\"\n[access.http]\ncert_file = \"/c.pem\"\n",
+    );
+    let mut found = complaints(&scratch.sources(Some(file)), &scratch.0);
+    found.sort();
+    assert_eq!(
+        found,
+        [
+            "tidewire.toml:3: access.unknown_users: is \"anonymous\", which would admit clients before `http` of `access.providers` is asked",
+            "tidewire.toml:5: access.http.cert_file: cannot read /c.pem: No such file or directory (os error 2)",
+            "tidewire.toml:5: access.http.key_file: is missing: a client certificate needs `cert_file` and `key_file`",
+            "tidewire.toml:5: access.http.url: is missing: `http` of `access.providers` needs the URL of the service",
+        ]
+    );
+
+    let secret = scratch.write("token", "Bearer t0ken\n");
+    let mut sources = scratch.sources(None);
+    let variable = "TIDEWIRE__ACCESS__HTTP__HEADERS__AUTHORIZATION_FILE".to_string();
+    sources.environment.push((variable, secret.display().to_string()));
+    sources.set = vec![
+        "access.providers=http".into(),
+        "access.http.url=http://localhost".into(),
+        "access.http.headers.X-Key=k3y".into(),
+        "access.http.body.user=${username}".into(),
+    ];
+    let loaded = config::load(&sources).unwrap();
+    assert_eq!(
+        loaded.config.access_http.headers["authorization"].expose(),
+        "Bearer t0ken"
+    );
+    assert_eq!(loaded.config.access_http.body["user"], "${username}");
+    let text = show(&loaded.effective, ShowOptions::default()) + &format!("{loaded:?}");
+    assert!(
+        text.contains("X-Key = \"***\"") && text.contains("authorization = \"***\""),
+        "{text}"
+    );
+    assert!(!text.contains("k3y") && !text.contains("t0ken"), "{text}");
+}
+
+#[test]
 fn text_values_can_be_toml() {
     let scratch = Scratch::new("text");
     let mut sources = scratch.sources(None);
