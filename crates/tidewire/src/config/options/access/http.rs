@@ -37,8 +37,8 @@ section! {
         /// and `${cert_subject}`. Values are percent-encoded. The URL is shown to administrators: put secrets into
         /// `headers`.
         restart url: String = "";
-        /// Method of the requests: `post`, or `get`, which adds the fields of `body` to the query. Servers usually write
-        /// the query to their log: use `post` for passwords.
+        /// Method of the requests: `post`, or `get`, which adds the fields of `body` to the query. Servers usually
+        /// write the query to their log: use `post` for passwords.
         restart method: HttpAccessMethod = "post";
         /// Format of the body of a POST request: `json`, an object with strings, or `form`
         /// (`application/x-www-form-urlencoded`).
