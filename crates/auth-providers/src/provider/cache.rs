@@ -12,6 +12,8 @@ use crate::source::QuestionKey;
 
 /// Part of the cache for answers that deny or ignore.
 const DENIED_PART: usize = 4;
+/// Maximum number of expired answers that are removed when one is stored. More would delay the workers.
+const REMOVED_MAX: usize = 8;
 
 pub(super) struct CacheLimits {
     pub size: usize,
@@ -85,7 +87,10 @@ impl AnswerSpace {
 
     fn insert(&mut self, key: QuestionKey, outcome: &ProviderOutcome, now: Instant, lifetime: Duration) {
         self.answers.remove(&key);
-        while let Some((oldest, number)) = self.order.front().copied() {
+        for _ in 0..REMOVED_MAX {
+            let Some((oldest, number)) = self.order.front().copied() else {
+                break;
+            };
             let answer = self.answers.get(&oldest).filter(|answer| answer.number == number);
             if self.order.len() < self.size && answer.is_some_and(|answer| now < answer.until) {
                 break;
@@ -218,6 +223,21 @@ mod tests {
             (100..200).filter(|n| has(&mut cache, *n, &clock)).collect::<Vec<_>>(),
             [198, 199]
         );
+    }
+
+    #[test]
+    fn expired_answers_are_removed_a_few_at_a_time() {
+        let (mut cache, mut clock) = (cache(1000), Clock::new());
+        for number in 0..100 {
+            cache.insert(key(number), &allow(), clock.now, clock.time);
+        }
+        clock.advance(ALLOWED);
+        cache.insert(key(100), &allow(), clock.now, clock.time);
+        assert_eq!(cache.allowed.answers.len(), 101 - REMOVED_MAX);
+        for number in 101..120 {
+            cache.insert(key(number), &allow(), clock.now, clock.time);
+        }
+        assert_eq!(cache.allowed.answers.len(), 20);
     }
 
     #[test]
