@@ -1,7 +1,8 @@
 //! Asks an HTTP service whether a client may connect, as EMQX does.
 //!
-//! Scheme, host and port of the URL are fixed. Values of the client are encoded in their position: in a path segment, in
-//! the query, in a form or in a JSON string. Redirects are not followed, so that credentials reach only this server.
+//! Scheme, host and port of the URL are fixed. Values of the client are encoded in their position: in a path segment,
+//! in the query, in a form or in a JSON string. Redirects are not followed, so that credentials reach only this
+//! server.
 //!
 //! Credentials that no request can contain are denied or ignored, but are never a failure: a client must not be able to
 //! cause the outcome of [`OnFailure`](crate::OnFailure).

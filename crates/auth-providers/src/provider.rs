@@ -70,7 +70,7 @@ struct SourceState {
     failures: FailureLog,
 }
 
-/// What a client with a question has to do.
+/// The next step for a client with a question.
 enum NextStep<'a, S: LoginSource> {
     Use(ProviderOutcome),
     Ask(OpenQuestion<'a, S>),

@@ -14,11 +14,12 @@ pub trait LoginSource: Send + Sync + 'static {
     /// Name in options, metrics and logs, such as `http`.
     fn name(&self) -> &'static str;
 
-    /// Returns the key of the question for these credentials: equal keys have equal answers. `None`: the credentials are
-    /// not for this source, so the next provider decides.
+    /// Returns the key of the question for these credentials: equal keys have equal answers. `None`: the credentials
+    /// are not for this source, so the next provider decides.
     fn question(&self, credentials: &Credentials) -> Option<QuestionKey>;
 
-    /// Asks. The time limit is that of the caller. An error names the system and the cause, and contains no credentials.
+    /// Asks. The time limit is that of the caller. An error names the system and the cause, and contains no
+    /// credentials.
     fn ask<'a>(&'a self, credentials: &'a Credentials) -> SourceFuture<'a>;
 }
 

@@ -1,7 +1,7 @@
 //! Reads the subject of an X.509 certificate as text (RFC 4514).
 //!
-//! The TLS library has verified the certificate; this module only parses the DER. A subject with an unexpected structure
-//! or a value that is not text has no representation.
+//! The TLS library has verified the certificate; this module only parses the DER. A subject with an unexpected
+//! structure or a value that is not text has no representation.
 //!
 //! ```text
 //! Certificate { TBSCertificate { [0] version?, serial, algorithm, issuer, validity, subject, … }, … }

@@ -1,7 +1,7 @@
 //! Templates with the placeholders of EMQX's authenticators, such as `${username}`.
 //!
-//! [`Template::render`] replaces placeholders by values without escaping them. Callers that put values into a URL, a JSON
-//! document or a query use [`Template::parts`] and escape each value, because the client chooses it.
+//! [`Template::render`] replaces placeholders by values without escaping them. Callers that put values into a URL, a
+//! JSON document or a query use [`Template::parts`] and escape each value, because the client chooses it.
 
 use std::borrow::Cow;
 use std::fmt;

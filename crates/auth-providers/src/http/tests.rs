@@ -11,7 +11,7 @@ use tokio::runtime::Builder;
 use super::*;
 use crate::provider::OnFailure;
 
-/// What the server has received.
+/// A request that the server has received.
 #[derive(Debug)]
 struct Received {
     /// Method, path and query.

@@ -102,7 +102,7 @@ impl Test {
         outcome.map(|outcome| word(&outcome))
     }
 
-    /// Waits until the counters are as expected. The other tasks of the thread run meanwhile.
+    /// Runs the other tasks of the thread until the counters are as expected.
     async fn until(&self, is_met: impl Fn(SourceStats) -> bool) {
         while !is_met(self.provider.stats()) {
             tokio::task::yield_now().await;

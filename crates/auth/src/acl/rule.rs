@@ -31,8 +31,8 @@ const NAME_BYTES_MAX: usize = 65_535;
 /// Bounds the memory of sessions: the value of a placeholder is copied into every rule that contains it.
 const PLACEHOLDER_VALUE_BYTES_MAX: usize = 1024;
 const FILTER_BYTES_MAX: usize = 65_535;
-/// Topic of a rule for every topic, including those that begin with `$`. It is not a valid filter, because no filter can
-/// express that.
+/// Topic of a rule for every topic, including those that begin with `$`. It is not a valid filter, because no filter
+/// can express that.
 pub(crate) const EVERY_TOPIC: &str = "$#";
 /// Prefixes that the caller removes before a check.
 const STRIPPED_PREFIXES: [&str; 4] = ["$share/", "$queue/", "$exclusive/", "$delayed/"];
