@@ -88,7 +88,7 @@ fn the_row_of_the_user_decides() {
         ("user", "Public", WRONG),
         ("user", "", WRONG),
         ("root", "secret", ADMITTED),
-        // The next provider has no row `nobody`, but the user `ann`.
+        // The next provider knows the user `ann` and not this one.
         ("nobody", "public", WRONG),
         ("ann", "local", ADMITTED),
         ("ann", "public", WRONG),

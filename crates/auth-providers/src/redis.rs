@@ -55,7 +55,7 @@ impl RedisSource {
         };
         let row = match self.read(&values[0]).await {
             Ok(fields) => user_row(fields),
-            // The key of another application, or of a user who does not exist.
+            // The key of another application, or of an unknown user.
             Err(RedisLookupError::NoHash) => None,
             Err(RedisLookupError::Failed(reason)) => return Err(SourceError(reason)),
         };

@@ -175,8 +175,8 @@ async fn slow<T: Send + 'static>(hash: impl FnOnce() -> T + Send + 'static) -> R
         .map_err(|_| SourceError("the check of a password was interrupted".to_owned()))
 }
 
-/// Lowers the priority of the current thread, so that hashes do not delay messages. After a failure it competes with the
-/// workers at equal priority.
+/// Lowers the priority of the current thread, so that hashes do not delay messages. After a failure it competes with
+/// the workers at equal priority.
 fn lower_priority() {
     // On other systems this would change the priority of the whole process.
     #[cfg(target_os = "linux")]

@@ -106,8 +106,8 @@ pub struct ConnectIdentity<'a> {
     pub listener: u16,
 }
 
-/// What the authenticator remembers of a login, to decide about the access rules of the session. The shard keeps it with
-/// the session and does not read it.
+/// Data of the authenticator about a login, for the access rules of the session. The shard stores it with the session
+/// and does not read it.
 #[derive(Clone, Default)]
 pub enum LoginGrant {
     /// The access rules depend only on the other fields of the identity.

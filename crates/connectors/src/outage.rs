@@ -19,7 +19,7 @@ pub(crate) struct Outage(Mutex<Option<UnreachableSince>>);
 
 struct UnreachableSince {
     backoff: Backoff,
-    /// Nobody connects before.
+    /// There is no attempt before.
     until: Instant,
     reason: String,
 }

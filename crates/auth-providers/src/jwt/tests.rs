@@ -1,3 +1,5 @@
+//! Tests of tokens: algorithms, keys, claims and their limits.
+
 use std::future::Future;
 use std::net::IpAddr;
 use std::time::UNIX_EPOCH;

@@ -1,3 +1,5 @@
+//! Tests of commands and answers of Redis.
+
 use super::*;
 
 #[test]

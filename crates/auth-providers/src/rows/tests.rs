@@ -1,3 +1,5 @@
+//! Tests of rows: columns, passwords and superusers.
+
 use std::future::Future;
 use std::net::{IpAddr, Ipv4Addr};
 

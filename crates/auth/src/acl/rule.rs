@@ -83,8 +83,8 @@ pub struct AccessRule {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retain: Option<bool>,
     /// Topic filters. `%c` or `${clientid}` stands for the client id, `%u` or `${username}` for the user name,
-    /// `${client_attrs.NAME}` for an attribute of the client. After the prefix `eq `, the filter is literal: no placeholders, and wildcards match only a subscription to exactly
-    /// this filter.
+    /// `${client_attrs.NAME}` for an attribute of the client. After the prefix `eq `, the filter is literal: no
+    /// placeholders, and wildcards match only a subscription to exactly this filter.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub topics: Vec<String>,
 }

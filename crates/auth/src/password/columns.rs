@@ -145,7 +145,7 @@ impl HashSettings {
         }
     }
 
-    /// Returns a password that nobody knows, for the check of a user who does not exist.
+    /// Returns a random password, for the check of an unknown user.
     pub fn decoy(&self) -> Result<StoredPassword, CreateError> {
         let scheme = match self.algorithm {
             HashAlgorithm::Bcrypt => ColumnScheme::Bcrypt {
@@ -207,7 +207,7 @@ impl StoredPassword {
         is_equal && !password.is_empty()
     }
 
-    /// Returns a password that nobody knows and whose check takes as long as that of this one.
+    /// Returns a random password whose check takes as long as that of this one.
     pub fn decoy(&self) -> Result<StoredPassword, CreateError> {
         self.scheme.decoy(self.hash.len())
     }

@@ -6,6 +6,7 @@
 //! `runtime.toml`. Shards never wait for a lock that is held during a disk write: they read a compiled snapshot.
 
 mod certificates;
+mod outcome;
 mod rights;
 mod scram;
 
@@ -18,14 +19,14 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use api::{AccessAdmin, AclRules, AuthProviderFigures, ChangeError};
 use auth::{
-    AccessAction, AccessRule, Acl, AclErrors, AclOptions, BanCandidate, Bans, ChainStep, ClientAttributes, DenyReason,
-    Login, LoginAttempt, LoginLimiter, Password, PasswordHash, Permission, ProviderOutcome, UserError, UserSummary,
-    Users, preset,
+    AccessAction, AccessRule, Acl, AclErrors, AclOptions, BanCandidate, Bans, ChainStep, ClientAttributes, Login,
+    LoginAttempt, LoginLimiter, Password, PasswordHash, Permission, ProviderOutcome, UserError, UserSummary, Users,
+    preset,
 };
 use broker::inbox::InboxClient;
 use broker::{
-    AccessControl, AuthOutcome, ClientIdentity, ClientLogin, ConnectCredentials, ConnectIdentity, LoginGrant,
-    SessionAccess, SessionSlot, ShardId,
+    AccessControl, AuthOutcome, ClientIdentity, ConnectCredentials, ConnectIdentity, LoginGrant, SessionAccess,
+    SessionSlot, ShardId,
 };
 use mqtt::ReasonCode;
 use net::{AuthQuestion, CallError};
@@ -39,6 +40,7 @@ use crate::config::options::access::{NoMatch, PartialSubscription, ProviderKind,
 use crate::config::{Config, LoadedConfig, runtime};
 use crate::device_platform::DevicePlatform;
 use certificates::{CertificateNames, NamedCredentials};
+use outcome::{auth_outcome, client_login};
 use rights::SessionRights;
 use scram::Scram;
 
@@ -80,7 +82,8 @@ pub struct NodeAccess {
 /// The compiled access rules of the server.
 #[derive(Clone)]
 struct CompiledRules {
-    /// `None` if there are no rules: then clients may publish and subscribe to all topics that are not the server's own.
+    /// `None` if there are no rules: then clients may publish and subscribe to all topics that are not the server's
+    /// own.
     acl: Option<Arc<Acl>>,
     /// Rules for clients that have rules of their own. Without rules for topics, `access.no_match` decides.
     after_own: Arc<Acl>,
@@ -770,47 +773,5 @@ fn offered(credentials: &ConnectCredentials) -> auth::Credentials {
         address: credentials.address,
         certificate_common_name: credentials.certificate_common_name.clone(),
         certificate: credentials.certificate.clone(),
-    }
-}
-
-fn auth_outcome(outcome: ProviderOutcome) -> AuthOutcome {
-    match outcome {
-        ProviderOutcome::Allow(login) => AuthOutcome::Allow(Box::new(client_login(*login))),
-        ProviderOutcome::Deny(reason) => AuthOutcome::Deny {
-            reason: reason.reason_code(),
-            detail: deny_reason_text(reason),
-        },
-        ProviderOutcome::Ignore => AuthOutcome::Deny {
-            reason: ReasonCode::NotAuthorized,
-            detail: "unknown client",
-        },
-    }
-}
-
-fn client_login(login: Login) -> ClientLogin {
-    let expires_at = login
-        .expires_at
-        .map(|at| at.duration_since(UNIX_EPOCH).unwrap_or_default());
-    ClientLogin {
-        is_superuser: login.is_superuser,
-        user_name: login.user_name.clone(),
-        expires_at_unix_ms: expires_at.map(|since_1970| since_1970.as_millis() as u64),
-        grant: match login.provider {
-            Some(_) => LoginGrant::Of(Arc::new(login)),
-            None => LoginGrant::None,
-        },
-        data: None,
-    }
-}
-
-fn deny_reason_text(reason: DenyReason) -> &'static str {
-    match reason {
-        DenyReason::UnknownUser => "unknown user",
-        DenyReason::WrongPassword => "wrong password",
-        DenyReason::NoPassword => "a user name without a password",
-        DenyReason::AnonymousRefused => "this address needs a user name and password (access.anonymous)",
-        DenyReason::NotAuthorized => "refused by policy",
-        DenyReason::Expired => "an expired token",
-        DenyReason::Unavailable => "the authentication provider does not answer",
     }
 }

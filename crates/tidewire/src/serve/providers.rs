@@ -24,7 +24,7 @@ const VERIFIED_MAX: usize = 100_000;
 /// Threads that ask other systems. A question occupies a thread only while it is sent and while the answer is read.
 const THREADS: usize = 2;
 
-/// What a provider does in the background.
+/// Background work of a provider.
 type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// The providers in the order of `access.providers`, or of the listener.
@@ -155,9 +155,7 @@ impl MadeProviders {
             }
             ProviderKind::Http => self.watch(access_providers::http::provider(&config.access_http)?),
             #[cfg(feature = "postgresql")]
-            ProviderKind::Postgresql => {
-                self.watch(access_providers::postgresql::provider(&config.access_postgresql)?)
-            }
+            ProviderKind::Postgresql => self.watch(access_providers::postgresql::provider(&config.access_postgresql)?),
             #[cfg(feature = "redis")]
             ProviderKind::Redis => self.watch(access_providers::redis::provider(&config.access_redis)?),
             #[cfg(not(all(feature = "postgresql", feature = "redis")))]

@@ -1,3 +1,5 @@
+//! Tests of hashes and salts in columns, with values of EMQX.
+
 use super::*;
 use crate::verified::VerifiedPasswords;
 

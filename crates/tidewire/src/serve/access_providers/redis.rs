@@ -35,7 +35,7 @@ pub fn provider(options: &RedisAccess) -> Result<Arc<SourceProvider<RedisSource>
         iterations: options.iterations,
         dk_length: options.dk_length,
     });
-    // A part of the time limit, so that its error says what does not answer.
+    // A part of the time limit, so that its error names the system.
     let part_of_timeout_ms = (options.timeout.as_millis() as u64 / 2).max(1);
     let source = RedisConfig {
         connection: RedisConnectorConfig {

@@ -1,0 +1,50 @@
+//! Converts the decisions of providers for the broker.
+
+use std::sync::Arc;
+use std::time::UNIX_EPOCH;
+
+use auth::{DenyReason, Login, ProviderOutcome};
+use broker::{AuthOutcome, ClientLogin, LoginGrant};
+use mqtt::ReasonCode;
+
+pub fn auth_outcome(outcome: ProviderOutcome) -> AuthOutcome {
+    match outcome {
+        ProviderOutcome::Allow(login) => AuthOutcome::Allow(Box::new(client_login(*login))),
+        ProviderOutcome::Deny(reason) => AuthOutcome::Deny {
+            reason: reason.reason_code(),
+            detail: deny_reason_text(reason),
+        },
+        ProviderOutcome::Ignore => AuthOutcome::Deny {
+            reason: ReasonCode::NotAuthorized,
+            detail: "unknown client",
+        },
+    }
+}
+
+pub fn client_login(login: Login) -> ClientLogin {
+    let expires_at = login
+        .expires_at
+        .map(|at| at.duration_since(UNIX_EPOCH).unwrap_or_default());
+    ClientLogin {
+        is_superuser: login.is_superuser,
+        user_name: login.user_name.clone(),
+        expires_at_unix_ms: expires_at.map(|since_1970| since_1970.as_millis() as u64),
+        grant: match login.provider {
+            Some(_) => LoginGrant::Of(Arc::new(login)),
+            None => LoginGrant::None,
+        },
+        data: None,
+    }
+}
+
+fn deny_reason_text(reason: DenyReason) -> &'static str {
+    match reason {
+        DenyReason::UnknownUser => "unknown user",
+        DenyReason::WrongPassword => "wrong password",
+        DenyReason::NoPassword => "a user name without a password",
+        DenyReason::AnonymousRefused => "this address needs a user name and password (access.anonymous)",
+        DenyReason::NotAuthorized => "refused by policy",
+        DenyReason::Expired => "an expired token",
+        DenyReason::Unavailable => "the authentication provider does not answer",
+    }
+}
