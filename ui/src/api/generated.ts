@@ -1045,7 +1045,8 @@ export type NewSubscription = {
 export type NewUser = {
   is_superuser?: boolean;
   name: string;
-  /** Password in plain text: at least 8 characters, and not a common password. Either this or `password_hash`. */
+  /** Password in plain text: at least 8 characters, and not a common password. Either this or `password_hash`. With
+   * `access.scram`, it is stored as a SCRAM verifier and must be printable ASCII. */
   password?: (Secret | null);
   /** Password hash, in one of the formats of password files. */
   password_hash?: (string | null);
