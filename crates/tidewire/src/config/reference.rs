@@ -152,7 +152,7 @@ fn example_value(def: &OptionDef) -> toml::Value {
     toml::Value::String(
         (def.kind.choices)()
             .first()
-            .map_or("$argon2id$...", |choice| choice)
+            .map_or("...", |choice| choice)
             .into(),
     )
 }

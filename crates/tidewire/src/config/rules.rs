@@ -70,6 +70,10 @@ impl OptionValue for PasswordHash {
         "a hashed password, as `tidewire passwd` prints it".into()
     }
 
+    fn example() -> Option<toml::Value> {
+        Some("$argon2id$...".into())
+    }
+
     fn from_text(text: &str) -> Result<PasswordHash, Reject> {
         PasswordHash::parse(text).map_err(|error| Reject::WithReason(error.to_string()))
     }

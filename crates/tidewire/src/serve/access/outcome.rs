@@ -43,7 +43,7 @@ fn deny_reason_text(reason: DenyReason) -> &'static str {
         DenyReason::WrongPassword => "wrong password",
         DenyReason::NoPassword => "a user name without a password",
         DenyReason::AnonymousRefused => "this address needs a user name and password (access.anonymous)",
-        DenyReason::NotAuthorized => "refused by policy",
+        DenyReason::NotAuthorized => "rejected by the authentication provider",
         DenyReason::Expired => "an expired token",
         DenyReason::Unavailable => "the authentication provider does not answer",
     }
