@@ -354,7 +354,7 @@ fn http_provider_needs_a_url_and_hides_its_headers() {
             "tidewire.toml:3: access.unknown_users: is \"anonymous\", which would admit clients before `http` of `access.providers` is asked",
             "tidewire.toml:5: access.http.cert_file: cannot read /c.pem: No such file or directory (os error 2)",
             "tidewire.toml:5: access.http.key_file: is missing: a client certificate needs `cert_file` and `key_file`",
-            "tidewire.toml:5: access.http.url: is missing: `http` of `access.providers` needs the URL of the service",
+            "tidewire.toml:5: access.http.url: is missing: `http` of `access.providers` needs it",
         ]
     );
 

@@ -98,7 +98,7 @@ impl HttpSource {
         if self.connector.check_path(&question.path).is_err() || !request::are_headers_valid(&question.headers) {
             return Ok(ProviderOutcome::Deny(DenyReason::NotAuthorized));
         }
-        let failed = |error: String| SourceError(format!("{}: {error}", self.server));
+        let failed = |error: String| SourceError::Failed(format!("{}: {error}", self.server));
         let answer = self.connector.ask(question).await.map_err(failed)?;
         answer::outcome(&answer, SystemTime::now()).map_err(failed)
     }

@@ -56,7 +56,7 @@ impl PostgresqlSource {
         let row = match self.lookup.first_row(&values).await {
             Ok(Some(row)) => Some(user_row(row)?),
             Ok(None) | Err(LookupError::InvalidValue) => None,
-            Err(LookupError::Failed(reason)) => return Err(SourceError(reason)),
+            Err(LookupError::Failed(reason)) => return Err(SourceError::Failed(reason)),
         };
         self.check.outcome(credentials, row).await
     }
@@ -79,7 +79,7 @@ impl LoginSource for PostgresqlSource {
 fn user_row(mut row: LookupRow) -> Result<UserRow, SourceError> {
     let password = PASSWORD_COLUMNS.iter().find_map(|name| Some((name, row.take(name)?)));
     let Some((name, value)) = password else {
-        return Err(SourceError(format!(
+        return Err(SourceError::Failed(format!(
             "the query returns no column {}",
             PASSWORD_COLUMNS[0]
         )));
@@ -96,7 +96,7 @@ fn bytes(name: &str, value: LookupValue) -> Result<Option<Vec<u8>>, SourceError>
     match value {
         LookupValue::Null => Ok(None),
         LookupValue::Bytes(bytes) => Ok(Some(bytes)),
-        LookupValue::Unsupported => Err(SourceError(format!(
+        LookupValue::Unsupported => Err(SourceError::Failed(format!(
             "the column {name} of the query is neither text nor bytea, boolean or integer: add a cast"
         ))),
     }

@@ -18,7 +18,7 @@ use auth::{Credentials, DenyReason, Login, ProviderFuture, ProviderOutcome, Remo
 use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout_at;
 
-use crate::source::{LoginSource, QuestionKey};
+use crate::source::{LoginSource, QuestionKey, SourceError};
 use cache::{AnswerCache, CacheLimits};
 use failures::FailureLog;
 use stats::Counters;
@@ -27,7 +27,7 @@ pub use stats::{SourceStats, WatchedProvider};
 /// Limits of the questions to a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SourceLimits {
-    /// Maximum time until a client has an answer. It includes the wait for a free question.
+    /// Maximum time of a question. A client waits at most as long for a free one before.
     pub timeout: Duration,
     /// Maximum number of questions at a time. At least 1.
     pub max_concurrent: usize,
@@ -139,7 +139,7 @@ impl<S: LoginSource> SourceProvider<S> {
                     }
                     // The client that asked is gone.
                     Ok(Err(_)) => {}
-                    Err(_) => return self.judge(self.timed_out()).outcome,
+                    Err(_) => return self.judge(Asked::Overloaded).outcome,
                 },
             }
         }
@@ -174,20 +174,24 @@ impl<S: LoginSource> SourceProvider<S> {
                 };
                 match timeout_at(until, self.permits.acquire()).await {
                     Ok(permit) => permit.expect("the semaphore is never closed"),
-                    Err(_) => return self.timed_out(),
+                    // Not a failure of the source: clients that cause it must not choose `on_failure`.
+                    Err(_) => return Asked::Overloaded,
                 }
             }
         };
         let _in_progress = self.counters.in_progress.enter();
         let started = Instant::now();
+        // With the whole time limit: a wait, which other clients can cause, must not make the source look slow.
+        let until = tokio::time::Instant::now() + self.limits.timeout;
         let answer = timeout_at(until, self.source.ask(credentials)).await;
         drop(permit);
         self.counters.answer_time.add(started.elapsed().as_nanos() as u64);
         match answer {
             Ok(Ok(outcome)) => Asked::Answered(outcome),
-            Ok(Err(error)) => {
+            Ok(Err(SourceError::Overloaded)) => Asked::Overloaded,
+            Ok(Err(SourceError::Failed(reason))) => {
                 self.counters.failures.add(1);
-                Asked::Failed(error.0)
+                Asked::Failed(reason)
             }
             Err(_) => self.timed_out(),
         }

@@ -57,7 +57,7 @@ impl RedisSource {
             Ok(fields) => user_row(fields),
             // The key of another application, or of an unknown user.
             Err(RedisLookupError::NoHash) => None,
-            Err(RedisLookupError::Failed(reason)) => return Err(SourceError(reason)),
+            Err(RedisLookupError::Failed(reason)) => return Err(SourceError::Failed(reason)),
         };
         self.check.outcome(credentials, row).await
     }

@@ -6,6 +6,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::time::Duration;
 
 use auth::{
     Credentials, DenyReason, HashError, HashSettings, Login, Missing, Password, ProviderOutcome, StoredPassword,
@@ -13,6 +14,7 @@ use auth::{
 };
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
+use tokio::time::timeout;
 
 use crate::source::{QuestionKey, SourceError};
 
@@ -25,6 +27,8 @@ pub(crate) const SUPERUSER_COLUMN: &str = "is_superuser";
 const VERIFIED_MAX: usize = 100_000;
 /// Number of slow hashes at a time, of all databases.
 const HASHES_MAX: usize = 2;
+/// Maximum time that a client waits for its hash to begin. Guesses of others can cause the wait.
+const HASH_WAIT_MAX: Duration = Duration::from_secs(2);
 
 /// On Linux, a thread with this nice value gets a tenth of a core that a worker needs as well.
 #[cfg(target_os = "linux")]
@@ -159,10 +163,9 @@ impl RowCheck {
 
 /// Runs a slow hash outside of the threads that wait for answers.
 async fn slow<T: Send + 'static>(hash: impl FnOnce() -> T + Send + 'static) -> Result<T, SourceError> {
-    let permit = HASHES
-        .clone()
-        .acquire_owned()
+    let permit = timeout(HASH_WAIT_MAX, HASHES.clone().acquire_owned())
         .await
+        .map_err(|_| SourceError::Overloaded)?
         .expect("the semaphore is never closed");
     let running = spawn_blocking(move || {
         // If the client is gone, the hash still occupies a permit until its end.
@@ -172,7 +175,7 @@ async fn slow<T: Send + 'static>(hash: impl FnOnce() -> T + Send + 'static) -> R
     });
     running
         .await
-        .map_err(|_| SourceError("the check of a password was interrupted".to_owned()))
+        .map_err(|_| SourceError::Failed("the check of a password was interrupted".to_owned()))
 }
 
 /// Lowers the priority of the current thread, so that hashes do not delay messages. After a failure it competes with

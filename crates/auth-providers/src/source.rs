@@ -26,13 +26,21 @@ pub trait LoginSource: Send + Sync + 'static {
 /// Answer of a source, later.
 pub type SourceFuture<'a> = Pin<Box<dyn Future<Output = Result<ProviderOutcome, SourceError>> + Send + 'a>>;
 
-/// Why a source has no answer. Shown to operators.
+/// Why a source has no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SourceError(pub String);
+pub enum SourceError {
+    /// The other system failed. The text is shown to operators.
+    Failed(String),
+    /// This server has too much to do. Clients can cause it, so it must not count as a failure of the other system.
+    Overloaded,
+}
 
 impl fmt::Display for SourceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        match self {
+            SourceError::Failed(reason) => f.write_str(reason),
+            SourceError::Overloaded => f.write_str("too many password hashes wait"),
+        }
     }
 }
 

@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 
 /// Maximum number of clients that are counted at a time. Further ones are not counted until windows have passed.
 const CLIENTS_MAX: usize = 100_000;
+/// Longer client ids are not counted: they cannot be banned, and would use much memory.
+const CLIENT_ID_BYTES_MAX: usize = 1024;
 
 /// Counts the disconnects of each client id.
 pub struct FlappingDetector {
@@ -39,6 +41,9 @@ impl FlappingDetector {
 
     /// Counts a disconnect. Returns whether the client flaps; its count then begins again.
     pub fn disconnected(&self, client_id: &str, now: Instant) -> bool {
+        if client_id.len() > CLIENT_ID_BYTES_MAX {
+            return false;
+        }
         // Every update leaves the counts valid, so a panic cannot leave them inconsistent.
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         let is_past = |window: &Window| now.saturating_duration_since(window.begin) >= self.window;

@@ -7,7 +7,7 @@ use mqtt::{ConnAck, Connect, Packet, Properties, ProtocolVersion, ReasonCode};
 use crate::authentication::{Authentication, Login, expire_login};
 use crate::connack::{AcceptedConnect, RejectedConnect, Rejection};
 use crate::deliver::ShardCore;
-use crate::effect::{ConnectionEvent, Effect};
+use crate::effect::{ConnectionEvent, DropReason, Effect};
 use crate::fault::{Fault, is_planted};
 use crate::inbox::InboxEvent;
 use crate::inbox_sessions::InboxAccess;
@@ -213,6 +213,10 @@ impl Admission<'_> {
             None => self.authentication.rights_of(session),
             Some(key) => Some(Arc::new(InboxAccess(key))),
         };
+        let is_will_denied = session.has_denied_will();
+        if is_will_denied {
+            session.will = None;
+        }
         let is_replaying = !session.replays.is_empty();
         let owner = client
             .inbox_key
@@ -226,6 +230,12 @@ impl Admission<'_> {
         link.is_replaying = is_replaying;
         link.uses_aliases = uses_aliases;
         link.maximum_packet_size = connect.properties.maximum_packet_size().unwrap_or(u32::MAX);
+        if is_will_denied {
+            self.lifecycle
+                .tick
+                .core
+                .dropped(now, slot, DropReason::NotAuthorizedToPublish);
+        }
         let expires_at_unix_ms = login.client().and_then(|login| login.expires_at_unix_ms);
         expire_login(self.lifecycle.tick.core, now, conn, expires_at_unix_ms);
     }

@@ -221,6 +221,16 @@ impl Session {
         }
     }
 
+    /// Returns whether the login has a grant that denies the will. Such a will is dropped at once: a restart forgets the
+    /// grant, and the will could be published after it.
+    pub fn has_denied_will(&self) -> bool {
+        let Some(will) = self.will.as_ref().filter(|_| self.grant().is_some()) else {
+            return false;
+        };
+        let access = self.access.as_ref();
+        access.is_some_and(|access| !access.can_publish(&will.topic, will.qos, will.retain))
+    }
+
     /// Returns the messages that were not delivered; `None` if all were.
     pub fn drops(&self) -> Option<&DropCounts> {
         let drops = self.rare.as_ref().map(|rare| &rare.drops);

@@ -172,3 +172,33 @@ fn login_that_has_expired_already_ends_at_once() {
     world.pass(1);
     assert!(world.is_closed(client));
 }
+
+/// A restart forgets the grant, so the will must not wait for its publication.
+#[test]
+fn will_that_the_grant_denies_is_dropped_at_once() {
+    for (topic, published) in [("allowed", true), ("denied", false)] {
+        let mut world = world();
+        let client = world.open();
+        let mut bytes = Vec::new();
+        PropertyWriter::new(&mut bytes).put(Property::SessionExpiryInterval(3600));
+        let will = Will {
+            qos: AtLeastOnce,
+            retain: false,
+            properties: Properties::EMPTY,
+            topic,
+            payload: b"gone",
+        };
+        let properties = Properties::from_validated(&bytes);
+        let connect = connect_packet(V5, "c", true, properties, Some(will));
+        world.send(client, &Packet::Connect(connect));
+        let outcome = login(Some("allowed"), None, &world);
+        decide(&mut world, outcome);
+        assert_eq!(
+            world.stats().drops[DropReason::NotAuthorizedToPublish as usize],
+            u64::from(!published)
+        );
+        world.cut(client);
+        world.pass(1);
+        assert_eq!(world.stats().wills_published, u64::from(published), "{topic}");
+    }
+}

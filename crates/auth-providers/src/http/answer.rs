@@ -23,6 +23,9 @@ pub(super) fn outcome(answer: &HttpAnswer, now: SystemTime) -> Result<ProviderOu
         200 => body(answer, now),
         204 => Ok(ProviderOutcome::Allow(Box::new(Login::new(false)))),
         401 | 403 | 404 => Ok(ProviderOutcome::Ignore),
+        // The service refuses this request, for example because a value is too long. Clients must not be able to cause
+        // a failure, because `on_failure` can admit them.
+        400..500 => Ok(ProviderOutcome::Deny(DenyReason::Unavailable)),
         status => Err(format!("unexpected status {status} {}", answer.reason)),
     }
 }
@@ -152,8 +155,10 @@ mod tests {
             (404, "", "ignore"),
             (201, r#"{"result":"allow"}"#, "failure"),
             (302, r#"{"result":"allow"}"#, "failure"),
-            (400, "", "failure"),
-            (429, "", "failure"),
+            (400, "", "unavailable"),
+            (413, "", "unavailable"),
+            (429, "", "unavailable"),
+            (431, "", "unavailable"),
             (500, r#"{"result":"allow"}"#, "failure"),
             (503, "", "failure"),
             (200, "", "failure"),
@@ -167,6 +172,7 @@ mod tests {
             let found = match answer(status, "application/json", body) {
                 Ok(ProviderOutcome::Allow(_)) => "allow",
                 Ok(ProviderOutcome::Deny(DenyReason::NotAuthorized)) => "deny",
+                Ok(ProviderOutcome::Deny(DenyReason::Unavailable)) => "unavailable",
                 Ok(ProviderOutcome::Deny(_)) => "another reason",
                 Ok(ProviderOutcome::Ignore) => "ignore",
                 Err(_) => "failure",

@@ -151,7 +151,7 @@ fn allow() -> Answer {
 }
 
 fn failed() -> Answer {
-    Err(SourceError("no route".to_owned()))
+    Err(SourceError::Failed("no route".to_owned()))
 }
 
 fn answer(question: Question, answer: Answer) {
@@ -354,5 +354,21 @@ fn questions_wait_in_order_and_too_many_are_denied() {
         }
         let stats = test.provider.stats();
         assert_eq!((stats.allowed, stats.in_progress, stats.waiting), (4, 0, 0));
+    });
+}
+
+/// Clients can cause an overload, so it must not admit them.
+#[test]
+fn an_overload_is_not_a_failure() {
+    let limits = SourceLimits {
+        on_failure: OnFailure::Allow,
+        ..limits()
+    };
+    run(limits, async |mut test| {
+        let client = test.client("alice");
+        answer(test.question().await, Err(SourceError::Overloaded));
+        assert_eq!(result(client).await, "unavailable");
+        let stats = test.provider.stats();
+        assert_eq!((stats.failures, stats.overloaded, stats.is_failing), (0, 1, false));
     });
 }

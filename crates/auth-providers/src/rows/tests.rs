@@ -41,6 +41,7 @@ fn row(hash: &str, salt: &str, is_superuser: bool) -> UserRow {
 
 fn run<F: Future>(future: F) -> F::Output {
     tokio::runtime::Builder::new_current_thread()
+        .enable_time()
         .build()
         .unwrap()
         .block_on(future)

@@ -36,7 +36,7 @@ pub(super) use write::put_integer;
 
 /// Version of the record kinds, stored in each block of the journal. A new tag or flag raises it, so that an earlier
 /// program rejects the journal.
-pub const RECORD_VERSION: u32 = 3;
+pub const RECORD_VERSION: u32 = 4;
 
 /// Position of a record in the journal (its LSN).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -238,19 +238,9 @@ fn has_column(statement: &Statement, names: &[&str]) -> bool {
     statement.columns().iter().any(|column| names.contains(&column.name()))
 }
 
-/// Returns whether the type of a parameter, or the encoding of the database, has no such value.
+/// Returns whether the database refuses a value of the client: SQLSTATE class 22 (data exception).
 fn is_invalid_value(error: &Error) -> bool {
-    error.code().is_some_and(|code| {
-        [
-            SqlState::INVALID_TEXT_REPRESENTATION,
-            SqlState::NUMERIC_VALUE_OUT_OF_RANGE,
-            SqlState::CHARACTER_NOT_IN_REPERTOIRE,
-            SqlState::UNTRANSLATABLE_CHARACTER,
-            SqlState::INVALID_DATETIME_FORMAT,
-            SqlState::DATETIME_FIELD_OVERFLOW,
-        ]
-        .contains(code)
-    })
+    error.code().is_some_and(|code| code.code().starts_with("22"))
 }
 
 fn is_outdated(error: &Error) -> bool {

@@ -149,12 +149,7 @@ fn example_value(def: &OptionDef) -> toml::Value {
     if let Some(example) = (def.kind.example)() {
         return example;
     }
-    toml::Value::String(
-        (def.kind.choices)()
-            .first()
-            .map_or("...", |choice| choice)
-            .into(),
-    )
+    toml::Value::String((def.kind.choices)().first().map_or("...", |choice| choice).into())
 }
 
 pub fn default_value(def: &OptionDef) -> toml::Value {

@@ -363,6 +363,10 @@ impl NodeAccess {
             Ok(named) => named,
             Err(outcome) => return outcome,
         };
+        // Other logins of the address may have failed while this one waited for the other system.
+        if let Some(locked_out) = self.locked_out(self.login_attempt(&named).as_ref()) {
+            return locked_out;
+        }
         let outcome = auth_outcome(outcome);
         self.record_attempt(self.login_attempt(&named).as_ref(), &outcome);
         let outcome = named.name_session(self.check_client_id(&named.credentials, outcome));

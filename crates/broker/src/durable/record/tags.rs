@@ -56,7 +56,7 @@ pub(super) const IS_BRIDGE: u8 = 1 << 1;
 pub(super) const HAS_USER_NAME: u8 = 1 << 2;
 /// Since record version 2.
 pub(super) const HAS_ADDRESS: u8 = 1 << 3;
-/// Older servers ignore it.
+/// Since record version 4.
 pub(super) const HAS_GRANT: u8 = 1 << 4;
 
 pub(super) const IS_GROUP: u8 = 1 << 3;

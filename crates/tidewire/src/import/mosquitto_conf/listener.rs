@@ -18,7 +18,7 @@ const CLOSING: [(&str, &str); 7] = [
     ),
     (
         "crlfile",
-        "set `crl_file` of the TLS listener; the import does not, so that no revoked certificate is accepted",
+        "the listener is not imported, so that no revoked certificate is accepted; set it up with `crl_file`",
     ),
     (
         "socket_domain",

@@ -5,7 +5,7 @@
 //! rejected: the name in CONNECT never replaces it.
 
 use std::borrow::Cow;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use auth::{Login, is_clear_name};
 use broker::{AuthOutcome, ConnectCredentials, ConnectIdentity};
@@ -139,10 +139,18 @@ impl NodeAccess {
         }
         let expires_at_unix_s = describe(named.credentials.certificate.as_deref()?)?.not_after_unix_s;
         let expires_at_unix_s = u64::try_from(expires_at_unix_s).unwrap_or_default();
+        let expires_at = UNIX_EPOCH.checked_add(Duration::from_secs(expires_at_unix_s));
+        // A resumed TLS session does not check the certificate again.
+        if expires_at.is_none_or(|at| at <= SystemTime::now()) {
+            return Some(AuthOutcome::Deny {
+                reason: ReasonCode::NotAuthorized,
+                detail: "the client certificate has expired",
+            });
+        }
         let login = Login {
             provider: Some(PROVIDER),
             user_name: named.credentials.user_name.clone(),
-            expires_at: UNIX_EPOCH.checked_add(Duration::from_secs(expires_at_unix_s)),
+            expires_at,
             ..Login::default()
         };
         Some(AuthOutcome::Allow(Box::new(client_login(login))))

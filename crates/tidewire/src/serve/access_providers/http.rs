@@ -6,7 +6,7 @@ use auth_providers::http::{HttpBodyFormat, HttpSource, HttpSourceConfig, HttpSou
 use auth_providers::{SourceLimits, SourceProvider};
 use connectors::TlsConfig;
 
-use super::on_failure;
+use super::{on_failure, warn_of_free_user_names};
 use crate::config::options::access::http::{HttpAccessBody, HttpAccessConfig, HttpAccessMethod};
 
 /// Creates the provider. The error names the option.
@@ -21,6 +21,9 @@ pub fn provider(config: &HttpAccessConfig) -> Result<Arc<SourceProvider<HttpSour
         cache_denied: options.cache_denied,
         on_failure: on_failure("access.http", options.on_failure),
     };
+    let headers = config.headers.values().map(|header| header.expose());
+    let body = config.body.values().map(String::as_str);
+    warn_of_free_user_names("access.http", body.chain(headers).chain([options.url.as_str()]));
     let source = HttpSourceConfig {
         method: match options.method {
             HttpAccessMethod::Post => HttpSourceMethod::Post,

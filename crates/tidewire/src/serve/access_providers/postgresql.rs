@@ -7,8 +7,8 @@ use auth_providers::{SourceLimits, SourceProvider};
 use connectors::TlsConfig;
 use connectors::postgres::PostgresConnectorConfig;
 
-use super::on_failure;
 use super::password_hash::{HashOptions, hash_settings};
+use super::{on_failure, warn_of_free_user_names};
 use crate::config::options::access::postgresql::PostgresqlAccess;
 
 /// Creates the provider. The error names the option.
@@ -22,6 +22,7 @@ pub fn provider(options: &PostgresqlAccess) -> Result<Arc<SourceProvider<Postgre
         cache_denied: options.cache_denied,
         on_failure: on_failure("access.postgresql", options.on_failure),
     };
+    warn_of_free_user_names("access.postgresql.query", [options.query.as_str()].into_iter());
     let tls = options.tls.then(|| TlsConfig {
         ca_file: options.ca_file.0.clone(),
         cert_file: options.cert_file.0.clone(),
