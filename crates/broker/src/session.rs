@@ -221,8 +221,8 @@ impl Session {
         }
     }
 
-    /// Returns whether the login has a grant that denies the will. Such a will is dropped at once: a restart forgets the
-    /// grant, and the will could be published after it.
+    /// Returns whether the login has a grant that denies the will. Such a will is dropped at once: a restart forgets
+    /// the grant, and the will could be published after it.
     pub fn has_denied_will(&self) -> bool {
         let Some(will) = self.will.as_ref().filter(|_| self.grant().is_some()) else {
             return false;
