@@ -47,6 +47,14 @@ pub(crate) enum Login {
     Inbox(Box<InboxClient>),
 }
 
+/// What follows an AUTH of a client.
+pub(crate) enum AuthStep {
+    NotAllowed,
+    /// The authenticator decides later.
+    Asked,
+    Decided(AuthAttempt, AuthOutcome),
+}
+
 /// Consequence of a decision of the authenticator.
 pub(crate) enum AuthDecision {
     /// Accept a CONNECT that was stored.
@@ -316,9 +324,8 @@ impl Authentication {
         }
     }
 
-    /// Handles AUTH of a client: the next step of an exchange, or the start of a re-authentication. Returns false if it
-    /// is not allowed now.
-    pub fn auth_received(&mut self, tick: &mut Tick<'_>, conn: ConnSlot, auth: &Auth<'_>) -> bool {
+    /// Handles AUTH of a client: the next step of an exchange, or the start of a re-authentication.
+    pub fn auth_received(&mut self, tick: &mut Tick<'_>, conn: ConnSlot, auth: &Auth<'_>) -> AuthStep {
         let core = &mut *tick.core;
         core.stats.packets_received[PacketType::Auth as usize] += 1;
         let connection = core
@@ -326,7 +333,7 @@ impl Authentication {
             .get_mut(conn)
             .expect("a packet comes from an open connection");
         if !connection.expects(auth) {
-            return false;
+            return AuthStep::NotAllowed;
         }
         let client_id: Box<str> = match connection.pending_client_id() {
             Some(client_id) => client_id.into(),
@@ -338,17 +345,20 @@ impl Authentication {
             .and_then(|session| session.user_name.clone());
         let attempt = AuthAttempt(tick.numbers.next());
         connection.store_auth(attempt, &client_id, auth);
-        let credentials = Box::new(connection.auth_credentials(client_id, user_name, auth));
+        let credentials = connection.auth_credentials(client_id, user_name, auth);
+        if let Some(outcome) = self.access.authenticate_now(&credentials) {
+            return AuthStep::Decided(attempt, outcome);
+        }
         core.effects.push(Effect::Authenticate {
             conn,
             attempt,
-            credentials,
+            credentials: Box::new(credentials),
         });
-        true
+        AuthStep::Asked
     }
 
-    /// Rejects a client that has not completed its enhanced authentication in time. A decision that the authenticator
-    /// still owes comes first.
+    /// Rejects a client that has not completed its enhanced authentication in time. Does nothing while the
+    /// authenticator decides.
     pub fn check_exchange(&mut self, tick: &mut Tick<'_>, conn: ConnSlot, epoch: ConnEpoch) {
         let Some(connection) = tick.core.connections.live(conn, epoch) else {
             return;

@@ -16,7 +16,7 @@ use mqtt::{Decoded, Packet, PacketType, Properties, ProtocolVersion, Publish, Qo
 
 use crate::accept::Admission;
 use crate::access::{AccessControl, AuthOutcome};
-use crate::authentication::{AuthDecision, Authentication};
+use crate::authentication::{AuthDecision, AuthStep, Authentication};
 use crate::client_acks::ClientAcks;
 use crate::config::ShardConfig;
 use crate::connection::{Connection, ConnectionPhase};
@@ -393,10 +393,14 @@ impl Shard {
             }
             Packet::Auth(auth) => {
                 let (mut tick, parts) = self.split(now);
-                if !parts.authentication.auth_received(&mut tick, conn, auth) {
-                    // [MQTT-4.12.0-5], [MQTT-4.12.0-7]
-                    let detail = "AUTH is not allowed in this state";
-                    self.protocol_error(now, conn, ReasonCode::ProtocolError, detail);
+                match parts.authentication.auth_received(&mut tick, conn, auth) {
+                    AuthStep::Asked => {}
+                    AuthStep::Decided(attempt, outcome) => self.authenticated(now, conn, attempt, outcome),
+                    AuthStep::NotAllowed => {
+                        // [MQTT-4.12.0-5], [MQTT-4.12.0-7]
+                        let detail = "AUTH is not allowed in this state";
+                        self.protocol_error(now, conn, ReasonCode::ProtocolError, detail);
+                    }
                 }
             }
             // [MQTT-3.1.0-2]

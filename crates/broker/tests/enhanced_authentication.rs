@@ -458,3 +458,42 @@ fn user_name_of_the_login_is_that_of_the_session() {
     );
     assert!(world.is_closed(client));
 }
+
+/// Decides each step at once: a challenge for CONNECT and for a re-authentication, and success for the answer.
+struct DecidesAtOnce;
+
+impl AccessControl for DecidesAtOnce {
+    fn authenticate_now(&self, credentials: &ConnectCredentials) -> Option<AuthOutcome> {
+        Some(match credentials.data.as_deref() {
+            Some(b"hello") => ask(b"challenge"),
+            Some(b"answer") => allow(b"welcome"),
+            _ => deny(),
+        })
+    }
+
+    fn supports_auth_method(&self, method: &str) -> bool {
+        method == METHOD
+    }
+
+    fn session(&self, _: &ClientIdentity) -> Option<Arc<dyn SessionAccess>> {
+        None
+    }
+}
+
+#[test]
+fn steps_that_are_decided_at_once_ask_no_thread() {
+    let mut world = World::with(1, ShardConfig::default(), Arc::new(DecidesAtOnce));
+    let client = begin(&mut world, "c");
+    assert_eq!(only_packet(&mut world, client).1, ReasonCode::ContinueAuthentication);
+    let continued = ReasonCode::ContinueAuthentication;
+    auth(&mut world, client, continued, Some(METHOD), b"answer");
+    assert_eq!(only_packet(&mut world, client).0, PacketType::ConnAck);
+    // The same exchange while connected.
+    auth(&mut world, client, ReasonCode::ReAuthenticate, Some(METHOD), b"hello");
+    assert_eq!(only_packet(&mut world, client).1, ReasonCode::ContinueAuthentication);
+    auth(&mut world, client, continued, Some(METHOD), b"answer");
+    assert_eq!(only_packet(&mut world, client).1, ReasonCode::Success);
+    auth(&mut world, client, ReasonCode::ReAuthenticate, Some(METHOD), b"wrong");
+    assert!(world.is_closed(client));
+    assert!(world.authentications.is_empty());
+}

@@ -1,4 +1,4 @@
-//! Tests what a start knows about the login of a session: that it had a grant, not which one.
+//! Tests what the server knows about the login of a session after a restart: that it had a grant, not which one.
 
 use std::sync::{Arc, Mutex};
 
