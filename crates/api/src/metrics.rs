@@ -241,7 +241,7 @@ metric_families! {
         one |s| s.net.transport_errors;
     Counter "tidewire_net_linger_timeouts" "Connections closed because the client did not read the last bytes in time."
         one |s| s.net.linger_timeouts;
-    Counter "tidewire_net_authentications_checked" "Authentications that computed a password hash."
+    Counter "tidewire_net_authentications_checked" "Authentications that needed a password hash or another system."
         one |s| s.net.auth_submitted;
     Counter "tidewire_net_authentications_refused"
         "Authentications rejected with Server busy because the queue was full."

@@ -27,8 +27,8 @@ pub struct Credentials {
     pub address: IpAddr,
     /// Subject common name of the verified client certificate.
     pub certificate_common_name: Option<Box<str>>,
-    /// The verified client certificate, in DER.
-    pub certificate: Option<Box<[u8]>>,
+    /// Subject of the verified client certificate, as in `CN=meter-17,O=Example`.
+    pub certificate_subject: Option<Box<str>>,
 }
 
 #[derive(Clone, Debug)]

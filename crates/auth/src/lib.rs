@@ -12,7 +12,6 @@
 
 mod acl;
 mod bans;
-mod certificate_subject;
 mod chain;
 mod emqx_acl;
 mod fixed_limits;

@@ -6,7 +6,6 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use crate::certificate_subject::certificate_subject;
 use crate::chain::Credentials;
 use crate::login::ClientAttributes;
 
@@ -136,10 +135,7 @@ impl Placeholder {
                 Some(Cow::Owned(address.into_bytes()))
             }
             Placeholder::CertificateCommonName => credentials.certificate_common_name.as_deref().map(borrowed),
-            Placeholder::CertificateSubject => {
-                let subject = certificate_subject(credentials.certificate.as_deref()?)?;
-                Some(Cow::Owned(subject.into_bytes()))
-            }
+            Placeholder::CertificateSubject => credentials.certificate_subject.as_deref().map(borrowed),
             Placeholder::ClientAttribute(name) => attributes.get(name).map(borrowed),
         }
     }
@@ -207,7 +203,7 @@ mod tests {
             password: password.map(Password::new),
             address: "::ffff:192.0.2.7".parse().unwrap(),
             certificate_common_name: Some("meter".into()),
-            certificate: None,
+            certificate_subject: Some("CN=meter".into()),
         }
     }
 
@@ -220,6 +216,7 @@ mod tests {
             ("${clientid}", "c1"),
             ("x${username}y${password}", "xu}${clientid}yp"),
             ("${peerhost}/${cert_common_name}", "192.0.2.7/meter"),
+            ("${cert_subject}", "CN=meter"),
             ("${$}{clientid}${$}", "${clientid}$"),
         ] {
             let rendered = Template::parse(template).unwrap().render(&client);
@@ -229,11 +226,15 @@ mod tests {
 
     #[test]
     fn missing_values_are_reported() {
+        let without_certificate = Credentials {
+            certificate_subject: None,
+            ..credentials(None, None)
+        };
         for (template, client) in [
             ("${username}", credentials(None, None)),
             ("${password}", credentials(Some("u"), None)),
             ("${password}", credentials(Some("u"), Some(&[0xFF]))),
-            ("${cert_subject}", credentials(None, None)),
+            ("${cert_subject}", without_certificate),
             ("${client_attrs.tenant}", credentials(None, None)),
         ] {
             let missing = Template::parse(template).unwrap().render(&client).unwrap_err();

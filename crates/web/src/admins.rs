@@ -177,7 +177,7 @@ impl Admins {
             password: Some(password),
             address: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
             certificate_common_name: None,
-            certificate: None,
+            certificate_subject: None,
         };
         match self.provider.authenticate(&credentials) {
             ProviderOutcome::Allow(_) => {

@@ -85,7 +85,7 @@ fn credentials(user_name: Option<&str>, password: Option<&[u8]>) -> Credentials 
         password: password.map(Password::new),
         address: [192, 0, 2, 7].into(),
         certificate_common_name: None,
-        certificate: None,
+        certificate_subject: None,
     }
 }
 

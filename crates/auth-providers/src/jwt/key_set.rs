@@ -126,7 +126,8 @@ impl RemoteKeys {
         Ok(RemoteKeys {
             connector,
             query,
-            config,
+            // Without the query, which can contain a secret: the URL is logged.
+            config: JwksConfig { server, ..config },
             allowed,
             state: RwLock::default(),
             finished: watch::Sender::new(0),

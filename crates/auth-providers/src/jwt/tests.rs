@@ -133,7 +133,7 @@ fn credentials(token: &str) -> Credentials {
         password: Some(Password::new(token)),
         address: IpAddr::from([192, 0, 2, 7]),
         certificate_common_name: None,
-        certificate: None,
+        certificate_subject: None,
     }
 }
 

@@ -121,7 +121,7 @@ fn credentials(user_name: Option<&str>) -> Credentials {
         password: Some(Password::new("secret")),
         address: [192, 0, 2, 7].into(),
         certificate_common_name: None,
-        certificate: None,
+        certificate_subject: None,
     }
 }
 

@@ -27,7 +27,7 @@ fn credentials(name: Option<&str>, password: Option<&str>) -> Credentials {
         password: password.map(Password::new),
         address: IpAddr::V4(Ipv4Addr::LOCALHOST),
         certificate_common_name: None,
-        certificate: None,
+        certificate_subject: None,
     }
 }
 

@@ -64,7 +64,7 @@ fn credentials(user_name: Option<&str>, password: Option<&str>, address: &str) -
         password: password.map(Password::new),
         address: address.parse().unwrap(),
         certificate_common_name: None,
-        certificate: None,
+        certificate_subject: None,
     }
 }
 

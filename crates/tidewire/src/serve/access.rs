@@ -29,9 +29,11 @@ use broker::{
     SessionSlot, ShardId,
 };
 use mqtt::ReasonCode;
+use net::certificate::CertificateField;
 use net::{AuthQuestion, CallError};
 
 use super::guesses::{LOCKED_OUT, login_attempt};
+use super::open_questions::TOO_MANY_QUESTIONS;
 use super::providers::Providers;
 use crate::config::files::chain;
 use crate::config::key::OptionKey;
@@ -39,7 +41,7 @@ use crate::config::options::access::jwt::TokenFrom;
 use crate::config::options::access::{NoMatch, PartialSubscription, ProviderKind, UnknownUsers};
 use crate::config::{Config, LoadedConfig, runtime};
 use crate::device_platform::DevicePlatform;
-use certificates::{CertificateNames, NamedCredentials};
+use certificates::{CertificateNames, NamedCredentials, certificate_name};
 use outcome::{auth_outcome, client_login};
 use rights::SessionRights;
 use scram::Scram;
@@ -744,8 +746,12 @@ impl net::Authenticator for ClientAuthenticator {
         match chain.advance(question.step(), &offered) {
             ChainStep::Decided(outcome) => access.answer(question, outcome),
             ChainStep::Ask { provider, next } => {
+                let Some(open) = access.providers.open_questions.open_for(credentials) else {
+                    return question.answer(TOO_MANY_QUESTIONS);
+                };
                 let access = access.clone();
                 self.0.providers.spawn(async move {
+                    let _open = open;
                     match provider.authenticate(Arc::new(offered)).await {
                         ProviderOutcome::Ignore => question.continue_at(next),
                         decided => access.answer(question, decided),
@@ -775,7 +781,7 @@ fn offered(credentials: &ConnectCredentials) -> auth::Credentials {
             .as_ref()
             .map(|password| Password::new(password.to_vec())),
         address: credentials.address,
-        certificate_common_name: credentials.certificate_common_name.clone(),
-        certificate: credentials.certificate.clone(),
+        certificate_common_name: certificate_name(CertificateField::CommonName, credentials),
+        certificate_subject: certificate_name(CertificateField::Subject, credentials),
     }
 }

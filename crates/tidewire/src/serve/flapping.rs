@@ -4,12 +4,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use api::AccessAdmin;
-use auth::{Ban, BanKind, FlappingDetector};
+use auth::{Ban, BanKind, EXACT_BANS_MAX, FlappingDetector};
 use broker::{ConnectionEvent, DisconnectReason};
 
 use super::access::NodeAccess;
 use crate::config::files::chain;
 use crate::config::options::access::FlappingOptions;
+
+/// Maximum number of bans of the detection. The others are for administrators.
+const OWN_BANS_MAX: usize = EXACT_BANS_MAX / 2;
 
 /// Name in the list of bans.
 const BANNED_BY: &str = "flapping detection";
@@ -55,6 +58,14 @@ impl FlappingBans {
             until_unix_ms: Some(now_unix_ms.saturating_add(self.ban_time.as_millis() as u64)),
         };
         let (disconnects, ban_s) = (self.max_count, self.ban_time.as_secs());
+        let bans = self.access.bans().list(now_unix_ms);
+        if bans.iter().filter(|ban| ban.by == BANNED_BY).count() >= OWN_BANS_MAX {
+            tracing::error!(
+                client_id,
+                "a client connects too often, but too many clients are banned for it already"
+            );
+            return;
+        }
         match self.access.bans().add(ban, now_unix_ms) {
             Ok(_) => tracing::warn!(
                 client_id,

@@ -18,6 +18,7 @@ mod guesses;
 mod http;
 mod observe;
 mod open_journal;
+mod open_questions;
 mod providers;
 mod reload;
 pub mod restart;

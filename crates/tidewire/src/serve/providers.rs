@@ -14,6 +14,7 @@ use auth_providers::{LoginSource, SourceProvider, WatchedProvider};
 use tokio::runtime::{Builder, Runtime};
 
 use super::access_providers;
+use super::open_questions::OpenQuestions;
 use crate::config::Config;
 use crate::config::files::chain;
 use crate::config::options::access::{Anonymous, ProviderKind, UnknownUsers};
@@ -36,6 +37,7 @@ pub struct Providers {
     watched: Vec<Arc<dyn WatchedProvider>>,
     /// `None` if no provider asks another system.
     runtime: Option<Runtime>,
+    pub open_questions: OpenQuestions,
 }
 
 struct ProviderOrder {
@@ -93,6 +95,7 @@ impl Providers {
             of_listeners: of_listeners.collect(),
             watched: made.watched,
             runtime,
+            open_questions: OpenQuestions::default(),
         })
     }
 

@@ -93,6 +93,11 @@ fn field(name: PeerName) -> Option<CertificateField> {
     }
 }
 
+/// Returns the value of a field of the client certificate. `None` if there is none, and if it is not usable.
+pub fn certificate_name(field: CertificateField, credentials: &ConnectCredentials) -> Option<Box<str>> {
+    value(field, credentials.certificate.as_deref()?).ok()
+}
+
 fn value(field: CertificateField, certificate: &[u8]) -> Result<Box<str>, CertificateFieldError> {
     let name = field.of(certificate)?;
     match is_clear_name(&name) {

@@ -64,7 +64,7 @@ fn keys(jwt: &Jwt) -> Result<JwtKeys, String> {
     let url = jwt.jwks_url.0.clone().unwrap_or_default();
     if !url.starts_with("https:") {
         tracing::warn!(
-            "access.jwt.jwks_url does not begin with https: whoever can change the answer can log in as any client"
+            "access.jwt.jwks_url does not begin with https: an attacker who can change the answer can log in as any client"
         );
     }
     Ok(JwtKeys::Jwks(Box::new(JwksConfig {

@@ -1,0 +1,115 @@
+//! Limits the questions to other systems that have no answer yet: their number, their memory, and the share of an
+//! address. Without it, a slow system would let unverified clients fill the memory.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use broker::{AuthOutcome, ConnectCredentials};
+use mqtt::ReasonCode;
+use net::client_network;
+
+/// Half of them is for any address, the other half for addresses with less than an eighth.
+const QUESTIONS_MAX: usize = 16_384;
+/// Memory of the credentials of all open questions.
+const BYTES_MAX: usize = 64 * 1024 * 1024;
+
+/// The answer if too many questions are open.
+pub const TOO_MANY_QUESTIONS: AuthOutcome = AuthOutcome::Deny {
+    reason: ReasonCode::ServerBusy,
+    detail: "too many clients wait for authentication providers",
+};
+
+#[derive(Clone, Default)]
+pub struct OpenQuestions(Arc<Mutex<Counts>>);
+
+#[derive(Default)]
+struct Counts {
+    questions: usize,
+    bytes: usize,
+    by_network: HashMap<IpAddr, usize>,
+}
+
+/// A question without an answer. It is closed when this is dropped.
+pub struct OpenQuestion {
+    questions: OpenQuestions,
+    network: IpAddr,
+    bytes: usize,
+}
+
+impl OpenQuestions {
+    /// Opens the question of a client. `None` if too many are open.
+    pub fn open_for(&self, credentials: &ConnectCredentials) -> Option<OpenQuestion> {
+        let user_name = credentials.user_name.as_ref().map_or(0, |name| name.len());
+        let password = credentials.password.as_ref().map_or(0, |password| password.len());
+        let bytes = credentials.client_id.len() + user_name + password + size_of::<ConnectCredentials>();
+        // The question has the credentials, and the provider a copy.
+        self.open(client_network(credentials.address), 2 * bytes)
+    }
+
+    fn open(&self, network: IpAddr, bytes: usize) -> Option<OpenQuestion> {
+        let mut counts = self.lock();
+        let own = counts.by_network.get(&network).copied().unwrap_or_default();
+        let has_share = counts.questions < QUESTIONS_MAX / 2 || own < QUESTIONS_MAX / 8;
+        if counts.questions >= QUESTIONS_MAX || !has_share || counts.bytes + bytes > BYTES_MAX {
+            return None;
+        }
+        counts.questions += 1;
+        counts.bytes += bytes;
+        counts.by_network.insert(network, own + 1);
+        Some(OpenQuestion {
+            questions: self.clone(),
+            network,
+            bytes,
+        })
+    }
+
+    // Every update leaves the counts valid, so a panic cannot leave them inconsistent.
+    fn lock(&self) -> MutexGuard<'_, Counts> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for OpenQuestion {
+    fn drop(&mut self) {
+        let mut counts = self.questions.lock();
+        counts.questions -= 1;
+        counts.bytes -= self.bytes;
+        match counts.by_network.get_mut(&self.network) {
+            Some(own) if *own > 1 => *own -= 1,
+            _ => drop(counts.by_network.remove(&self.network)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn network(n: u8) -> IpAddr {
+        [192, 0, 2, n].into()
+    }
+
+    #[test]
+    fn one_network_cannot_open_all_questions() {
+        let questions = OpenQuestions::default();
+        let open = |n| questions.open(network(n), 100);
+        let first: Vec<OpenQuestion> = std::iter::from_fn(|| open(1)).collect();
+        assert_eq!(first.len(), QUESTIONS_MAX / 2);
+        let second: Vec<OpenQuestion> = std::iter::from_fn(|| open(2)).collect();
+        assert_eq!(second.len(), QUESTIONS_MAX / 8);
+        assert!(open(3).is_some());
+        drop((first, second));
+        assert!(open(1).is_some());
+        let counts = questions.lock();
+        assert_eq!((counts.questions, counts.bytes, counts.by_network.len()), (0, 0, 0));
+    }
+
+    #[test]
+    fn memory_of_open_questions_is_bounded() {
+        let questions = OpenQuestions::default();
+        let half = questions.open(network(1), BYTES_MAX / 2);
+        assert!(half.is_some() && questions.open(network(2), BYTES_MAX / 2 + 1).is_none());
+        assert!(questions.open(network(2), BYTES_MAX / 2).is_some());
+    }
+}
