@@ -47,7 +47,7 @@ pub(crate) enum Login {
     Inbox(Box<InboxClient>),
 }
 
-/// What follows an AUTH of a client.
+/// Result of the AUTH of a client.
 pub(crate) enum AuthStep {
     NotAllowed,
     /// The authenticator decides later.
