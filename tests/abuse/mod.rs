@@ -20,15 +20,10 @@
 // Some cases print their measurements.
 #![allow(clippy::print_stdout)]
 
-mod access_control;
-mod client_certificates;
-mod client_ids;
+mod access;
 mod cost;
-mod device_owners;
 mod file_modes;
-mod guesses;
 mod leaked_secrets;
-mod logins;
 mod malformed_packets;
 mod many_keys;
 mod message_limits;
@@ -37,7 +32,6 @@ mod multiplying_chains;
 mod operator_view;
 mod read_paths;
 mod resource_limits;
-mod scram;
 mod secret_references;
 mod shared_topics_and_exports;
 mod shares;

@@ -4,7 +4,7 @@
 //! Each attack on messages also runs with a share of 100 %, which shows that it reaches the limit of the node.
 
 use super::Growth;
-use super::access_control::PASSWORDS;
+use super::access::access_control::PASSWORDS;
 use crate::support::api::Api;
 use crate::support::*;
 

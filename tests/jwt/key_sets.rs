@@ -206,7 +206,6 @@ fn old_keys_are_used_while_the_server_fails() {
     let huge = format!("{{\"keys\": [], \"x\": \"{}\"}}", "y".repeat(600 * 1024));
     for answer in [
         Answer::Body("<html>not a key set</html>".to_owned()),
-        Answer::Body("{\"keys\": []}".to_owned()),
         Answer::Body(huge),
         Answer::Status(500),
         Answer::Silence,
@@ -224,6 +223,29 @@ fn old_keys_are_used_while_the_server_fails() {
     });
     keys.set(set_of(&[&other]));
     wait_for_code(&server, &other, 0);
+}
+
+#[test]
+fn a_set_without_usable_keys_withdraws_the_old_ones() {
+    let (issuer, other) = (Issuer::new("k1"), Issuer::new("k2"));
+    for empty in ["{\"keys\": []}", "{\"keys\": [{\"kty\": \"oct\", \"k\": \"AAAA\"}]}"] {
+        let keys = KeyServer::here(set_of(&[&issuer]));
+        let server = keys.broker("");
+        let token = fresh(&issuer);
+        assert_eq!(code(&server, "ann", &token), 0);
+        keys.set(Answer::Body(empty.to_owned()));
+        // Its unknown key id causes a request.
+        wait_for_code(&server, &other, SERVER_UNAVAILABLE);
+        assert_eq!(
+            code(&server, "ann", &token),
+            SERVER_UNAVAILABLE,
+            "a verified token, {empty}"
+        );
+        assert!(server.log().contains("the key set has no usable key"));
+        keys.set(set_of(&[&issuer]));
+        wait_for_code(&server, &issuer, 0);
+        assert_eq!(code(&server, "ann", &token), 0);
+    }
 }
 
 #[test]

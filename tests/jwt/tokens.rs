@@ -223,6 +223,26 @@ fn a_client_is_disconnected_when_its_token_expires() {
 }
 
 #[test]
+fn expired_tokens_are_no_guesses() {
+    let (issuer, other) = (Issuer::new("k1"), Issuer::new("k1"));
+    let toml = "[access]\nproviders = [\"jwt\"]\nmax_login_failures = 5\n\
+                [access.jwt]\npublic_key_file = \"{dir}/issuer.pem\"\n";
+    let server = Server::start(&Config::new(toml).file("issuer.pem", issuer.certificate.clone()));
+    let token = |issuer: &Issuer, seconds: i64| {
+        let expires = now().saturating_add_signed(seconds);
+        issuer.token(&claims("ann", json!({"exp": expires, "jti": unique("jti")})))
+    };
+    for _ in 0..20 {
+        assert_eq!(code(&server, "ann", &token(&issuer, -60)), NOT_AUTHORIZED);
+    }
+    assert_eq!(code(&server, "ann", &token(&issuer, 60)), 0);
+    for _ in 0..5 {
+        assert_eq!(code(&server, "ann", &token(&other, -60)), NOT_AUTHORIZED);
+    }
+    assert_eq!(code(&server, "ann", &token(&issuer, 60)), QUOTA_EXCEEDED);
+}
+
+#[test]
 fn clients_stay_connected_if_expiry_does_not_disconnect() {
     let issuer = Issuer::new("k1");
     let server = server(&issuer, "leeway = \"0s\"\ndisconnect_after_expire = false\n");

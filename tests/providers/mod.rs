@@ -1,4 +1,4 @@
 //! Tests authentication providers that ask other systems, with a real server and a real system.
 
 mod http;
-mod service;
+pub mod service;

@@ -45,7 +45,7 @@ fn add_users(server: &Server, names: &[&str]) {
     }
 }
 
-fn connect_from(source: Ipv4Addr, to: SocketAddr) -> Peer {
+pub fn connect_from(source: Ipv4Addr, to: SocketAddr) -> Peer {
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).expect("a socket");
     socket
         .bind(&SocketAddr::from((source, 0)).into())
