@@ -24,7 +24,7 @@ use cache::VerifiedTokens;
 use claims::{ClaimError, ClaimRules, Claims};
 use jwks::SetKey;
 use key_set::{KeySource, Keys, RemoteKeys};
-use token::{TOKEN_BYTES_MAX, TokenError, UnverifiedToken};
+use token::{TOKEN_BYTES_MAX, TokenError, TokenHeader, UnverifiedToken};
 
 pub use algorithm::Algorithm;
 pub use der::key_of_pem;
@@ -146,59 +146,94 @@ impl JwtProvider {
         }
     }
 
-    async fn verify(&self, credentials: &Credentials) -> Result<Option<Arc<Claims>>, Rejection> {
-        let Some(bytes) = self.token_of(credentials) else {
-            return Ok(None);
+    /// Checks a token with the current keys. `None`: no key can have signed it, but there may be new keys.
+    fn verify(&self, credentials: &Credentials) -> Option<Result<Arc<Claims>, Rejection>> {
+        let (bytes, token) = self.unverified(credentials)?;
+        let header = match &token.header {
+            Ok(header) => header,
+            Err(error) => return Some(Err(Rejection::Token(*error))),
         };
-        let Some(token) = UnverifiedToken::parse(bytes) else {
-            return Ok(None);
-        };
-        let header = token.header.as_ref().map_err(|error| Rejection::Token(*error))?;
-        let mut keys = self.keys.current();
-        if let KeySource::Remote(remote) = &self.keys
-            && !keys.as_ref().is_some_and(|keys| keys.have_candidate(header))
-        {
-            remote.renew().await;
-            keys = self.keys.current();
-        }
-        let keys = keys.ok_or(Rejection::NoKeys)?;
-        if !keys.have_candidate(header) {
-            return Err(Rejection::Token(TokenError::NoKey));
-        }
-        if !keys.have_signed(&token, header) {
+        let keys = self.keys.current().filter(|keys| keys.have_candidate(header))?;
+        Some(self.verify_with(&keys, bytes, &token, header))
+    }
+
+    fn verify_with(
+        &self,
+        keys: &Keys,
+        bytes: &[u8],
+        token: &UnverifiedToken<'_>,
+        header: &TokenHeader,
+    ) -> Result<Arc<Claims>, Rejection> {
+        if !keys.have_signed(token, header) {
             return Err(Rejection::Token(TokenError::Signature));
         }
         let claims = token.claims().map_err(Rejection::Token)?;
         let claims = Arc::new(Claims::read(&self.rules, &claims).map_err(Rejection::Claims)?);
         self.verified
             .insert(QuestionKey::of(&[bytes]), keys.generation, claims.clone());
-        Ok(Some(claims))
+        Ok(claims)
+    }
+
+    /// Returns the bytes of the token, and its parts. `None` if the client has no token.
+    fn unverified<'a>(&self, credentials: &'a Credentials) -> Option<(&'a [u8], UnverifiedToken<'a>)> {
+        let bytes = self.token_of(credentials)?;
+        Some((bytes, UnverifiedToken::parse(bytes)?))
+    }
+
+    fn outcome(&self, verified: Result<Arc<Claims>, Rejection>, credentials: &Credentials) -> ProviderOutcome {
+        match verified {
+            Ok(claims) => self.login(&claims, credentials),
+            Err(rejection) => denied(rejection, credentials),
+        }
+    }
+
+    /// Why a token that no key can have signed is rejected.
+    fn no_key(&self) -> Rejection {
+        match self.keys.current() {
+            Some(_) => Rejection::Token(TokenError::NoKey),
+            None => Rejection::NoKeys,
+        }
     }
 }
 
 impl RemoteProvider for JwtProvider {
+    /// Waits for new keys if none of the current ones can have signed the token. A chain asks only for such a token, so
+    /// the few signatures that are verified here do not occupy the thread for long.
     fn authenticate(self: Arc<Self>, credentials: Arc<Credentials>) -> ProviderFuture {
         Box::pin(async move {
-            match self.verify(&credentials).await {
-                Ok(Some(claims)) => self.login(&claims, &credentials),
-                Ok(None) => ProviderOutcome::Ignore,
-                Err(rejection) => denied(rejection, &credentials),
+            if let Some(outcome) = self.authenticate_here(&credentials) {
+                return outcome;
             }
+            if let KeySource::Remote(remote) = &self.keys {
+                remote.renew().await;
+            }
+            let verified = self.verify(&credentials).unwrap_or_else(|| Err(self.no_key()));
+            self.outcome(verified, &credentials)
         })
     }
 
     fn authenticate_now(&self, credentials: &Credentials) -> Option<ProviderOutcome> {
-        let Some(token) = self.token_of(credentials) else {
+        let Some((bytes, token)) = self.unverified(credentials) else {
             return Some(ProviderOutcome::Ignore);
         };
-        if let Some(claims) = self.verified_before(token) {
+        if let Some(claims) = self.verified_before(bytes) {
             return Some(self.login(&claims, credentials));
         }
-        match UnverifiedToken::parse(token) {
-            None => Some(ProviderOutcome::Ignore),
-            Some(UnverifiedToken { header: Err(error), .. }) => Some(denied(Rejection::Token(error), credentials)),
-            Some(_) => None,
+        let error = token.header.as_ref().err()?;
+        Some(denied(Rejection::Token(*error), credentials))
+    }
+
+    /// Verifies the signature, on the threads for password hashes.
+    fn authenticate_here(&self, credentials: &Credentials) -> Option<ProviderOutcome> {
+        if let Some(outcome) = self.authenticate_now(credentials) {
+            return Some(outcome);
         }
+        let verified = match (self.verify(credentials), &self.keys) {
+            (Some(verified), _) => verified,
+            (None, KeySource::Fixed(_)) => Err(self.no_key()),
+            (None, KeySource::Remote(_)) => return None,
+        };
+        Some(self.outcome(verified, credentials))
     }
 }
 

@@ -106,6 +106,11 @@ pub trait RemoteProvider: Send + Sync {
     /// Returns the same outcome if it is available within microseconds: cached, or credentials that are not for this
     /// provider.
     fn authenticate_now(&self, credentials: &Credentials) -> Option<ProviderOutcome>;
+
+    /// Returns the same outcome if the provider does not have to ask. May block, like [`Provider::authenticate`].
+    fn authenticate_here(&self, credentials: &Credentials) -> Option<ProviderOutcome> {
+        self.authenticate_now(credentials)
+    }
 }
 
 /// A provider of a chain.
@@ -142,7 +147,7 @@ impl ProviderChain {
         for (index, link) in self.links.iter().enumerate().skip(from) {
             let outcome = match link {
                 ChainLink::Local(provider) => provider.authenticate(credentials),
-                ChainLink::Remote(provider) => match provider.authenticate_now(credentials) {
+                ChainLink::Remote(provider) => match provider.authenticate_here(credentials) {
                     Some(outcome) => outcome,
                     None => {
                         return ChainStep::Ask {

@@ -104,6 +104,8 @@ pub struct RemoteKeys {
 #[derive(Default)]
 struct RemoteState {
     keys: Option<Arc<Keys>>,
+    /// Of the last keys, also if they are not used any more.
+    generation: u64,
     /// The answer that the keys are from.
     answer: Vec<u8>,
     confirmed: Option<Instant>,
@@ -229,13 +231,16 @@ impl RemoteKeys {
         }
         state.skipped = parsed.skipped;
         if parsed.keys.is_empty() {
+            // The server has withdrawn the old keys.
+            state.keys = None;
             return Err("the key set has no usable key".to_owned());
         }
         state.confirmed = Some(Instant::now());
         if state.answer == answer && state.keys.is_some() {
             return Ok(());
         }
-        let generation = state.keys.as_ref().map_or(1, |keys| keys.generation + 1);
+        state.generation += 1;
+        let generation = state.generation;
         tracing::info!(url = %self.config.server.url, keys = parsed.keys.len(), "new keys for JSON Web Tokens");
         state.keys = Some(Arc::new(Keys::new(parsed.keys, generation)));
         state.answer = answer;

@@ -42,7 +42,7 @@ use crate::config::options::access::{NoMatch, PartialSubscription, ProviderKind,
 use crate::config::{Config, LoadedConfig, runtime};
 use crate::device_platform::DevicePlatform;
 use certificates::{CertificateNames, NamedCredentials, certificate_name};
-use outcome::{auth_outcome, client_login};
+use outcome::{auth_outcome, can_be_guess, client_login};
 use rights::SessionRights;
 use scram::Scram;
 
@@ -369,8 +369,9 @@ impl NodeAccess {
         if let Some(locked_out) = self.locked_out(self.login_attempt(&named).as_ref()) {
             return locked_out;
         }
+        let attempt = self.login_attempt(&named).filter(|_| can_be_guess(&outcome));
         let outcome = auth_outcome(outcome);
-        self.record_attempt(self.login_attempt(&named).as_ref(), &outcome);
+        self.record_attempt(attempt.as_ref(), &outcome);
         let outcome = named.name_session(self.check_client_id(&named.credentials, outcome));
         // The client may have been banned in the meantime.
         self.banned(&credentials.client_id, &named.credentials)
@@ -661,15 +662,22 @@ impl AccessControl for NodeAccess {
         if let Some(outcome) = self.scram_step(credentials, &named) {
             return Some(outcome);
         }
-        let attempt = self.login_attempt(&named);
+        let mut attempt = self.login_attempt(&named);
         if let Some(locked_out) = self.locked_out(attempt.as_ref()) {
             return Some(locked_out);
         }
-        let chain = self.providers.chain(credentials.listener);
-        let outcome = self
+        let known = self
             .device_outcome(credentials)
-            .or_else(|| self.certificate_outcome(&named))
-            .or_else(|| chain.authenticate_now(&offered(&named.credentials)).map(auth_outcome))?;
+            .or_else(|| self.certificate_outcome(&named));
+        let outcome = match known {
+            Some(outcome) => outcome,
+            None => {
+                let chain = self.providers.chain(credentials.listener);
+                let outcome = chain.authenticate_now(&offered(&named.credentials))?;
+                attempt = attempt.filter(|_| can_be_guess(&outcome));
+                auth_outcome(outcome)
+            }
+        };
         self.record_attempt(attempt.as_ref(), &outcome);
         Some(named.name_session(self.check_client_id(&named.credentials, outcome)))
     }

@@ -21,6 +21,11 @@ pub fn auth_outcome(outcome: ProviderOutcome) -> AuthOutcome {
     }
 }
 
+/// Returns whether the credentials of a client with this outcome can be a guess. An expired token was valid once.
+pub fn can_be_guess(outcome: &ProviderOutcome) -> bool {
+    !matches!(outcome, ProviderOutcome::Deny(DenyReason::Expired))
+}
+
 pub fn client_login(login: Login) -> ClientLogin {
     let expires_at = login
         .expires_at
