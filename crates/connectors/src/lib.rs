@@ -25,9 +25,11 @@ pub mod http;
 mod isolate;
 #[cfg(feature = "kafka")]
 pub mod kafka;
+#[cfg(feature = "ldap")]
+pub mod ldap;
 mod metrics;
 pub mod mqtt;
-#[cfg(any(feature = "postgresql", feature = "redis"))]
+#[cfg(any(feature = "ldap", feature = "postgresql", feature = "redis"))]
 mod outage;
 #[cfg(feature = "postgresql")]
 pub mod postgres;

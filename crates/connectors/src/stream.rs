@@ -58,13 +58,7 @@ impl DialOptions {
         let _ = stream.set_nodelay(true);
         let layers = match &self.tls {
             None => StreamLayers::Plain(stream),
-            Some(config) => {
-                let name = ServerName::try_from(host.to_owned())
-                    .map_err(|_| format!("`{host}` is not a valid host name for a TLS certificate"))?;
-                let stream = TlsConnector::from(Arc::clone(config)).connect(name, stream).await;
-                let stream = stream.map_err(|error| format!("TLS handshake with {host}:{port} failed: {error}"))?;
-                StreamLayers::Tls(Box::new(stream))
-            }
+            Some(config) => StreamLayers::Tls(handshake(config, host, stream).await?),
         };
         Ok(ConnectorStream { layers, _own: own })
     }
@@ -89,6 +83,37 @@ impl DialOptions {
         }
         let no_address = || format!("cannot connect to {host}:{port}: the name has no address");
         Err(failure.or(refusal).unwrap_or_else(no_address))
+    }
+}
+
+async fn handshake(
+    config: &Arc<ClientConfig>,
+    host: &str,
+    stream: TcpStream,
+) -> Result<Box<TlsStream<TcpStream>>, String> {
+    let name = ServerName::try_from(host.to_owned())
+        .map_err(|_| format!("`{host}` is not a valid host name for a TLS certificate"))?;
+    let peer = stream
+        .peer_addr()
+        .map(|address| format!(":{}", address.port()))
+        .unwrap_or_default();
+    let stream = TlsConnector::from(Arc::clone(config)).connect(name, stream).await;
+    let stream = stream.map_err(|error| format!("TLS handshake with {host}{peer} failed: {error}"))?;
+    Ok(Box::new(stream))
+}
+
+#[cfg(feature = "ldap")]
+impl ConnectorStream {
+    /// Begins TLS on a connection without it.
+    pub async fn start_tls(self, config: Arc<ClientConfig>, host: &str) -> Result<ConnectorStream, String> {
+        let layers = match self.layers {
+            StreamLayers::Plain(stream) => StreamLayers::Tls(handshake(&config, host, stream).await?),
+            layers @ StreamLayers::Tls(_) => layers,
+        };
+        Ok(ConnectorStream {
+            layers,
+            _own: self._own,
+        })
     }
 }
 
