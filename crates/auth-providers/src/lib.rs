@@ -4,6 +4,8 @@
 
 pub mod http;
 pub mod jwt;
+#[cfg(feature = "ldap")]
+pub mod ldap;
 #[cfg(feature = "postgresql")]
 pub mod postgresql;
 mod provider;
@@ -12,6 +14,8 @@ pub mod redis;
 #[cfg(any(feature = "postgresql", feature = "redis"))]
 mod rows;
 mod source;
+#[cfg(any(feature = "ldap", feature = "postgresql", feature = "redis"))]
+mod superuser;
 
 pub use provider::{OnFailure, SourceLimits, SourceProvider, SourceStats, WatchedProvider};
 pub use source::{LoginSource, QuestionKey, SourceError, SourceFuture};

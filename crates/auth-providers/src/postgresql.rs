@@ -10,8 +10,9 @@ use auth::{Credentials, HashSettings, ProviderOutcome};
 use connectors::postgres::{LookupError, LookupRow, LookupValue, PostgresConnectorConfig, PostgresLookup};
 
 use crate::provider::{SourceLimits, SourceProvider};
-use crate::rows::{PASSWORD_COLUMNS, Parameters, RowCheck, SALT_COLUMN, SUPERUSER_COLUMN, UserRow, is_true};
+use crate::rows::{PASSWORD_COLUMNS, Parameters, RowCheck, SALT_COLUMN, SUPERUSER_COLUMN, UserRow};
 use crate::source::{LoginSource, QuestionKey, SourceError, SourceFuture};
+use crate::superuser::is_true;
 
 const NAME: &str = "postgresql";
 

@@ -215,11 +215,5 @@ impl Parameters {
     }
 }
 
-/// Reads `is_superuser` as EMQX does: `true`, or an integer from 1 on.
-pub(crate) fn is_true(value: &[u8]) -> bool {
-    let text = str::from_utf8(value).unwrap_or_default().trim();
-    text == "true" || text.parse::<i64>().is_ok_and(|number| number >= 1)
-}
-
 #[cfg(test)]
 pub(crate) mod tests;

@@ -149,21 +149,3 @@ fn a_question_needs_all_values_and_a_password() {
     let error = Parameters::parse("query", &["${user}"]).map(drop).unwrap_err();
     assert!(error.starts_with("query: ") && error.contains("${username}"), "{error}");
 }
-
-#[test]
-fn superusers_are_read_as_emqx_reads_them() {
-    for (value, expected) in [
-        ("true", true),
-        ("1", true),
-        ("2", true),
-        ("false", false),
-        ("0", false),
-        ("-1", false),
-        ("", false),
-        ("yes", false),
-        ("t", false),
-    ] {
-        assert_eq!(is_true(value.as_bytes()), expected, "{value}");
-    }
-    assert!(!is_true(b"\xff"));
-}

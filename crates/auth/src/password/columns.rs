@@ -3,7 +3,7 @@
 //! | algorithm | `password_hash` | salt |
 //! |---|---|---|
 //! | `plain` | the salted password | before or after the password, or not used |
-//! | `md5`, `sha`, `sha256`, `sha512` | digest of the salted password, hexadecimal | the same |
+//! | `md5`, `sha`, `sha256`, `sha384`, `sha512` | digest of the salted password, hexadecimal | the same |
 //! | `pbkdf2` | derived key, hexadecimal | the bytes of the column |
 //! | `bcrypt` | `$2a$`, `$2b$` or `$2y$`, cost, salt and hash | part of `password_hash` |
 //! | `argon2` | PHC string `$argon2id$…`, which EMQX does not have | part of `password_hash` |
@@ -62,6 +62,7 @@ pub enum HashAlgorithm {
     Md5,
     Sha1,
     Sha256,
+    Sha384,
     Sha512,
     Bcrypt,
     Pbkdf2,
@@ -259,6 +260,7 @@ impl ColumnScheme {
                 match algorithm {
                     HashAlgorithm::Md5 => digest::<Md5>(parts, out),
                     HashAlgorithm::Sha1 => digest::<Sha1>(parts, out),
+                    HashAlgorithm::Sha384 => digest::<Sha384>(parts, out),
                     HashAlgorithm::Sha512 => digest::<Sha512>(parts, out),
                     // For `plain`, `read` computes the SHA-256 of the column.
                     _ => digest::<Sha256>(parts, out),
@@ -281,6 +283,7 @@ fn digest_bytes(algorithm: HashAlgorithm) -> usize {
     match algorithm {
         HashAlgorithm::Md5 => 16,
         HashAlgorithm::Sha1 => 20,
+        HashAlgorithm::Sha384 => 48,
         HashAlgorithm::Sha512 => 64,
         _ => 32,
     }

@@ -1,0 +1,156 @@
+//! Makes a login of an entry: user name, superuser, and attributes of the client.
+
+use std::collections::BTreeMap;
+
+use auth::{ClientAttributes, Login};
+use connectors::ldap::{LdapDn, LdapEntry, LdapFilter, folded};
+
+use super::template::{self, ClientValues, ValueTemplate};
+use super::{LdapConfig, NAME};
+use crate::superuser::is_true;
+
+/// Maximum length of a user name [MQTT-1.5.4].
+const USER_NAME_BYTES_MAX: usize = 65_535;
+
+pub(super) struct LoginRules {
+    /// Attributes that are compared with the user name, with the compared values.
+    user_names: Vec<(String, ValueTemplate)>,
+    superuser: Option<String>,
+    /// Names of client attributes, and the attributes of the entry.
+    client_attributes: BTreeMap<String, String>,
+    groups: Option<String>,
+}
+
+/// Why an entry cannot become a login.
+pub(super) struct UnusableEntry {
+    pub summary: &'static str,
+    pub detail: String,
+}
+
+impl LoginRules {
+    /// `name` is the base of the search, or the name of the entry. The error names the option.
+    pub fn new(
+        config: &LdapConfig,
+        filter: &LdapFilter<ValueTemplate>,
+        name: &LdapDn<ValueTemplate>,
+    ) -> Result<LoginRules, String> {
+        let of_filter = filter.equalities().into_iter();
+        let of_name = name
+            .first()
+            .iter()
+            .map(|(attribute, value)| (attribute.as_str(), value));
+        let user_names = of_filter
+            .chain(of_name)
+            .filter(|(_, value)| value.has_user_name())
+            .map(|(attribute, value)| (attribute.to_owned(), value.clone()));
+        let superuser = config.is_superuser_attribute.as_deref();
+        for (client_attribute, attribute) in &config.client_attributes {
+            template::attribute(&format!("client_attrs.{client_attribute}"), attribute)?;
+        }
+        let groups = config.groups.client_attribute.clone();
+        if let Some(name) = groups
+            .as_ref()
+            .filter(|name| config.client_attributes.contains_key(*name))
+        {
+            return Err(format!(
+                "groups_attr: {name} is also in client_attrs; choose another name"
+            ));
+        }
+        Ok(LoginRules {
+            user_names: user_names.collect(),
+            superuser: superuser
+                .map(|name| template::attribute("is_superuser_attribute", name))
+                .transpose()?,
+            client_attributes: config.client_attributes.clone(),
+            groups,
+        })
+    }
+
+    /// Returns the attributes of an entry that are needed.
+    pub fn attributes(&self) -> Vec<&str> {
+        let user_names = self.user_names.iter().map(|(attribute, _)| attribute.as_str());
+        let mapped = self.client_attributes.values().map(String::as_str);
+        user_names.chain(self.superuser.as_deref()).chain(mapped).collect()
+    }
+
+    pub fn login(
+        &self,
+        entry: &LdapEntry,
+        values: ClientValues<'_>,
+        groups: &[String],
+    ) -> Result<Login, UnusableEntry> {
+        let is_superuser = self.superuser.as_ref().is_some_and(|name| {
+            let mut values = texts(entry, name);
+            values.any(|value| is_true(value.to_ascii_lowercase().as_bytes()))
+        });
+        Ok(Login {
+            provider: Some(NAME),
+            user_name: self.user_name(entry, values)?,
+            attributes: self.client_attributes(entry, groups)?,
+            ..Login::new(is_superuser)
+        })
+    }
+
+    /// Returns the user name of the session if it differs from that of the client.
+    fn user_name(&self, entry: &LdapEntry, values: ClientValues<'_>) -> Result<Option<Box<str>>, UnusableEntry> {
+        let is_same = |(attribute, value): &(String, ValueTemplate)| {
+            let wanted = values.text(value);
+            texts(entry, attribute).any(|found| found == wanted)
+        };
+        if self.user_names.is_empty() || self.user_names.iter().any(is_same) {
+            return Ok(None);
+        }
+        let plain = self.user_names.iter().filter(|(_, value)| value.is_user_name());
+        for (attribute, value) in plain {
+            let wanted = folded(&values.text(value));
+            if let Some(found) = texts(entry, attribute).find(|found| is_user_name(found) && folded(found) == wanted) {
+                return Ok(Some(found.into()));
+            }
+        }
+        let attributes: Vec<&str> = self
+            .user_names
+            .iter()
+            .map(|(attribute, _)| attribute.as_str())
+            .collect();
+        Err(UnusableEntry {
+            summary: "the user name of a client is not a value of its entry, or cannot be read there: it is rejected",
+            detail: format!("attributes: {}", attributes.join(", ")),
+        })
+    }
+
+    fn client_attributes(&self, entry: &LdapEntry, groups: &[String]) -> Result<ClientAttributes, UnusableEntry> {
+        let mut attributes: BTreeMap<Box<str>, Box<str>> = BTreeMap::new();
+        for (name, attribute) in &self.client_attributes {
+            // Directories return values in any order.
+            let mut values: Vec<&str> = texts(entry, attribute).collect();
+            values.sort_unstable();
+            if !values.is_empty() {
+                attributes.insert(name.as_str().into(), values.join(",").into());
+            }
+        }
+        if let Some(name) = &self.groups {
+            if !groups.is_empty() {
+                attributes.insert(name.as_str().into(), groups.join(",").into());
+            }
+            for group in groups {
+                attributes.insert(format!("{name}.{group}").into(), group.as_str().into());
+            }
+        }
+        ClientAttributes::new(attributes).map_err(|error| UnusableEntry {
+            summary: "a client has too many attributes: it is rejected; a group_filter can select fewer groups",
+            detail: error.to_string(),
+        })
+    }
+}
+
+/// The values of an attribute that are text.
+fn texts<'a>(entry: &'a LdapEntry, attribute: &str) -> impl Iterator<Item = &'a str> {
+    entry
+        .values(attribute)
+        .iter()
+        .filter_map(|value| str::from_utf8(value).ok())
+}
+
+fn is_user_name(text: &str) -> bool {
+    !text.is_empty() && text.len() <= USER_NAME_BYTES_MAX && !text.contains('\0')
+}
