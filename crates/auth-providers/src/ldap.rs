@@ -296,7 +296,7 @@ impl LdapSource {
             codes::NO_SUCH_OBJECT | codes::INVALID_DN_SYNTAX | codes::REFERRAL => {
                 if is_fixed || result.code == codes::REFERRAL {
                     self.warnings.warn(
-                        "base_dn is not an entry of the directory, or on another server; referrals are not followed",
+                        "base_dn is not an entry that user may read, or on another server; referrals are not followed",
                         &result,
                     );
                 }

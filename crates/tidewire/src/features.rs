@@ -33,6 +33,7 @@ const PARTS: &[BuildPart] = &[
         cfg!(feature = "kafka"),
         "Kafka connectors, actions and sources",
     ),
+    part("ldap", cfg!(feature = "ldap"), "LDAP authentication"),
     part(
         "parquet",
         cfg!(feature = "parquet"),

@@ -138,7 +138,8 @@ fn named_files(config: &Config) -> Vec<NamedFile<'_>> {
     }
     let (api, access, http) = (&config.api, &config.access, &config.access_http.options);
     let (postgresql, redis) = (&config.access_postgresql, &config.access_redis);
-    let optional: [(&Unset<PathBuf>, _, FileCheck); 16] = [
+    let ldap = &config.access_ldap.options;
+    let optional: [(&Unset<PathBuf>, _, FileCheck); 19] = [
         (&api.cert_file, "cert_file", can_be_read),
         (&api.key_file, "key_file", is_protected),
         (&api.users_file, "users_file", is_password_file),
@@ -153,6 +154,9 @@ fn named_files(config: &Config) -> Vec<NamedFile<'_>> {
         (&redis.ca_file, "ca_file", can_be_read),
         (&redis.cert_file, "cert_file", can_be_read),
         (&redis.key_file, "key_file", is_protected),
+        (&ldap.ca_file, "ca_file", can_be_read),
+        (&ldap.cert_file, "cert_file", can_be_read),
+        (&ldap.key_file, "key_file", is_protected),
         (&config.jwt.public_key_file, "public_key_file", is_public_key),
         (&config.jwt.ca_file, "ca_file", can_be_read),
     ];

@@ -39,6 +39,7 @@ pub struct Config {
     pub access_http: access::http::HttpAccessConfig,
     pub access_postgresql: access::postgresql::PostgresqlAccess,
     pub access_redis: access::redis::RedisAccess,
+    pub access_ldap: access::ldap::LdapAccessConfig,
     pub jwt: access::jwt::Jwt,
     /// Claims of tokens, and their values.
     pub jwt_claims: BTreeMap<String, String>,
@@ -148,6 +149,7 @@ pub fn resolve(raw: &mut RawConfig, sources: &ConfigSources) -> (Config, Vec<Eff
         access_http: resolver.access_http(),
         access_postgresql: access::postgresql::PostgresqlAccess::resolve(&mut resolver, &["access", "postgresql"]),
         access_redis: access::redis::RedisAccess::resolve(&mut resolver, &["access", "redis"]),
+        access_ldap: resolver.access_ldap(),
         jwt: access::jwt::Jwt::resolve(&mut resolver, &["access", "jwt"]),
         jwt_claims: resolver.take_map(&["access", "jwt", "verify_claims"], &access::jwt::CLAIMS),
         users: resolver.take_map(&["access", "users"], &access::USERS),
@@ -254,6 +256,13 @@ impl Resolver<'_> {
             options: access::http::HttpAccess::resolve(self, &["access", "http"]),
             headers: self.take_map(&["access", "http", "headers"], &access::http::HEADERS),
             body: self.take_map(&["access", "http", "body"], &access::http::BODY),
+        }
+    }
+
+    fn access_ldap(&mut self) -> access::ldap::LdapAccessConfig {
+        access::ldap::LdapAccessConfig {
+            options: access::ldap::LdapAccess::resolve(self, &["access", "ldap"]),
+            client_attrs: self.take_map(&["access", "ldap", "client_attrs"], &access::ldap::CLIENT_ATTRS),
         }
     }
 

@@ -2,6 +2,8 @@
 
 pub mod http;
 pub mod jwt;
+#[cfg(feature = "ldap")]
+pub mod ldap;
 #[cfg(any(feature = "postgresql", feature = "redis"))]
 mod password_hash;
 #[cfg(feature = "postgresql")]

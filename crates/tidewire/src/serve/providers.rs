@@ -161,7 +161,9 @@ impl MadeProviders {
             ProviderKind::Postgresql => self.watch(access_providers::postgresql::provider(&config.access_postgresql)?),
             #[cfg(feature = "redis")]
             ProviderKind::Redis => self.watch(access_providers::redis::provider(&config.access_redis)?),
-            #[cfg(not(all(feature = "postgresql", feature = "redis")))]
+            #[cfg(feature = "ldap")]
+            ProviderKind::Ldap => self.watch(access_providers::ldap::provider(&config.access_ldap)?),
+            #[cfg(not(all(feature = "ldap", feature = "postgresql", feature = "redis")))]
             absent => {
                 let kind = absent.word();
                 return Err(format!(

@@ -2,6 +2,7 @@
 
 pub mod http;
 pub mod jwt;
+pub mod ldap;
 pub mod password_hash;
 pub mod postgresql;
 pub mod redis;
@@ -41,6 +42,8 @@ choice! {
         Redis = "redis",
         /// JSON Web Tokens.
         Jwt = "jwt",
+        /// An LDAP directory.
+        Ldap = "ldap",
     }
 }
 
@@ -49,7 +52,11 @@ impl ProviderKind {
     pub fn is_remote(self) -> bool {
         match self {
             ProviderKind::Users | ProviderKind::Certificate => false,
-            ProviderKind::Http | ProviderKind::Jwt | ProviderKind::Postgresql | ProviderKind::Redis => true,
+            ProviderKind::Http
+            | ProviderKind::Jwt
+            | ProviderKind::Ldap
+            | ProviderKind::Postgresql
+            | ProviderKind::Redis => true,
         }
     }
 }
@@ -113,9 +120,9 @@ section! {
         /// Authentication providers in the order in which they are asked. The first one that knows the user name
         /// decides. `users`: `password_file`, the table `users`, and the users of the API. `jwt`: JSON Web Tokens
         /// (`access.jwt`). `http`: the service of `access.http`. `postgresql`: the database of `access.postgresql`.
-        /// `redis`: the server of `access.redis`. `certificate`: a client whose TLS listener takes the user name from
-        /// the client certificate (`peer_cert_as_user_name`) needs no password; it must be the first provider. Such a
-        /// client is never a superuser.
+        /// `redis`: the server of `access.redis`. `ldap`: the directory of `access.ldap`. `certificate`: a client whose
+        /// TLS listener takes the user name from the client certificate (`peer_cert_as_user_name`) needs no password;
+        /// it must be the first provider. Such a client is never a superuser.
         restart providers: Vec<ProviderKind> = "users";
         /// Methods of enhanced authentication (MQTT 5): `SCRAM-SHA-256`, `SCRAM-SHA-512`. The client proves that it
         /// knows the password and does not send it. Requires `users` in `providers`. Only users whose hash is a SCRAM

@@ -30,6 +30,8 @@ pub const SECTIONS: &[Section] = &[
     access::http::BODY,
     access::postgresql::PostgresqlAccess::SECTION,
     access::redis::RedisAccess::SECTION,
+    access::ldap::LdapAccess::SECTION,
+    access::ldap::CLIENT_ATTRS,
     access::jwt::Jwt::SECTION,
     access::jwt::CLAIMS,
     integration::Integration::SECTION,

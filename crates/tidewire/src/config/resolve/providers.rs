@@ -47,10 +47,14 @@ impl Resolver<'_> {
             }
         }
         let (http, postgresql) = (&config.access_http.options, &config.access_postgresql);
+        let ldap = &config.access_ldap.options;
+        // With `user_dn`, nothing is searched.
+        let ldap_base = ldap.user_dn.0.as_ref().unwrap_or(&ldap.base_dn);
         for (kind, value, option) in [
             (ProviderKind::Http, &http.url, "url"),
             (ProviderKind::Postgresql, &postgresql.database, "database"),
             (ProviderKind::Postgresql, &postgresql.user, "user"),
+            (ProviderKind::Ldap, ldap_base, "base_dn"),
         ] {
             if kinds.contains(&kind) && value.is_empty() {
                 let message = format!("is missing: `{}` of `access.providers` needs it", kind.word());

@@ -1,0 +1,133 @@
+//! Options of the authentication provider `ldap`.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use connectors::Secret;
+
+use super::OnFailure;
+use crate::config::key::KeySegment::Fixed;
+use crate::config::option::{Apply, Kind, OptionDef, Section, section};
+use crate::config::value::{Unset, choice};
+
+choice! {
+    /// How the password of a client is checked.
+    pub enum LdapMethod {
+        Bind = "bind",
+        /// The hash in the entry is compared.
+        Hash = "hash",
+    }
+}
+
+/// All options of the provider.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LdapAccessConfig {
+    pub options: LdapAccess,
+    pub client_attrs: BTreeMap<String, String>,
+}
+
+section! {
+    /// Authentication by an LDAP directory, such as OpenLDAP or Active Directory. The provider asks the directory if
+    /// `access.providers` contains `ldap`.
+    pub struct LdapAccess at [Fixed("access"), Fixed("ldap")] {
+        /// Servers of the directory as URLs: `ldaps://host`, or `ldap://host` without TLS or with `starttls`. The
+        /// default ports are 636 and 389. The first server that can be reached is used. Referrals to other servers are
+        /// not followed.
+        restart servers: Vec<String> = "ldap://127.0.0.1:389";
+        /// Whether connections to `ldap://` servers begin TLS before the first login (StartTLS). A server that refuses
+        /// is not used. Without TLS, passwords are sent unencrypted.
+        restart starttls: bool = "false";
+        /// Name (DN) of the user that searches for clients. It needs the right to read the attributes that are used.
+        /// Active Directory also accepts `user@domain`. Empty: searches are anonymous.
+        restart user: Unset<String> = "";
+        /// Password of the user.
+        restart password: Unset<Secret> = "";
+        /// Maximum number of connections for searches, and of connections for logins of clients.
+        restart pool_size: u32 = "8" ["1", "256"] in "connections";
+        /// How a password is checked. `bind`: the server logs in to the directory as the client, so that rules of the
+        /// directory for locked accounts and expired passwords apply. `hash`: the server reads the hash of the
+        /// password and compares it; such rules do not apply.
+        restart method: LdapMethod = "bind";
+        /// Name (DN) of the entry below which clients are searched, for example `ou=devices,dc=example,dc=org`. May
+        /// contain placeholders: `${username}`, `${clientid}`, `${peerhost}`, `${cert_common_name}` and
+        /// `${cert_subject}`. Values are escaped.
+        restart base_dn: String = "";
+        /// Filter that finds the entry of a client, with the placeholders of `base_dn`, for example
+        /// `(&(objectClass=user)(sAMAccountName=${username}))`. If several entries match, the client is rejected; if
+        /// none matches, the next provider decides. Values are compared literally: `*` is no wildcard in them. Empty:
+        /// `(uid=${username})`, and every entry with `user_dn`.
+        restart filter: Unset<String> = "";
+        /// Name (DN) of a client, with the placeholders of `base_dn`, for example
+        /// `uid=${username},ou=devices,dc=example,dc=org`. With this option, the server logs in with this name and does
+        /// not search: `user`, `password` and `base_dn` have no effect. Clients must be allowed to read the own entry.
+        /// The next provider is not asked, because the directory does not reveal whether a name exists. Needs the
+        /// method `bind`.
+        restart user_dn: Unset<String> = "";
+        /// Attribute with the hash of the password for the method `hash`: `{SSHA}`, `{SSHA256}`, `{SSHA384}`,
+        /// `{SSHA512}` or `{SMD5}`, or without a salt `{SHA}`, `{SHA256}`, `{SHA384}`, `{SHA512}` or `{MD5}`.
+        restart password_attribute: String = "userPassword";
+        /// Attribute that makes a client a superuser if it is `TRUE` or an integer from 1 on, for example
+        /// `isSuperuser`. Clients must not be able to change it. Empty: no client is a superuser.
+        restart is_superuser_attribute: Unset<String> = "";
+        /// Names (DN) of groups, for example `["cn=mqtt,ou=groups,dc=example,dc=org"]`. A client must be a member of at
+        /// least one. Empty: no membership is required.
+        restart required_groups: Vec<String> = "";
+        /// Attribute of a client's entry with the names of its groups. OpenLDAP needs the overlay `memberof` for it.
+        /// Active Directory does not list groups of groups there: use `group_filter`.
+        restart group_attribute: String = "memberOf";
+        /// Filter that finds the groups of a client, instead of `group_attribute`. `${dn}` is the name of the client's
+        /// entry, for example `(&(objectClass=groupOfNames)(member=${dn}))`. At most 500 groups.
+        restart group_filter: Unset<String> = "";
+        /// Name (DN) of the entry below which `group_filter` searches.
+        restart group_base_dn: Unset<String> = "";
+        /// Name of a client attribute for the groups. With `groups`, a member of `plant-a` and `plant-b` has
+        /// `${client_attrs.groups}` with the value `plant-a,plant-b`, `${client_attrs.groups.plant-a}` with the value
+        /// `plant-a`, and the same for `plant-b`.
+        restart groups_attr: Unset<String> = "";
+        /// Trusted certificate authorities for TLS, as PEM. Empty: those of the operating system.
+        restart ca_file: Unset<PathBuf> = "";
+        /// Client certificate for TLS, as PEM.
+        restart cert_file: Unset<PathBuf> = "";
+        /// Private key of the client certificate, as PEM.
+        restart key_file: Unset<PathBuf> = "";
+        /// Verifies the certificates of the servers. Without verification, an attacker on the network path can read
+        /// passwords and admit clients.
+        restart verify: bool = "true";
+        /// Maximum time until a client has an answer, including the wait for other questions. A connection must be
+        /// ready within half of it.
+        restart timeout: Duration = "5s" ["10ms", "1m"];
+        /// Maximum number of questions at a time. Further questions wait.
+        restart max_concurrent: u32 = "64" ["1", "1024"] in "questions";
+        /// Maximum number of waiting questions. Clients with further questions are rejected (0x88, Server unavailable).
+        restart max_waiting: u32 = "10000" ["0", "1000000"] in "questions";
+        /// Maximum number of cached answers. Answers that do not allow a client occupy at most a quarter.
+        restart cache_size: u32 = "100000" ["0", "10000000"] in "answers";
+        /// How long an answer that allows a client is valid: a changed password or a locked account takes effect after
+        /// this time. `0s` asks for each connection.
+        restart cache_allowed: Duration = "1m" ["0s", "1d"];
+        /// How long another answer is valid.
+        restart cache_denied: Duration = "10s" ["0s", "1d"];
+        /// Decision about a client if the directory does not answer: `deny` rejects it (0x88, Server unavailable),
+        /// `ignore` asks the next provider, `allow` admits it without a check.
+        restart on_failure: OnFailure = "deny";
+    }
+}
+
+/// A table with free keys, so not a struct.
+pub const CLIENT_ATTRS: Section = Section {
+    path: &[Fixed("access"), Fixed("ldap"), Fixed("client_attrs")],
+    doc: &[" Attributes of clients from the directory, for topics of access rules (`${client_attrs.NAME}`)."],
+    options: &[OptionDef {
+        name: "<name>",
+        doc: &[
+            " Attribute of the client's entry, for example `tenant = \"departmentNumber\"`. Several values are sorted and",
+            " joined by commas. Without a value, the client does not have the attribute.",
+        ],
+        default: "",
+        range: None,
+        unit: None,
+        apply: Apply::Restart,
+        kind: Kind::of::<String>(),
+    }],
+};
