@@ -1,7 +1,7 @@
 #!/bin/bash
-# Installs missing programs for one purpose: build, test, lint, docs, dist, edge, zig, dist-test, kafka, kerberos, postgres or
-# redis. Prints a line for each installation, and fails with instructions if it may not install. Does nothing if all
-# programs are installed.
+# Installs missing programs for one purpose: build, test, lint, docs, dist, edge, zig, dist-test, kafka, kerberos, ldap,
+# postgres or redis. Prints a line for each installation, and fails with instructions if it may not install. Does nothing
+# if all programs are installed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=dev/lib.sh
@@ -117,6 +117,15 @@ need_redis() {
 	fi
 }
 
+need_ldap() {
+	local had_server=no
+	! has slapd || had_server=yes
+	if ! has slapd || ! has ldapsearch; then
+		install_packages "OpenLDAP, for the tests of logins" slapd ldap-utils
+		[ "$had_server" = yes ] || stop_installed_service slapd
+	fi
+}
+
 need_postgres() {
 	if ! compgen -G "/usr/lib/postgresql/*/bin/initdb" >/dev/null && ! has initdb; then
 		install_packages "PostgreSQL, for the connector's tests" postgresql
@@ -215,6 +224,7 @@ test)
 	need_mosquitto
 	need_postgres
 	need_redis
+	need_ldap
 	need_kafka
 	need_browser
 	need_book_commands
@@ -224,6 +234,9 @@ kafka)
 	;;
 kerberos)
 	need_kerberos
+	;;
+ldap)
+	need_ldap
 	;;
 postgres)
 	need_postgres
@@ -252,6 +265,6 @@ docs)
 	has mdbook || need_mdbook
 	;;
 *)
-	fail "unknown purpose $1: expected build, test, lint, docs, dist, edge, zig, dist-test, kafka, kerberos, postgres or redis"
+	fail "unknown purpose $1: expected build, test, lint, docs, dist, edge, zig, dist-test, kafka, kerberos, ldap, postgres or redis"
 	;;
 esac

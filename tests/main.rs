@@ -15,6 +15,7 @@ mod database_logins;
 mod devices;
 mod formats;
 mod jwt;
+mod ldap_logins;
 mod operations;
 mod providers;
 mod rules;

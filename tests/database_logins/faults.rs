@@ -22,7 +22,7 @@ fn uncached() -> Vec<(&'static str, String)> {
 }
 
 /// Kills a database and starts it again.
-fn check_restart(database: &Started, server: &Server, user: &str, password: &str) {
+pub fn check_restart(database: &Started, server: &Server, user: &str, password: &str) {
     assert_eq!(login(server, user, password), ADMITTED);
     database.call("kill", &[]).expect("the script runs");
     for _ in 0..5 {
@@ -68,6 +68,10 @@ fn a_database_that_never_answers_delays_no_other_client() {
             format!("port = {}\ndatabase = \"d\"\nuser = \"u\"", address.port()),
         ),
         ("redis", format!("servers = [\"{address}\"]")),
+        (
+            "ldap",
+            format!("servers = [\"ldap://{address}\"]\nbase_dn = \"dc=example\""),
+        ),
     ] {
         let server = Server::start(&Config::new(format!(
             "[access]\nanonymous = \"loopback\"\nproviders = [\"{provider}\"]\n[access.{provider}]\ntimeout = \"1m\"\n{place}\n"

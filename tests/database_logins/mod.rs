@@ -2,7 +2,7 @@
 //!
 //! `faults` has the tests with databases that fail, are slow or change.
 
-mod faults;
+pub mod faults;
 mod postgresql;
 mod redis;
 

@@ -1,0 +1,133 @@
+//! Directories that fail, are slow or change. A directory that never answers is tested in `database_logins::faults`.
+
+use std::io::Read as _;
+use std::net::{TcpListener, TcpStream};
+
+use super::*;
+use crate::database_logins::faults::check_restart;
+
+const UNCACHED: [(&str, &str); 2] = [("cache_allowed", "'0s'"), ("cache_denied", "'0s'")];
+
+#[test]
+fn a_directory_that_was_killed_is_used_again() {
+    let directory = Directory::new();
+    directory.add("meter", SECRET, "");
+    let server = directory.start(&UNCACHED);
+    check_restart(&directory.server, &server, "meter", "secret");
+}
+
+#[test]
+fn another_server_is_used_while_the_first_is_down() {
+    let directory = Directory::new();
+    directory.add("meter", SECRET, "");
+    let closed = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
+    let first = format!("ldap://{}", closed.expect("a free port"));
+    let server = Server::start(&Config::new(options(&[first, directory.url()], &[])));
+    assert_eq!(login(&server, "meter", "secret"), ADMITTED);
+    assert_eq!(login(&server, "meter", "guess"), WRONG);
+}
+
+#[test]
+fn a_changed_password_takes_effect_after_the_lifetime_of_the_answers() {
+    let directory = Directory::new();
+    directory.add("meter", SECRET, "");
+    let long = directory.start(&[("cache_allowed", "'1d'"), ("cache_denied", "'1d'")]);
+    let short = directory.start(&[("cache_allowed", "'100ms'"), ("cache_denied", "'100ms'")]);
+    for server in [&long, &short] {
+        assert_eq!(login(server, "meter", "secret"), ADMITTED);
+        assert_eq!(login(server, "meter", "changed"), WRONG);
+    }
+    directory.change(
+        "dn: uid=meter,ou=devices,dc=example,dc=org\nchangetype: modify\nreplace: userPassword\n\
+         userPassword: changed\n",
+    );
+    short.wait_until("the new password is in use", |server| {
+        login(server, "meter", "changed") == ADMITTED
+    });
+    short.wait_until("the old password is not", |server| {
+        login(server, "meter", "secret") == WRONG
+    });
+    assert_eq!(login(&long, "meter", "secret"), ADMITTED);
+    assert_eq!(login(&long, "meter", "changed"), WRONG);
+}
+
+#[test]
+fn a_slow_directory_ends_at_the_time_limit() {
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let url = format!("ldap://{}", silent.local_addr().expect("an address"));
+    let server = Server::start(&Config::new(options(&[url], &[("timeout", "'200ms'")])));
+    for _ in 0..3 {
+        assert_eq!(login(&server, "meter", "secret"), UNAVAILABLE);
+    }
+    assert!(server.log().contains("within"), "{}", server.log());
+}
+
+/// Reads a request, and answers it with these bytes.
+fn answer(mut connection: TcpStream, bytes: &[u8]) {
+    let mut request = [0; 4096];
+    let _ = connection.read(&mut request);
+    let _ = connection.write_all(bytes);
+}
+
+#[test]
+fn answers_that_are_not_understood_admit_no_client() {
+    for (bytes, reason) in [
+        (&b""[..], "the server has closed the connection"),
+        (
+            b"HTTP/1.1 400 Bad Request\r\n\r\n",
+            "a message begins with another type",
+        ),
+        (b"\x30\x84\x7f\xff\xff\xff", "longer than 1 MiB"),
+        (b"\x30\x80", "unsupported form"),
+        (b"\x30\x00", "ends early"),
+        // Results of another request, and of another kind of request.
+        (
+            b"\x30\x0c\x02\x01\x07\x61\x07\x0a\x01\x00\x04\x00\x04\x00",
+            "message ID 7 instead of 1",
+        ),
+        (
+            b"\x30\x0c\x02\x01\x01\x65\x07\x0a\x01\x00\x04\x00\x04\x00",
+            "another kind of request",
+        ),
+        (b"\x30\x05\x02\x01\x01\x61\x00", "ends early"),
+        // A notification that the server shuts down.
+        (
+            b"\x30\x0c\x02\x01\x00\x78\x07\x0a\x01\x34\x04\x00\x04\x00",
+            "unavailable (52)",
+        ),
+    ] {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let url = format!("ldap://{}", listener.local_addr().expect("an address"));
+        let name = ("user_dn", "'uid=${username},dc=example,dc=org'");
+        let server = Server::start(&Config::new(options(&[url], &[name])));
+        let thread = std::thread::spawn(move || {
+            let (connection, _) = listener.accept().expect("the server connects");
+            answer(connection, bytes);
+        });
+        assert_eq!(login(&server, "meter", "secret"), UNAVAILABLE, "{bytes:x?}");
+        thread.join().expect("it does not panic");
+        assert!(server.log().contains(reason), "{bytes:x?}: {}", server.log());
+        assert!(server.is_running() && !server.log().contains("panicked"), "{bytes:x?}");
+    }
+}
+
+#[test]
+fn data_in_front_of_starttls_is_refused() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let url = format!("ldap://{}", listener.local_addr().expect("an address"));
+    let server = Server::start(&Config::new(options(
+        &[url],
+        &[("starttls", "true"), ("verify", "false")],
+    )));
+    let thread = std::thread::spawn(move || {
+        let (connection, _) = listener.accept().expect("the server connects");
+        // Success, and the answer to a bind that was not sent yet.
+        let success = b"\x30\x0c\x02\x01\x01\x78\x07\x0a\x01\x00\x04\x00\x04\x00";
+        let forged = b"\x30\x0c\x02\x01\x02\x61\x07\x0a\x01\x00\x04\x00\x04\x00";
+        answer(connection, &[&success[..], forged].concat());
+    });
+    assert_eq!(login(&server, "meter", "secret"), UNAVAILABLE);
+    thread.join().expect("it does not panic");
+    let log = server.log();
+    assert!(log.contains("unencrypted data follows the answer to StartTLS"), "{log}");
+}
