@@ -13,6 +13,7 @@ use net::certificate;
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval, timeout};
+use web::audit::{Audit, AuditFailure};
 use web::unix_ms;
 
 use crate::alarms::{AlarmCondition, Alarms, NodeAlarm};
@@ -56,6 +57,7 @@ pub struct AlarmWatcher {
     engine: Option<Engine>,
     login_limiter: Arc<LoginLimiter>,
     certificate_admin: Option<Arc<dyn CertificateAdmin>>,
+    audit: Arc<Audit>,
     /// Topic level of the node, if alarms are published on `$SYS`.
     sys_node: Option<String>,
     events: Option<NodeEvents>,
@@ -83,6 +85,7 @@ impl FromRef<App> for AlarmWatcher {
             platform: app.part(),
             login_limiter: app.part(),
             certificate_admin: app.part(),
+            audit: app.part(),
             sys_node: is_on_sys.then(|| topic_level(&node.name)),
             events: engine.as_ref().map(|engine| engine.node_events(net.clone())),
             net,
@@ -123,6 +126,7 @@ impl AlarmWatcher {
         found.extend(self.locked_addresses());
         found.extend(self.open_files());
         found.extend(self.certificates().await);
+        found.extend(self.audit_log().await);
         let changed = self.alarms.update(found, &unsure, unix_ms(SystemTime::now()));
         for alarm in &changed {
             log(alarm);
@@ -132,6 +136,15 @@ impl AlarmWatcher {
             let events_of_changes: Vec<AlarmEvent> = changed.into_iter().map(event).collect();
             events.send(&events_of_changes).await;
         }
+    }
+
+    /// Also writes the entries that wait.
+    async fn audit_log(&self) -> Option<AlarmCondition> {
+        let audit = self.audit.clone();
+        web::block(move || audit.retry())
+            .await
+            .ok()?
+            .map(|failure| audit_condition(&failure))
     }
 
     fn journal(&self) -> Option<AlarmCondition> {
@@ -372,6 +385,14 @@ fn journal_damage_condition(messages: u64) -> Option<AlarmCondition> {
     (messages > 0).then(|| condition("journal_damaged", message, &[("messages", &messages.to_string())]))
 }
 
+fn audit_condition(failure: &AuditFailure) -> AlarmCondition {
+    let message = format!(
+        "Writing the audit log failed: changes over the API are only in the server log and in memory. Free disk space, or \
+         check the disk: {failure}"
+    );
+    condition("audit_log_failed", message, &[("reason", &failure.reason)])
+}
+
 fn event(alarm: NodeAlarm) -> AlarmEvent {
     AlarmEvent {
         name: alarm.name,
@@ -439,6 +460,27 @@ mod tests {
         let lost = journal_damage_condition(3).unwrap();
         assert_eq!(lost.name, "journal_damaged");
         assert!(lost.message.contains("3 messages"), "{}", lost.message);
+    }
+
+    #[test]
+    fn failed_audit_log_raises_an_alarm() {
+        let failure = AuditFailure {
+            reason: "disk full".into(),
+            waiting: 2,
+            lost: 0,
+        };
+        let alarm = audit_condition(&failure);
+        assert_eq!(
+            (&*alarm.name, &*alarm.details["reason"]),
+            ("audit_log_failed", "disk full")
+        );
+        assert!(
+            alarm
+                .message
+                .ends_with("disk full (2 entries wait, 0 are only in the server log)"),
+            "{}",
+            alarm.message
+        );
     }
 
     #[test]

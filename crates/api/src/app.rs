@@ -146,6 +146,7 @@ impl App {
                 is_public: config.metrics_without_login,
                 is_on_loopback: config.bind.ip().to_canonical().is_loopback(),
             },
+            recorded_change: Arc::default(),
         };
         Ok(App {
             state: Arc::new(AppState {

@@ -68,6 +68,7 @@ pub use fixed_limits::fixed_limits;
 pub use history_store::DIRECTORY_NAME as HISTORY_NAME;
 pub use log_ring::{LogLineLevel, LogRing};
 pub use metrics::{Family as MetricFamily, families as metric_families};
+pub use routes::operations;
 pub use server::{ApiHandle, TlsReloader, bind, start, start_on};
 pub use start_error::ApiStartError;
 pub use sys_publisher::{ClientEventSender, ClientEvents, client_events};

@@ -19,6 +19,7 @@ pub fn endpoints() -> Vec<Endpoint> {
         endpoints::metrics::endpoints(),
         endpoints::openapi::endpoints(),
         endpoints::login::endpoints(),
+        endpoints::logins::endpoints(),
         endpoints::console_users::endpoints(),
         endpoints::api_keys::endpoints(),
         endpoints::logs::endpoints(),

@@ -222,7 +222,7 @@ impl Provider for UsersProvider {
             return ProviderOutcome::Ignore;
         };
         if self.verified.verify(user_name, &user.hash, password) {
-            return allow(user.is_superuser);
+            return allow(user.is_superuser());
         }
         ProviderOutcome::Deny(DenyReason::WrongPassword)
     }
@@ -239,7 +239,7 @@ impl Provider for UsersProvider {
             return was_wrong.then_some(ProviderOutcome::Ignore);
         };
         if self.verified.was_verified(user_name, &user.hash, password) {
-            return Some(allow(user.is_superuser));
+            return Some(allow(user.is_superuser()));
         }
         let was_wrong = self.verified.was_wrong(user_name, &user.hash, password);
         was_wrong.then_some(ProviderOutcome::Deny(DenyReason::WrongPassword))

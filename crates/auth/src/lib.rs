@@ -49,5 +49,7 @@ pub use password_rules::{PASSWORD_CHARACTERS_MIN, WeakPassword, check_new_passwo
 pub use scram::{ScramError, ScramExchange, ScramServer, ScramSuccess};
 pub use secret::Password;
 pub use template::{Missing, Placeholder, Template, TemplateError, TemplatePart};
-pub use users::{LineError, LoadError, PasswordFileErrors, UserError, UserSnapshot, UserSummary, Users, is_clear_name};
+pub use users::{
+    LineError, LoadError, PasswordFileErrors, UserError, UserRole, UserSnapshot, UserSummary, Users, is_clear_name,
+};
 pub use verified::{PasswordCheck, VerifiedPasswords};

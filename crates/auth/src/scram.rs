@@ -195,7 +195,7 @@ impl ScramServer {
         let server_signature = method.hmac(verifier.server_key, messages.as_bytes());
         Ok(ScramSuccess {
             user_name: exchange.user_name.clone(),
-            is_superuser: user.is_superuser,
+            is_superuser: user.is_superuser(),
             server_final: format!("v={}", Base64::encode_string(&server_signature))
                 .into_bytes()
                 .into(),

@@ -1,6 +1,7 @@
-//! The users that devices and applications authenticate as: name, password hash, superuser flag.
+//! The users that devices and applications authenticate as: name, password hash, role.
 //!
-//! Administrators of the console are separate; they only share the hash code.
+//! Users of the console are in another file; they share the format and the hash code. Only they have the role
+//! [`UserRole::Operator`].
 //!
 //! The authentication pool and the API share one `Users`. The API changes it at run time. The lock is held for a map
 //! operation, never while a password is verified or a file is written. Changes are in memory only until
@@ -37,7 +38,27 @@ struct UserTable {
 pub(crate) struct StoredUser {
     pub name: Box<str>,
     pub hash: PasswordHash,
-    pub is_superuser: bool,
+    pub role: UserRole,
+}
+
+/// The third field of a line in the password file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UserRole {
+    /// The field is absent.
+    User,
+    /// Only for users of the console. An MQTT user cannot have this role.
+    Operator,
+    /// For MQTT users: access rules do not apply. For users of the console: an administrator.
+    Superuser,
+}
+
+impl UserRole {
+    pub fn of_superuser(is_superuser: bool) -> UserRole {
+        match is_superuser {
+            true => UserRole::Superuser,
+            false => UserRole::User,
+        }
+    }
 }
 
 /// Copy of a user, including the password hash. Must not be displayed.
@@ -48,6 +69,7 @@ pub struct UserSnapshot(Arc<StoredUser>);
 pub struct UserSummary {
     pub name: String,
     pub is_superuser: bool,
+    pub role: UserRole,
     /// `argon2id`, `pbkdf2-sha512`, …
     pub scheme: &'static str,
     /// The hash is weaker than a new one. Setting the password again replaces it.
@@ -95,37 +117,46 @@ impl Users {
         table.put(StoredUser {
             name: name.into(),
             hash,
-            is_superuser,
+            role: UserRole::of_superuser(is_superuser),
         })
     }
 
     /// Adds a user, or replaces the user with the same name.
     pub fn set(&self, name: &str, hash: PasswordHash, is_superuser: bool) -> Result<(), UserError> {
+        self.set_with_role(name, hash, UserRole::of_superuser(is_superuser))
+    }
+
+    /// Like [`Users::set`], with any role.
+    pub fn set_with_role(&self, name: &str, hash: PasswordHash, role: UserRole) -> Result<(), UserError> {
         check_name(name)?;
         self.write().put(StoredUser {
             name: name.into(),
             hash,
-            is_superuser,
+            role,
         })
     }
 
     pub fn set_password(&self, name: &str, hash: PasswordHash) -> Result<(), UserError> {
         let mut table = self.write();
-        let is_superuser = table.find(name).ok_or(UserError::Unknown)?.is_superuser;
+        let role = table.find(name).ok_or(UserError::Unknown)?.role;
         table.put(StoredUser {
             name: name.into(),
             hash,
-            is_superuser,
+            role,
         })
     }
 
     pub fn set_superuser(&self, name: &str, is_superuser: bool) -> Result<(), UserError> {
+        self.set_role(name, UserRole::of_superuser(is_superuser))
+    }
+
+    pub fn set_role(&self, name: &str, role: UserRole) -> Result<(), UserError> {
         let mut table = self.write();
         let hash = table.find(name).ok_or(UserError::Unknown)?.hash.clone();
         table.put(StoredUser {
             name: name.into(),
             hash,
-            is_superuser,
+            role,
         })
     }
 
@@ -136,7 +167,7 @@ impl Users {
     /// Copies every user to another table. Replaces users with the same name there.
     pub fn copy_into(&self, other: &Users) -> Result<(), UserError> {
         for user in self.sorted() {
-            other.set(&user.name, user.hash.clone(), user.is_superuser)?;
+            other.set_with_role(&user.name, user.hash.clone(), user.role)?;
         }
         Ok(())
     }
@@ -173,7 +204,7 @@ impl Users {
             Some(UserSnapshot(user)) => table.put(StoredUser {
                 name: user.name.clone(),
                 hash: user.hash.clone(),
-                is_superuser: user.is_superuser,
+                role: user.role,
             }),
             None => table.remove(name),
         };
@@ -249,10 +280,15 @@ impl UserTable {
 }
 
 impl StoredUser {
+    pub fn is_superuser(&self) -> bool {
+        self.role == UserRole::Superuser
+    }
+
     fn summary(&self) -> UserSummary {
         UserSummary {
             name: self.name.to_string(),
-            is_superuser: self.is_superuser,
+            is_superuser: self.is_superuser(),
+            role: self.role,
             scheme: self.hash.scheme_name(),
             is_outdated: self.hash.is_outdated(),
         }

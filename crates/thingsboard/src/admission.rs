@@ -39,7 +39,7 @@ pub fn for_users<H: Handler<T, ServiceState>, T: 'static>(
             }
         }
     };
-    Endpoint::of(method, path, id, run).needs(RequiredAccess::OtherUser(who.describe()))
+    Endpoint::of(method, path, id, RequiredAccess::OtherUser(who.describe()), run)
 }
 
 /// Authenticates users and applies the limits of their tenants.

@@ -36,23 +36,21 @@ const BODY_MAX: usize = 16 * 1024;
 
 pub fn endpoints() -> Vec<Endpoint> {
     vec![
-        Endpoint::post("/api/auth/login", "login", login)
+        Endpoint::post("/api/auth/login", "login", RequiredAccess::Nothing, login)
             .tag(TAG)
             .describe(
                 "Log in",
                 "Returns an access token, valid for 9,000 s, and a refresh token, valid for seven days. Administrators of the node \
                  log in with their name and are system administrators. Failed attempts are limited per address.",
             )
-            .needs(RequiredAccess::Nothing)
             .takes_limited_json(BODY_MAX)
             .returns_json("The tokens: `token` and `refreshToken`."),
-        Endpoint::post("/api/auth/token", "refresh_token", refresh)
+        Endpoint::post("/api/auth/token", "refresh_token", RequiredAccess::Nothing, refresh)
             .tag(TAG)
             .describe(
                 "Get new tokens",
                 "With a valid refresh token, which becomes invalid. If a refresh token is used twice, the login ends.",
             )
-            .needs(RequiredAccess::Nothing)
             .takes_limited_json(BODY_MAX)
             .returns_json("The tokens: `token` and `refreshToken`."),
         get("/api/auth/user", "get_user", Authorities::ANY, user)
@@ -72,23 +70,21 @@ pub fn endpoints() -> Vec<Endpoint> {
             )
             .takes_limited_json(BODY_MAX)
             .returns_json("The tokens: `token` and `refreshToken`; and `apiKeys`."),
-        Endpoint::post("/api/noauth/activate", "activate_user", activate)
+        Endpoint::post("/api/noauth/activate", "activate_user", RequiredAccess::Nothing, activate)
             .tag(TAG)
             .describe(
                 "Set the first password",
                 "With the token of an activation link. No mail is sent, whatever `sendActivationMail` is.",
             )
-            .needs(RequiredAccess::Nothing)
             .query::<ActivationQuery>()
             .takes_limited_json(BODY_MAX)
             .returns_json("The user is logged in. The tokens: `token` and `refreshToken`."),
-        Endpoint::get("/api/noauth/userPasswordPolicy", "password_policy", policy)
+        Endpoint::get("/api/noauth/userPasswordPolicy", "password_policy", RequiredAccess::Nothing, policy)
             .tag(TAG)
             .describe(
                 "Password policy",
                 "Besides the length, common passwords such as 12345678 are rejected.",
             )
-            .needs(RequiredAccess::Nothing)
             .returns_json("The policy."),
     ]
 }

@@ -30,10 +30,9 @@ const ABOUT: About = About {
 
 pub fn endpoints() -> Vec<Endpoint> {
     vec![
-        Endpoint::get("/v3/api-docs", "api_docs", docs)
+        Endpoint::get("/v3/api-docs", "api_docs", RequiredAccess::Nothing, docs)
             .tag("Documentation")
             .describe("OpenAPI document", "This document, in OpenAPI 3.1.")
-            .needs(RequiredAccess::Nothing)
             .returns_json("The document."),
     ]
 }

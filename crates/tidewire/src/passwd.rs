@@ -5,9 +5,11 @@ use std::io::{self, IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use auth::{Password, PasswordHash, SCRAM_ITERATIONS, ScramMethod, UserError, Users};
+use auth::{Password, PasswordHash, SCRAM_ITERATIONS, ScramMethod, UserError, UserRole, Users};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, tcgetattr, tcsetattr};
+
+use web::admins::Role;
 
 use crate::config::files::chain;
 use crate::output::{EXIT_FAILURE, EXIT_USAGE, fail, print};
@@ -58,6 +60,15 @@ pub fn command() -> Command {
                 .help(format!("Iterations of the SCRAM verifier, which the client computes at each login [default: {SCRAM_ITERATIONS}]")),
         )
         .arg(Arg::new("superuser").long("superuser").help("Make the user a superuser: access rules do not apply").action(ArgAction::SetTrue))
+        .arg(
+            Arg::new("role")
+                .long("role")
+                .value_name("ROLE")
+                .value_parser(Role::ALL.map(Role::name))
+                .requires("file")
+                .conflicts_with_all(["superuser", "delete"])
+                .help("Role of a user of the console, in the file `admins` of the data directory; a new user without it is a viewer"),
+        )
 }
 
 fn flag(name: &'static str, short: char, help: &'static str) -> Arg {
@@ -115,20 +126,31 @@ fn set(file: &Path, user: &str, matches: &ArgMatches) -> Result<(), String> {
     } else {
         Users::empty().map_err(|error| chain(&error))?
     };
+    let known = users.get(user).map(|known| known.role);
+    let wanted = matches.get_one::<String>("role").and_then(|name| Role::of_name(name));
+    let role = match (wanted, known) {
+        (Some(wanted), _) => wanted.in_file(),
+        (None, _) if matches.get_flag("superuser") => UserRole::Superuser,
+        (None, known) => known.unwrap_or(UserRole::User),
+    };
+    if wanted.is_some() && role != UserRole::Superuser {
+        refuse_last_admin(&users, file, user)?;
+    }
     let password = match matches.get_one::<String>("password") {
         Some(password) => Password::new(password.as_bytes()),
         None => read_password()?,
     };
-    let kept_superuser = users.get(user).is_some_and(|known| known.is_superuser);
-    let is_superuser = matches.get_flag("superuser") || kept_superuser;
     users
-        .set(user, hash(&password, matches)?, is_superuser)
+        .set_with_role(user, hash(&password, matches)?, role)
         .map_err(|error| format!("{user}: {error}"))?;
     save(&users, file)
 }
 
 fn delete(file: &Path, user: &str) -> Result<(), String> {
     let users = load(file)?;
+    if file.file_name().is_some_and(|name| name == web::admins::FILE) {
+        refuse_last_admin(&users, file, user)?;
+    }
     match users.remove(user) {
         Ok(()) => save(&users, file),
         Err(UserError::Unknown) => Err(format!("{} has no user `{user}`", file.display())),
@@ -136,8 +158,21 @@ fn delete(file: &Path, user: &str) -> Result<(), String> {
     }
 }
 
+/// A console without an administrator cannot be administered.
+fn refuse_last_admin(users: &Users, file: &Path, user: &str) -> Result<(), String> {
+    let mut admins = users.list().into_iter().filter(|known| known.is_superuser);
+    match (admins.next(), admins.next()) {
+        (Some(only), None) if only.name == user => Err(format!(
+            "{user} is the last administrator in {}: give another user `--role admin` first",
+            file.display()
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Also accepts operators, because the file may be that of the console. The server refuses them in a file of MQTT users.
 fn load(file: &Path) -> Result<Users, String> {
-    Users::load(file).map_err(|error| chain(&error))
+    Users::load_console(file).map_err(|error| chain(&error))
 }
 
 fn save(users: &Users, file: &Path) -> Result<(), String> {

@@ -1,7 +1,7 @@
-//! The console users of this node (administrators and viewers), stored in a file of their own. They are not MQTT users.
+//! The console users of this node and their roles, stored in a file of their own. They are not MQTT users.
 //!
 //! The file has the format of an MQTT password file, so `tidewire passwd` can edit it. The third field `superuser`
-//! marks an administrator; other users are viewers. Verifying a password takes tens of milliseconds and must not run
+//! marks an administrator and `operator` an operator; other users are viewers. Verifying a password takes tens of milliseconds and must not run
 //! on the runtime's own threads.
 //!
 //! A second file lists users with a one-time password, which another user has generated. They may only set a new
@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use auth::{
-    CreateError, Credentials, LoadError, Password, PasswordHash, Provider, ProviderOutcome, UserError, Users,
+    CreateError, Credentials, LoadError, Password, PasswordHash, Provider, ProviderOutcome, UserError, UserRole, Users,
     UsersProvider, VerifiedPasswords,
 };
 use schemars::JsonSchema;
@@ -24,9 +24,11 @@ use serde::{Deserialize, Serialize};
 use tracing::warn;
 use zeroize::Zeroizing;
 
+use crate::access_changes::AccessChanges;
+
 /// Name of the user that the first start creates.
 pub const FIRST_ADMIN: &str = "admin";
-const FILE: &str = "admins";
+pub const FILE: &str = "admins";
 /// Next to `FILE`: the names of users with a one-time password, one per line.
 const ONE_TIME_FILE: &str = "admins-one-time";
 /// Next to `FILE`: the generated password of the first administrator, until it is changed.
@@ -36,12 +38,51 @@ const PASSWORD_LETTERS: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
 /// 20 letters of 5 bits each: 100 bits.
 const PASSWORD_LENGTH: usize = 20;
 
-/// Permissions of a login. An admin may do everything, a viewer may only read.
+/// Permissions of a login. Each role includes those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
+    /// Reads everything except secrets, API keys, console users, the audit log, backups and benchmarks.
     Viewer,
+    /// Runs the node: disconnects clients, publishes, deletes retained messages, pauses and restarts actions. Cannot
+    /// change the configuration, definitions, users or access rules.
+    Operator,
+    /// Changes everything.
     Admin,
+}
+
+impl Role {
+    pub const ALL: [Role; 3] = [Role::Viewer, Role::Operator, Role::Admin];
+
+    /// The name in the API.
+    pub fn name(self) -> &'static str {
+        match self {
+            Role::Viewer => "viewer",
+            Role::Operator => "operator",
+            Role::Admin => "admin",
+        }
+    }
+
+    pub fn of_name(name: &str) -> Option<Role> {
+        Role::ALL.into_iter().find(|role| role.name() == name)
+    }
+
+    /// The role in the file of console users.
+    pub fn in_file(self) -> UserRole {
+        match self {
+            Role::Viewer => UserRole::User,
+            Role::Operator => UserRole::Operator,
+            Role::Admin => UserRole::Superuser,
+        }
+    }
+
+    fn of_file(role: UserRole) -> Role {
+        match role {
+            UserRole::User => Role::Viewer,
+            UserRole::Operator => Role::Operator,
+            UserRole::Superuser => Role::Admin,
+        }
+    }
 }
 
 pub struct Admins {
@@ -50,6 +91,7 @@ pub struct Admins {
     provider: UsersProvider,
     /// Users with a one-time password. Locked for the duration of a change.
     one_time: Mutex<BTreeSet<String>>,
+    changes: AccessChanges,
 }
 
 /// The fields of a user that the API shows.
@@ -81,7 +123,7 @@ impl Admins {
     /// password, which is also stored in `<data_dir>/admin-password` until it is changed.
     pub fn open_or_create(data_dir: &Path) -> Result<(Admins, Option<OneTimePassword>), AdminsError> {
         let path = data_dir.join(FILE);
-        match Users::load(&path) {
+        match Users::load_console(&path) {
             Ok(users) => Ok((Admins::new(path, users)?, None)),
             Err(LoadError::Io { error, .. }) if error.kind() == io::ErrorKind::NotFound => {
                 fs::create_dir_all(data_dir).map_err(|error| AdminsError::Write {
@@ -97,7 +139,7 @@ impl Admins {
 
     /// Reads an existing file.
     pub fn open(path: &Path) -> Result<Admins, AdminsError> {
-        let users = Users::load(path).map_err(AdminsError::Load)?;
+        let users = Users::load_console(path).map_err(AdminsError::Load)?;
         Admins::new(path.to_owned(), users)
     }
 
@@ -135,6 +177,7 @@ impl Admins {
         };
         Ok(Admins {
             one_time: Mutex::new(one_time),
+            changes: AccessChanges::default(),
             path,
             provider: UsersProvider::new(users.clone(), no_cache),
             users,
@@ -148,9 +191,14 @@ impl Admins {
         })
     }
 
+    /// Announces changes of users.
+    pub(crate) fn changes(&self) -> &AccessChanges {
+        &self.changes
+    }
+
     pub fn role(&self, name: &str) -> Option<Role> {
         let user = self.users.get(name)?;
-        Some(role_of(user.is_superuser))
+        Some(Role::of_file(user.role))
     }
 
     /// Returns the administrators without a one-time password.
@@ -210,7 +258,7 @@ impl Admins {
     pub fn list(&self) -> Vec<AdminSummary> {
         let one_time = self.lock();
         let summary = |user: auth::UserSummary| AdminSummary {
-            role: role_of(user.is_superuser),
+            role: Role::of_file(user.role),
             has_one_time_password: one_time.contains(&user.name),
             has_first_password: self.has_first_password(&user.name),
             name: user.name,
@@ -225,7 +273,10 @@ impl Admins {
 
     /// Slow. Adds a user with a one-time password.
     pub fn add(&self, name: &str, role: Role) -> Result<OneTimePassword, AdminsError> {
-        self.with_one_time_password(name, |users, hash| users.add(name, hash, role == Role::Admin))
+        self.with_one_time_password(name, |users, hash| {
+            users.add(name, hash, false)?;
+            users.set_role(name, role.in_file())
+        })
     }
 
     /// Slow. Replaces a forgotten password with a one-time password.
@@ -242,7 +293,7 @@ impl Admins {
         if role != Role::Admin {
             self.refuse_last_admin(name)?;
         }
-        self.change(name, |users| users.set_superuser(name, role == Role::Admin))
+        self.change(name, |users| users.set_role(name, role.in_file()))
     }
 
     pub fn remove(&self, name: &str) -> Result<(), AdminsError> {
@@ -285,7 +336,9 @@ impl Admins {
     fn change(&self, name: &str, change: impl FnOnce(&Users) -> Result<(), UserError>) -> Result<(), AdminsError> {
         let before = self.users.snapshot(name);
         change(&self.users).map_err(AdminsError::User)?;
-        self.save().inspect_err(|_| self.users.restore(name, before))
+        let saved = self.save().inspect_err(|_| self.users.restore(name, before));
+        self.changes.announce();
+        saved
     }
 
     fn save_one_time(
@@ -329,10 +382,6 @@ impl Admins {
             _ => {}
         }
     }
-}
-
-fn role_of(is_superuser: bool) -> Role {
-    if is_superuser { Role::Admin } else { Role::Viewer }
 }
 
 fn replace_lines(path: &Path, lines: &str) -> io::Result<()> {
@@ -485,7 +534,7 @@ mod tests {
         assert_eq!(admins.verify(FIRST_ADMIN, first), Some(Role::Admin));
         assert!(admins.has_first_password(FIRST_ADMIN));
         let hash = PasswordHash::create(&Password::new("another one")).unwrap();
-        let users = Users::load(&data_dir.join(FILE)).unwrap();
+        let users = Users::load_console(&data_dir.join(FILE)).unwrap();
         users.set_password(FIRST_ADMIN, hash).unwrap();
         users.save(&data_dir.join(FILE)).unwrap();
         let (admins, _) = Admins::open_or_create(&data_dir).unwrap();
@@ -523,6 +572,19 @@ mod tests {
         assert!(again.has_one_time_password("ada") && !again.has_one_time_password("eve"));
         again.set_password("ada", &Password::new("of her own")).unwrap();
         assert!(!again.has_one_time_password("ada"));
+        again.set_role("ada", Role::Operator).unwrap();
+        let (again, _) = Admins::open_or_create(&data_dir).unwrap();
+        assert_eq!(again.role("ada"), Some(Role::Operator));
+        again.set_password("ada", &Password::new("another of her own")).unwrap();
+        assert_eq!(
+            again.role("ada"),
+            Some(Role::Operator),
+            "a password change keeps the role"
+        );
+        assert!(matches!(
+            again.set_role(FIRST_ADMIN, Role::Operator),
+            Err(AdminsError::LastAdmin)
+        ));
         again.set_role("ada", Role::Admin).unwrap();
         again.remove(FIRST_ADMIN).unwrap();
         assert_eq!(Admins::first_password_file(&data_dir), None);
@@ -531,6 +593,17 @@ mod tests {
         assert_eq!(again.list().len(), 1);
         assert!(!again.list()[0].has_one_time_password);
         fs::remove_dir_all(&data_dir).unwrap();
+    }
+
+    #[test]
+    fn roles_are_ordered_and_named() {
+        assert!(Role::Viewer < Role::Operator && Role::Operator < Role::Admin);
+        for role in Role::ALL {
+            assert_eq!(serde_json::to_value(role).unwrap(), role.name());
+            assert_eq!(Role::of_name(role.name()), Some(role));
+            assert_eq!(Role::of_file(role.in_file()), role);
+        }
+        assert_eq!(Role::of_name("superuser"), None);
     }
 
     #[test]

@@ -2,6 +2,8 @@
 //!
 //! The secret has 256 random bits, so an unsalted hash is sufficient and attempts need no rate limit. Each request
 //! looks the key up, so a change applies at once. The time of the last use is only in memory.
+//!
+//! The file has a version: `{"version": 2, "keys": […]}`. Version 1, up to tidewire 0.1, is the array alone.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use zeroize::Zeroizing;
 
+use crate::access_changes::AccessChanges;
 use crate::admins::Role;
 
 pub const KEYS_MAX: usize = 1000;
@@ -29,6 +32,8 @@ const SECRET_BYTES: usize = 32;
 /// Prefix of the stored hash of a screen's key. A server version without screens does not find such a key, instead of
 /// accepting it for the whole API.
 const OF_SCREEN: &str = "screen:";
+/// Version of the file. Version 2 added the role `operator`.
+const VERSION: u32 = 2;
 
 /// A stored key.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -112,6 +117,33 @@ fn add_issuers(all: &mut ApiKeyTable) {
     }
 }
 
+/// The file of the keys.
+#[derive(Serialize, Deserialize)]
+struct ApiKeyFile<K> {
+    version: u32,
+    keys: Vec<K>,
+}
+
+/// Reads a file of this version or of an earlier one.
+fn parse(bytes: &[u8]) -> io::Result<Vec<StoredApiKey>> {
+    let plain = |error: serde_json::Error| io::Error::other(input_errors::plain(&error));
+    let value: serde_json::Value = serde_json::from_slice(bytes).map_err(plain)?;
+    if value.is_array() {
+        return serde_json::from_value(value).map_err(plain);
+    }
+    if let Some(version) = value["version"]
+        .as_u64()
+        .filter(|version| *version > u64::from(VERSION))
+    {
+        return Err(io::Error::other(format!(
+            "it has version {version}, but this program supports versions up to {VERSION}. Use the newer tidewire that \
+             wrote it, or restore a backup"
+        )));
+    }
+    let file: ApiKeyFile<StoredApiKey> = serde_json::from_value(value).map_err(plain)?;
+    Ok(file.keys)
+}
+
 /// Keys by name.
 type ApiKeyTable = BTreeMap<String, StoredApiKey>;
 
@@ -123,15 +155,14 @@ pub struct ApiKeys {
     by_hash: Mutex<Arc<BTreeMap<String, StoredApiKey>>>,
     /// Locked for the duration of a change.
     all: Mutex<ApiKeyTable>,
+    changes: AccessChanges,
 }
 
 impl ApiKeys {
     /// Reads the file, if it exists.
     pub fn open(path: Option<&Path>) -> io::Result<ApiKeys> {
         let list: Vec<StoredApiKey> = match path.map(fs::read) {
-            Some(Ok(bytes)) => {
-                serde_json::from_slice(&bytes).map_err(|error| io::Error::other(input_errors::plain(&error)))?
-            }
+            Some(Ok(bytes)) => parse(&bytes)?,
             Some(Err(error)) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => Vec::new(),
         };
@@ -145,7 +176,13 @@ impl ApiKeys {
             path: path.map(Path::to_owned),
             by_hash: Mutex::new(Arc::new(by_hash(&all))),
             all: Mutex::new(all),
+            changes: AccessChanges::default(),
         })
+    }
+
+    /// Announces changes of keys.
+    pub(crate) fn changes(&self) -> &AccessChanges {
+        &self.changes
     }
 
     pub fn is_key(token: &str) -> bool {
@@ -257,6 +294,7 @@ impl ApiKeys {
         }
         *self.by_hash.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(by_hash(&changed));
         *all = changed;
+        self.changes.announce();
         Ok(result)
     }
 
@@ -275,8 +313,11 @@ fn hash(token: &str) -> String {
 }
 
 fn save(path: &Path, all: &ApiKeyTable) -> io::Result<()> {
-    let list: Vec<&StoredApiKey> = all.values().collect();
-    storage::copy::replace(path, &serde_json::to_vec_pretty(&list)?)
+    let file = ApiKeyFile {
+        version: VERSION,
+        keys: all.values().collect::<Vec<_>>(),
+    };
+    storage::copy::replace(path, &serde_json::to_vec_pretty(&file)?)
 }
 
 /// Checks that a name can be part of a path and a log line.
@@ -297,8 +338,8 @@ fn check_description(description: &str) -> Result<(), ApiKeyError> {
 
 fn check_role(role: Role, dashboard: Option<&str>) -> Result<(), ApiKeyError> {
     match (role, dashboard) {
-        (Role::Admin, Some(_)) => Err(ApiKeyError::RoleOfScreen),
-        _ => Ok(()),
+        (Role::Operator | Role::Admin, Some(_)) => Err(ApiKeyError::RoleOfScreen),
+        (Role::Viewer, _) | (_, None) => Ok(()),
     }
 }
 
@@ -404,7 +445,7 @@ mod tests {
         assert!(keys.find(&secret, 1).is_none());
         // Without the dashboard, as a version without screens writes it.
         let mut list: serde_json::Value = serde_json::from_str(&text).unwrap();
-        list[0].as_object_mut().unwrap().remove("dashboard");
+        list["keys"][0].as_object_mut().unwrap().remove("dashboard");
         fs::write(&path, list.to_string()).unwrap();
         let keys = ApiKeys::open(Some(&path)).unwrap();
         assert!(keys.find(&secret, 1).is_none() && keys.find_screen(&secret, 1).is_none());
@@ -433,6 +474,33 @@ mod tests {
         ));
         let altered = keys.change_key("hall", |key| key.role = Role::Admin);
         assert!(matches!(altered, Err(ApiKeyError::RoleOfScreen)));
+    }
+
+    #[test]
+    fn file_of_version_1_is_read_and_a_newer_one_is_refused() {
+        let path = std::env::temp_dir().join(format!("tidewire-key-versions-{}.json", std::process::id()));
+        let _ = fs::remove_file(&path);
+        let keys = ApiKeys::open(Some(&path)).unwrap();
+        let (_, secret) = keys
+            .add(NewApiKey {
+                role: Role::Admin,
+                ..new("ci", None)
+            })
+            .unwrap();
+        let text = fs::read_to_string(&path).unwrap();
+        let mut file: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(file["version"], VERSION);
+        fs::write(&path, file["keys"].to_string()).unwrap();
+        let keys = ApiKeys::open(Some(&path)).unwrap();
+        let found = keys.find(&secret, u64::MAX).unwrap();
+        assert_eq!((found.role, found.expires_at_unix_ms), (Role::Admin, None));
+        keys.change_key("ci", |key| key.role = Role::Operator).unwrap();
+        assert!(fs::read_to_string(&path).unwrap().contains("\"version\": 2"));
+        file["version"] = (VERSION + 1).into();
+        fs::write(&path, file.to_string()).unwrap();
+        let error = ApiKeys::open(Some(&path)).err().unwrap().to_string();
+        assert!(error.starts_with("it has version 3, but"), "{error}");
+        let _ = fs::remove_file(&path);
     }
 
     #[test]

@@ -1,12 +1,17 @@
-//! The audit log of the API: user, operation, time, address and result of each change.
+//! The audit log of the API: user, operation, time, address, result and changed state of each change.
 //!
 //! `audit.jsonl` in the data directory has one JSON object per line, ordered by number. An entry is on disk before the
 //! answer is sent. A full file is renamed to `audit.1.jsonl`, and so on; the oldest file is deleted. Request bodies are
-//! logged without secrets and unknown fields (`audit_body.rs`). Reading starts with the newest file and runs on
-//! blocking threads.
+//! logged without secrets and unknown fields (`audit_body.rs`), with the state before and after (`audit_state.rs`).
+//! Reading starts with the newest file and runs on blocking threads.
+//!
+//! If an entry cannot be written, the change stays: an administrator must be able to repair a full disk. The entry goes
+//! to the server log and waits in memory, an alarm begins, and the server retries every second.
 
+use std::collections::VecDeque;
+use std::fmt;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -16,6 +21,7 @@ use serde_json::Value;
 use tracing::error;
 
 use crate::audit_body::KnownFields;
+use crate::audit_state::BoundStateReader;
 
 pub const FILE: &str = "audit.jsonl";
 /// Whether a file name in the data directory belongs to the audit log.
@@ -27,6 +33,8 @@ pub fn is_audit_file(name: &str) -> bool {
 pub const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
 /// Limit of renamed files.
 const OLD_FILES: usize = 4;
+/// Limit of entries that wait until they can be written.
+const UNWRITTEN_MAX: usize = 1000;
 /// Limit of a logged request body, as JSON.
 const BODY_BYTES_MAX: usize = 4096;
 /// Operations that need an admin but change no setting. They would fill the log.
@@ -57,6 +65,13 @@ pub struct AuditEntry {
     /// Request body without secrets; long texts are shortened.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body: Option<Value>,
+    /// The changed fields of the entity before the change, without secrets. Absent: the entity did not exist, the
+    /// change failed, or the operation changes no stored entity.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before: Option<Value>,
+    /// The changed fields after the change, without secrets. Absent: the entity was deleted, or as for `before`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<Value>,
     /// HTTP status of the answer. 2xx: the operation succeeded.
     pub status: u16,
 }
@@ -86,11 +101,13 @@ impl AuditFilter {
 }
 
 /// An operation that the audit log records, and the fields that its requests can have.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct AuditedOperation {
     pub id: &'static str,
     pub body: KnownFields,
     pub query: KnownFields,
+    /// Reads the entity that the operation changes.
+    pub reader: Option<BoundStateReader>,
 }
 
 /// Extension of a request in which the handler stores the body for the log.
@@ -146,6 +163,32 @@ struct AuditWriter {
     bytes: u64,
     /// Number of the last entry.
     number: u64,
+    /// Entries that could not be written, oldest first.
+    unwritten: VecDeque<AuditEntry>,
+    /// Entries that are only in the server log.
+    lost: u64,
+    /// Why the last write failed. The file may end in the middle of a line.
+    failure: Option<String>,
+}
+
+/// Why entries are not on disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AuditFailure {
+    pub reason: String,
+    /// Entries in memory.
+    pub waiting: usize,
+    /// Entries that are only in the server log.
+    pub lost: u64,
+}
+
+impl fmt::Display for AuditFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} ({} entries wait, {} are only in the server log)",
+            self.reason, self.waiting, self.lost
+        )
+    }
 }
 
 impl Audit {
@@ -164,22 +207,65 @@ impl Audit {
             file: Some(file),
             bytes,
             number,
+            ..AuditWriter::default()
         });
         Ok(audit)
     }
 
-    /// Writes an entry and assigns its number. If writing fails, the entry goes to the server log.
+    /// Writes an entry and assigns its number. If writing fails, the entry goes to the server log, and waits.
     pub fn write(&self, mut entry: AuditEntry) {
-        let mut writer = self.lock();
-        if writer.file.is_none() {
+        if self.directory.is_none() {
             return;
         }
+        let mut writer = self.lock();
         writer.number += 1;
         entry.number = writer.number;
-        if let Err(error) = self.try_write(&mut writer, &entry) {
-            error!(%error, user = entry.user, operation = entry.operation, path = entry.path, status = entry.status,
-                "writing the audit log failed; the entry is only in this log");
+        let logged = entry.clone();
+        if writer.unwritten.len() >= UNWRITTEN_MAX {
+            writer.lost += 1;
+        } else {
+            writer.unwritten.push_back(entry);
         }
+        self.write_waiting(&mut writer);
+        if let Some(error) = &writer.failure {
+            error!(%error, user = logged.user, operation = logged.operation, path = logged.path, status = logged.status,
+                "writing the audit log failed; retrying every second");
+        }
+    }
+
+    /// Writes the entries that wait. Returns why some are not on disk.
+    pub fn retry(&self) -> Option<AuditFailure> {
+        let mut writer = self.lock();
+        self.write_waiting(&mut writer);
+        let reason = writer.failure.clone()?;
+        Some(AuditFailure {
+            reason,
+            waiting: writer.unwritten.len(),
+            lost: writer.lost,
+        })
+    }
+
+    /// Writes the entries that wait, in order.
+    fn write_waiting(&self, writer: &mut AuditWriter) {
+        while let Some(entry) = writer.unwritten.pop_front() {
+            if let Err(error) = self.reopen(writer).and_then(|()| self.try_write(writer, &entry)) {
+                writer.unwritten.push_front(entry);
+                writer.failure = Some(error.to_string());
+                return;
+            }
+            writer.failure = None;
+        }
+    }
+
+    /// After a failure, opens the file again and terminates a line that was written in part.
+    fn reopen(&self, writer: &mut AuditWriter) -> io::Result<()> {
+        let (Some(_), Some(directory)) = (&writer.failure, &self.directory) else {
+            return Ok(());
+        };
+        let file = append(directory)?;
+        writer.bytes = file.metadata()?.len();
+        writer.file = Some(file);
+        Ok(())
     }
 
     fn try_write(&self, writer: &mut AuditWriter, entry: &AuditEntry) -> io::Result<()> {
@@ -214,6 +300,15 @@ impl Audit {
     /// Returns up to `limit` entries with numbers below `before`, newest first, and whether there may be more.
     pub fn read(&self, filter: &AuditFilter, before: u64, limit: usize) -> (Vec<AuditEntry>, bool) {
         let mut found = Vec::new();
+        for entry in self.lock().unwritten.iter().rev() {
+            let line = serde_json::to_string(entry).unwrap_or_default();
+            if entry.number < before && filter.matches(entry, &line) {
+                if found.len() == limit {
+                    return (found, true);
+                }
+                found.push(entry.clone());
+            }
+        }
         for age in 0..=OLD_FILES {
             for line in self.text(age).lines().rev() {
                 let Ok(entry) = serde_json::from_str::<AuditEntry>(line) else {
@@ -260,7 +355,7 @@ fn path(directory: &Path, age: usize) -> PathBuf {
 /// Opens the current file, and terminates a line that a crash has truncated.
 fn append(directory: &Path) -> io::Result<File> {
     let path = path(directory, 0);
-    let is_cut = fs::read(&path).is_ok_and(|bytes| bytes.last().is_some_and(|last| *last != b'\n'));
+    let is_cut = last_byte(&path).is_ok_and(|last| last.is_some_and(|last| last != b'\n'));
     let mut options = OpenOptions::new();
     options.create(true).append(true);
     #[cfg(unix)]
@@ -270,6 +365,18 @@ fn append(directory: &Path) -> io::Result<File> {
         file.write_all(b"\n")?;
     }
     Ok(file)
+}
+
+/// Returns the last byte of a file; `None` if it is empty.
+fn last_byte(path: &Path) -> io::Result<Option<u8>> {
+    let mut file = File::open(path)?;
+    if file.metadata()?.len() == 0 {
+        return Ok(None);
+    }
+    file.seek(SeekFrom::End(-1))?;
+    let mut last = [0];
+    file.read_exact(&mut last)?;
+    Ok(Some(last[0]))
 }
 
 #[cfg(test)]
@@ -286,8 +393,55 @@ mod tests {
             method: "POST".into(),
             path,
             body: None,
+            before: None,
+            after: None,
             status: 201,
         }
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn entries_wait_while_the_disk_is_full() {
+        let directory = std::env::temp_dir().join(format!("tidewire-audit-full-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&directory);
+        fs::create_dir_all(&directory).unwrap();
+        let audit = Audit::open(Some(&directory)).unwrap();
+        audit.write(entry("ada", "1".into()));
+        assert_eq!(audit.retry(), None);
+        // A directory in place of the file: opening it fails, as does writing to the full device.
+        let (file, aside) = (directory.join(FILE), directory.join("aside"));
+        fs::rename(&file, &aside).unwrap();
+        fs::create_dir(&file).unwrap();
+        audit.lock().file = Some(OpenOptions::new().write(true).open("/dev/full").unwrap());
+        for n in 2..UNWRITTEN_MAX + 4 {
+            audit.write(entry("ada", n.to_string()));
+        }
+        let failure = audit.retry().unwrap();
+        assert_eq!((failure.waiting, failure.lost), (UNWRITTEN_MAX, 2));
+        let (newest, _) = audit.read(&AuditFilter::default(), u64::MAX, 1);
+        assert_eq!(
+            newest[0].number,
+            UNWRITTEN_MAX as u64 + 1,
+            "entries that wait can be read"
+        );
+        // The disk has space again; an entry was written in part.
+        fs::remove_dir(&file).unwrap();
+        fs::rename(&aside, &file).unwrap();
+        let mut cut = OpenOptions::new().append(true).open(&file).unwrap();
+        cut.write_all(b"{\"number\":2,\"at").unwrap();
+        assert_eq!(audit.retry(), None);
+        audit.write(entry("eve", "after".into()));
+        let (all, _) = audit.read(&AuditFilter::default(), u64::MAX, 10_000);
+        assert_eq!(all.len(), UNWRITTEN_MAX + 2);
+        assert!(all.windows(2).all(|pair| pair[0].number > pair[1].number));
+        fs::remove_dir_all(&directory).unwrap();
+    }
+
+    #[test]
+    fn entries_of_earlier_versions_are_read() {
+        let old = r#"{"number":7,"at_unix_ms":1,"user":"ada","address":"::1","operation":"login","method":"POST","path":"/api/v1/login","status":200}"#;
+        let entry: AuditEntry = serde_json::from_str(old).unwrap();
+        assert_eq!((entry.number, entry.before, entry.after), (7, None, None));
     }
 
     #[test]

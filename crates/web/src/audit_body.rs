@@ -71,6 +71,19 @@ impl KnownFields {
         self.walk(root).redact(body, &[root], 0);
     }
 
+    /// Removes the top-level fields of an answer that the request cannot have, such as counters. Keeps all fields if the
+    /// schema lists none.
+    pub fn retain(&self, answer: &mut Value) {
+        let mut schemas = Vec::new();
+        if let Some(root) = self.schema.as_deref() {
+            self.walk(root).alternatives(root, &mut schemas, 0);
+        }
+        schemas.retain(|schema| schema["properties"].is_object());
+        if let (Some(fields), false) = (answer.as_object_mut(), schemas.is_empty()) {
+            fields.retain(|name, _| schemas.iter().any(|schema| schema["properties"].get(name).is_some()));
+        }
+    }
+
     /// Hides the values of unknown and secret parameters in the query of a request target.
     pub fn redact_target(&self, target: &str) -> String {
         let Some((path, query)) = target.split_once('?') else {
@@ -364,6 +377,15 @@ mod tests {
         assert_eq!(shown["config"]["url"], "https://***@host/x?***");
         let shown = redacted(json!({"type": "unknown", "config": {"x": "sesame", "n": 1}}));
         assert_eq!(shown["config"], json!({"x": "***", "n": 1}));
+    }
+
+    #[test]
+    fn answer_keeps_the_fields_of_its_request() {
+        let mut answer = json!({"name": "ada", "list": [], "metrics": {"n": 0}});
+        fields().retain(&mut answer);
+        assert_eq!(answer, json!({"name": "ada", "list": []}));
+        KnownFields::default().retain(&mut answer);
+        assert_eq!(answer, json!({"name": "ada", "list": []}));
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! An endpoint declares a route and its OpenAPI description together, so that they cannot differ. [`Routes`] makes a
-//! router of endpoints.
+//! An endpoint declares a route, the role that it needs and its OpenAPI description together, so that they cannot
+//! differ. [`Routes`] makes a router of endpoints.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -14,6 +14,7 @@ use axum::routing::{MethodFilter, MethodRouter, on};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 
 use crate::audit::{self, AuditedOperation};
+use crate::audit_state::{BoundStateReader, ChangeTarget, StateReader};
 use crate::guard::{Guard, RequiredAccess};
 use crate::limits::BodyLimits;
 
@@ -22,7 +23,12 @@ const JSON_BYTES_MAX: usize = 16 << 20;
 
 /// Audited operations besides the changes of administrators: downloads that contain secrets, and changes that all users
 /// may make.
-const ALSO_AUDITED: [&str; 2] = ["change_password", "download_backup"];
+const ALSO_AUDITED: [&str; 4] = [
+    "change_password",
+    "download_backup",
+    "end_own_login",
+    "end_other_logins",
+];
 
 /// Makes the schema of a type, or a reference to it.
 pub type SchemaOf = fn(&mut SchemaGenerator) -> Schema;
@@ -32,6 +38,8 @@ pub struct Endpoint<S> {
     operation: Operation,
     body_bytes_max: usize,
     handler: AnyHandler<S>,
+    /// Reads the state that a change replaces, for the audit log.
+    state_reader: Option<StateReader<S>>,
 }
 
 /// A handler behind a trait object. The router and its layers are compiled once for this type, not once per handler:
@@ -66,6 +74,19 @@ pub struct Operation {
     pub has_etag: bool,
     pub answers: Vec<DocumentedResponse>,
     pub failures: Vec<StatusCode>,
+    /// The audit log records the state before and after a change.
+    pub records_state: bool,
+}
+
+impl Operation {
+    /// Whether the operation changes the state of the server for others than the user of the login.
+    pub fn is_change(&self) -> bool {
+        self.method != Method::GET && matches!(self.need, RequiredAccess::Operator | RequiredAccess::Admin)
+    }
+
+    pub fn is_audited(&self) -> bool {
+        (self.is_change() && audit::is_change(self.id)) || ALSO_AUDITED.contains(&self.id)
+    }
 }
 
 pub struct DocumentedResponse {
@@ -80,38 +101,50 @@ pub enum ResponseContent {
 }
 
 impl<S: Clone + Send + Sync + 'static> Endpoint<S> {
-    pub fn get<H: Handler<T, S>, T: 'static>(path: &'static str, id: &'static str, handler: H) -> Endpoint<S> {
-        Endpoint::new(Method::GET, path, id, any_handler(handler))
+    pub fn get<H: Handler<T, S>, T: 'static>(
+        path: &'static str,
+        id: &'static str,
+        need: RequiredAccess,
+        handler: H,
+    ) -> Endpoint<S> {
+        Endpoint::of(Method::GET, path, id, need, handler)
     }
 
-    pub fn post<H: Handler<T, S>, T: 'static>(path: &'static str, id: &'static str, handler: H) -> Endpoint<S> {
-        Endpoint::new(Method::POST, path, id, any_handler(handler))
+    pub fn post<H: Handler<T, S>, T: 'static>(
+        path: &'static str,
+        id: &'static str,
+        need: RequiredAccess,
+        handler: H,
+    ) -> Endpoint<S> {
+        Endpoint::of(Method::POST, path, id, need, handler)
     }
 
-    pub fn put<H: Handler<T, S>, T: 'static>(path: &'static str, id: &'static str, handler: H) -> Endpoint<S> {
-        Endpoint::new(Method::PUT, path, id, any_handler(handler))
+    pub fn put<H: Handler<T, S>, T: 'static>(
+        path: &'static str,
+        id: &'static str,
+        need: RequiredAccess,
+        handler: H,
+    ) -> Endpoint<S> {
+        Endpoint::of(Method::PUT, path, id, need, handler)
     }
 
-    pub fn delete<H: Handler<T, S>, T: 'static>(path: &'static str, id: &'static str, handler: H) -> Endpoint<S> {
-        Endpoint::new(Method::DELETE, path, id, any_handler(handler))
+    pub fn delete<H: Handler<T, S>, T: 'static>(
+        path: &'static str,
+        id: &'static str,
+        need: RequiredAccess,
+        handler: H,
+    ) -> Endpoint<S> {
+        Endpoint::of(Method::DELETE, path, id, need, handler)
     }
 
+    /// `need` is not optional, so no endpoint can be without a role.
     pub fn of<H: Handler<T, S>, T: 'static>(
         method: Method,
         path: &'static str,
         id: &'static str,
+        need: RequiredAccess,
         handler: H,
     ) -> Endpoint<S> {
-        Endpoint::new(method, path, id, any_handler(handler))
-    }
-
-    /// Requests that change something need an admin by default, others a viewer.
-    fn new(method: Method, path: &'static str, id: &'static str, handler: AnyHandler<S>) -> Endpoint<S> {
-        let need = if method == Method::GET {
-            RequiredAccess::Viewer
-        } else {
-            RequiredAccess::Admin
-        };
         Endpoint {
             operation: Operation {
                 method,
@@ -128,9 +161,11 @@ impl<S: Clone + Send + Sync + 'static> Endpoint<S> {
                 has_etag: false,
                 answers: Vec::new(),
                 failures: Vec::new(),
+                records_state: false,
             },
             body_bytes_max: BodyLimits::BYTES_DEFAULT,
-            handler,
+            handler: any_handler(handler),
+            state_reader: None,
         }
     }
 
@@ -145,8 +180,10 @@ impl<S: Clone + Send + Sync + 'static> Endpoint<S> {
         self
     }
 
-    pub fn needs(mut self, need: RequiredAccess) -> Endpoint<S> {
-        self.operation.need = need;
+    /// The audit log records what `read` returns before and after the change. `read` runs on a blocking thread.
+    pub fn changes(mut self, read: StateReader<S>) -> Endpoint<S> {
+        self.operation.records_state = true;
+        self.state_reader = Some(read);
         self
     }
 
@@ -285,13 +322,17 @@ impl Routes {
         state: &S,
     ) -> Routes {
         for endpoint in endpoints {
+            let reader = endpoint.state_reader.map(|read| {
+                let state = state.clone();
+                Arc::new(move |target: &ChangeTarget| read(&state, target)) as BoundStateReader
+            });
             let (handler, state) = (endpoint.handler, state.clone());
             let bound: BoundHandler = Arc::new(move |request| handler(request, state.clone()));
             let limits = BodyLimits {
                 bytes: endpoint.body_bytes_max,
                 timeout: self.body_timeout,
             };
-            let route = guarded(self.guard.clone(), &endpoint.operation, limits, bound);
+            let route = guarded(self.guard.clone(), &endpoint.operation, limits, (bound, reader));
             self.router = self.router.route(endpoint.operation.path, route);
         }
         self
@@ -303,14 +344,18 @@ impl Routes {
 }
 
 /// Returns the handler behind the guard.
-fn guarded(guard: Guard, operation: &Operation, limits: BodyLimits, handler: BoundHandler) -> MethodRouter {
+fn guarded(
+    guard: Guard,
+    operation: &Operation,
+    limits: BodyLimits,
+    (handler, reader): (BoundHandler, Option<BoundStateReader>),
+) -> MethodRouter {
     let need = operation.need;
-    let is_change = operation.method != Method::GET && need == RequiredAccess::Admin && audit::is_change(operation.id);
-    let is_audited = is_change || ALSO_AUDITED.contains(&operation.id);
-    let audited = is_audited.then(|| AuditedOperation {
+    let audited = operation.is_audited().then(|| AuditedOperation {
         id: operation.id,
         body: guard.known_fields(operation.body),
         query: guard.known_fields(operation.query),
+        reader,
     });
     let filter = MethodFilter::try_from(operation.method.clone()).expect("an endpoint has a standard method");
     let run = move |mut request: Request| async move {

@@ -4,15 +4,21 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use axum::extract::Request;
+use axum::RequestExt;
+use axum::body::{Body, to_bytes};
+use axum::extract::{RawPathParams, Request};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use schemars::{Schema, SchemaGenerator};
+use serde_json::Value;
+use tokio::sync::Mutex;
 
+use crate::access_changes::AccessWatch;
 use crate::admins::{Admins, Role};
 use crate::api_keys::{ApiKeys, KEY_PREFIX};
 use crate::audit::{Audit, AuditEntry, AuditedOperation, SentBody};
 use crate::audit_body::{KnownFields, OptionSchemas};
+use crate::audit_state::{BoundStateReader, ChangeTarget, differences, shown};
 use crate::blocking::block;
 use crate::endpoint::BoundHandler;
 use crate::logins::Logins;
@@ -22,6 +28,8 @@ use crate::unix_ms;
 
 /// Limit of a request's path and query in the audit log.
 const TARGET_CHARACTERS_MAX: usize = 1000;
+/// Limit of an answer with a created entity. Its request is smaller, and the entity has few further fields.
+const CREATED_BYTES_MAX: usize = 64 << 20;
 
 /// The login that an endpoint requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,9 +40,25 @@ pub enum RequiredAccess {
     /// A login; a one-time password is sufficient.
     OneTime,
     Viewer,
+    Operator,
     Admin,
     /// The handler authenticates a user of another kind. The text describes these users in the OpenAPI document.
     OtherUser(&'static str),
+}
+
+impl RequiredAccess {
+    /// Returns the lowest role with access. `None`: the access does not depend on a role of the console.
+    pub fn role(self) -> Option<Role> {
+        match self {
+            RequiredAccess::Viewer => Some(Role::Viewer),
+            RequiredAccess::Operator => Some(Role::Operator),
+            RequiredAccess::Admin => Some(Role::Admin),
+            RequiredAccess::Nothing
+            | RequiredAccess::Metrics
+            | RequiredAccess::OneTime
+            | RequiredAccess::OtherUser(_) => None,
+        }
+    }
 }
 
 /// Address of the client, for limits per address. Unspecified if the client is this server.
@@ -46,6 +70,8 @@ pub struct PeerAddress(pub IpAddr);
 pub struct AuthenticatedUser {
     pub user: Arc<str>,
     pub role: Role,
+    /// ID of the login. `None`: an API key.
+    pub login_id: Option<Arc<str>>,
 }
 
 /// Authenticates console users and API keys, and records their changes in the audit log. Cloning increments reference
@@ -59,6 +85,9 @@ pub struct Guard {
     /// For the audit log.
     pub option_schemas: OptionSchemas,
     pub metrics: MetricsAccess,
+    /// Locked for the duration of a change whose state the audit log records, so that the recorded state contains no
+    /// other change.
+    pub recorded_change: Arc<Mutex<()>>,
 }
 
 /// Peers that may read metrics and statistics without a login.
@@ -78,19 +107,26 @@ impl MetricsAccess {
 }
 
 /// Checks whether the login of a finished request is still valid, for a connection that outlives the request.
+#[derive(Clone)]
 pub struct LoginRecheck {
     guard: Guard,
-    need: RequiredAccess,
+    /// The role with which the connection was opened. A connection may have rights that follow from it, so it ends when
+    /// the role is lowered.
+    role: Role,
     headers: HeaderMap,
+    changes: AccessWatch,
 }
 
 impl LoginRecheck {
     pub fn is_valid(&self) -> bool {
-        let is_enough = |login: AuthenticatedUser| {
-            !self.guard.admins.has_one_time_password(&login.user)
-                && (self.need != RequiredAccess::Admin || login.role == Role::Admin)
-        };
+        let is_enough =
+            |login: AuthenticatedUser| !self.guard.admins.has_one_time_password(&login.user) && login.role >= self.role;
         self.guard.login(&self.headers).is_ok_and(is_enough)
+    }
+
+    /// Returns when users, API keys or logins have changed.
+    pub async fn changed(&mut self) {
+        self.changes.changed().await;
     }
 }
 
@@ -110,8 +146,12 @@ impl Guard {
                 let peer = request.extensions().get::<PeerAddress>();
                 peer.is_some_and(|peer| self.metrics.is_open_for(peer.0))
             }
-            RequiredAccess::OneTime | RequiredAccess::Viewer | RequiredAccess::Admin => false,
+            RequiredAccess::OneTime | RequiredAccess::Viewer | RequiredAccess::Operator | RequiredAccess::Admin => {
+                false
+            }
         };
+        // Before the check of the login, so that no change after it is missed.
+        let changes = AccessWatch::new([self.admins.changes(), self.api_keys.changes(), self.logins.changes()]);
         match self.login(request.headers()) {
             Err(problem) if !is_open => return problem.into_response(),
             // A client that sends a token expects it to be valid.
@@ -124,28 +164,36 @@ impl Guard {
                     return HttpProblem::password_change_required().into_response();
                 }
             }
-            Ok(login) if need == RequiredAccess::Admin && login.role != Role::Admin => {
-                let refused = HttpProblem::forbidden("this needs a login with the role `admin`").into_response();
+            Ok(login) if need.role().is_some_and(|role| login.role < role) => {
+                let detail = match need {
+                    RequiredAccess::Operator => "this needs a login with the role `operator` or `admin`",
+                    _ => "this needs a login with the role `admin`",
+                };
+                let refused = HttpProblem::forbidden(detail).into_response();
                 if let Some(operation) = audited {
                     let change = AuditedChange::new(operation, &login, &mut request);
-                    change.record(self.audit.clone(), refused.status()).await;
+                    change.record(&self.audit, refused.status()).await;
                 }
                 return refused;
             }
             Ok(login) => {
                 let change = audited.map(|operation| AuditedChange::new(operation, &login, &mut request));
-                request.extensions_mut().insert(login);
                 if request.headers().contains_key(header::UPGRADE) {
-                    let pass = LoginRecheck {
+                    let recheck = LoginRecheck {
                         guard: self.clone(),
-                        need,
+                        role: login.role,
                         headers: request.headers().clone(),
+                        changes,
                     };
-                    request.extensions_mut().insert(Arc::new(pass));
+                    request.extensions_mut().insert(recheck);
                 }
-                return match change {
-                    None => handler(request).await,
-                    Some(change) => run_to_completion(self.audit.clone(), change, request, handler).await,
+                request.extensions_mut().insert(login);
+                return match (change, audited) {
+                    (Some(change), Some(operation)) => {
+                        let operation = operation.clone();
+                        run_to_completion(self.clone(), (operation, change), request, handler).await
+                    }
+                    _ => handler(request).await,
                 };
             }
         }
@@ -167,15 +215,23 @@ impl Guard {
                 .ok_or_else(|| HttpProblem::unauthorized("the user who issued the API key was deleted"))?;
             let user = format!("{KEY_PREFIX}{}", key.name).into();
             let role = key.role.min(of_issuer);
-            return Ok(AuthenticatedUser { user, role });
+            return Ok(AuthenticatedUser {
+                user,
+                role,
+                login_id: None,
+            });
         }
-        let user = self.logins.find(token, Instant::now());
-        let user = user.ok_or_else(|| HttpProblem::unauthorized("the token is unknown or has expired"))?;
+        let found = self.logins.find(token, Instant::now(), unix_ms(SystemTime::now()));
+        let (user, id) = found.ok_or_else(|| HttpProblem::unauthorized("the token is unknown or has expired"))?;
         let role = self
             .admins
             .role(&user)
             .ok_or_else(|| HttpProblem::unauthorized("this user was deleted"))?;
-        Ok(AuthenticatedUser { user, role })
+        Ok(AuthenticatedUser {
+            user,
+            role,
+            login_id: Some(id),
+        })
     }
 
     /// Returns the fields of a body or a query that the audit log may show.
@@ -186,18 +242,78 @@ impl Guard {
 
 /// Completes a change and its audit log entry even if the client disconnects.
 async fn run_to_completion(
-    audit: Arc<Audit>,
-    change: AuditedChange,
+    guard: Guard,
+    (operation, change): (AuditedOperation, AuditedChange),
     request: Request,
     handler: BoundHandler,
 ) -> Response {
     let work = tokio::spawn(async move {
-        let response = handler(request).await;
-        change.record(audit, response.status()).await;
+        let (response, change) = match operation.reader.clone() {
+            None => with_created(&operation, handler(request).await, change).await,
+            Some(read) => {
+                let _turn = guard.recorded_change.lock().await;
+                with_states(read, change, request, handler).await
+            }
+        };
+        change.record(&guard.audit, response.status()).await;
         response
     });
     let done = work.await;
     done.unwrap_or_else(|_| HttpProblem::internal("the request failed unexpectedly").into_response())
+}
+
+/// Runs the handler, and reads the state before and after.
+async fn with_states(
+    read: BoundStateReader,
+    mut change: AuditedChange,
+    mut request: Request,
+    handler: BoundHandler,
+) -> (Response, AuditedChange) {
+    let parameters = request.extract_parts::<RawPathParams>().await;
+    let parameters = parameters.map_or_else(
+        |_| Vec::new(),
+        |all| {
+            all.iter()
+                .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                .collect()
+        },
+    );
+    let target = Arc::new(ChangeTarget::new(parameters));
+    let state = || {
+        let (read, target) = (read.clone(), target.clone());
+        async move { block(move || read(&target)).await.ok().flatten() }
+    };
+    let before = state().await;
+    let response = handler(request).await;
+    if response.status().is_success() {
+        (change.entry.before, change.entry.after) = differences(before, state().await);
+    }
+    (response, change)
+}
+
+/// Records the answer to a request that has created something.
+async fn with_created(
+    operation: &AuditedOperation,
+    response: Response,
+    mut change: AuditedChange,
+) -> (Response, AuditedChange) {
+    if response.status() != StatusCode::CREATED {
+        return (response, change);
+    }
+    let (parts, body) = response.into_parts();
+    match to_bytes(body, CREATED_BYTES_MAX).await {
+        Ok(bytes) => {
+            if let Ok(mut created) = serde_json::from_slice::<Value>(&bytes) {
+                operation.body.retain(&mut created);
+                change.entry.after = Some(shown(created));
+            }
+            (Response::from_parts(parts, Body::from(bytes)), change)
+        }
+        Err(_) => {
+            let lost = HttpProblem::internal("the entity was created, but the answer is too long");
+            (lost.into_response(), change)
+        }
+    }
 }
 
 /// A change that will be written to the audit log.
@@ -225,6 +341,8 @@ impl AuditedChange {
                 .take(TARGET_CHARACTERS_MAX)
                 .collect(),
             body: None,
+            before: None,
+            after: None,
             status: 0,
         };
         request.extensions_mut().insert(sent.clone());
@@ -232,10 +350,11 @@ impl AuditedChange {
     }
 
     /// The entry is on disk when this returns.
-    async fn record(mut self, audit: Arc<Audit>, status: StatusCode) {
+    async fn record(mut self, audit: &Arc<Audit>, status: StatusCode) {
         self.entry.body = self.sent.take();
         self.entry.status = status.as_u16();
-        // `write` reports failures in the server log.
+        let audit = audit.clone();
+        // `write` reports failures in the server log and as an alarm.
         let _ = block(move || audit.write(self.entry)).await;
     }
 }

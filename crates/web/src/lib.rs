@@ -9,11 +9,13 @@
 // A request creates at most one `Problem`. Boxing it everywhere would cost readability and save little.
 #![allow(clippy::result_large_err)]
 
+mod access_changes;
 pub mod admins;
 pub mod answer_memory;
 pub mod api_keys;
 pub mod audit;
 pub mod audit_body;
+pub mod audit_state;
 mod blocking;
 pub mod body;
 mod connection_slots;

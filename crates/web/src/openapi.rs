@@ -91,6 +91,7 @@ fn operation(doc: &Operation, schemas: &mut SchemaGenerators) -> Value {
         "responses": responses(doc, schemas),
         "security": security(doc.need),
     });
+    operation["x-required-role"] = required_role(doc.need).into();
     let parameters = parameters(doc, schemas);
     if !parameters.is_empty() {
         operation["parameters"] = parameters.into();
@@ -105,10 +106,24 @@ fn operation(doc: &Operation, schemas: &mut SchemaGenerators) -> Value {
 fn description(doc: &Operation) -> String {
     let role = match doc.need {
         RequiredAccess::Admin => " Needs the role `admin`.",
+        RequiredAccess::Operator => " Needs the role `operator` or `admin`.",
         RequiredAccess::OtherUser(who) => return format!("{} {who}", doc.description),
         RequiredAccess::Nothing | RequiredAccess::Metrics | RequiredAccess::OneTime | RequiredAccess::Viewer => "",
     };
     format!("{}{role}", doc.description)
+}
+
+/// The lowest role with access, or why no role is needed.
+fn required_role(need: RequiredAccess) -> &'static str {
+    match need {
+        RequiredAccess::Nothing => "none",
+        RequiredAccess::Metrics => "metrics",
+        RequiredAccess::OneTime => "any",
+        RequiredAccess::Viewer => "viewer",
+        RequiredAccess::Operator => "operator",
+        RequiredAccess::Admin => "admin",
+        RequiredAccess::OtherUser(_) => "other",
+    }
 }
 
 fn security(need: RequiredAccess) -> Value {
@@ -116,7 +131,9 @@ fn security(need: RequiredAccess) -> Value {
         RequiredAccess::Nothing => json!([]),
         RequiredAccess::OtherUser(_) => json!([{ "token": [] }, { "key": [] }]),
         RequiredAccess::Metrics => json!([{}, { "token": [] }]),
-        RequiredAccess::OneTime | RequiredAccess::Viewer | RequiredAccess::Admin => json!([{ "token": [] }]),
+        RequiredAccess::OneTime | RequiredAccess::Viewer | RequiredAccess::Operator | RequiredAccess::Admin => {
+            json!([{ "token": [] }])
+        }
     }
 }
 
@@ -234,7 +251,9 @@ fn failures(doc: &Operation) -> Vec<u16> {
     match doc.need {
         RequiredAccess::Nothing => {}
         RequiredAccess::Metrics | RequiredAccess::OneTime => failures.push(401),
-        RequiredAccess::OtherUser(_) | RequiredAccess::Viewer | RequiredAccess::Admin => failures.extend([401, 403]),
+        RequiredAccess::OtherUser(_) | RequiredAccess::Viewer | RequiredAccess::Operator | RequiredAccess::Admin => {
+            failures.extend([401, 403]);
+        }
     }
     if doc.query.is_some() || doc.body.is_some() || !doc.path_parameters.is_empty() {
         failures.push(400);

@@ -2,10 +2,10 @@
 //! frames.
 //!
 //! The guard has checked the token before. Foreign web pages do not have a token, so the origin need not be checked.
-//! The login is checked again at intervals, and the WebSocket closes when it has ended.
+//! The login is checked again at intervals and when a user, a key or a login changes. The WebSocket closes when the login
+//! has ended or its role was lowered.
 
 use std::io;
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -39,13 +39,13 @@ const CLOSE_WITHIN: Duration = Duration::from_secs(1);
 /// The source of a WebSocket after the answer was sent.
 pub struct PendingUpgrade {
     on_upgrade: OnUpgrade,
-    login_check: Arc<LoginRecheck>,
+    login_check: LoginRecheck,
     answers: ClientAnswers,
 }
 
 /// Returns the answer to a request that the guard has admitted, and the source of its [`ServerWebSocket`].
 pub fn upgrade_guarded(request: &mut Request) -> Result<(Response, PendingUpgrade), HttpProblem> {
-    let pass = request.extensions_mut().remove::<Arc<LoginRecheck>>();
+    let pass = request.extensions_mut().remove::<LoginRecheck>();
     let answers = request.extensions_mut().remove::<ClientAnswers>();
     let (response, on_upgrade) = upgrade(request)?;
     let pass = pass.ok_or_else(|| HttpProblem::unauthorized("a WebSocket needs a login"))?;
@@ -62,7 +62,7 @@ pub fn upgrade_guarded(request: &mut Request) -> Result<(Response, PendingUpgrad
 
 /// Like `upgrade_guarded`, for MQTT: the client must offer the sub-protocol [MQTT-6.0.0-3]. Returns the parts, because
 /// the broker takes over the connection.
-pub fn upgrade_to_mqtt(request: &mut Request) -> Result<(Response, OnUpgrade, Arc<LoginRecheck>), HttpProblem> {
+pub fn upgrade_to_mqtt(request: &mut Request) -> Result<(Response, OnUpgrade, LoginRecheck), HttpProblem> {
     const MQTT: &str = "mqtt";
     if !sub_protocols(request.headers()).any(|offered| offered == MQTT) {
         key(request.headers())?;
@@ -133,7 +133,7 @@ pub struct ServerWebSocket {
     decoder: FrameDecoder,
     ping: Interval,
     check: Interval,
-    login_check: Arc<LoginRecheck>,
+    login_check: LoginRecheck,
     answers: ClientAnswers,
     /// Pings since the last frame from the client.
     unanswered: u32,
@@ -181,6 +181,7 @@ impl ServerWebSocket {
                 },
                 _ = self.ping.tick() => self.send_ping().await,
                 _ = self.check.tick() => self.login_check.is_valid(),
+                () = self.login_check.changed() => self.login_check.is_valid(),
             };
             if !is_there {
                 return WaitResult::Closed;

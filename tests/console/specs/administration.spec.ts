@@ -85,10 +85,15 @@ test("a console user is added, changed, reset and removed", async ({ page, brows
   await open(page, "console-users");
   const table = page.getByRole("region", { name: "Table: Console users", exact: true });
   await expect(table.getByRole("row", { name: /admin \(you\)/ })).toContainText("administrator");
-  await page.getByRole("button", { name: "Make admin a viewer", exact: true }).click();
   const dialog = page.getByRole("dialog");
-  await dialog.getByRole("button", { name: "Change role", exact: true }).click();
+  const changeRole = async (user: string, role: string) => {
+    await page.getByRole("button", { name: `Change the role of ${user}`, exact: true }).click();
+    await dialog.getByLabel("Role", { exact: true }).selectOption(role);
+    await dialog.getByRole("button", { name: "Change role", exact: true }).click();
+  };
+  await changeRole("admin", "operator");
   await expect(page.getByText(/this is the last administrator/)).toBeVisible();
+  await dialog.getByRole("button", { name: "Cancel", exact: true }).click();
   await page.getByRole("button", { name: "New user…", exact: true }).click();
   await dialog.getByLabel("Name", { exact: true }).fill("ada");
   await dialog.getByRole("button", { name: "Add", exact: true }).click();
@@ -124,9 +129,23 @@ test("a console user is added, changed, reset and removed", async ({ page, brows
   expect(asked).not.toContain("/api/auth/login");
 
   await expect(table.getByRole("row", { name: /ada/ })).toContainText("set by the user");
-  await page.getByRole("button", { name: "Make ada an administrator", exact: true }).click();
-  await dialog.getByRole("button", { name: "Change role", exact: true }).click();
-  await expect(table.getByRole("row", { name: /ada/ })).toContainText("administrator");
+  // The open page of the user takes over the new role.
+  await changeRole("ada", "operator");
+  await expect(table.getByRole("row", { name: /ada/ })).toContainText("operator");
+  await expect(adaPage.getByText("ada (operator)")).toBeVisible({ timeout: 20_000 });
+  const logins = page.getByRole("region", { name: "Table: Logins", exact: true });
+  await expect(logins.getByRole("row", { name: /ada/ })).toContainText("127.0.0.1");
+  await expect(logins.getByRole("row", { name: /this login/ })).toContainText("admin");
+  await logins.getByRole("row", { name: /ada/ }).getByRole("button").click();
+  await dialog.getByRole("button", { name: "End login", exact: true }).click();
+  await expect(logins.getByRole("row", { name: /ada/ })).toBeHidden();
+  await expect(adaPage.getByText("Your login has ended. Please log in again.")).toBeVisible({ timeout: 20_000 });
+  await adaPage.getByLabel("Password", { exact: true }).fill("one of her own");
+  await adaPage.getByRole("button", { name: "Log in", exact: true }).click();
+  await expect(adaPage.getByText("ada (operator)")).toBeVisible();
+  await open(page, "audit");
+  await expect(page.getByRole("row", { name: /Change console user.*ada/ }).first()).toContainText(/viewer.*operator/);
+  await open(page, "console-users");
   await page.getByRole("button", { name: "Reset the password of ada", exact: true }).click();
   await dialog.getByRole("button", { name: "Create password", exact: true }).click();
   await expect(dialog.getByText(/^Password of ada/)).toBeVisible();

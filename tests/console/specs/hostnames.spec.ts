@@ -46,17 +46,17 @@ test("MQTT pages work at an IPv6 address without a listener", async ({ page }) =
   await node.stop();
 });
 
-test("a viewer needs an MQTT user on the node's machine", async ({ page }) => {
+test("an operator needs an MQTT user on the node's machine", async ({ page }) => {
   const node = await Node.start();
   await node.call("POST", "/api/v1/users", { name: "watcher", password: "a watcher's password" });
-  await node.addViewer("eve", "only looking around");
+  await node.addUser("eve", "only looking around", "operator");
   await page.goto(node.url);
   await page.getByLabel("User", { exact: true }).fill("eve");
   await page.getByLabel("Password", { exact: true }).fill("only looking around");
   await page.getByRole("button", { name: "Log in", exact: true }).click();
   await expect(page.getByRole("heading", { name: "Home", exact: true })).toBeVisible();
   await open(page, "topics");
-  await expect(page.getByText("Viewers need an MQTT user")).toBeVisible();
+  await expect(page.getByText("Operators need an MQTT user")).toBeVisible();
   await page.getByRole("button", { name: "Watch", exact: true }).click();
   await expect(page.getByText(/Not authorized \(0x87\)/)).toBeVisible();
   await page.getByLabel("MQTT user", { exact: true }).fill("watcher");

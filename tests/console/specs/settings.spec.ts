@@ -240,6 +240,34 @@ test("a viewer sees all pages without enabled changes", async ({ page }) => {
   await node.stop();
 });
 
+test("an operator sees the buttons of its role", async ({ page }) => {
+  const node = await Node.start();
+  await populate(node);
+  await node.addUser("otto", "runs the node", "operator");
+  const pageErrors = watch(page, node.url);
+  await page.goto(node.url);
+  await page.getByLabel("User", { exact: true }).fill("otto");
+  await page.getByLabel("Password", { exact: true }).fill("runs the node");
+  await page.getByRole("button", { name: "Log in", exact: true }).click();
+  await expect(page.getByText("otto (operator)")).toBeVisible();
+  const pages = page.getByRole("navigation", { name: "Pages", exact: true });
+  await expect(pages.getByRole("link", { name: "MQTT users", exact: true })).toBeVisible();
+  for (const hidden of ["Benchmarks", "Backup", "Console users", "API keys", "Audit log"]) await expect(pages.getByRole("link", { name: hidden, exact: true })).toHaveCount(0);
+  await open(page, "retained");
+  await expect(page.getByRole("main").getByRole("button", { name: "Publish…", exact: true })).toBeVisible();
+  await open(page, "clients/gateway-1");
+  await expect(page.getByRole("main").getByRole("button", { name: "Delete session", exact: true })).toBeVisible();
+  await expect(page.getByRole("main").getByRole("button", { name: "Ban…", exact: true })).toHaveCount(0);
+  await open(page, "users");
+  await drawn(page);
+  await expect(page.getByRole("main").getByRole("button", { name: /^(New|Delete|Remove)/ })).toHaveCount(0);
+  await open(page, "account");
+  await expect(page.getByText(/operator: also disconnects clients/)).toBeVisible();
+  await expect(page.getByRole("region", { name: "Table: Your logins", exact: true }).getByRole("row", { name: /this login/ })).toBeVisible();
+  expect(pageErrors).toEqual([]);
+  await node.stop();
+});
+
 test("the doctor shows findings with links", async ({ console: page }) => {
   await open(page, "about");
   const doctor = page.getByRole("region", { name: "Health check", exact: true });

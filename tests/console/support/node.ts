@@ -33,10 +33,15 @@ export class Node {
   }
 
   /** Adds a viewer and restarts the server. */
-  async addViewer(name: string, password: string): Promise<void> {
+  addViewer(name: string, password: string): Promise<void> {
+    return this.addUser(name, password, "viewer");
+  }
+
+  /** Adds a console user and restarts the server. */
+  async addUser(name: string, password: string, role: "viewer" | "operator" | "admin"): Promise<void> {
     this.process.kill();
     await once(this.process, "exit");
-    execFileSync(binary as string, ["passwd", "-b", join(this.directory, "admins"), name, password]);
+    execFileSync(binary as string, ["passwd", "-b", join(this.directory, "admins"), name, password, "--role", role]);
     this.process = await serve(this.options, this.url);
   }
 

@@ -11,6 +11,8 @@ export interface Page {
   isOfPlatform?: boolean;
   /** The page is for tenant administrators. Customer users cannot see it. */
   isOfTenant?: boolean;
+  /** The page shows nothing without the role administrator. */
+  isOfAdmin?: boolean;
   /** The page of one object: `/clients/<id>`. */
   one?: () => Promise<{ default: Component<{ id: string }> }>;
   /** Page of the book for the page of one object, if it is another one. */
@@ -36,6 +38,7 @@ export const groups: Group[] = [
         path: "benchmarks",
         title: "Benchmarks",
         docs: "guides/run-a-benchmark.html",
+        isOfAdmin: true,
         load: () => import("../routes/node/Benchmarks.svelte"),
       },
     ],
@@ -229,24 +232,28 @@ export const groups: Group[] = [
         path: "backup",
         title: "Backup",
         docs: "guides/back-up-and-restore.html",
+        isOfAdmin: true,
         load: () => import("../routes/settings/Backup.svelte"),
       },
       {
         path: "console-users",
         title: "Console users",
         docs: "guides/console.html#log-in",
+        isOfAdmin: true,
         load: () => import("../routes/settings/ConsoleUsers.svelte"),
       },
       {
         path: "keys",
         title: "API keys",
         docs: "reference/api-use.html#api-keys",
+        isOfAdmin: true,
         load: () => import("../routes/settings/Keys.svelte"),
       },
       {
         path: "audit",
         title: "Audit log",
         docs: "reference/api-use.html#audit-log",
+        isOfAdmin: true,
         load: () => import("../routes/settings/Audit.svelte"),
       },
       {

@@ -1,6 +1,6 @@
 // The login of this browser tab. It uses a token in session storage and no cookie, so that other pages cannot send
 // requests with it.
-import type { LoginAnswer } from "../api/generated";
+import type { LoginAnswer, OwnLogin } from "../api/generated";
 
 const KEY = "tidewire-login";
 const LAST_KEY = "tidewire-user";
@@ -26,8 +26,17 @@ class Session {
     return sessionStorage.getItem(LAST_KEY) ?? "";
   }
 
+  get role(): LoginAnswer["role"] {
+    return this.#login?.role ?? "viewer";
+  }
+
   get isAdmin(): boolean {
-    return this.#login?.role === "admin";
+    return this.role === "admin";
+  }
+
+  /** May run the node: an operator or an administrator. */
+  get isOperator(): boolean {
+    return this.role !== "viewer";
   }
 
   get expiresAt(): number {
@@ -49,6 +58,13 @@ class Session {
     this.notice = "";
     sessionStorage.setItem(KEY, JSON.stringify(login));
     sessionStorage.setItem(LAST_KEY, login.user);
+  }
+
+  /** Takes over the role that the server reports, after an administrator has changed it. */
+  update({ user, role }: OwnLogin): void {
+    if (!this.#login || this.#login.user !== user || this.#login.role === role) return;
+    this.#login = { ...this.#login, role };
+    sessionStorage.setItem(KEY, JSON.stringify(this.#login));
   }
 
   end(): void {

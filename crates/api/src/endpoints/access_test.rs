@@ -64,13 +64,12 @@ pub struct AccessTestResult {
 
 pub fn endpoints() -> Vec<Endpoint> {
     vec![
-        Endpoint::post("/api/v1/acl/test", "test_acl", test)
+        Endpoint::post("/api/v1/acl/test", "test_acl", RequiredAccess::Viewer, test)
             .tag("Access")
             .describe(
                 "Test the access rules",
                 "Returns whether a client may connect with its client id, publish or subscribe, and which rule decides. Changes nothing. Does not test passwords, bans and `access.anonymous`.",
             )
-            .needs(RequiredAccess::Viewer)
             .takes::<AccessTest>(BODY_MAX)
             .fails(StatusCode::UNPROCESSABLE_ENTITY)
             .returns::<AccessTestResult>("The decision and its reason."),

@@ -8,6 +8,7 @@ use axum::http::StatusCode;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use web::body;
+use web::guard::RequiredAccess;
 use web::if_match::{EntityTag, IfMatch, Tagged};
 use web::problem::HttpProblem;
 
@@ -96,12 +97,12 @@ pub enum PartialSubscription {
 
 pub fn endpoints() -> Vec<Endpoint> {
     vec![
-        Endpoint::get("/api/v1/acl", "acl", get)
+        Endpoint::get("/api/v1/acl", "acl", RequiredAccess::Viewer, get)
             .tag("Access")
             .describe("Access rules", "In the order in which they are evaluated.")
             .returns::<AclView>("The rules.")
             .has_etag(),
-        Endpoint::put("/api/v1/acl", "set_acl", put)
+        Endpoint::put("/api/v1/acl", "set_acl", RequiredAccess::Admin, put)
             .tag("Access")
             .describe("Replace the access rules", "Replaces the complete list, or changes nothing and reports all errors. The new rules apply at once, also to connected clients, and after a restart.")
             .takes::<NewAcl>(BODY_MAX)
@@ -109,7 +110,11 @@ pub fn endpoints() -> Vec<Endpoint> {
             .fails(StatusCode::UNPROCESSABLE_ENTITY)
             .fails(StatusCode::CONFLICT)
             .returns::<AclView>("The rules now in force.")
-            .has_etag(),
+            .has_etag()
+            .changes(|app, _| {
+                let access: Arc<dyn AccessAdmin> = app.part();
+                serde_json::to_value(view(access.acl()).rules).ok()
+            }),
     ]
 }
 

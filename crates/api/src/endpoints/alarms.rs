@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use crate::alarms::{Alarms, NodeAlarm};
 use crate::app::Endpoint;
+use web::guard::RequiredAccess;
 
 /// Alarms of one node.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -23,18 +24,18 @@ pub struct NodeAlarms {
 pub fn endpoints() -> Vec<Endpoint> {
     const ALL: &str = "/api/v1/alarms";
     vec![
-        Endpoint::get(ALL, "alarms", list)
+        Endpoint::get(ALL, "alarms", RequiredAccess::Viewer, list)
             .tag("Node")
             .describe(
                 "The node's alarms",
                 "Problems that need an operator: `journal_full`, `journal_failed`, `journal_damaged`; `action:`, `source:` and `connector:` \
                  with the name of the failed component; `buffer:` with the action whose buffer is full; `certificate:` with the listener \
-                 whose certificate expires within 14 days; `open_files`. The server checks every second, open files and damage every 10 \
+                 whose certificate expires within 14 days; `open_files`; `audit_log_failed`. The server checks every second, open files and damage every 10 \
                  seconds, certificates every 60 seconds. An alarm ends when its problem is gone. The server remembers the last 1000 ended \
                  alarms until it restarts. Alarms of devices belong to the device platform.",
             )
             .returns::<NodeAlarms>("Active and ended alarms."),
-        Endpoint::delete(ALL, "delete_ended_alarms", forget)
+        Endpoint::delete(ALL, "delete_ended_alarms", RequiredAccess::Operator, forget)
             .tag("Node")
             .describe("Delete the ended alarms", "Active alarms stay.")
             .returns_nothing("Forgotten."),

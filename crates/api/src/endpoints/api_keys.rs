@@ -8,9 +8,11 @@ use axum::http::StatusCode;
 use axum::{Extension, Json};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 use tracing::error;
 use web::admins::Role;
 use web::api_keys::{ApiKeyError, ApiKeys, KEY_PREFIX, NewApiKey, StoredApiKey};
+use web::audit_state::ChangeTarget;
 use web::body;
 use web::guard::{AuthenticatedUser, RequiredAccess};
 use web::paging::{self, Page};
@@ -18,7 +20,7 @@ use web::problem::HttpProblem;
 use web::query::Params;
 use web::unix_ms;
 
-use crate::app::Endpoint;
+use crate::app::{App, Endpoint};
 use crate::device_platform::{DashboardLookup, DevicePlatform};
 
 const BODY_MAX: usize = 16 * 1024;
@@ -105,13 +107,12 @@ pub fn endpoints() -> Vec<Endpoint> {
     const ALL: &str = "/api/v1/api-keys";
     const ONE: &str = "/api/v1/api-keys/{name}";
     vec![
-        Endpoint::get(ALL, "api_keys", list)
+        Endpoint::get(ALL, "api_keys", RequiredAccess::Admin, list)
             .tag("Login")
             .describe("API keys, page by page", "Sorted by name, without their secrets.")
-            .needs(RequiredAccess::Admin)
             .query::<ApiKeysQuery>()
             .returns::<Page<ApiKeyView>>("A page."),
-        Endpoint::post(ALL, "add_api_key", add)
+        Endpoint::post(ALL, "add_api_key", RequiredAccess::Admin, add)
             .tag("Login")
             .describe(
                 "Create an API key",
@@ -121,20 +122,40 @@ pub fn endpoints() -> Vec<Endpoint> {
             .takes::<NewKey>(BODY_MAX)
             .fails(StatusCode::UNPROCESSABLE_ENTITY)
             .fails(StatusCode::CONFLICT)
-            .creates::<MadeKey>("Made."),
-        Endpoint::put(ONE, "change_api_key", change)
+            .creates::<MadeKey>("Made.")
+            .changes(keys_state),
+        Endpoint::put(ONE, "change_api_key", RequiredAccess::Admin, change)
             .tag("Login")
             .describe("Change an API key", "Applies to the next request with the key.")
             .path_parameter("name", "The key's name.")
             .takes::<KeyChange>(BODY_MAX)
             .fails(StatusCode::UNPROCESSABLE_ENTITY)
-            .returns::<ApiKeyView>("Changed."),
-        Endpoint::delete(ONE, "remove_api_key", remove)
+            .returns::<ApiKeyView>("Changed.")
+            .changes(keys_state),
+        Endpoint::delete(ONE, "remove_api_key", RequiredAccess::Admin, remove)
             .tag("Login")
             .describe("Delete an API key", "Requests with the key fail from now on.")
             .path_parameter("name", "The key's name.")
-            .returns_nothing("Removed."),
+            .returns_nothing("Removed.")
+            .changes(keys_state),
     ]
+}
+
+/// All keys, for the audit log: it records the changed ones.
+fn keys_state(app: &App, _: &ChangeTarget) -> Option<Value> {
+    let keys: Arc<ApiKeys> = app.part();
+    let state = |key: StoredApiKey| {
+        json!({
+            "name": key.name,
+            "role": key.role,
+            "description": key.description,
+            "enabled": key.is_enabled,
+            "expires_at_unix_ms": key.expires_at_unix_ms,
+            "issuer": key.issuer,
+            "dashboard": key.dashboard,
+        })
+    };
+    Some(keys.list().into_iter().map(state).collect())
 }
 
 async fn list(

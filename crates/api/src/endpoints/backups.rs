@@ -35,16 +35,15 @@ pub fn endpoints() -> Vec<Endpoint> {
     const ALL: &str = "/api/v1/backups";
     const NAME: &str = "Name from the list.";
     vec![
-        Endpoint::get(ALL, "backups", list)
+        Endpoint::get(ALL, "backups", RequiredAccess::Admin, list)
             .tag("Backup")
             .describe(
                 "Backups",
                 "Finished backups and the progress of the backup in progress. `tidewire restore` restores a backup into an empty data directory.",
             )
-            .needs(RequiredAccess::Admin)
             .fails(StatusCode::CONFLICT)
             .returns::<Backups>("Backups and restores."),
-        Endpoint::post(ALL, "start_backup", start)
+        Endpoint::post(ALL, "start_backup", RequiredAccess::Admin, start)
             .tag("Backup")
             .describe(
                 "Create a backup",
@@ -53,20 +52,19 @@ pub fn endpoints() -> Vec<Endpoint> {
             )
             .fails(StatusCode::CONFLICT)
             .answers_with::<StartedBackup>(StatusCode::ACCEPTED, "The backup has started."),
-        Endpoint::get("/api/v1/backups/{name}/download", "download_backup", download)
+        Endpoint::get("/api/v1/backups/{name}/download", "download_backup", RequiredAccess::Admin, download)
             .tag("Backup")
             .describe("Download a backup", "A tar archive with one directory. `tidewire restore --from` reads it.")
-            .needs(RequiredAccess::Admin)
             .path_parameter("name", NAME)
             .fails(StatusCode::CONFLICT)
             .returns_text("application/x-tar", "The archive."),
-        Endpoint::delete("/api/v1/backups/{name}", "remove_backup", remove)
+        Endpoint::delete("/api/v1/backups/{name}", "remove_backup", RequiredAccess::Admin, remove)
             .tag("Backup")
             .describe("Delete a backup", "Cannot be undone. Deleting the backup in progress cancels it.")
             .path_parameter("name", NAME)
             .fails(StatusCode::CONFLICT)
             .returns_nothing("Deleted or cancelled."),
-        Endpoint::post("/api/v1/backups/{name}/restore", "restore_backup", restore)
+        Endpoint::post("/api/v1/backups/{name}/restore", "restore_backup", RequiredAccess::Admin, restore)
             .tag("Backup")
             .describe(
                 "Restore a backup",
@@ -77,12 +75,12 @@ pub fn endpoints() -> Vec<Endpoint> {
             .path_parameter("name", NAME)
             .fails(StatusCode::CONFLICT)
             .answers_with::<StartedBackup>(StatusCode::ACCEPTED, "The server prepares the restore."),
-        Endpoint::delete("/api/v1/restore", "cancel_restore", cancel_restore)
+        Endpoint::delete("/api/v1/restore", "cancel_restore", RequiredAccess::Admin, cancel_restore)
             .tag("Backup")
             .describe("Cancel a restore", "Deletes the prepared data, or stops preparing it.")
             .fails(StatusCode::CONFLICT)
             .returns_nothing("The restore is cancelled."),
-        Endpoint::post("/api/v1/restore/restart", "restore_now", restore_now)
+        Endpoint::post("/api/v1/restore/restart", "restore_now", RequiredAccess::Admin, restore_now)
             .tag("Backup")
             .describe(
                 "Restart and restore",
@@ -91,7 +89,7 @@ pub fn endpoints() -> Vec<Endpoint> {
             )
             .fails(StatusCode::CONFLICT)
             .answers_with::<StartedBackup>(StatusCode::ACCEPTED, "The server shuts down."),
-        Endpoint::delete("/api/v1/replaced-data/{name}", "remove_replaced_data", remove_replaced_data)
+        Endpoint::delete("/api/v1/replaced-data/{name}", "remove_replaced_data", RequiredAccess::Admin, remove_replaced_data)
             .tag("Backup")
             .describe("Delete data that a restore replaced", "Cannot be undone.")
             .path_parameter("name", NAME)

@@ -11,16 +11,18 @@ use axum::{Extension, Json};
 use broker::{ClientIdentity, SessionSlot, Shard, ShardId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use tracing::error;
+use web::audit_state::ChangeTarget;
 use web::body;
-use web::guard::AuthenticatedUser;
+use web::guard::{AuthenticatedUser, RequiredAccess};
 use web::paging::{self, CursorPosition, Page};
 use web::problem::HttpProblem;
 use web::query::Params;
 use web::unix_ms;
 
 use crate::access_admin::AccessAdmin;
-use crate::app::Endpoint;
+use crate::app::{App, Endpoint};
 use crate::shards::Shards;
 
 const BODY_MAX: usize = 16 * 1024;
@@ -108,12 +110,12 @@ pub struct BannedQuery {
 pub fn endpoints() -> Vec<Endpoint> {
     const ALL: &str = "/api/v1/banned";
     vec![
-        Endpoint::get(ALL, "banned", list)
+        Endpoint::get(ALL, "banned", RequiredAccess::Viewer, list)
             .tag("Access")
             .describe("Bans, page by page", "Bans in force, sorted by kind and value.")
             .query::<BannedQuery>()
             .returns::<Page<Banned>>("A page."),
-        Endpoint::post(ALL, "ban", ban)
+        Endpoint::post(ALL, "ban", RequiredAccess::Admin, ban)
             .tag("Access")
             .describe(
                 "Ban clients",
@@ -124,13 +126,24 @@ pub fn endpoints() -> Vec<Endpoint> {
             .fails(StatusCode::UNPROCESSABLE_ENTITY)
             .fails(StatusCode::CONFLICT)
             .creates::<Banned>("Banned."),
-        Endpoint::delete("/api/v1/banned/{kind}/{who}", "lift_ban", lift)
+        Endpoint::delete("/api/v1/banned/{kind}/{who}", "lift_ban", RequiredAccess::Admin, lift)
             .tag("Access")
             .describe("Delete a ban", "The clients may connect again at once.")
             .path_parameter("kind", "Kind from the list, such as `client_id`.")
             .path_parameter("who", "Percent-encoded, including slashes.")
-            .returns_nothing("Lifted."),
+            .returns_nothing("Lifted.")
+            .changes(ban_state),
     ]
+}
+
+/// For the audit log.
+fn ban_state(app: &App, target: &ChangeTarget) -> Option<Value> {
+    let access: Arc<dyn AccessAdmin> = app.part();
+    let kind = BanKind::parse(target.parameter("kind"))?;
+    let who = target.parameter("who");
+    let bans = access.bans().list(unix_ms(SystemTime::now())).into_iter();
+    let ban = bans.into_iter().find(|ban| ban.kind == kind && ban.who == who)?;
+    serde_json::to_value(view(ban)).ok()
 }
 
 async fn list(

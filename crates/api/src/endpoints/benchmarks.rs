@@ -30,15 +30,14 @@ pub fn endpoints() -> Vec<Endpoint> {
     const ONE: &str = "/api/v1/benchmarks/{name}";
     const NAME: &str = "Name from the list.";
     vec![
-        Endpoint::get(ALL, "benchmarks", list)
+        Endpoint::get(ALL, "benchmarks", RequiredAccess::Admin, list)
             .tag("Benchmarks")
             .describe(
                 "Benchmarks of this node",
                 "The scenarios, the limits, the running benchmark with its last seconds, and the reports.",
             )
-            .needs(RequiredAccess::Admin)
             .returns::<Benchmarks>("Scenarios, limits and reports."),
-        Endpoint::post(ALL, "start_benchmark", start)
+        Endpoint::post(ALL, "start_benchmark", RequiredAccess::Admin, start)
             .tag("Benchmarks")
             .describe(
                 "Run a benchmark against this node",
@@ -50,26 +49,24 @@ pub fn endpoints() -> Vec<Endpoint> {
             .fails(StatusCode::CONFLICT)
             .fails(StatusCode::UNPROCESSABLE_ENTITY)
             .answers_with::<StartedBenchmark>(StatusCode::ACCEPTED, "The benchmark has started."),
-        Endpoint::post("/api/v1/benchmarks/stop", "stop_benchmark", stop)
+        Endpoint::post("/api/v1/benchmarks/stop", "stop_benchmark", RequiredAccess::Admin, stop)
             .tag("Benchmarks")
             .describe("Stop the running benchmark", "It ends soon and writes a report of its results so far.")
             .fails(StatusCode::CONFLICT)
             .returns_nothing("The benchmark is stopping."),
-        Endpoint::get(ONE, "benchmark", result)
+        Endpoint::get(ONE, "benchmark", RequiredAccess::Admin, result)
             .tag("Benchmarks")
             .describe("Result of a benchmark", "Named numbers in a fixed order, so that two results can be compared.")
-            .needs(RequiredAccess::Admin)
             .path_parameter("name", NAME)
             .fails(StatusCode::CONFLICT)
             .returns::<BenchResult>("The result."),
-        Endpoint::get("/api/v1/benchmarks/{name}/report", "benchmark_report", report)
+        Endpoint::get("/api/v1/benchmarks/{name}/report", "benchmark_report", RequiredAccess::Admin, report)
             .tag("Benchmarks")
             .describe("Report of a benchmark as a page", "HTML with charts, in one file.")
-            .needs(RequiredAccess::Admin)
             .path_parameter("name", NAME)
             .fails(StatusCode::CONFLICT)
             .returns_text("text/html", "The page."),
-        Endpoint::delete(ONE, "remove_benchmark", remove)
+        Endpoint::delete(ONE, "remove_benchmark", RequiredAccess::Admin, remove)
             .tag("Benchmarks")
             .describe("Delete a report", "Cannot be undone.")
             .path_parameter("name", NAME)

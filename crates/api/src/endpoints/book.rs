@@ -21,15 +21,13 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
 
 pub fn endpoints() -> Vec<Endpoint> {
     let page = |path, id| {
-        Endpoint::get(path, id, first_page)
-            .needs(RequiredAccess::Nothing)
+        Endpoint::get(path, id, RequiredAccess::Nothing, first_page)
             .returns_text("text/html", "Redirects to the first page of the book.")
     };
     vec![
         page("/docs", "book"),
         page("/docs/", "book_folder"),
-        Endpoint::get("/docs/{*path}", "book_page", file)
-            .needs(RequiredAccess::Nothing)
+        Endpoint::get("/docs/{*path}", "book_page", RequiredAccess::Nothing, file)
             .returns_text("text/html", "A page or file of the book."),
     ]
 }

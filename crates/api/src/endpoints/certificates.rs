@@ -11,9 +11,12 @@ use net::certificate;
 use net::tls::ClientCertificates;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use sha2::{Digest, Sha256};
 use tracing::{error, info};
+use web::audit_state::ChangeTarget;
 use web::body;
+use web::guard::RequiredAccess;
 use web::problem::HttpProblem;
 
 use super::login::PasswordInput;
@@ -102,14 +105,14 @@ pub struct NewCertificate {
 
 pub fn endpoints() -> Vec<Endpoint> {
     vec![
-        Endpoint::get("/api/v1/certificates", "certificates", list)
+        Endpoint::get("/api/v1/certificates", "certificates", RequiredAccess::Viewer, list)
             .tag("Certificates")
             .describe(
                 "Certificates of listeners",
                 "The certificates of the TLS listeners and of this port, and whether the files have changed. Never contains a private key.",
             )
             .returns::<CertificatesView>("The listeners and their certificates."),
-        Endpoint::get("/api/v1/certificates/{listener}/authority.pem", "authority", authority)
+        Endpoint::get("/api/v1/certificates/{listener}/authority.pem", "authority", RequiredAccess::Viewer, authority)
             .tag("Certificates")
             .describe(
                 "Certificate that clients must trust",
@@ -118,7 +121,7 @@ pub fn endpoints() -> Vec<Endpoint> {
             .path_parameter("listener", "Name of the listener, such as `tls.default` or `api`.")
             .fails(StatusCode::NOT_FOUND)
             .returns_text(PEM, "The certificate."),
-        Endpoint::put("/api/v1/certificates/{listener}", "replace_certificate", replace)
+        Endpoint::put("/api/v1/certificates/{listener}", "replace_certificate", RequiredAccess::Admin, replace)
             .tag("Certificates")
             .describe(
                 "Replace a listener's certificate",
@@ -131,16 +134,26 @@ pub fn endpoints() -> Vec<Endpoint> {
             .fails(StatusCode::NOT_FOUND)
             .fails(StatusCode::CONFLICT)
             .fails(StatusCode::UNPROCESSABLE_ENTITY)
-            .returns::<CertificatesView>("Replaced. All certificates in force."),
-        Endpoint::post("/api/v1/certificates/reload", "reload_certificates", reload)
+            .returns::<CertificatesView>("Replaced. All certificates in force.")
+            .changes(certificates_state),
+        Endpoint::post("/api/v1/certificates/reload", "reload_certificates", RequiredAccess::Admin, reload)
             .tag("Certificates")
             .describe(
                 "Reload the certificates",
                 "Reads the files again, for new connections; open connections stay. If one certificate cannot be used, no listener changes.",
             )
             .fails(StatusCode::CONFLICT)
-            .returns::<CertificatesView>("Reloaded. All certificates in force."),
+            .returns::<CertificatesView>("Reloaded. All certificates in force.")
+            .changes(certificates_state),
     ]
+}
+
+/// All certificates, for the audit log: it records the changed ones.
+fn certificates_state(app: &App, _: &ChangeTarget) -> Option<Value> {
+    let admin: Option<Arc<dyn CertificateAdmin>> = app.part();
+    let held = admin?.list();
+    let items: Vec<ListenerCertificate> = held.iter().map(|one| view(one, &held)).collect();
+    serde_json::to_value(items).ok()
 }
 
 /// The certificates of the listeners.

@@ -9,6 +9,7 @@ use broker::{ClientFilter, ClientView, Now, RejectedConnection, SessionSlot, Sha
 use net::EarlyClose;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use web::guard::RequiredAccess;
 use web::paging::{self, Page};
 use web::problem::HttpProblem;
 use web::query::Params;
@@ -176,7 +177,7 @@ pub struct RefusedQuery {
 pub fn endpoints() -> Vec<Endpoint> {
     const ID: &str = "Percent-encoded, including slashes.";
     vec![
-        Endpoint::get("/api/v1/clients", "clients", clients)
+        Endpoint::get("/api/v1/clients", "clients", RequiredAccess::Viewer, clients)
             .tag("Clients")
             .describe(
                 "Clients, page by page",
@@ -185,7 +186,7 @@ pub fn endpoints() -> Vec<Endpoint> {
             )
             .query::<ClientsQuery>()
             .returns::<Page<ApiClient>>("A page."),
-        Endpoint::get("/api/v1/clients/{client_id}", "client", client)
+        Endpoint::get("/api/v1/clients/{client_id}", "client", RequiredAccess::Viewer, client)
             .tag("Clients")
             .describe(
                 "One client",
@@ -193,7 +194,7 @@ pub fn endpoints() -> Vec<Endpoint> {
             )
             .path_parameter("client_id", ID)
             .returns::<ApiClientDetails>("The client."),
-        Endpoint::delete("/api/v1/clients/{client_id}", "kick_client", kick)
+        Endpoint::delete("/api/v1/clients/{client_id}", "kick_client", RequiredAccess::Operator, kick)
             .tag("Clients")
             .describe(
                 "Disconnect a client",
@@ -202,7 +203,7 @@ pub fn endpoints() -> Vec<Endpoint> {
             .path_parameter("client_id", ID)
             .query::<KickQuery>()
             .returns_nothing("The client is disconnected."),
-        Endpoint::get("/api/v1/refused-clients", "refused_clients", refused)
+        Endpoint::get("/api/v1/refused-clients", "refused_clients", RequiredAccess::Viewer, refused)
             .tag("Clients")
             .describe(
                 "Last rejected connections",

@@ -7,9 +7,10 @@ use axum::http::StatusCode;
 use axum::{Extension, Json};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use tracing::{error, info};
 use web::body;
-use web::guard::AuthenticatedUser;
+use web::guard::{AuthenticatedUser, RequiredAccess};
 use web::problem::{FieldError, HttpProblem};
 
 use crate::app::Endpoint;
@@ -38,7 +39,7 @@ pub struct ConfigurationPlan {
 
 pub fn endpoints() -> Vec<Endpoint> {
     vec![
-        Endpoint::get("/api/v1/configuration", "configuration", configuration)
+        Endpoint::get("/api/v1/configuration", "configuration", RequiredAccess::Viewer, configuration)
             .tag("Node")
             .describe(
                 "The configuration in force",
@@ -46,7 +47,7 @@ pub fn endpoints() -> Vec<Endpoint> {
                  after a restart is shown with its new value.",
             )
             .returns::<Vec<ConfigValue>>("In the order of the reference."),
-        Endpoint::post("/api/v1/configuration/check", "check_configuration", check)
+        Endpoint::post("/api/v1/configuration/check", "check_configuration", RequiredAccess::Admin, check)
             .tag("Node")
             .describe(
                 "Check a change of the configuration",
@@ -56,7 +57,7 @@ pub fn endpoints() -> Vec<Endpoint> {
             .fails(StatusCode::CONFLICT)
             .fails(StatusCode::UNPROCESSABLE_ENTITY)
             .returns::<ConfigurationPlan>("The change is valid. The values that would change."),
-        Endpoint::put("/api/v1/configuration", "change_configuration", change)
+        Endpoint::put("/api/v1/configuration", "change_configuration", RequiredAccess::Admin, change)
             .tag("Node")
             .describe(
                 "Change the configuration",
@@ -67,8 +68,14 @@ pub fn endpoints() -> Vec<Endpoint> {
             .takes::<ConfigurationChange>(BODY_MAX)
             .fails(StatusCode::CONFLICT)
             .fails(StatusCode::UNPROCESSABLE_ENTITY)
-            .returns::<ConfigurationPlan>("The change is in force. The values that changed."),
-        Endpoint::post("/api/v1/restart", "restart", restart)
+            .returns::<ConfigurationPlan>("The change is in force. The values that changed.")
+            .changes(|app, _| {
+                let shown: ShownConfiguration = app.part();
+                let values = shown.values();
+                let options = values.iter().map(|one| (one.key.clone(), one.value.clone().into()));
+                Some(Value::Object(options.collect()))
+            }),
+        Endpoint::post("/api/v1/restart", "restart", RequiredAccess::Admin, restart)
             .tag("Node")
             .describe(
                 "Restart the server",

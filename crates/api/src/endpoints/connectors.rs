@@ -12,9 +12,10 @@ use integration::{
 use schemars::{JsonSchema, Schema};
 use serde::Serialize;
 use web::body;
+use web::guard::RequiredAccess;
 use web::problem::HttpProblem;
 
-use super::integration::{BODY_MAX, RuleEngine, add, command, delete, list, one, put};
+use super::integration::{BODY_MAX, RuleEngine, add, command, definition_state, delete, list, one, put};
 use crate::app::Endpoint;
 
 /// JSON Schemas of a connector type, its actions and its sources. Forms are generated from them.
@@ -38,13 +39,18 @@ pub fn endpoints() -> Vec<Endpoint> {
 
 fn definitions() -> Vec<Endpoint> {
     vec![
-        Endpoint::get("/api/v1/connector-types", "connector_types", types)
-            .tag("Integration")
-            .describe(
-                "Types of connectors, actions and sources",
-                "With the JSON Schemas of their configuration, from which forms are generated.",
-            )
-            .returns::<BTreeMap<String, ConnectorType>>("Schemas by type."),
+        Endpoint::get(
+            "/api/v1/connector-types",
+            "connector_types",
+            RequiredAccess::Viewer,
+            types,
+        )
+        .tag("Integration")
+        .describe(
+            "Types of connectors, actions and sources",
+            "With the JSON Schemas of their configuration, from which forms are generated.",
+        )
+        .returns::<BTreeMap<String, ConnectorType>>("Schemas by type."),
         list(ALL, "connectors", Engine::connectors).describe("All connectors", "Secrets are shown as `***`."),
         add::<ConnectorDefinition>(ALL, "add_connector")
             .describe("Add a connector", "It can be used at once, and after a restart."),
@@ -57,7 +63,7 @@ fn definitions() -> Vec<Endpoint> {
                 "A secret given as `***` keeps its value. Actions and sources that use the connector restart.",
             )
             .path_parameter("name", "The same name as in the body."),
-        delete(ONE, "delete_connector", Engine::delete_connector)
+        delete::<ConnectorDefinition>(ONE, "delete_connector", Engine::delete_connector)
             .describe("Delete a connector", "Fails if an action or a source uses it.")
             .path_parameter("name", NAME),
     ]
@@ -65,21 +71,13 @@ fn definitions() -> Vec<Endpoint> {
 
 fn orders() -> Vec<Endpoint> {
     vec![
-        command(
-            "/api/v1/connectors/{name}/enable",
-            "enable_connector",
-            |engine, name| engine.enable_connector(name, true),
-        )
+        command("/api/v1/connectors/{name}/enable", "enable_connector", RequiredAccess::Admin, |engine, name| engine.enable_connector(name, true))
         .describe("Enable a connector", "Actions and sources that use it start again.")
-        .path_parameter("name", NAME),
-        command(
-            "/api/v1/connectors/{name}/disable",
-            "disable_connector",
-            |engine, name| engine.enable_connector(name, false),
-        )
+        .path_parameter("name", NAME).changes(definition_state::<ConnectorDefinition>),
+        command("/api/v1/connectors/{name}/disable", "disable_connector", RequiredAccess::Admin, |engine, name| engine.enable_connector(name, false))
         .describe("Disable a connector", "Actions and sources that use it stop.")
-        .path_parameter("name", NAME),
-        Endpoint::post("/api/v1/connectors/{name}/test", "test_connector", test)
+        .path_parameter("name", NAME).changes(definition_state::<ConnectorDefinition>),
+        Endpoint::post("/api/v1/connectors/{name}/test", "test_connector", RequiredAccess::Operator, test)
             .tag("Integration")
             .describe(
                 "Test a connector",
@@ -88,7 +86,7 @@ fn orders() -> Vec<Endpoint> {
             .path_parameter("name", NAME)
             .fails(StatusCode::UNPROCESSABLE_ENTITY)
             .returns::<ConnectorTest>("Result of the test."),
-        Endpoint::post("/api/v1/connector-test", "try_connector", test_definition)
+        Endpoint::post("/api/v1/connector-test", "try_connector", RequiredAccess::Admin, test_definition)
             .tag("Integration")
             .describe(
                 "Test a connector that is not defined yet",

@@ -36,16 +36,18 @@ const MISSING_FILE: &str = "this build has no console; its API is under /api/v1 
 const ASSETS: &str = "/assets/";
 
 pub fn endpoints() -> Vec<Endpoint> {
-    let file = |endpoint: Endpoint, content_type| {
-        endpoint
-            .needs(RequiredAccess::Nothing)
-            .returns_text(content_type, "The file.")
-    };
+    let file = |endpoint: Endpoint, content_type| endpoint.returns_text(content_type, "The file.");
     vec![
-        file(Endpoint::get("/", "console", page), "text/html"),
-        file(Endpoint::get("/favicon.svg", "console_icon", icon), "image/svg+xml"),
         file(
-            Endpoint::get("/assets/{name}", "console_asset", asset),
+            Endpoint::get("/", "console", RequiredAccess::Nothing, page),
+            "text/html",
+        ),
+        file(
+            Endpoint::get("/favicon.svg", "console_icon", RequiredAccess::Nothing, icon),
+            "image/svg+xml",
+        ),
+        file(
+            Endpoint::get("/assets/{name}", "console_asset", RequiredAccess::Nothing, asset),
             "text/javascript",
         ),
     ]

@@ -8,10 +8,12 @@ use axum::http::StatusCode;
 use axum::{Extension, Json};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 use tracing::{error, info};
 use web::PasswordHashing;
 use web::admins::{AdminSummary, Admins, AdminsError, OneTimePassword, Role};
 use web::api_keys::ApiKeys;
+use web::audit_state::ChangeTarget;
 use web::body;
 use web::guard::{AuthenticatedUser, RequiredAccess};
 use web::logins::Logins;
@@ -77,16 +79,15 @@ pub fn endpoints() -> Vec<Endpoint> {
     const ONE: &str = "/api/v1/console-users/{name}";
     const NAME: &str = "Percent-encoded.";
     vec![
-        Endpoint::get(ALL, "console_users", list)
+        Endpoint::get(ALL, "console_users", RequiredAccess::Admin, list)
             .tag("Login")
             .describe(
                 "Users of the console, page by page",
                 "Users with access to this API. MQTT users are separate. Sorted by name.",
             )
-            .needs(RequiredAccess::Admin)
             .query::<ConsoleUsersQuery>()
             .returns::<Page<ConsoleUser>>("A page."),
-        Endpoint::post(ALL, "add_console_user", add)
+        Endpoint::post(ALL, "add_console_user", RequiredAccess::Admin, add)
             .tag("Login")
             .describe(
                 "Add a console user",
@@ -95,19 +96,22 @@ pub fn endpoints() -> Vec<Endpoint> {
             .takes::<NewConsoleUser>(BODY_MAX)
             .fails(StatusCode::UNPROCESSABLE_ENTITY)
             .fails(StatusCode::CONFLICT)
-            .creates::<GeneratedPassword>("Added."),
-        Endpoint::put(ONE, "change_console_user", change)
+            .creates::<GeneratedPassword>("Added.")
+            .changes(users_state),
+        Endpoint::put(ONE, "change_console_user", RequiredAccess::Admin, change)
             .tag("Login")
             .describe(
                 "Change the role of a console user",
-                "Applies to the next request. The role of the last administrator cannot be changed.",
+                "Applies to the next request. WebSockets of the user end at once if the role is lowered. The role of the last administrator \
+                 cannot be changed.",
             )
             .path_parameter("name", NAME)
             .takes::<ConsoleUserChange>(BODY_MAX)
             .fails(StatusCode::NOT_FOUND)
             .fails(StatusCode::CONFLICT)
-            .returns::<ConsoleUser>("Changed."),
-        Endpoint::post("/api/v1/console-users/{name}/password", "reset_console_password", reset)
+            .returns::<ConsoleUser>("Changed.")
+            .changes(users_state),
+        Endpoint::post("/api/v1/console-users/{name}/password", "reset_console_password", RequiredAccess::Admin, reset)
             .tag("Login")
             .describe(
                 "Reset the password of a console user",
@@ -116,8 +120,9 @@ pub fn endpoints() -> Vec<Endpoint> {
             )
             .path_parameter("name", NAME)
             .fails(StatusCode::NOT_FOUND)
-            .creates::<GeneratedPassword>("Made."),
-        Endpoint::delete(ONE, "remove_console_user", remove)
+            .creates::<GeneratedPassword>("Made.")
+            .changes(users_state),
+        Endpoint::delete(ONE, "remove_console_user", RequiredAccess::Admin, remove)
             .tag("Login")
             .describe(
                 "Delete a console user",
@@ -127,8 +132,16 @@ pub fn endpoints() -> Vec<Endpoint> {
             .path_parameter("name", NAME)
             .fails(StatusCode::NOT_FOUND)
             .fails(StatusCode::CONFLICT)
-            .returns_nothing("Removed."),
+            .returns_nothing("Removed.")
+            .changes(users_state),
     ]
+}
+
+/// All users, for the audit log: it records the changed ones.
+fn users_state(app: &App, _: &ChangeTarget) -> Option<Value> {
+    let admins: Arc<Admins> = app.part();
+    let state = |user: AdminSummary| json!({ "name": user.name, "role": user.role, "has_one_time_password": user.has_one_time_password });
+    Some(admins.list().into_iter().map(state).collect())
 }
 
 /// The users of the console, and what a change of them needs.

@@ -43,21 +43,19 @@ pub fn endpoints() -> Vec<Endpoint> {
          while another store of the device platform fails, \
          and while the buffer of an action has failed, unless the action drops messages that its buffer does not accept. A full journal does not make the node unready, because deliveries free its space.";
     let readiness = |path, id, summary| {
-        Endpoint::get(path, id, readyz)
+        Endpoint::get(path, id, RequiredAccess::Nothing, readyz)
             .tag("Health")
             .describe(summary, READY)
-            .needs(RequiredAccess::Nothing)
             .returns::<NodeHealth>("The node is ready.")
             .answers_with::<NodeHealth>(StatusCode::SERVICE_UNAVAILABLE, "The node is not ready.")
     };
     vec![
-        Endpoint::get("/livez", "livez", livez)
+        Endpoint::get("/livez", "livez", RequiredAccess::Nothing, livez)
             .tag("Health")
             .describe(
                 "Liveness of the process",
                 "Answers while the process runs. Does not check whether the server works.",
             )
-            .needs(RequiredAccess::Nothing)
             .returns_text("text/plain", "The process runs."),
         readiness("/readyz", "readyz", "Readiness of the node"),
         readiness("/status", "status", "Readiness of the node: same as `/readyz`"),

@@ -11,6 +11,7 @@ use axum::response::Response;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{OwnedSemaphorePermit, watch};
+use web::guard::RequiredAccess;
 use web::problem::HttpProblem;
 use web::query::Params;
 use web::unix_ms;
@@ -56,7 +57,7 @@ enum HistoryFrame {
 
 pub fn endpoints() -> Vec<Endpoint> {
     vec![
-        Endpoint::get("/api/v1/history", "history", history)
+        Endpoint::get("/api/v1/history", "history", RequiredAccess::Viewer, history)
             .tag("Node")
             .describe(
                 "The node's metrics over time",
@@ -65,7 +66,7 @@ pub fn endpoints() -> Vec<Endpoint> {
             )
             .query::<HistoryQuery>()
             .returns::<HistoryView>("Oldest first."),
-        Endpoint::get("/api/v1/live", "live", live)
+        Endpoint::get("/api/v1/live", "live", RequiredAccess::Viewer, live)
             .tag("Node")
             .describe(
                 "The node's metrics, live",

@@ -11,7 +11,10 @@ use integration::{
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
+use web::audit_state::ChangeTarget;
 use web::body;
+use web::guard::RequiredAccess;
 use web::if_match::{EntityTag, IfMatch, Tagged, changed};
 use web::problem::{FieldError, HttpProblem};
 
@@ -71,6 +74,8 @@ pub trait DefinitionResource: DeserializeOwned + JsonSchema + Send + 'static {
     const WHAT: &'static str;
     /// Field that identifies the definition.
     const FIELD: &'static str;
+    /// Parameter of the path that identifies the definition.
+    const PARAMETER: &'static str;
     type View: Serialize + JsonSchema + Send + 'static;
 
     fn key(&self) -> String;
@@ -78,13 +83,16 @@ pub trait DefinitionResource: DeserializeOwned + JsonSchema + Send + 'static {
     fn put(self, engine: &Engine) -> Result<Self::View, EngineError>;
     /// Tag of the operator's definition within the view.
     fn of(view: &Self::View) -> EntityTag;
+    /// The definition, for the audit log. Secrets are hidden.
+    fn state(view: &Self::View) -> Option<Value>;
 }
 
 macro_rules! definition {
-    ($definition:ident $view:ident $what:literal $field:literal $key:expr, $find:ident $put:ident) => {
+    ($definition:ident $view:ident $what:literal $field:literal $parameter:literal $key:expr, $find:ident $put:ident) => {
         impl DefinitionResource for $definition {
             const WHAT: &'static str = $what;
             const FIELD: &'static str = $field;
+            const PARAMETER: &'static str = $parameter;
             type View = $view;
 
             fn key(&self) -> String {
@@ -103,14 +111,25 @@ macro_rules! definition {
             fn of(view: &$view) -> EntityTag {
                 EntityTag::of(&view.definition)
             }
+
+            fn state(view: &$view) -> Option<Value> {
+                serde_json::to_value(&view.definition).ok()
+            }
         }
     };
 }
 
-definition!(ConnectorDefinition ConnectorView "connector" "name" |it| it.name.clone(), connector put_connector);
-definition!(ActionDefinition ActionView "action" "name" ActionDefinition::id, action put_action);
-definition!(SourceDefinition SourceView "source" "name" SourceDefinition::id, source put_source);
-definition!(RuleDefinition RuleView "rule" "id" |it| it.id.clone(), rule put_rule);
+definition!(ConnectorDefinition ConnectorView "connector" "name" "name" |it| it.name.clone(), connector put_connector);
+definition!(ActionDefinition ActionView "action" "name" "id" ActionDefinition::id, action put_action);
+definition!(SourceDefinition SourceView "source" "name" "id" SourceDefinition::id, source put_source);
+definition!(RuleDefinition RuleView "rule" "id" "id" |it| it.id.clone(), rule put_rule);
+
+/// Returns the definition that a path names, for the audit log.
+pub fn definition_state<D: DefinitionResource>(app: &App, target: &ChangeTarget) -> Option<Value> {
+    let engine: Option<Engine> = app.part();
+    let view = D::find(&engine?, target.parameter(D::PARAMETER)).ok()?;
+    D::state(&view)
+}
 
 /// `GET …`
 pub fn list<V: Serialize + JsonSchema + Send + 'static>(
@@ -121,7 +140,7 @@ pub fn list<V: Serialize + JsonSchema + Send + 'static>(
     let handler = move |State(engine): State<RuleEngine>| async move {
         engine.read(move |engine| Ok(work(engine))).await.map(Json)
     };
-    Endpoint::get(path, id, handler)
+    Endpoint::get(path, id, RequiredAccess::Viewer, handler)
         .tag(TAG)
         .returns::<Vec<V>>("Sorted by ID.")
 }
@@ -131,7 +150,7 @@ pub fn one<D: DefinitionResource>(path: &'static str, id: &'static str) -> Endpo
     let handler = |State(engine): State<RuleEngine>, Path(key): Path<String>| async move {
         engine.read(move |engine| D::find(engine, &key)).await.map(tagged::<D>)
     };
-    Endpoint::get(path, id, handler)
+    Endpoint::get(path, id, RequiredAccess::Viewer, handler)
         .tag(TAG)
         .returns::<D::View>("The definition and its state.")
         .has_etag()
@@ -147,7 +166,7 @@ pub fn add<D: DefinitionResource>(path: &'static str, id: &'static str) -> Endpo
         });
         Ok::<_, HttpProblem>((StatusCode::CREATED, tagged::<D>(added.await?)))
     };
-    Endpoint::post(path, id, handler)
+    Endpoint::post(path, id, RequiredAccess::Admin, handler)
         .tag(TAG)
         .takes::<D>(BODY_MAX)
         .fails(StatusCode::UNPROCESSABLE_ENTITY)
@@ -173,7 +192,7 @@ pub fn put<D: DefinitionResource>(path: &'static str, id: &'static str) -> Endpo
         });
         put.await?.map(tagged::<D>)
     };
-    Endpoint::put(path, id, handler)
+    Endpoint::put(path, id, RequiredAccess::Admin, handler)
         .tag(TAG)
         .takes::<D>(BODY_MAX)
         .takes_if_match()
@@ -181,30 +200,37 @@ pub fn put<D: DefinitionResource>(path: &'static str, id: &'static str) -> Endpo
         .fails(StatusCode::CONFLICT)
         .returns::<D::View>("The changed definition and its state.")
         .has_etag()
+        .changes(definition_state::<D>)
 }
 
 /// `DELETE …/{id}`
-pub fn delete(path: &'static str, id: &'static str, work: fn(&Engine, &str) -> Result<(), EngineError>) -> Endpoint {
+pub fn delete<D: DefinitionResource>(
+    path: &'static str,
+    id: &'static str,
+    work: fn(&Engine, &str) -> Result<(), EngineError>,
+) -> Endpoint {
     let handler = move |State(engine): State<RuleEngine>, Path(key): Path<String>| async move {
         engine.change(move |engine| work(engine, &key)).await?;
         Ok::<_, HttpProblem>(StatusCode::NO_CONTENT)
     };
-    Endpoint::delete(path, id, handler)
+    Endpoint::delete(path, id, RequiredAccess::Admin, handler)
         .tag(TAG)
         .fails(StatusCode::CONFLICT)
         .returns_nothing("Deleted.")
+        .changes(definition_state::<D>)
 }
 
 /// `POST …/{id}/word`: a command; the answer is the resulting state.
 pub fn command<V: Serialize + JsonSchema + Send + 'static>(
     path: &'static str,
     id: &'static str,
+    need: RequiredAccess,
     work: fn(&Engine, &str) -> Result<V, EngineError>,
 ) -> Endpoint {
     let handler = move |State(engine): State<RuleEngine>, Path(key): Path<String>| async move {
         engine.change(move |engine| work(engine, &key)).await.map(Json)
     };
-    Endpoint::post(path, id, handler)
+    Endpoint::post(path, id, need, handler)
         .tag(TAG)
         .fails(StatusCode::CONFLICT)
         .returns::<V>("The definition and its new state.")

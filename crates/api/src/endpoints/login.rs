@@ -18,7 +18,7 @@ use web::body;
 use web::guard::{AuthenticatedUser, PeerAddress, RequiredAccess, bearer};
 use web::guarded_login::GuardedLogin;
 use web::limits::ApiCounters;
-use web::logins::Logins;
+use web::logins::{Logins, NewLogin};
 use web::problem::HttpProblem;
 use web::unix_ms;
 use zeroize::Zeroize;
@@ -46,6 +46,16 @@ pub struct LoginAnswer {
     pub role: Role,
     /// The password is the generated one of the first start. It is stored in the data directory until it is changed.
     pub has_first_password: bool,
+    /// Another user generated the password: only `change_password` is allowed until it is changed.
+    pub must_change_password: bool,
+}
+
+/// The user of a request.
+#[derive(Serialize, JsonSchema)]
+pub struct OwnLogin {
+    /// The user, or `key:` and the name of the API key.
+    pub user: String,
+    pub role: Role,
     /// Another user generated the password: only `change_password` is allowed until it is changed.
     pub must_change_password: bool,
 }
@@ -98,30 +108,31 @@ impl Drop for PasswordInput {
 
 pub fn endpoints() -> Vec<Endpoint> {
     vec![
-        Endpoint::post("/api/v1/login", "login", login)
+        Endpoint::post("/api/v1/login", "login", RequiredAccess::Nothing, login)
             .tag("Login")
             .describe(
                 "Log in",
                 "Returns a bearer token. Failed attempts are limited per address: ten, then one every six seconds.",
             )
-            .needs(RequiredAccess::Nothing)
             .takes::<LoginRequest>(BODY_MAX)
             .fails(StatusCode::UNAUTHORIZED)
             .fails(StatusCode::TOO_MANY_REQUESTS)
             .returns::<LoginAnswer>("Logged in."),
-        Endpoint::post("/api/v1/logout", "logout", logout)
+        Endpoint::get("/api/v1/login", "own_login", RequiredAccess::OneTime, own_login)
+            .tag("Login")
+            .describe("Your user and role", "The user or API key of the request, and its role now.")
+            .returns::<OwnLogin>("The user and the role."),
+        Endpoint::post("/api/v1/logout", "logout", RequiredAccess::OneTime, logout)
             .tag("Login")
             .describe("Log out", "The token stops working.")
-            .needs(RequiredAccess::OneTime)
             .returns_nothing("Logged out."),
-        Endpoint::post("/api/v1/password", "change_password", change_password)
+        Endpoint::post("/api/v1/password", "change_password", RequiredAccess::OneTime, change_password)
             .tag("Login")
             .describe(
                 "Change your own password",
                 "Ends all logins of this user, including this one. Limited like logins. The new password must differ from the old one. \
                  API keys stay valid: the answer lists those that the user issued.",
             )
-            .needs(RequiredAccess::OneTime)
             .takes::<PasswordChange>(BODY_MAX)
             .fails(StatusCode::UNPROCESSABLE_ENTITY)
             .fails(StatusCode::TOO_MANY_REQUESTS)
@@ -158,7 +169,13 @@ async fn login(
 ) -> Result<Json<LoginAnswer>, HttpProblem> {
     let role = passwords.verify(peer, &request.user, &request.password).await?;
     let role = role.ok_or_else(|| HttpProblem::unauthorized("wrong user name or password"))?;
-    let token = logins.issue(&request.user, Instant::now(), lifetime);
+    let token = logins.issue(NewLogin {
+        user: &request.user,
+        address: peer.0,
+        now: Instant::now(),
+        now_unix_ms: unix_ms(SystemTime::now()),
+        lifetime,
+    });
     let token = token.ok_or_else(|| HttpProblem::internal("the operating system returned no random bytes"))?;
     ApiCounters::add(&passwords.counters.logins);
     info!(user = %request.user, address = %peer.0, "API login succeeded");
@@ -171,6 +188,8 @@ async fn login(
         method: "POST".into(),
         path: "/api/v1/login".into(),
         body: None,
+        before: None,
+        after: None,
         status: StatusCode::OK.as_u16(),
     };
     web::block(move || audit.write(entry)).await?;
@@ -217,6 +236,17 @@ impl PasswordCheck {
         }
         Ok(role)
     }
+}
+
+async fn own_login(
+    State(admins): State<Arc<Admins>>,
+    Extension(login): Extension<AuthenticatedUser>,
+) -> Json<OwnLogin> {
+    Json(OwnLogin {
+        must_change_password: admins.has_one_time_password(&login.user),
+        user: login.user.to_string(),
+        role: login.role,
+    })
 }
 
 async fn logout(State(logins): State<Arc<Logins>>, headers: HeaderMap) -> StatusCode {

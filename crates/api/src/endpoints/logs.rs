@@ -47,7 +47,7 @@ pub struct LogsQuery {
 
 pub fn endpoints() -> Vec<Endpoint> {
     vec![
-        Endpoint::get("/api/v1/audit", "audit", audit)
+        Endpoint::get("/api/v1/audit", "audit", RequiredAccess::Admin, audit)
             .tag("Node")
             .describe(
                 "Audit log of the API",
@@ -55,10 +55,9 @@ pub fn endpoints() -> Vec<Endpoint> {
                  status of the answer; also requests that were rejected because of the role. Publishing and tests are not logged. \
                  The log keeps 20 MiB.",
             )
-            .needs(RequiredAccess::Admin)
             .query::<AuditQuery>()
             .returns::<Page<AuditEntry>>("A page."),
-        Endpoint::get("/api/v1/logs", "logs", logs)
+        Endpoint::get("/api/v1/logs", "logs", RequiredAccess::Viewer, logs)
             .tag("Node")
             .describe(
                 "Last lines of the server log",

@@ -12,13 +12,12 @@ use crate::shards::Shards;
 
 pub fn endpoints() -> Vec<Endpoint> {
     vec![
-        Endpoint::get("/metrics", "metrics", metrics)
+        Endpoint::get("/metrics", "metrics", RequiredAccess::Metrics, metrics)
             .tag("Node")
             .describe(
                 "Metrics",
                 "OpenMetrics 1.0. Needs no login on loopback, or if `api.metrics_without_login` is set.",
             )
-            .needs(RequiredAccess::Metrics)
             .returns_text("application/openmetrics-text", "All metrics."),
     ]
 }

@@ -20,6 +20,7 @@ pub mod health;
 pub mod history;
 pub mod integration;
 pub mod login;
+pub mod logins;
 pub mod logs;
 pub mod metrics;
 pub mod mqtt;

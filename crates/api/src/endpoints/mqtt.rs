@@ -19,7 +19,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 use trust::own::trusted_peer;
 use web::admins::Role;
-use web::guard::{AuthenticatedUser, LoginRecheck};
+use web::guard::{AuthenticatedUser, LoginRecheck, RequiredAccess};
 use web::problem::HttpProblem;
 use web::stall::StallGuard;
 use web::websocket::{CHECK_INTERVAL, upgrade_to_mqtt};
@@ -29,13 +29,13 @@ use crate::config::HttpPort;
 
 pub fn endpoints() -> Vec<Endpoint> {
     vec![
-        Endpoint::get("/api/v1/mqtt", "mqtt", mqtt)
+        Endpoint::get("/api/v1/mqtt", "mqtt", RequiredAccess::Operator, mqtt)
             .tag("Messages")
             .describe(
                 "MQTT over WebSocket",
                 "A WebSocket with the sub-protocol `mqtt`. As at a `ws` listener, CONNECT is authenticated and access rules apply. \
-                 The API login only permits the WebSocket, and the connection ends with it. Clients that cannot set headers offer the sub-protocol \
-                 `bearer.<token>`. For the broker, a viewer on this machine is not a local client. \
+                 The API login only permits the WebSocket, which ends with the login and when its role is lowered. Clients that cannot set headers offer the sub-protocol \
+                 `bearer.<token>`. For the broker, only an administrator on this machine is a local client. \
                  Pages of other origins are rejected.",
             )
             .fails(StatusCode::UPGRADE_REQUIRED)
@@ -101,7 +101,7 @@ async fn serve(
     net: net::ServerHandle,
     on_upgrade: OnUpgrade,
     place: ConnectionReservation,
-    pass: Arc<LoginRecheck>,
+    mut pass: LoginRecheck,
     is_admin: bool,
 ) {
     // The client has disconnected before the upgrade.
@@ -114,7 +114,8 @@ async fn serve(
     };
     drop(net);
     while tenure.is_open() {
-        tokio::time::sleep(CHECK_INTERVAL).await;
+        // A timeout is the regular check.
+        let _ = tokio::time::timeout(CHECK_INTERVAL, pass.changed()).await;
         if !pass.is_valid() {
             tenure.close();
         }

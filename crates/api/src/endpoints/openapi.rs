@@ -29,10 +29,9 @@ const DESCRIPTION: &str = "Monitoring and administration of a tidewire node. Log
 
 pub fn endpoints() -> Vec<Endpoint> {
     vec![
-        Endpoint::get("/api/openapi.json", "openapi", openapi)
+        Endpoint::get("/api/openapi.json", "openapi", RequiredAccess::Nothing, openapi)
             .tag("Node")
             .describe("OpenAPI document", "This document, in OpenAPI 3.1.")
-            .needs(RequiredAccess::Nothing)
             .returns::<Value>("The document."),
     ]
 }

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 use web::body;
+use web::guard::RequiredAccess;
 use web::problem::{FieldError, HttpProblem};
 
 use crate::app::Endpoint;
@@ -72,7 +73,7 @@ pub struct PublishResults {
 
 pub fn endpoints() -> Vec<Endpoint> {
     vec![
-        Endpoint::post("/api/v1/publish", "publish", publish)
+        Endpoint::post("/api/v1/publish", "publish", RequiredAccess::Operator, publish)
             .tag("Publish")
             .describe(
                 "Publish a message",
@@ -83,7 +84,7 @@ pub fn endpoints() -> Vec<Endpoint> {
             .fails(StatusCode::UNPROCESSABLE_ENTITY)
             .fails(StatusCode::SERVICE_UNAVAILABLE)
             .returns::<PublishResult>("Published and committed."),
-        Endpoint::post("/api/v1/publish/bulk", "publish_bulk", bulk)
+        Endpoint::post("/api/v1/publish/bulk", "publish_bulk", RequiredAccess::Operator, bulk)
             .tag("Publish")
             .describe(
                 "Publish up to 1000 messages",

@@ -7,6 +7,7 @@ use broker::retained::ScanCursor;
 use broker::{RetainedView, ShardId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use web::guard::RequiredAccess;
 use web::paging::{self, Page};
 use web::problem::HttpProblem;
 use web::query::Params;
@@ -60,7 +61,7 @@ pub fn endpoints() -> Vec<Endpoint> {
     const ONE: &str = "/api/v1/retained/{*topic}";
     const TOPIC: &str = "Percent-encoded; slashes may stay unencoded.";
     vec![
-        Endpoint::get("/api/v1/retained", "retained_messages", list)
+        Endpoint::get("/api/v1/retained", "retained_messages", RequiredAccess::Viewer, list)
             .tag("Retained messages")
             .describe(
                 "Retained messages by filter, page by page",
@@ -69,21 +70,26 @@ pub fn endpoints() -> Vec<Endpoint> {
             .query::<RetainedQuery>()
             .fails(StatusCode::UNPROCESSABLE_ENTITY)
             .returns::<Page<RetainedMessage>>("A page."),
-        Endpoint::delete("/api/v1/retained", "delete_retained_messages", delete_all)
-            .tag("Retained messages")
-            .describe(
-                "Delete the retained messages that match a filter",
-                "Publishes nothing. Works in steps: messages that are retained while it runs may be deleted or stay.",
-            )
-            .query::<RetainedToDelete>()
-            .fails(StatusCode::UNPROCESSABLE_ENTITY)
-            .returns::<DeletedRetained>("Number of deleted messages."),
-        Endpoint::get(ONE, "retained_message", one)
+        Endpoint::delete(
+            "/api/v1/retained",
+            "delete_retained_messages",
+            RequiredAccess::Operator,
+            delete_all,
+        )
+        .tag("Retained messages")
+        .describe(
+            "Delete the retained messages that match a filter",
+            "Publishes nothing. Works in steps: messages that are retained while it runs may be deleted or stay.",
+        )
+        .query::<RetainedToDelete>()
+        .fails(StatusCode::UNPROCESSABLE_ENTITY)
+        .returns::<DeletedRetained>("Number of deleted messages."),
+        Endpoint::get(ONE, "retained_message", RequiredAccess::Viewer, one)
             .tag("Retained messages")
             .describe("Retained message of a topic", "With its whole payload.")
             .path_parameter("topic", TOPIC)
             .returns::<RetainedMessage>("The message."),
-        Endpoint::delete(ONE, "delete_retained_message", delete)
+        Endpoint::delete(ONE, "delete_retained_message", RequiredAccess::Operator, delete)
             .tag("Retained messages")
             .describe("Delete the retained message of a topic", "Publishes nothing.")
             .path_parameter("topic", TOPIC)

@@ -7,9 +7,10 @@ use integration::{DryRun, DryRunResult, Engine, RuleDefinition, RuleView, Versio
 use schemars::JsonSchema;
 use serde::Deserialize;
 use web::body;
+use web::guard::RequiredAccess;
 use web::problem::HttpProblem;
 
-use super::integration::{BODY_MAX, RuleEngine, add, command, delete, list, one, put};
+use super::integration::{BODY_MAX, RuleEngine, add, command, definition_state, delete, list, one, put};
 use crate::app::Endpoint;
 
 #[derive(Deserialize, JsonSchema)]
@@ -38,7 +39,7 @@ fn definitions() -> Vec<Endpoint> {
         put::<RuleDefinition>(ONE, "put_rule")
             .describe("Add or change a rule", "Its history keeps the previous version.")
             .path_parameter("id", "The same ID as in the body."),
-        delete(ONE, "delete_rule", Engine::delete_rule)
+        delete::<RuleDefinition>(ONE, "delete_rule", Engine::delete_rule)
             .describe("Delete a rule", "Its history stays, so that the rule can be restored.")
             .path_parameter("id", ID),
     ]
@@ -46,7 +47,7 @@ fn definitions() -> Vec<Endpoint> {
 
 fn orders() -> Vec<Endpoint> {
     vec![
-        Endpoint::post("/api/v1/rules/test", "test_rule", test)
+        Endpoint::post("/api/v1/rules/test", "test_rule", RequiredAccess::Admin, test)
             .tag(TAG)
             .describe(
                 "Test a rule",
@@ -55,19 +56,28 @@ fn orders() -> Vec<Endpoint> {
             .takes::<DryRun>(BODY_MAX)
             .fails(StatusCode::UNPROCESSABLE_ENTITY)
             .returns::<DryRunResult>("Output of the rule."),
-        command("/api/v1/rules/{id}/enable", "enable_rule", |engine, id| {
-            engine.enable_rule(id, true)
-        })
+        command(
+            "/api/v1/rules/{id}/enable",
+            "enable_rule",
+            RequiredAccess::Admin,
+            |engine, id| engine.enable_rule(id, true),
+        )
         .describe("Enable a rule", "The rule also runs after a restart.")
-        .path_parameter("id", ID),
-        command("/api/v1/rules/{id}/disable", "disable_rule", |engine, id| {
-            engine.enable_rule(id, false)
-        })
+        .path_parameter("id", ID)
+        .changes(definition_state::<RuleDefinition>),
+        command(
+            "/api/v1/rules/{id}/disable",
+            "disable_rule",
+            RequiredAccess::Admin,
+            |engine, id| engine.enable_rule(id, false),
+        )
         .describe("Disable a rule", "The rule stays defined and receives no messages.")
-        .path_parameter("id", ID),
+        .path_parameter("id", ID)
+        .changes(definition_state::<RuleDefinition>),
         command(
             "/api/v1/rules/{id}/reset-metrics",
             "reset_rule_metrics",
+            RequiredAccess::Operator,
             |engine, id| {
                 engine.reset_rule_metrics(id)?;
                 engine.rule(id)
@@ -80,22 +90,33 @@ fn orders() -> Vec<Endpoint> {
 
 fn versions() -> Vec<Endpoint> {
     vec![
-        Endpoint::get("/api/v1/rules/{id}/history", "rule_history", history)
-            .tag(TAG)
-            .describe("Version history of a rule", "Also available for deleted rules.")
-            .path_parameter("id", ID)
-            .returns::<Vec<Version>>("Oldest first."),
-        Endpoint::post("/api/v1/rules/{id}/roll-back", "roll_back_rule", roll_back)
-            .tag(TAG)
-            .describe(
-                "Restore an earlier version of a rule",
-                "This adds a new version to the history.",
-            )
-            .path_parameter("id", ID)
-            .takes::<RollbackRequest>(BODY_MAX)
-            .fails(StatusCode::UNPROCESSABLE_ENTITY)
-            .fails(StatusCode::CONFLICT)
-            .returns::<RuleView>("The rule."),
+        Endpoint::get(
+            "/api/v1/rules/{id}/history",
+            "rule_history",
+            RequiredAccess::Viewer,
+            history,
+        )
+        .tag(TAG)
+        .describe("Version history of a rule", "Also available for deleted rules.")
+        .path_parameter("id", ID)
+        .returns::<Vec<Version>>("Oldest first."),
+        Endpoint::post(
+            "/api/v1/rules/{id}/roll-back",
+            "roll_back_rule",
+            RequiredAccess::Admin,
+            roll_back,
+        )
+        .tag(TAG)
+        .describe(
+            "Restore an earlier version of a rule",
+            "This adds a new version to the history.",
+        )
+        .path_parameter("id", ID)
+        .takes::<RollbackRequest>(BODY_MAX)
+        .fails(StatusCode::UNPROCESSABLE_ENTITY)
+        .fails(StatusCode::CONFLICT)
+        .returns::<RuleView>("The rule.")
+        .changes(definition_state::<RuleDefinition>),
     ]
 }
 

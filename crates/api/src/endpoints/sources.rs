@@ -2,8 +2,9 @@
 
 use integration::{Engine, SourceDefinition};
 
-use super::integration::{add, command, delete, list, one, put};
+use super::integration::{add, command, definition_state, delete, list, one, put};
 use crate::app::Endpoint;
+use web::guard::RequiredAccess;
 
 pub fn endpoints() -> Vec<Endpoint> {
     const ALL: &str = "/api/v1/sources";
@@ -21,24 +22,24 @@ pub fn endpoints() -> Vec<Endpoint> {
                 "The external system redelivers messages that the source has not acknowledged.",
             )
             .path_parameter("id", "The same ID as in the body."),
-        delete(ONE, "delete_source", Engine::delete_source)
+        delete::<SourceDefinition>(ONE, "delete_source", Engine::delete_source)
             .describe(
                 "Delete a source",
                 "Messages that the source has not acknowledged stay in the external system. An MQTT source unsubscribes.",
             )
             .path_parameter("id", ID),
-        command("/api/v1/sources/{id}/enable", "enable_source", |engine, id| {
+        command("/api/v1/sources/{id}/enable", "enable_source", RequiredAccess::Admin, |engine, id| {
             engine.enable_source(id, true)
         })
         .describe("Enable a source", "The source also runs after a restart.")
-        .path_parameter("id", ID),
-        command("/api/v1/sources/{id}/disable", "disable_source", |engine, id| {
+        .path_parameter("id", ID).changes(definition_state::<SourceDefinition>),
+        command("/api/v1/sources/{id}/disable", "disable_source", RequiredAccess::Admin, |engine, id| {
             engine.enable_source(id, false)
         })
         .describe(
             "Disable a source",
             "The source fetches nothing; an MQTT source unsubscribes.",
         )
-        .path_parameter("id", ID),
+        .path_parameter("id", ID).changes(definition_state::<SourceDefinition>),
     ]
 }

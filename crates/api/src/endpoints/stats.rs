@@ -184,18 +184,16 @@ impl From<broker::Transport> for TransportView {
 
 pub fn endpoints() -> Vec<Endpoint> {
     vec![
-        Endpoint::get("/api/v1/stats", "stats", stats)
+        Endpoint::get("/api/v1/stats", "stats", RequiredAccess::Metrics, stats)
             .tag("Node")
             .describe("Statistics of the node", "Needs no login if `/metrics` needs none.")
-            .needs(RequiredAccess::Metrics)
             .returns::<StatsView>("The statistics."),
-        Endpoint::get("/api/v1/listeners", "listeners", listeners)
+        Endpoint::get("/api/v1/listeners", "listeners", RequiredAccess::Metrics, listeners)
             .tag("Node")
             .describe(
                 "Listeners and their connections",
                 "Needs no login if `/metrics` needs none.",
             )
-            .needs(RequiredAccess::Metrics)
             .returns::<Vec<ListenerView>>("In the order of the configuration; the API's own port is last."),
     ]
 }

@@ -10,6 +10,7 @@ use mqtt::{QoS, ReasonCode, RetainHandling, SubscriptionOptions};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use web::body;
+use web::guard::RequiredAccess;
 use web::paging::{self, Page};
 use web::problem::HttpProblem;
 use web::query::Params;
@@ -146,12 +147,12 @@ pub fn endpoints() -> Vec<Endpoint> {
     const ID: &str = "Percent-encoded, including slashes.";
     const BODY_MAX: usize = 256 * 1024;
     vec![
-        Endpoint::get(OF_CLIENT, "client_subscriptions", of_client)
+        Endpoint::get(OF_CLIENT, "client_subscriptions", RequiredAccess::Viewer, of_client)
             .tag("Subscriptions")
             .describe("Subscriptions of a client", "All of them.")
             .path_parameter("client_id", ID)
             .returns::<Vec<ApiSubscription>>("Its subscriptions."),
-        Endpoint::post(OF_CLIENT, "subscribe_client", subscribe)
+        Endpoint::post(OF_CLIENT, "subscribe_client", RequiredAccess::Admin, subscribe)
             .tag("Subscriptions")
             .describe(
                 "Subscribe a client",
@@ -161,7 +162,7 @@ pub fn endpoints() -> Vec<Endpoint> {
             .takes::<NewSubscription>(BODY_MAX)
             .fails(StatusCode::UNPROCESSABLE_ENTITY)
             .creates::<GrantedSubscription>("The client is subscribed."),
-        Endpoint::delete(OF_CLIENT, "unsubscribe_client", unsubscribe)
+        Endpoint::delete(OF_CLIENT, "unsubscribe_client", RequiredAccess::Admin, unsubscribe)
             .tag("Subscriptions")
             .describe(
                 "Unsubscribe a client",
@@ -170,7 +171,7 @@ pub fn endpoints() -> Vec<Endpoint> {
             .path_parameter("client_id", ID)
             .query::<FilterQuery>()
             .returns_nothing("The client is unsubscribed."),
-        Endpoint::get("/api/v1/subscriptions", "subscriptions", all)
+        Endpoint::get("/api/v1/subscriptions", "subscriptions", RequiredAccess::Viewer, all)
             .tag("Subscriptions")
             .describe(
                 "Subscriptions of all clients, page by page",
@@ -178,20 +179,25 @@ pub fn endpoints() -> Vec<Endpoint> {
             )
             .query::<SubscriptionsQuery>()
             .returns::<Page<ApiSubscription>>("A page."),
-        Endpoint::get("/api/v1/shared-groups", "shared_groups", groups)
+        Endpoint::get("/api/v1/shared-groups", "shared_groups", RequiredAccess::Viewer, groups)
             .tag("Subscriptions")
             .describe("Share groups", "Up to `limit` per shard.")
             .query::<GroupsQuery>()
             .returns::<Vec<SharedGroup>>("The groups."),
-        Endpoint::get("/api/v1/shared-groups/members", "shared_members", members)
-            .tag("Subscriptions")
-            .describe(
-                "Members of a shared subscription",
-                "Messages in flight and in the queue of each member, to find members that lag behind.",
-            )
-            .query::<MembersQuery>()
-            .fails(StatusCode::NOT_FOUND)
-            .returns::<SharedMembers>("Up to `limit` members."),
+        Endpoint::get(
+            "/api/v1/shared-groups/members",
+            "shared_members",
+            RequiredAccess::Viewer,
+            members,
+        )
+        .tag("Subscriptions")
+        .describe(
+            "Members of a shared subscription",
+            "Messages in flight and in the queue of each member, to find members that lag behind.",
+        )
+        .query::<MembersQuery>()
+        .fails(StatusCode::NOT_FOUND)
+        .returns::<SharedMembers>("Up to `limit` members."),
     ]
 }
 

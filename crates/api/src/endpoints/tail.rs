@@ -7,6 +7,7 @@ use integration::{TAIL_PER_SECOND_MAX, TailEntry, TailListener};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::sync::OwnedSemaphorePermit;
+use web::guard::RequiredAccess;
 use web::problem::HttpProblem;
 use web::query::Params;
 use web::websocket::{PendingUpgrade, ServerWebSocket, WaitResult, upgrade_guarded};
@@ -43,7 +44,7 @@ enum TailFrame<'a> {
 
 pub fn endpoints() -> Vec<Endpoint> {
     vec![
-        Endpoint::get("/api/v1/rules/{id}/tail", "tail_rule", tail)
+        Endpoint::get("/api/v1/rules/{id}/tail", "tail_rule", RequiredAccess::Viewer, tail)
             .tag("Integration")
             .describe(
                 "Watch a rule",

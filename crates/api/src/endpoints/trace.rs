@@ -12,6 +12,7 @@ use serde::Deserialize;
 use serde_json::json;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
+use web::guard::RequiredAccess;
 use web::problem::HttpProblem;
 use web::query::Params;
 use web::websocket::{PendingUpgrade, ServerWebSocket, WaitResult, upgrade_guarded};
@@ -49,7 +50,7 @@ pub struct TraceQuery {
 
 pub fn endpoints() -> Vec<Endpoint> {
     vec![
-        Endpoint::get("/api/v1/trace", "trace", trace)
+        Endpoint::get("/api/v1/trace", "trace", RequiredAccess::Viewer, trace)
             .tag("Clients")
             .describe(
                 "Trace the packets of clients",

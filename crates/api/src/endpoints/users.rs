@@ -9,9 +9,12 @@ use axum::http::StatusCode;
 use broker::{SessionSlot, Shard};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use tracing::error;
 use web::PasswordHashing;
+use web::audit_state::ChangeTarget;
 use web::body;
+use web::guard::RequiredAccess;
 use web::if_match;
 use web::paging::{self, Page};
 use web::problem::{FieldError, HttpProblem};
@@ -78,19 +81,19 @@ pub fn endpoints() -> Vec<Endpoint> {
     const ONE: &str = "/api/v1/users/{name}";
     const NAME: &str = "Percent-encoded.";
     vec![
-        Endpoint::get("/api/v1/users", "users", list)
+        Endpoint::get("/api/v1/users", "users", RequiredAccess::Viewer, list)
             .tag("Access")
             .describe("MQTT users, page by page", "Sorted by name.")
             .query::<UsersQuery>()
             .returns::<Page<MqttUser>>("A page."),
-        Endpoint::post("/api/v1/users", "add_user", add)
+        Endpoint::post("/api/v1/users", "add_user", RequiredAccess::Admin, add)
             .tag("Access")
             .describe("Add an MQTT user", "Applies at once, and after a restart.")
             .takes::<NewUser>(BODY_MAX)
             .fails(StatusCode::UNPROCESSABLE_ENTITY)
             .fails(StatusCode::CONFLICT)
             .creates::<MqttUser>("Added."),
-        Endpoint::put(ONE, "change_user", change)
+        Endpoint::put(ONE, "change_user", RequiredAccess::Admin, change)
             .tag("Access")
             .describe(
                 "Change an MQTT user",
@@ -100,14 +103,24 @@ pub fn endpoints() -> Vec<Endpoint> {
             .takes::<UserChange>(BODY_MAX)
             .fails(StatusCode::UNPROCESSABLE_ENTITY)
             .fails(StatusCode::CONFLICT)
-            .returns::<MqttUser>("Changed."),
-        Endpoint::delete(ONE, "remove_user", remove)
+            .returns::<MqttUser>("Changed.")
+            .changes(user_state),
+        Endpoint::delete(ONE, "remove_user", RequiredAccess::Admin, remove)
             .tag("Access")
             .describe("Delete an MQTT user", "Disconnects the clients of this user.")
             .path_parameter("name", NAME)
             .fails(StatusCode::CONFLICT)
-            .returns_nothing("Removed."),
+            .returns_nothing("Removed.")
+            .changes(user_state),
     ]
+}
+
+/// For the audit log.
+fn user_state(app: &App, target: &ChangeTarget) -> Option<Value> {
+    let access: Arc<dyn AccessAdmin> = app.part();
+    let name = target.parameter("name");
+    let user = access.users().into_iter().find(|user| user.name == name)?;
+    serde_json::to_value(view(user)).ok()
 }
 
 async fn list(

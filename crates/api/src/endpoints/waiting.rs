@@ -7,6 +7,7 @@ use broker::{Now, Shard};
 use journal::{LogReader, Lsn};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use web::guard::RequiredAccess;
 use web::paging::{self, CursorPosition};
 use web::problem::HttpProblem;
 use web::query::Params;
@@ -80,7 +81,7 @@ pub struct WaitingQuery {
 pub fn endpoints() -> Vec<Endpoint> {
     const ID: &str = "Percent-encoded, including slashes.";
     vec![
-        Endpoint::get("/api/v1/clients/{client_id}/inflight", "client_inflight", inflight)
+        Endpoint::get("/api/v1/clients/{client_id}/inflight", "client_inflight", RequiredAccess::Viewer, inflight)
             .tag("Clients")
             .describe(
                 "In-flight messages of a client",
@@ -89,7 +90,7 @@ pub fn endpoints() -> Vec<Endpoint> {
             .path_parameter("client_id", ID)
             .query::<WaitingQuery>()
             .returns::<PendingMessagePage>("A page."),
-        Endpoint::get("/api/v1/clients/{client_id}/queue", "client_queue", queue)
+        Endpoint::get("/api/v1/clients/{client_id}/queue", "client_queue", RequiredAccess::Viewer, queue)
             .tag("Clients")
             .describe(
                 "Queued messages of a client",

@@ -121,6 +121,81 @@ fn changes_are_audited_without_secrets_before_the_answer() {
 }
 
 #[test]
+fn changes_record_the_state_before_and_after() {
+    let node = Node::start(1).with_login();
+    let last = |operation: &str| {
+        let log = node.all_pages(&format!("/api/v1/audit?operation={operation}"), 10);
+        json!([log[0]["before"], log[0]["after"]])
+    };
+    let user = |role: &str| json!([{ "name": "eve", "role": role, "has_one_time_password": true }]);
+    node.send(
+        "POST",
+        "/api/v1/console-users",
+        &json!({ "name": "eve", "role": "viewer" }),
+    );
+    assert_eq!(last("add_console_user"), json!([null, user("viewer")]));
+    node.send("PUT", "/api/v1/console-users/eve", &json!({ "role": "operator" }))
+        .ok();
+    assert_eq!(last("change_console_user"), json!([user("viewer"), user("operator")]));
+    node.send("PUT", "/api/v1/console-users/eve", &json!({ "role": "emperor" }))
+        .problem(400);
+    node.send("PUT", "/api/v1/console-users/missing", &json!({ "role": "admin" }))
+        .problem(404);
+    assert_eq!(
+        last("change_console_user"),
+        json!([null, null]),
+        "a failed change has no state"
+    );
+    node.delete("/api/v1/console-users/eve");
+    assert_eq!(last("remove_console_user"), json!([user("operator"), null]));
+
+    let secret = make(&node, &json!({ "name": "ci", "role": "admin" }));
+    assert_eq!(last("add_api_key")[1][0]["role"], "admin");
+    node.send("PUT", "/api/v1/api-keys/ci", &json!({ "enabled": false }))
+        .ok();
+    let changed = last("change_api_key");
+    assert_eq!(
+        (&changed[0][0]["enabled"], &changed[1][0]["enabled"]),
+        (&json!(true), &json!(false))
+    );
+
+    let new = json!({ "name": "u", "password": "lovelace" });
+    node.send("POST", "/api/v1/users", &new).ok();
+    assert_eq!(last("add_user"), json!([null, { "name": "u", "is_superuser": false }]));
+    node.send(
+        "PUT",
+        "/api/v1/users/u",
+        &json!({ "is_superuser": true, "password": "newlovelace" }),
+    )
+    .ok();
+    assert_eq!(
+        last("change_user"),
+        json!([{ "is_superuser": false }, { "is_superuser": true }])
+    );
+    node.delete("/api/v1/users/u");
+    assert_eq!(last("remove_user")[0]["name"], "u");
+
+    let rules = |topic: &str| json!({ "rules": [{ "permission": "allow", "action": "all", "topics": [topic] }] });
+    node.send("PUT", "/api/v1/acl", &rules("a")).ok();
+    node.send("PUT", "/api/v1/acl", &rules("b")).ok();
+    let changed = last("set_acl");
+    assert_eq!(
+        (&changed[0][0]["topics"], &changed[1][0]["topics"]),
+        (&json!(["a"]), &json!(["b"]))
+    );
+
+    node.send("POST", "/api/v1/banned", &json!({ "kind": "client_id", "who": "c/1" }));
+    assert_eq!(last("ban")[1]["who"], "c/1");
+    node.delete("/api/v1/banned/client_id/c%2F1");
+    assert_eq!(last("lift_ban")[0]["who"], "c/1");
+
+    let file = fs::read_to_string(node.data_dir.join("audit.jsonl")).unwrap();
+    for hidden in ["lovelace", &secret, &node.password, "argon2"] {
+        assert!(!file.contains(hidden), "{hidden}");
+    }
+}
+
+#[test]
 fn log_lines_are_filtered_by_level_and_text() {
     let ring = Arc::new(LogRing::default());
     let node = Node::start_with(1, |config| config.log = ring.clone()).with_login();

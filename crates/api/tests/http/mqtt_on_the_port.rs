@@ -229,12 +229,9 @@ fn connection_ends_with_its_login() {
 }
 
 #[test]
-fn local_viewer_is_not_a_local_client() {
-    let mut node = Node::start(1).with_viewer("eve", "only looking");
-    node.token = node.login("eve", "only looking").ok().json()["token"]
-        .as_str()
-        .unwrap()
-        .to_owned();
+fn local_operator_is_not_a_local_client() {
+    let mut node = Node::start(1).with_login();
+    node.token = node.token_of_new_user("eve", "operator");
     let (_page, reason) = Peer::over(open(&node), "page", None);
     assert_eq!(reason, ReasonCode::Success);
     let seen = node.get("/api/v1/clients/page").ok().json();

@@ -425,7 +425,7 @@ impl Node {
 impl Node {
     /// Restarts with a viewer in the file of console users, and logs in as this user.
     pub fn with_viewer(self, name: &str, password: &str) -> Node {
-        let users = Users::load(&self.data_dir.join("admins")).unwrap();
+        let users = Users::load_console(&self.data_dir.join("admins")).unwrap();
         let hash = PasswordHash::create(&auth::Password::new(password)).unwrap();
         users.add(name, hash, false).unwrap();
         users.save(&self.data_dir.join("admins")).unwrap();
@@ -453,6 +453,46 @@ impl Node {
             .unwrap()
             .to_owned();
         node
+    }
+}
+
+impl Node {
+    /// Creates a console user with this role, and returns the token of a login. Needs the login of an administrator.
+    pub fn token_of_new_user(&self, name: &str, role: &str) -> String {
+        let made = self.send("POST", "/api/v1/console-users", &json!({ "name": name, "role": role }));
+        let password = made.json()["password"].as_str().unwrap().to_owned();
+        let own = format!("the password of {name}");
+        let change = json!({ "current_password": password, "new_password": own });
+        let first = self.token_of(name, &password);
+        self.request_as(&first, "POST", "/api/v1/password", &change).ok();
+        self.token_of(name, &own)
+    }
+
+    pub fn token_of(&self, name: &str, password: &str) -> String {
+        let login = self.login(name, password).ok().json();
+        login["token"].as_str().unwrap().to_owned()
+    }
+
+    /// Creates an API key and returns its secret.
+    pub fn new_key(&self, key: &Value) -> String {
+        let made = self.send("POST", "/api/v1/api-keys", key);
+        assert_eq!(made.status, 201, "{}", made.body);
+        made.json()["secret"].as_str().unwrap().to_owned()
+    }
+
+    /// Sends a request with another token.
+    pub fn request_as(&self, token: &str, method: &str, target: &str, body: &Value) -> Answer {
+        let bearer = format!("Bearer {token}");
+        let body = if body.is_null() {
+            String::new()
+        } else {
+            body.to_string()
+        };
+        let mut headers = vec![("Authorization", bearer.as_str())];
+        if !body.is_empty() {
+            headers.push(("Content-Type", "application/json"));
+        }
+        web::request(self.address, method, target, &headers, &body)
     }
 }
 

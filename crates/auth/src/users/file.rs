@@ -3,8 +3,10 @@
 //! ```text
 //! # comment
 //! alice:$argon2id$v=19$m=19456,t=2,p=1$…$…
-//! operator:$7$101$…$…:superuser
+//! root:$7$101$…$…:superuser
 //! ```
+//!
+//! The file of the console's users has the same format. Only there, the third field may also be `operator`.
 //!
 //! Mosquitto reads the same file and ignores the third field. Loading is all or nothing, and reports every invalid
 //! line. Errors contain nothing of a line except the user name, because the rest may be a plain-text password.
@@ -17,7 +19,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
-use super::{StoredUser, USER_NAME_BYTES_MAX, UserError, Users, check_name};
+use super::{StoredUser, USER_NAME_BYTES_MAX, UserError, UserRole, Users, check_name};
 use crate::password::{CreateError, HashError, PasswordHash, random_bytes};
 
 /// Maximum size of a password file: a million users at about 200 bytes, plus margin.
@@ -25,21 +27,32 @@ const FILE_BYTES_MAX: u64 = 256 * 1024 * 1024;
 /// Maximum length of a line: a name, a hash and the superuser field, plus margin.
 const LINE_BYTES_MAX: usize = USER_NAME_BYTES_MAX + 1024;
 const SUPERUSER: &str = "superuser";
+const OPERATOR: &str = "operator";
 const HEADER: &str = "# Users: name:hash[:superuser]. Rewritten when users change at run time, without comments.\n";
 
 impl Users {
-    /// Reads a password file.
+    /// Reads a password file of MQTT users.
     pub fn load(path: &Path) -> Result<Users, LoadError> {
         let text = read_bounded(path)?;
         Users::parse(path, &text)
     }
 
+    /// Reads a file of console users, who may be operators.
+    pub fn load_console(path: &Path) -> Result<Users, LoadError> {
+        let text = read_bounded(path)?;
+        Users::parse_lines(path, &text, FileKind::Console)
+    }
+
     /// As [`Users::load`], from text that is already read. `path` is used in messages.
     pub fn parse(path: &Path, text: &[u8]) -> Result<Users, LoadError> {
+        Users::parse_lines(path, text, FileKind::Mqtt)
+    }
+
+    fn parse_lines(path: &Path, text: &[u8], kind: FileKind) -> Result<Users, LoadError> {
         let users = Users::empty().map_err(LoadError::Random)?;
         let mut bad_lines = Vec::new();
         for (index, line) in text.split(|&byte| byte == b'\n').enumerate() {
-            if let Err(error) = users.add_line(line) {
+            if let Err(error) = users.add_line(line, kind) {
                 bad_lines.push((index + 1, error));
             }
         }
@@ -59,9 +72,14 @@ impl Users {
             text.push_str(&user.name);
             text.push(':');
             text.push_str(user.hash.as_str());
-            if user.is_superuser {
+            let role = match user.role {
+                UserRole::User => None,
+                UserRole::Operator => Some(OPERATOR),
+                UserRole::Superuser => Some(SUPERUSER),
+            };
+            if let Some(role) = role {
                 text.push(':');
-                text.push_str(SUPERUSER);
+                text.push_str(role);
             }
             text.push('\n');
         }
@@ -88,7 +106,7 @@ impl Users {
         written
     }
 
-    fn add_line(&self, line: &[u8]) -> Result<(), LineError> {
+    fn add_line(&self, line: &[u8], kind: FileKind) -> Result<(), LineError> {
         if line.len() > LINE_BYTES_MAX {
             return Err(LineError::TooLong);
         }
@@ -96,7 +114,7 @@ impl Users {
         if line.is_empty() || line.starts_with('#') {
             return Ok(());
         }
-        let user = parse_line(line)?;
+        let user = parse_line(line, kind)?;
         if self.contains(&user.name) {
             return Err(LineError::Duplicate { name: user.name.into() });
         }
@@ -104,7 +122,13 @@ impl Users {
     }
 }
 
-fn parse_line(line: &str) -> Result<StoredUser, LineError> {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum FileKind {
+    Mqtt,
+    Console,
+}
+
+fn parse_line(line: &str, kind: FileKind) -> Result<StoredUser, LineError> {
     let (name, rest) = line.split_once(':').ok_or(LineError::NoColon)?;
     let name = name.trim();
     check_name(name).map_err(LineError::User)?;
@@ -120,15 +144,17 @@ fn parse_line(line: &str) -> Result<StoredUser, LineError> {
             error,
         },
     })?;
-    let is_superuser = match role.map(str::trim) {
-        None => false,
-        Some(SUPERUSER) => true,
-        Some(_) => return Err(LineError::Role { name: name.to_owned() }),
+    let role = match (role.map(str::trim), kind) {
+        (None, _) => UserRole::User,
+        (Some(SUPERUSER), _) => UserRole::Superuser,
+        (Some(OPERATOR), FileKind::Console) => UserRole::Operator,
+        (Some(OPERATOR), FileKind::Mqtt) => return Err(LineError::OperatorOfMqtt { name: name.to_owned() }),
+        (Some(_), _) => return Err(LineError::Role { name: name.to_owned() }),
     };
     Ok(StoredUser {
         name: name.into(),
         hash,
-        is_superuser,
+        role,
     })
 }
 
@@ -257,6 +283,7 @@ pub enum LineError {
     PlainText { name: String },
     Hash { name: String, error: HashError },
     Role { name: String },
+    OperatorOfMqtt { name: String },
 }
 
 impl fmt::Display for LineError {
@@ -270,6 +297,10 @@ impl fmt::Display for LineError {
             LineError::PlainText { name } => write!(f, "the password of user `{name}` is in plain text"),
             LineError::Hash { name, error } => write!(f, "user `{name}`: {error}"),
             LineError::Role { name } => write!(f, "user `{name}`: the field after the hash must be `{SUPERUSER}`"),
+            LineError::OperatorOfMqtt { name } => write!(
+                f,
+                "user `{name}`: only users of the console can have the role `{OPERATOR}`; remove the field"
+            ),
         }
     }
 }

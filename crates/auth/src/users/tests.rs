@@ -122,6 +122,28 @@ fn missing_file_is_reported_with_path_and_cause() {
 }
 
 #[test]
+fn only_console_users_can_be_operators() {
+    let path = std::env::temp_dir().join(format!("tidewire-operators-{}", std::process::id()));
+    let users = Users::empty().unwrap();
+    users.set_with_role("otto", hash("a"), UserRole::Operator).unwrap();
+    users.set("root", hash("b"), true).unwrap();
+    users.save(&path).unwrap();
+    let error = Users::load(&path).err().unwrap().to_string();
+    assert!(
+        error.ends_with("user `otto`: only users of the console can have the role `operator`; remove the field"),
+        "{error}"
+    );
+    let again = Users::load_console(&path).unwrap();
+    let otto = again.get("otto").unwrap();
+    assert_eq!((otto.role, otto.is_superuser), (UserRole::Operator, false));
+    again.set_password("otto", hash("c")).unwrap();
+    again.restore("otto", again.snapshot("otto"));
+    assert_eq!(again.get("otto").unwrap().role, UserRole::Operator);
+    assert!(again.to_file_text().contains(":operator\n"));
+    std::fs::remove_file(&path).unwrap();
+}
+
+#[test]
 fn users_change_at_run_time() {
     let users = Users::empty().unwrap();
     users.add("alice", hash("a"), false).unwrap();
@@ -281,7 +303,7 @@ fn concurrent_readers_see_complete_changes() {
                 let user = users.find("alice").expect("alice always exists");
                 // Hash and role change together: the odd versions are the superuser ones.
                 let version = (0..500).find(|n: &u32| user.hash == hash(&n.to_string()));
-                assert_eq!(version.expect("a version that was set") % 2 == 1, user.is_superuser);
+                assert_eq!(version.expect("a version that was set") % 2 == 1, user.is_superuser());
             }
         });
     });

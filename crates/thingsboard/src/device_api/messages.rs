@@ -37,9 +37,8 @@ where
     H: axum::handler::Handler<T, Arc<DeviceServices>>,
     T: 'static,
 {
-    Endpoint::post(path, id, handler)
+    Endpoint::post(path, id, RequiredAccess::Nothing, handler)
         .tag(TAG)
-        .needs(RequiredAccess::Nothing)
         .path_parameter("token", "Access token of the device.")
         .fails(StatusCode::UNAUTHORIZED)
         .fails(StatusCode::TOO_MANY_REQUESTS)
@@ -61,14 +60,13 @@ pub fn endpoints() -> Vec<Endpoint> {
             )
             .takes::<serde_json::Value>(BODY_MAX)
             .returns_empty("The attributes are stored."),
-        Endpoint::get("/api/v1/{token}/attributes", "get_device_attributes", get_attributes)
+        Endpoint::get("/api/v1/{token}/attributes", "get_device_attributes", RequiredAccess::Nothing, get_attributes)
             .tag(TAG)
             .describe(
                 "Get attributes",
                 "Client and shared attributes; all of them without keys. Includes all attributes that were acknowledged before. 503 if \
                  processing is delayed by more than 10 seconds.",
             )
-            .needs(RequiredAccess::Nothing)
             .path_parameter("token", "Access token of the device.")
             .fails(StatusCode::UNAUTHORIZED)
             .fails(StatusCode::TOO_MANY_REQUESTS)
@@ -100,13 +98,12 @@ pub fn endpoints() -> Vec<Endpoint> {
             "Download software",
             "The software that the shared attributes `sw_title` and `sw_version` of the device name: one chunk, or all.",
         ),
-        Endpoint::post("/api/v1/provision", "provision_device", provision)
+        Endpoint::post("/api/v1/provision", "provision_device", RequiredAccess::Nothing, provision)
             .tag(TAG)
             .describe(
                 "Provision a device",
                 "With the key and secret of a device profile. The answer has a `status`: SUCCESS with credentials, NOT_FOUND or FAILURE.",
             )
-            .needs(RequiredAccess::Nothing)
             .takes::<serde_json::Value>(RPC_BODY_MAX)
             .fails(StatusCode::NOT_FOUND)
             .fails(StatusCode::TOO_MANY_REQUESTS)
@@ -174,9 +171,8 @@ where
     H: axum::handler::Handler<T, Arc<DeviceServices>>,
     T: 'static,
 {
-    Endpoint::get(path, id, handler)
+    Endpoint::get(path, id, RequiredAccess::Nothing, handler)
         .tag(TAG)
-        .needs(RequiredAccess::Nothing)
         .path_parameter("token", "Access token of the device.")
         .fails(StatusCode::UNAUTHORIZED)
         .fails(StatusCode::NOT_FOUND)

@@ -46,7 +46,6 @@ struct CallPath {
 fn of_device(endpoint: Endpoint) -> Endpoint {
     endpoint
         .tag(TAG)
-        .needs(RequiredAccess::Nothing)
         .path_parameter("token", "Access token of the device.")
         .fails(StatusCode::UNAUTHORIZED)
         .fails(StatusCode::TOO_MANY_REQUESTS)
@@ -57,6 +56,7 @@ pub fn endpoints() -> Vec<Endpoint> {
         of_device(Endpoint::get(
             "/api/v1/{token}/attributes/updates",
             "wait_for_attributes",
+            RequiredAccess::Nothing,
             wait_for_attributes,
         ))
         .describe(
@@ -66,27 +66,42 @@ pub fn endpoints() -> Vec<Endpoint> {
         .query::<WaitQuery>()
         .fails(StatusCode::REQUEST_TIMEOUT)
         .returns::<serde_json::Value>("The changed attributes; `deleted` lists deleted keys."),
-        of_device(Endpoint::get("/api/v1/{token}/rpc", "wait_for_call", wait_for_call))
-            .describe(
-                "Wait for a call",
-                "Answers with the next call of the server, or with 408 if none arrives in time.",
-            )
-            .query::<WaitQuery>()
-            .fails(StatusCode::REQUEST_TIMEOUT)
-            .returns::<serde_json::Value>("`id`, `method` and `params`."),
-        of_device(Endpoint::post("/api/v1/{token}/rpc/{id}", "answer_call", answer_call))
-            .describe("Answer a call", "The answer to the call with this ID, as JSON.")
-            .path_parameter("id", "ID of the call.")
-            .takes::<serde_json::Value>(RPC_BODY_MAX)
-            .returns_empty("The answer was accepted."),
-        of_device(Endpoint::post("/api/v1/{token}/rpc", "call_server", call_server))
-            .describe(
-                "Call the server",
-                "A rule chain of the tenant answers; 408 if it does not answer in time.",
-            )
-            .takes::<serde_json::Value>(RPC_BODY_MAX)
-            .fails(StatusCode::REQUEST_TIMEOUT)
-            .returns::<serde_json::Value>("Answer of the rule chain."),
+        of_device(Endpoint::get(
+            "/api/v1/{token}/rpc",
+            "wait_for_call",
+            RequiredAccess::Nothing,
+            wait_for_call,
+        ))
+        .describe(
+            "Wait for a call",
+            "Answers with the next call of the server, or with 408 if none arrives in time.",
+        )
+        .query::<WaitQuery>()
+        .fails(StatusCode::REQUEST_TIMEOUT)
+        .returns::<serde_json::Value>("`id`, `method` and `params`."),
+        of_device(Endpoint::post(
+            "/api/v1/{token}/rpc/{id}",
+            "answer_call",
+            RequiredAccess::Nothing,
+            answer_call,
+        ))
+        .describe("Answer a call", "The answer to the call with this ID, as JSON.")
+        .path_parameter("id", "ID of the call.")
+        .takes::<serde_json::Value>(RPC_BODY_MAX)
+        .returns_empty("The answer was accepted."),
+        of_device(Endpoint::post(
+            "/api/v1/{token}/rpc",
+            "call_server",
+            RequiredAccess::Nothing,
+            call_server,
+        ))
+        .describe(
+            "Call the server",
+            "A rule chain of the tenant answers; 408 if it does not answer in time.",
+        )
+        .takes::<serde_json::Value>(RPC_BODY_MAX)
+        .fails(StatusCode::REQUEST_TIMEOUT)
+        .returns::<serde_json::Value>("Answer of the rule chain."),
     ]
 }
 

@@ -36,10 +36,9 @@ use web::websocket::upgrade;
 
 pub fn endpoints() -> Vec<Endpoint> {
     let endpoint = |path, id, description| {
-        Endpoint::get(path, id, open)
+        Endpoint::get(path, id, RequiredAccess::Nothing, open)
             .tag("WebSocket")
             .describe("Subscribe to telemetry, attributes, entities and alarms", description)
-            .needs(RequiredAccess::Nothing)
             .query::<SocketTokenQuery>()
             .fails(StatusCode::UPGRADE_REQUIRED)
             .fails(StatusCode::UNAUTHORIZED)

@@ -142,7 +142,7 @@ fn named_files(config: &Config) -> Vec<NamedFile<'_>> {
     let optional: [(&Unset<PathBuf>, _, FileCheck); 19] = [
         (&api.cert_file, "cert_file", can_be_read),
         (&api.key_file, "key_file", is_protected),
-        (&api.users_file, "users_file", is_password_file),
+        (&api.users_file, "users_file", is_console_users_file),
         (&access.password_file, "password_file", is_password_file),
         (&access.acl_file, "acl_file", is_acl_file),
         (&http.ca_file, "ca_file", can_be_read),
@@ -195,6 +195,11 @@ fn is_protected(path: &Path) -> Result<(), String> {
 fn is_password_file(path: &Path) -> Result<(), String> {
     is_protected(path)?;
     auth::Users::load(path).map(drop).map_err(|error| chain(&error))
+}
+
+fn is_console_users_file(path: &Path) -> Result<(), String> {
+    is_protected(path)?;
+    auth::Users::load_console(path).map(drop).map_err(|error| chain(&error))
 }
 
 /// Refuses a file that every user of this machine can change: with a key of their own they could log in.
