@@ -223,7 +223,12 @@ export type ApiKeyPage = {
 export type AuditEntry = {
   /** Address of the client. */
   address: string;
+  /** The changed fields after the change, without secrets. Absent: the entity was deleted, or as for `before`. */
+  after?: unknown;
   at_unix_ms: number;
+  /** The changed fields of the entity before the change, without secrets. Absent: the entity did not exist, the
+   * change failed, or the operation changes no stored entity. */
+  before?: unknown;
   /** Request body without secrets; long texts are shortened. */
   body?: unknown;
   method: string;
@@ -789,6 +794,11 @@ export type DryRunResult = {
   outputs: unknown[];
 };
 
+/** The number of logins that ended. */
+export type EndedLogins = {
+  ended: number;
+};
+
 /** Line and column, counted from 1. Columns count characters. */
 export type ErrorPosition = {
   column: number;
@@ -929,6 +939,21 @@ export type LogLinePage = {
   items: LogLine[];
 };
 
+/** A login, without its token. */
+export type Login = {
+  /** Address from which the user logged in. */
+  address: string;
+  expires_at_unix_ms: number;
+  /** Identifies the login. It is not the token. */
+  id: string;
+  /** The request was sent with this login. */
+  is_current: boolean;
+  /** Last request with the login. */
+  last_used_unix_ms: number;
+  since_unix_ms: number;
+  user: string;
+};
+
 /** A login. The token is sent as `Authorization: Bearer <token>`. */
 export type LoginAnswer = {
   expires_at_unix_ms: number;
@@ -939,6 +964,13 @@ export type LoginAnswer = {
   role: Role;
   token: string;
   user: string;
+};
+
+/** A page of a list. */
+export type LoginPage = {
+  /** Value of `cursor` for the next page; absent on the last page. A page may be short and still have one. */
+  cursor?: (string | null);
+  items: Login[];
 };
 
 /** Credentials of a user. */
@@ -1076,6 +1108,15 @@ export type NodeView = {
   started_at_unix_ms: number;
   uptime_s: number;
   version: string;
+};
+
+/** The user of a request. */
+export type OwnLogin = {
+  /** Another user generated the password: only `change_password` is allowed until it is changed. */
+  must_change_password: boolean;
+  role: Role;
+  /** The user, or `key:` and the name of the API key. */
+  user: string;
 };
 
 export type PartialSubscription = "refuse" | "filter";
@@ -1286,8 +1327,8 @@ export type RetryConfig = {
   tries_max?: (number | null);
 };
 
-/** Permissions of a login. An admin may do everything, a viewer may only read. */
-export type Role = "viewer" | "admin";
+/** Permissions of a login. Each role includes those before it. */
+export type Role = ("viewer" | "operator" | "admin");
 
 export type RollbackRequest = {
   /** A version of the rule's history. */
@@ -1879,6 +1920,10 @@ export const removeConsoleUser = (name: string, signal?: AbortSignal): Promise<v
 export const changeConsoleUser = (name: string, body: ConsoleUserChange, signal?: AbortSignal): Promise<ConsoleUser> =>
   request("PUT", `/api/v1/console-users/${part(name)}`, { body, signal });
 
+/** End all logins of a console user */
+export const endLoginsOfUser = (name: string, signal?: AbortSignal): Promise<EndedLogins> =>
+  request("DELETE", `/api/v1/console-users/${part(name)}/logins`, { signal });
+
 /** Reset the password of a console user */
 export const resetConsolePassword = (name: string, signal?: AbortSignal): Promise<GeneratedPassword> =>
   request("POST", `/api/v1/console-users/${part(name)}/password`, { signal });
@@ -1891,9 +1936,21 @@ export const history = (query?: { window_s?: number | undefined }, signal?: Abor
 export const listeners = (signal?: AbortSignal): Promise<ListenerView[]> =>
   request("GET", "/api/v1/listeners", { signal });
 
+/** Your user and role */
+export const ownLogin = (signal?: AbortSignal): Promise<OwnLogin> =>
+  request("GET", "/api/v1/login", { signal });
+
 /** Log in */
 export const login = (body: LoginRequest, signal?: AbortSignal): Promise<LoginAnswer> =>
   request("POST", "/api/v1/login", { body, signal });
+
+/** Logins of all users, page by page */
+export const logins = (query?: { cursor?: string | undefined; limit?: number | undefined; user?: string | undefined }, signal?: AbortSignal): Promise<LoginPage> =>
+  request("GET", "/api/v1/logins", { query, signal });
+
+/** End a login */
+export const endLogin = (id: string, signal?: AbortSignal): Promise<void> =>
+  request("DELETE", `/api/v1/logins/${part(id)}`, { signal });
 
 /** Log out */
 export const logout = (signal?: AbortSignal): Promise<void> =>
@@ -1902,6 +1959,18 @@ export const logout = (signal?: AbortSignal): Promise<void> =>
 /** Last lines of the server log */
 export const logs = (query?: { cursor?: string | undefined; level?: LogLevel | undefined; limit?: number | undefined; text?: string | undefined }, signal?: AbortSignal): Promise<LogLinePage> =>
   request("GET", "/api/v1/logs", { query, signal });
+
+/** End your other logins */
+export const endOtherLogins = (signal?: AbortSignal): Promise<EndedLogins> =>
+  request("DELETE", "/api/v1/own-logins", { signal });
+
+/** Your logins */
+export const ownLogins = (signal?: AbortSignal): Promise<Login[]> =>
+  request("GET", "/api/v1/own-logins", { signal });
+
+/** End one of your logins */
+export const endOwnLogin = (id: string, signal?: AbortSignal): Promise<void> =>
+  request("DELETE", `/api/v1/own-logins/${part(id)}`, { signal });
 
 /** Change your own password */
 export const changePassword = (body: PasswordChange, signal?: AbortSignal): Promise<PasswordChanged> =>

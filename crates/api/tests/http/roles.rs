@@ -250,7 +250,7 @@ fn method_override_and_other_paths_give_no_rights() {
         "/api/v1%2Fusers%2Fu",
     ] {
         let status = node.request_as(&viewer, "DELETE", target, &Value::Null).status;
-        assert!(matches!(status, 403 | 404 | 405), "{target}: {status}");
+        assert!(matches!(status, 403..=405), "{target}: {status}");
     }
     let users = node.all_pages("/api/v1/users", 10);
     assert!(users.iter().any(|user| user["name"] == "u"), "{users:?}");
