@@ -170,7 +170,8 @@ fn refuse_last_admin(users: &Users, file: &Path, user: &str) -> Result<(), Strin
     }
 }
 
-/// Also accepts operators, because the file may be that of the console. The server refuses them in a file of MQTT users.
+/// Also accepts operators, because the file may be that of the console. The server refuses them in a file of MQTT
+/// users.
 fn load(file: &Path) -> Result<Users, String> {
     Users::load_console(file).map_err(|error| chain(&error))
 }

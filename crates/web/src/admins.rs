@@ -1,8 +1,8 @@
 //! The console users of this node and their roles, stored in a file of their own. They are not MQTT users.
 //!
 //! The file has the format of an MQTT password file, so `tidewire passwd` can edit it. The third field `superuser`
-//! marks an administrator and `operator` an operator; other users are viewers. Verifying a password takes tens of milliseconds and must not run
-//! on the runtime's own threads.
+//! marks an administrator and `operator` an operator; other users are viewers. Verifying a password takes tens of
+//! milliseconds and must not run on the runtime's own threads.
 //!
 //! A second file lists users with a one-time password, which another user has generated. They may only set a new
 //! password. There is always at least one administrator.

@@ -71,8 +71,8 @@ impl KnownFields {
         self.walk(root).redact(body, &[root], 0);
     }
 
-    /// Removes the top-level fields of an answer that the request cannot have, such as counters. Keeps all fields if the
-    /// schema lists none.
+    /// Removes the top-level fields of an answer that the request cannot have, such as counters. Keeps all fields if
+    /// the schema lists none.
     pub fn retain(&self, answer: &mut Value) {
         let mut schemas = Vec::new();
         if let Some(root) = self.schema.as_deref() {

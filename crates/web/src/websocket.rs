@@ -2,8 +2,8 @@
 //! frames.
 //!
 //! The guard has checked the token before. Foreign web pages do not have a token, so the origin need not be checked.
-//! The login is checked again at intervals and when a user, a key or a login changes. The WebSocket closes when the login
-//! has ended or its role was lowered.
+//! The login is checked again at intervals and when a user, a key or a login changes. The WebSocket closes when the
+//! login has ended or its role was lowered.
 
 use std::io;
 use std::time::Duration;

