@@ -359,7 +359,6 @@ fn is_command(id: &str) -> bool {
             | "restore_now"
             | "start_benchmark"
             | "stop_benchmark"
-            | "subscribe_client"
             | "unsubscribe_client"
     )
 }
