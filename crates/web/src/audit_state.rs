@@ -148,7 +148,7 @@ mod tests {
             (Some(json!({ "password": "***" })), Some(json!({ "password": "***" })))
         );
         let long: Vec<String> = (0..1000).map(|n| format!("item {n}")).collect();
-        assert_eq!(shown(json!(long)), json!("12891 bytes"));
+        assert_eq!(shown(json!(long)), json!("10891 bytes"));
     }
 
     #[test]
