@@ -354,11 +354,6 @@ fn audited_operations_record_their_state() {
 fn is_command(id: &str) -> bool {
     matches!(
         id,
-        "start_backup"
-            | "restore_backup"
-            | "restore_now"
-            | "start_benchmark"
-            | "stop_benchmark"
-            | "unsubscribe_client"
+        "start_backup" | "restore_backup" | "restore_now" | "start_benchmark" | "stop_benchmark" | "unsubscribe_client"
     )
 }
