@@ -246,7 +246,7 @@ impl SimulatedWorker {
                 }
                 // All clients are authenticated immediately, so this effect does not occur.
                 Effect::Event(ConnectionEvent::SessionEnded { .. }) => self.stats_check.ended += 1,
-                Effect::Authenticate { .. } | Effect::Event(_) => {}
+                Effect::Authenticate { .. } | Effect::Authorize { .. } | Effect::Event(_) => {}
             }
         }
     }

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use mqtt::{ConnAck, Connect, Packet, Properties, ProtocolVersion, ReasonCode};
 
-use crate::authentication::{Authentication, Login, expire_login};
+use crate::access::{AccessRequest, AdmissionStep, ClientIdentity};
+use crate::authentication::{Authentication, expire_login};
 use crate::connack::{AcceptedConnect, RejectedConnect, Rejection};
 use crate::deliver::ShardCore;
 use crate::effect::{ConnectionEvent, DropReason, Effect};
@@ -12,8 +13,10 @@ use crate::fault::{Fault, is_planted};
 use crate::inbox::InboxEvent;
 use crate::inbox_sessions::InboxAccess;
 use crate::lifecycle::Lifecycle;
+use crate::login::Login;
 use crate::node_state::NodeState;
 use crate::owners::{Holding, OwnerLimit, Owners, SessionHolding, owner_name};
+use crate::parsed_filter::ParsedFilter;
 use crate::session::{ConnectTerms, SessionWill};
 use crate::slots::{ConnSlot, ConnectNumber, SessionEpoch, SessionSlot};
 use crate::tap::{GrantedConnect, TapEvent, TapEventMask};
@@ -83,6 +86,59 @@ pub(crate) struct Admission<'a> {
 }
 
 impl Admission<'_> {
+    /// Returns the next step for an authenticated client.
+    pub fn step(&self, conn: ConnSlot, connect: &Connect<'_>, login: &Login) -> AdmissionStep {
+        let Some(granted) = login
+            .client()
+            .filter(|login| self.authentication.must_prepare(&login.grant))
+        else {
+            return AdmissionStep::Admit;
+        };
+        let core = &*self.lifecycle.tick.core;
+        let (connect, client) = login.terms(connect);
+        let Some(connection) = core.connections.get(conn) else {
+            return AdmissionStep::Admit;
+        };
+        let who = ClientIdentity {
+            client_id: client.client_id.into(),
+            user_name: connect.user_name.map(Into::into),
+            address: connection.peer.address.ip(),
+            is_superuser: client.is_superuser,
+            grant: granted.grant.clone(),
+        };
+        let will = connect.will.as_ref().map(|will| AccessRequest::Publish {
+            topic: will.topic,
+            qos: will.qos,
+            retain: will.retain,
+        });
+        let continued = core.sessions.slot_of(client.client_id).filter(|_| !connect.clean_start);
+        let subscriptions = continued
+            .into_iter()
+            .flat_map(|slot| core.sessions.at(slot).subscriptions.iter());
+        let filters = subscriptions.filter_map(|(filter, subscription)| {
+            Some(AccessRequest::Subscribe {
+                filter: ParsedFilter::parse(filter).ok()?.filter(),
+                qos: subscription.options.maximum_qos,
+            })
+        });
+        let requests: Vec<AccessRequest<'_>> = will.into_iter().chain(filters).collect();
+        self.authentication.admission(&who, &requests)
+    }
+
+    /// Rejects an authenticated client.
+    pub fn reject(&mut self, conn: ConnSlot, connect: &Connect<'_>, login: &Login, rejection: Rejection) {
+        let (connect, client) = login.terms(connect);
+        let Rejection(reason, detail) = rejection;
+        let rejected = RejectedConnect {
+            client_id: client.client_id,
+            connect: Some(&connect),
+            reason,
+            detail,
+            is_authenticated: true,
+        };
+        self.authentication.reject(&mut self.lifecycle.tick, conn, rejected);
+    }
+
     /// Accepts the CONNECT of an authenticated client: finds or creates the session and sends CONNACK.
     pub fn admit(&mut self, conn: ConnSlot, connect: &Connect<'_>, login: &Login) {
         let (connect, client) = login.terms(connect);
@@ -213,6 +269,7 @@ impl Admission<'_> {
             None => self.authentication.rights_of(session),
             Some(key) => Some(Arc::new(InboxAccess(key))),
         };
+        connection.asks_access = session.access.as_ref().is_some_and(|access| access.asks());
         let is_will_denied = session.has_denied_will();
         if is_will_denied {
             session.will = None;

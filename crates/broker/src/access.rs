@@ -160,6 +160,37 @@ pub struct ClientLogin {
     pub data: Option<Box<[u8]>>,
 }
 
+/// An action of a client that another system may have to decide.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AccessRequest<'a> {
+    /// The topic is without `$delayed/…/`.
+    Publish { topic: &'a str, qos: QoS, retain: bool },
+    /// The filter is without `$share/…/` and `$exclusive/`.
+    Subscribe { filter: &'a str, qos: QoS },
+}
+
+/// A question to another system. The shard passes it on with `Effect::Authorize` and does not read it. Whoever answers
+/// it stores the answer with the login, where the access rules of the session find it.
+pub struct AccessQuestion(pub Box<dyn Any + Send>);
+
+impl fmt::Debug for AccessQuestion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("AccessQuestion(..)")
+    }
+}
+
+/// The next step for an authenticated client.
+#[derive(Debug)]
+pub enum AdmissionStep {
+    Admit,
+    /// Continue after the answer.
+    Ask(AccessQuestion),
+    Deny {
+        reason: ReasonCode,
+        detail: &'static str,
+    },
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AuthOutcome {
     Allow(Box<ClientLogin>),
@@ -202,6 +233,22 @@ pub trait AccessControl: Send + Sync {
         user_name.into()
     }
 
+    /// Returns whether `admission` must be called before a client with this grant gets its session.
+    fn must_prepare(&self, _grant: &LoginGrant) -> bool {
+        false
+    }
+
+    /// Returns the next step for a client that must be prepared. `requests` are its will, and the filters of the
+    /// session that it continues: all of them must be decided before the client is admitted.
+    fn admission(&self, _who: &ClientIdentity, _requests: &[AccessRequest<'_>]) -> AdmissionStep {
+        AdmissionStep::Admit
+    }
+
+    /// Returns the grant of a session whose client has authenticated again.
+    fn renewed_grant(&self, _old: &LoginGrant, new: LoginGrant) -> LoginGrant {
+        new
+    }
+
     /// Returns the access rules of a session; `None` if everything is allowed.
     fn session(&self, who: &ClientIdentity) -> Option<Arc<dyn SessionAccess>>;
 }
@@ -220,6 +267,33 @@ pub trait SessionAccess: Send + Sync {
     fn can_publish(&self, topic: &str, qos: QoS, retain: bool) -> bool;
     fn can_subscribe(&self, filter: &str) -> SubscribeAccess;
     fn can_receive(&self, topic: &str) -> bool;
+
+    /// Like `can_publish`, for the will of the client, which was decided when the client connected.
+    fn can_publish_will(&self, topic: &str, qos: QoS, retain: bool) -> bool {
+        self.can_publish(topic, qos, retain)
+    }
+
+    /// Returns whether another system decides about some actions, so that `question` must be called before a packet is
+    /// handled.
+    fn asks(&self) -> bool {
+        false
+    }
+
+    /// Returns the question that must be answered before the requests of a packet can be decided.
+    fn question(&self, _requests: &[AccessRequest<'_>]) -> Option<AccessQuestion> {
+        None
+    }
+
+    /// The packet of the last question was handled.
+    fn packet_handled(&self) {}
+
+    /// Returns the number of filters whose decision is stored for the session.
+    fn stored_filters(&self) -> usize {
+        0
+    }
+
+    /// Deletes the decisions about filters that the session does not have.
+    fn retain_filters(&self, _is_subscribed: &dyn Fn(&str) -> bool) {}
 
     /// Returns the key of an inbox client. Its only right is to send messages to the inbox.
     fn inbox_key(&self) -> Option<InboxKey> {

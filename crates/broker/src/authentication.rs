@@ -11,13 +11,16 @@ use mqtt::{
     PropertyWriter, ProtocolVersion, ReasonCode,
 };
 
-use crate::access::{AcceptedClient, AccessControl, AuthOutcome, ClientLogin, ConnectIdentity, SessionAccess};
+use crate::access::{
+    AcceptedClient, AccessControl, AccessRequest, AdmissionStep, AuthOutcome, ClientIdentity, ConnectIdentity,
+    LoginGrant, SessionAccess,
+};
 use crate::config::ShardConfig;
 use crate::connack::{RejectedConnect, Rejection};
 use crate::connection::{ConnectionPhase, PendingConnect};
 use crate::deliver::ShardCore;
 use crate::effect::{ConnectionEvent, Effect, Now};
-use crate::inbox::InboxClient;
+use crate::login::Login;
 use crate::node_state::home_shard;
 use crate::owners::OwnerLimit;
 use crate::rejected_connections::{RejectedConnection, RejectedConnections};
@@ -38,15 +41,6 @@ pub(crate) struct Authentication {
     buffer: Vec<u8>,
 }
 
-/// An authenticated client.
-pub(crate) enum Login {
-    Client {
-        client_id: Box<str>,
-        login: Box<ClientLogin>,
-    },
-    Inbox(Box<InboxClient>),
-}
-
 /// Result of the AUTH of a client.
 pub(crate) enum AuthStep {
     NotAllowed,
@@ -63,39 +57,6 @@ pub(crate) enum AuthDecision {
     Disconnect(ReasonCode, &'static str),
     /// The re-authentication has given the session other access rules.
     RightsChanged(SessionSlot),
-}
-
-impl Login {
-    /// Returns the CONNECT with which the client is accepted, and the identity of the client.
-    pub fn terms<'a>(&'a self, connect: &Connect<'a>) -> (Connect<'a>, AcceptedClient<'a>) {
-        match self {
-            Login::Client { client_id, login } => {
-                let user_name = login.user_name.as_deref().or(connect.user_name);
-                let connect = Connect {
-                    user_name,
-                    ..connect.clone()
-                };
-                (connect, AcceptedClient::of(client_id, login.is_superuser))
-            }
-            Login::Inbox(client) => client.terms(connect),
-        }
-    }
-
-    /// Returns the Authentication Data for CONNACK.
-    pub fn data(&self) -> Option<&[u8]> {
-        match self {
-            Login::Client { login, .. } => login.data.as_deref(),
-            Login::Inbox(_) => None,
-        }
-    }
-
-    /// Returns the login of a client that does not use the inbox.
-    pub fn client(&self) -> Option<&ClientLogin> {
-        match self {
-            Login::Client { login, .. } => Some(login),
-            Login::Inbox(_) => None,
-        }
-    }
 }
 
 impl Authentication {
@@ -115,6 +76,16 @@ impl Authentication {
     /// Returns the access rules of a session; `None` if everything is allowed.
     pub fn rights_of(&self, session: &Session) -> Option<Arc<dyn SessionAccess>> {
         self.access.session(&session.identity())
+    }
+
+    /// Returns whether `admission` must be called before the client gets its session.
+    pub fn must_prepare(&self, grant: &LoginGrant) -> bool {
+        self.access.must_prepare(grant)
+    }
+
+    /// Returns the next step for an authenticated client.
+    pub fn admission(&self, who: &ClientIdentity, requests: &[AccessRequest<'_>]) -> AdmissionStep {
+        self.access.admission(who, requests)
     }
 
     /// Returns a buffer for the properties of CONNACK, to put back later.
@@ -206,7 +177,8 @@ impl Authentication {
                     return Some(AuthDecision::Disconnect(ReasonCode::NotAuthorized, detail));
                 }
                 session.is_superuser = login.is_superuser;
-                session.set_grant(login.grant.clone());
+                let grant = self.access.renewed_grant(session.grant(), login.grant.clone());
+                session.set_grant(grant);
                 core.taps
                     .reauthenticated(tick.now, session, ReasonCode::Success, login.is_superuser);
                 expire_login(core, tick.now, conn, login.expires_at_unix_ms);

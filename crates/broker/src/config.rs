@@ -58,6 +58,8 @@ pub struct ShardConfig {
     pub subscription_identifiers: bool,
     /// Publishes the will of a client that a ban disconnects.
     pub publish_will_of_banned: bool,
+    /// Disconnects a client whose PUBLISH or SUBSCRIBE the access rules deny.
+    pub disconnect_denied: bool,
     /// 150 means that a connection is closed after one and a half keep-alive intervals [MQTT-3.1.2-22].
     pub keep_alive_percent: u64,
     /// Server Keep Alive, which replaces the keep alive of MQTT 5 clients [MQTT-3.2.2-21].
@@ -193,6 +195,7 @@ impl Default for ShardConfig {
             exclusive_release_ms: None,
             subscription_identifiers: true,
             publish_will_of_banned: false,
+            disconnect_denied: false,
             keep_alive_percent: 150,
             server_keep_alive_s: None,
             max_keep_alive_s: None,

@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 
-use mqtt::{Auth, Connect, Decoded, ProtocolVersion, ReasonCode};
+use mqtt::{Auth, Connect, Decoded, ProtocolVersion, Publish, ReasonCode};
 
 use crate::access::{AuthExchange, ConnectCredentials};
 use crate::config::ShardConfig;
 use crate::effect::{Now, Peer};
+use crate::login::Login;
 use crate::slots::{AuthAttempt, ConnEpoch, SessionSlot};
 
 pub struct Connection {
@@ -47,6 +48,12 @@ pub struct Connection {
     pub is_held_by_acks: bool,
     /// Reading is paused until the journal accepts records again.
     pub is_held_by_journal: bool,
+    /// Reading is paused until another system has answered a question.
+    pub is_held_by_question: bool,
+    /// The access rules of the session may ask another system.
+    pub asks_access: bool,
+    /// The answer for the next packet has arrived.
+    pub has_asked: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,9 +79,23 @@ pub struct PendingConnect {
     pub is_decision_pending: bool,
     /// State of the authenticator while the client is asked.
     pub exchange: Option<AuthExchange>,
+    /// The client is authenticated, and waits for the answer to a question about its access rules.
+    pub login: Option<Box<Login>>,
 }
 
 impl PendingConnect {
+    /// Returns a CONNECT of an authenticated client. `packet` is the packet as received.
+    pub fn authenticated(client_id: &str, connect: &Connect<'_>, packet: &[u8]) -> PendingConnect {
+        PendingConnect {
+            packet: packet.into(),
+            client_id: client_id.into(),
+            method: connect.properties.authentication_method().map(Into::into),
+            is_decision_pending: true,
+            exchange: None,
+            login: None,
+        }
+    }
+
     /// Decodes the packet.
     pub fn connect(&self) -> Option<Connect<'_>> {
         match mqtt::decode_connect(&self.packet, self.packet.len()) {
@@ -181,6 +202,9 @@ impl Connection {
             acks_waiting_for_tap: 0,
             is_held_by_acks: false,
             is_held_by_journal: false,
+            is_held_by_question: false,
+            asks_access: false,
+            has_asked: false,
         }
     }
 
@@ -264,6 +288,7 @@ impl Connection {
             method: connect.properties.authentication_method().map(Into::into),
             is_decision_pending: true,
             exchange: None,
+            login: None,
         }));
     }
 
@@ -279,6 +304,7 @@ impl Connection {
             method: auth.properties.authentication_method().map(Into::into),
             is_decision_pending: true,
             exchange: None,
+            login: None,
         };
         self.pending
             .get_or_insert_with(|| Box::new(begin()))
@@ -300,6 +326,19 @@ impl Connection {
         self.pending.take()
     }
 
+    /// Stores the CONNECT of an authenticated client until a question about its access rules is answered.
+    pub fn store_login(&mut self, mut stored: Box<PendingConnect>, login: Login) {
+        self.phase = ConnectionPhase::Authenticating;
+        stored.login = Some(Box::new(login));
+        self.pending = Some(stored);
+    }
+
+    /// Removes and returns the CONNECT of an authenticated client that waits for an answer.
+    pub fn take_login(&mut self) -> Option<(Box<PendingConnect>, Login)> {
+        let login = self.pending.as_mut()?.login.take()?;
+        Some((self.pending.take()?, *login))
+    }
+
     /// The authenticator needs another AUTH of the client.
     pub fn await_auth(&mut self, mut pending: Box<PendingConnect>) {
         pending.is_decision_pending = false;
@@ -307,6 +346,15 @@ impl Connection {
         if self.phase != ConnectionPhase::Online {
             self.phase = ConnectionPhase::AwaitingAuth;
         }
+    }
+
+    /// Returns the topic name of a PUBLISH. `None` if its alias is unknown.
+    pub fn topic_of<'a>(&'a self, publish: &Publish<'a>) -> Option<&'a str> {
+        if !publish.topic.is_empty() {
+            return Some(publish.topic);
+        }
+        let alias = publish.properties.topic_alias()?;
+        self.aliases.as_ref()?.incoming.get(alias)
     }
 
     /// Returns whether the client may send this AUTH now.
@@ -375,6 +423,6 @@ impl Connection {
     /// Returns whether the server does not read from this client, so that its keep-alive time does not run.
     pub fn is_reading_paused(&self) -> bool {
         let is_over_quota = self.publish_quota.as_ref().is_some_and(|quota| quota.is_paused);
-        is_over_quota || self.is_held_by_journal || self.is_held_by_acks
+        is_over_quota || self.is_held_by_journal || self.is_held_by_acks || self.is_held_by_question
     }
 }

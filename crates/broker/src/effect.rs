@@ -6,11 +6,11 @@ use std::net::SocketAddr;
 
 use mqtt::ReasonCode;
 
-use crate::access::ConnectCredentials;
+use crate::access::{AccessQuestion, ConnectCredentials};
 use crate::durable::record::RecordPosition;
 use crate::owners::ExceededLimit;
 pub use crate::slots::ShardId;
-use crate::slots::{AuthAttempt, ConnSlot, ConnectNumber, GroupIndex, SessionSlot};
+use crate::slots::{AuthAttempt, ConnEpoch, ConnSlot, ConnectNumber, GroupIndex, SessionSlot};
 
 /// The current time in milliseconds. Passed in with every input. The
 /// monotonic clock starts at a large number, so that times before the start of the process can be expressed and
@@ -87,6 +87,12 @@ pub enum Effect {
         conn: ConnSlot,
         attempt: AuthAttempt,
         credentials: Box<ConnectCredentials>,
+    },
+    /// Ask another system, and call `Shard::authorized` with the same connection and `epoch`.
+    Authorize {
+        conn: ConnSlot,
+        epoch: ConnEpoch,
+        question: AccessQuestion,
     },
     /// Read the first of these messages from the journal, and call `ShardJournal::fetched` with the same arguments.
     Fetch {

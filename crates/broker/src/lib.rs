@@ -7,6 +7,7 @@
 
 mod accept;
 mod access;
+mod access_questions;
 mod acknowledgements;
 mod address;
 mod authentication;
@@ -30,6 +31,7 @@ mod inbox_sessions;
 mod inspect;
 mod lazy_deque;
 mod lifecycle;
+mod login;
 mod mail;
 mod message;
 mod message_limits;
@@ -77,8 +79,8 @@ pub mod trace;
 pub mod waiting;
 
 pub use access::{
-    AccessControl, AuthExchange, AuthOutcome, ClientIdentity, ClientLogin, ConnectCredentials, ConnectIdentity,
-    LoginGrant, OpenAccess, SessionAccess, SubscribeAccess,
+    AccessControl, AccessQuestion, AccessRequest, AdmissionStep, AuthExchange, AuthOutcome, ClientIdentity,
+    ClientLogin, ConnectCredentials, ConnectIdentity, LoginGrant, OpenAccess, SessionAccess, SubscribeAccess,
 };
 pub use client_order::{ClientOrder, ClientPlace, ClientSort};
 pub use config::{OverlappingDelivery, PublishRate, QueueDropPolicy, ShardConfig, ShareStrategy};

@@ -213,7 +213,7 @@ impl Lifecycle<'_> {
         let is_allowed = session
             .access
             .as_ref()
-            .is_none_or(|a| a.can_publish(&will.topic, will.qos, will.retain));
+            .is_none_or(|a| a.can_publish_will(&will.topic, will.qos, will.retain));
         if !is_allowed || is_reserved(&will.topic) {
             self.tick.core.dropped(now, slot, DropReason::NotAuthorizedToPublish);
             return;

@@ -118,9 +118,13 @@ impl Operator<'_> {
     pub(crate) fn session_rights_changed(&mut self, slot: SessionSlot) {
         let session = self.lifecycle.tick.core.sessions.at_mut(slot);
         session.access = self.authentication.rights_of(session);
+        let asks_access = session.access.as_ref().is_some_and(|access| access.asks());
         let Lifecycle { tick, router, to } = &mut self.lifecycle;
         router.recheck_subscriptions(tick, to.groups, slot);
         if let Some(conn) = tick.core.sessions.at(slot).conn {
+            if let Some(connection) = tick.core.connections.get_mut(conn) {
+                connection.asks_access = asks_access;
+            }
             // A replay whose subscription was removed may have held messages.
             tick.core.continue_later(conn, slot);
         }

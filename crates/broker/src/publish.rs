@@ -26,6 +26,8 @@ pub(crate) enum PublishError {
     Protocol { code: ReasonCode, detail: &'static str },
     /// The inbox accepts no more messages of this client.
     Overload { code: ReasonCode, detail: &'static str },
+    /// The access rules deny the message, and `disconnect_denied` is set.
+    Denied,
 }
 
 impl PublishError {
@@ -177,10 +179,14 @@ impl ClientPublisher<'_> {
             .check_topic(publish)
             .and_then(|target| self.authorize(publish, target))
             .and_then(|target| self.publish(publish, target));
-        Ok(published.unwrap_or_else(|rejected| {
+        published.or_else(|rejected| {
             self.tick.core.dropped(self.tick.now, self.slot, rejected.drop);
-            (rejected.code, PendingCommits::default())
-        }))
+            let is_denied = rejected.drop == DropReason::NotAuthorizedToPublish;
+            match is_denied && self.tick.core.config.disconnect_denied {
+                true => Err(PublishError::Denied),
+                false => Ok((rejected.code, PendingCommits::default())),
+            }
+        })
     }
 
     fn publish_to_inbox(&mut self, from: InboxKey, publish: &Publish<'_>) -> Result<Answer, PublishError> {

@@ -228,7 +228,7 @@ impl Session {
             return false;
         };
         let access = self.access.as_ref();
-        access.is_some_and(|access| !access.can_publish(&will.topic, will.qos, will.retain))
+        access.is_some_and(|access| !access.can_publish_will(&will.topic, will.qos, will.retain))
     }
 
     /// Returns the messages that were not delivered; `None` if all were.

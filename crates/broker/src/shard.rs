@@ -16,6 +16,7 @@ use mqtt::{Decoded, Packet, PacketType, Properties, ProtocolVersion, Publish, Qo
 
 use crate::accept::Admission;
 use crate::access::{AccessControl, AuthOutcome};
+use crate::access_questions;
 use crate::authentication::{AuthDecision, AuthStep, Authentication};
 use crate::client_acks::ClientAcks;
 use crate::config::ShardConfig;
@@ -40,7 +41,7 @@ use crate::retained_messages::RetainedMessages;
 use crate::router::{Destinations, Router};
 use crate::shared::ShareGroups;
 use crate::slots::{AuthAttempt, ConnEpoch, ConnSlot, NumberSequence, SessionSlot};
-use crate::subscribe::Violation;
+use crate::subscribe::{ACCESS_DENIED, Violation};
 use crate::tick::{RandomSequence, Tick};
 use crate::trace::TracedClients;
 
@@ -97,6 +98,17 @@ impl<'a> Components<'a> {
         };
         let router = self.router;
         (Lifecycle { tick, router, to }, authentication)
+    }
+
+    /// Returns the component that accepts clients.
+    fn admission(self, tick: Tick<'a>) -> Admission<'a> {
+        let node = self.node;
+        let (lifecycle, authentication) = self.lifecycle(tick);
+        Admission {
+            lifecycle,
+            authentication,
+            node,
+        }
     }
 }
 
@@ -200,6 +212,9 @@ impl Shard {
             ConnectionPhase::Authenticating => return Some(NextAction::Pause),
             ConnectionPhase::Closing => return Some(NextAction::Closed),
         }
+        if connection.is_held_by_question {
+            return Some(NextAction::Pause);
+        }
         let has_quota = connection.publish_quota.is_some();
         if self.core.outbox.is_over_soft_limit() {
             return Some(NextAction::Flush);
@@ -246,7 +261,7 @@ impl Shard {
                     let (mut tick, parts) = self.split(now);
                     let login = parts.authentication.connect(&mut tick, conn, &packet, &bytes[..size]);
                     if let Some(login) = login {
-                        self.admission(now).admit(conn, &packet, &login);
+                        parts.admission(tick).begin(conn, &packet, &bytes[..size], login);
                     }
                     Ok(size)
                 }
@@ -257,7 +272,7 @@ impl Shard {
                 }
             };
         }
-        let version = connection.version;
+        let (version, asks_access) = (connection.version, connection.asks_access);
         match mqtt::decode(bytes, version, limit) {
             Ok(Decoded::Incomplete { needed }) => Err(NextAction::Read { needed }),
             // By reference: a decoded packet has more than a hundred bytes, which a move would copy.
@@ -265,7 +280,14 @@ impl Shard {
                 if let Some(instead) = self.must_pause(now, conn, version, packet) {
                     return Err(instead);
                 }
-                self.packet(now, conn, packet, &bytes[..size]);
+                if !asks_access {
+                    self.packet(now, conn, packet, &bytes[..size]);
+                } else if access_questions::must_ask(&mut self.core, conn, packet) {
+                    return Err(NextAction::Pause);
+                } else {
+                    self.packet(now, conn, packet, &bytes[..size]);
+                    access_questions::packet_handled(&mut self.core, conn, packet);
+                }
                 Ok(size)
             }
             Err(error) => {
@@ -440,6 +462,7 @@ impl Shard {
         match publisher.receive(publish, packet_bytes) {
             Ok(()) => {}
             Err(PublishError::Protocol { code, detail }) => self.protocol_error(now, conn, code, detail),
+            Err(PublishError::Denied) => self.protocol_error(now, conn, ReasonCode::NotAuthorized, ACCESS_DENIED),
             Err(PublishError::Overload { code, detail }) => {
                 let reason = DisconnectReason::QuotaExceeded;
                 let ending = ConnectionEnd::by_server(reason, code, detail);
@@ -463,18 +486,6 @@ impl Shard {
     pub(crate) fn lifecycle(&mut self, now: Now) -> Lifecycle<'_> {
         let (tick, parts) = self.split(now);
         parts.lifecycle(tick).0
-    }
-
-    /// Returns the component that accepts clients.
-    fn admission(&mut self, now: Now) -> Admission<'_> {
-        let (tick, parts) = self.split(now);
-        let node = parts.node;
-        let (lifecycle, authentication) = parts.lifecycle(tick);
-        Admission {
-            lifecycle,
-            authentication,
-            node,
-        }
     }
 
     /// Sends what a session waits for.
@@ -527,12 +538,7 @@ impl Shard {
         let (mut tick, parts) = self.split(now);
         match parts.authentication.decided(&mut tick, conn, outcome) {
             None => {}
-            Some(AuthDecision::Accept(stored, login)) => {
-                if let Some(connect) = stored.connect() {
-                    self.admission(now).admit(conn, &connect, &login);
-                    self.core.effects.push(Effect::Resume { conn });
-                }
-            }
+            Some(AuthDecision::Accept(stored, login)) => parts.admission(tick).resume(conn, stored, login),
             Some(AuthDecision::Disconnect(code, detail)) => {
                 let reason = DisconnectReason::ReAuthenticationFailed;
                 let ending = ConnectionEnd::by_server(reason, code, detail);
@@ -540,6 +546,13 @@ impl Shard {
             }
             Some(AuthDecision::RightsChanged(slot)) => self.operator(now).session_rights_changed(slot),
         }
+    }
+
+    /// The answer to `Effect::Authorize` is stored with the login of the client, so its packet can be handled.
+    /// `is_answered` is false if there will be no answer: the client is disconnected. Ignored for another connection.
+    pub fn authorized(&mut self, now: Now, conn: ConnSlot, epoch: ConnEpoch, is_answered: bool) {
+        let (tick, parts) = self.split(now);
+        parts.admission(tick).answered(conn, epoch, is_answered);
     }
 
     /// Applies a changed configuration. Existing state stays, even if it exceeds a lower limit.

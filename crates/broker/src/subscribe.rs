@@ -24,6 +24,9 @@ use crate::tick::Tick;
 /// Total length of the filters of a session, because they are one record of the journal and one step of a checkpoint.
 pub(crate) const FILTER_BYTES_MAX: usize = 16 << 20;
 
+/// Why a client is disconnected whose packet the access rules deny.
+pub(crate) const ACCESS_DENIED: &str = "the access rules deny this packet, and access.deny_action is disconnect";
+
 /// A packet that violates the protocol or exceeds a limit. Its connection is closed.
 pub(crate) struct Violation {
     pub code: ReasonCode,
@@ -104,6 +107,9 @@ impl Router {
                 ticket,
             };
             let (reason, must_wait) = self.subscribe(tick, groups, retained, slot, requested);
+            if reason == ReasonCode::NotAuthorized && tick.core.config.disconnect_denied {
+                return Err(Violation::new(ReasonCode::NotAuthorized, ACCESS_DENIED));
+            }
             waiting += u32::from(must_wait);
             reasons.push(suback_code(reason, is_v5));
         }

@@ -11,6 +11,7 @@ mod enhanced_authentication;
 mod lifetimes;
 mod logins;
 mod model;
+mod questions;
 mod restart;
 mod rights;
 mod session;

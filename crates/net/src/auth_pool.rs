@@ -19,6 +19,7 @@ use std::time::Instant;
 use broker::{AuthAttempt, AuthOutcome, ConnSlot, ConnectCredentials};
 use mqtt::ReasonCode;
 
+use crate::access_question::OpenAccessQuestion;
 use crate::failed_logins::{FailedLogins, client_network};
 use crate::fair_queue::FairQueue;
 use crate::mailbox::MailboxSender;
@@ -34,6 +35,13 @@ pub trait Authenticator: Send + Sync {
     /// Called on a thread of the pool, so it may block. At most `auth_threads` calls run at a time. The question may be
     /// answered after the call returns.
     fn authenticate(&self, question: AuthQuestion);
+
+    /// Asks another system about the access rules of a client. Called on the thread of a worker, so it must not block:
+    /// the question is answered later, on another thread. Returns a question that it does not ask; its client is
+    /// disconnected.
+    fn authorize(&self, question: OpenAccessQuestion) -> Result<(), OpenAccessQuestion> {
+        Err(question)
+    }
 }
 
 /// The question whether a client may connect. A question that is dropped without an answer rejects the client.
@@ -138,6 +146,7 @@ struct QueueState {
     /// One for each job in either queue.
     tokens: SyncSender<()>,
     failed_logins: FailedLogins,
+    authenticator: Arc<dyn Authenticator>,
 }
 
 /// Locked for a few map operations only.
@@ -166,6 +175,11 @@ impl AuthQueue {
         // The channel has capacity for the jobs of both queues.
         let _ = self.0.tokens.try_send(());
         Ok(())
+    }
+
+    /// Passes a question about access rules to the authenticator. Does not block.
+    pub(crate) fn authorize(&self, question: OpenAccessQuestion) -> Result<(), OpenAccessQuestion> {
+        self.0.authenticator.authorize(question)
     }
 }
 
@@ -198,6 +212,7 @@ pub(crate) fn start(
         jobs,
         tokens: token_sender,
         failed_logins: FailedLogins::default(),
+        authenticator,
     };
     Ok((AuthQueue(Arc::new(queue)), threads))
 }

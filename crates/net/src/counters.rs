@@ -97,6 +97,8 @@ counters! {
     auth_submitted,
     /// Authentications answered with Server busy because the queue was full.
     auth_queue_full,
+    /// Questions about the access rules of clients, which paused them.
+    access_questions,
     /// Iterations of the event loops.
     ticks,
     /// Times that a worker moved to the shared thread.

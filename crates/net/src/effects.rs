@@ -1,9 +1,11 @@
 //! Performs the effects that the shard requests: closing, resuming, authenticating, reporting.
 
-use broker::{AuthAttempt, AuthOutcome, ConnSlot, ConnectCredentials, Effect};
+use broker::{AccessQuestion, AuthAttempt, AuthOutcome, ConnEpoch, ConnSlot, ConnectCredentials, Effect};
 
+use crate::access_question::{AccessTicket, OpenAccessQuestion};
 use crate::auth_pool::{AuthJob, AuthTicket, QUEUE_FULL};
 use crate::connection::ConnectionStage;
+use crate::mailbox_item::MailboxItem;
 use crate::slots::SlotRef;
 use crate::worker::NetWorker;
 
@@ -33,6 +35,7 @@ impl NetWorker {
                 attempt,
                 credentials,
             } => self.authenticate(conn, attempt, credentials),
+            Effect::Authorize { conn, epoch, question } => self.authorize(conn, epoch, question),
             Effect::Fetch { purpose, positions } => self.fetch(purpose, positions),
             Effect::Event(event) => {
                 let is_wanted = self.common.node.are_client_events_wanted();
@@ -63,6 +66,43 @@ impl NetWorker {
                 self.counters.auth_queue_full += 1;
                 self.shard.authenticated(self.now, conn, attempt, QUEUE_FULL);
             }
+        }
+    }
+
+    fn authorize(&mut self, conn: ConnSlot, epoch: ConnEpoch, question: AccessQuestion) {
+        let Some(SlotRef { generation, .. }) = self.slots.reference(conn) else {
+            return;
+        };
+        let ticket = AccessTicket {
+            conn,
+            generation,
+            epoch,
+        };
+        let reply_to = self.mailboxes[usize::from(self.id.0)].clone();
+        self.counters.access_questions += 1;
+        let reply = move |is_answered| {
+            // If the worker has stopped, the answer is not needed.
+            let _ = reply_to.send(MailboxItem::Authorized { ticket, is_answered });
+        };
+        if let Err(question) = self.auth.authorize(OpenAccessQuestion::new(question, Box::new(reply))) {
+            // Without the mailbox, which may be full: only this thread empties it.
+            question.discard();
+            self.shard.authorized(self.now, conn, epoch, false);
+        }
+    }
+
+    pub(crate) fn authorized(&mut self, ticket: AccessTicket, is_answered: bool) {
+        let AccessTicket {
+            conn,
+            generation,
+            epoch,
+        } = ticket;
+        let is_open = self
+            .slots
+            .get_mut(conn)
+            .is_some_and(|connection| matches!(connection.stage, ConnectionStage::Open));
+        if is_open && self.slots.is_current(SlotRef { slot: conn, generation }) {
+            self.shard.authorized(self.now, conn, epoch, is_answered);
         }
     }
 

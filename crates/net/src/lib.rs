@@ -10,6 +10,7 @@
 
 mod accept;
 mod acceptor;
+mod access_question;
 mod address_prefix;
 mod auth_pool;
 mod busy_time;
@@ -54,6 +55,7 @@ pub mod tls;
 pub mod websocket;
 mod worker;
 
+pub use access_question::OpenAccessQuestion;
 pub use address_prefix::AddressPrefix;
 pub use auth_pool::{AuthQuestion, Authenticator};
 pub use config::{ConnectionRate, ListenerConfig, ProxyConfig, ServerConfig, ThreadSharingPolicy, transport_key};

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use broker::{AuthOutcome, Mail, Now, Shard};
 
+use crate::access_question::AccessTicket;
 use crate::auth_pool::AuthTicket;
 use crate::connection::MovedConnection;
 use crate::handed_over::HandedOver;
@@ -25,6 +26,12 @@ pub(crate) enum MailboxItem {
     Authenticated {
         ticket: AuthTicket,
         outcome: AuthOutcome,
+    },
+    /// A question about access rules has been answered.
+    Authorized {
+        ticket: AccessTicket,
+        /// False if there will be no answer.
+        is_answered: bool,
     },
     Call(ShardCall),
     /// The journal has committed more records. The next tick processes them.

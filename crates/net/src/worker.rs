@@ -373,6 +373,7 @@ impl NetWorker {
                 MailboxItem::CloseHandedOver(tenure) => self.close_handed_over(&tenure),
                 MailboxItem::MovedConnection(moved) => self.receive_moved(*moved),
                 MailboxItem::Authenticated { ticket, outcome } => self.authenticated(ticket, outcome),
+                MailboxItem::Authorized { ticket, is_answered } => self.authorized(ticket, is_answered),
                 MailboxItem::Call(call) => call(&mut self.shard, self.now),
                 MailboxItem::Committed => self.process_commits(),
                 MailboxItem::ReloadTls { listener, config } => {

@@ -21,6 +21,8 @@ pub struct World {
     next: usize,
     pub events: Vec<ConnectionEvent>,
     pub authentications: Vec<(usize, AuthAttempt, ConnectCredentials)>,
+    /// Open questions about access rules: the client that waits, the connection, and the question.
+    pub questions: Vec<(usize, ConnEpoch, AccessQuestion)>,
     /// Connections whose socket accepts no bytes.
     pub blocked: Vec<usize>,
     pub node: Arc<NodeState>,
@@ -112,6 +114,7 @@ impl World {
             next: 0,
             events: Vec::new(),
             authentications: Vec::new(),
+            questions: Vec::new(),
             blocked: Vec::new(),
             largest_arena_bytes: 0,
             node,
@@ -353,6 +356,11 @@ impl World {
                     self.authentications.push((client, attempt, *credentials));
                 }
             }
+            Effect::Authorize { conn, epoch, question } => {
+                if let Some(client) = client_of(self, conn) {
+                    self.questions.push((client, epoch, question));
+                }
+            }
             Effect::Event(event) => self.events.push(event),
         }
     }
@@ -360,6 +368,13 @@ impl World {
     pub fn decide(&mut self, client: usize, attempt: AuthAttempt, outcome: AuthOutcome) {
         let (shard, conn) = self.connections[&client].shard.unwrap();
         self.shards[shard].authenticated(self.now, conn, attempt, outcome);
+        self.settle();
+    }
+
+    /// Reports that a question is answered, or that there will be no answer.
+    pub fn answered(&mut self, client: usize, epoch: ConnEpoch, is_answered: bool) {
+        let (shard, conn) = self.connections[&client].shard.unwrap();
+        self.shards[shard].authorized(self.now, conn, epoch, is_answered);
         self.settle();
     }
 
