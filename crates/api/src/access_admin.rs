@@ -5,7 +5,9 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 
-use auth::{AccessRule, AclErrors, AclOptions, Bans, CreateError, Password, PasswordHash, UserError, UserSummary};
+use auth::{
+    AccessRule, AclErrors, AclOptions, Bans, CreateError, Credentials, Password, PasswordHash, UserError, UserSummary,
+};
 
 /// Called on threads that may block (disk), never on a shard's thread.
 ///
@@ -46,9 +48,23 @@ pub trait AccessAdmin: Send + Sync + 'static {
     fn auth_providers(&self) -> Vec<AuthProviderFigures> {
         Vec::new()
     }
+
+    /// Returns the figures of the sources of access rules that ask other systems.
+    fn access_sources(&self) -> Vec<AuthProviderFigures> {
+        Vec::new()
+    }
+
+    /// Deletes the stored answers of these sources.
+    fn clear_access_cache(&self) {}
+
+    /// Asks these sources about an action of a client that is no superuser, without a cache for decisions. `None`:
+    /// there are no sources besides the rules.
+    fn test_sources(&self, _client: Credentials) -> Option<SourcesTest> {
+        None
+    }
 }
 
-/// Figures of an authentication provider since the start of the server.
+/// Figures of an authentication provider, or of a source of access rules, since the start of the server.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AuthProviderFigures {
     pub name: &'static str,
@@ -62,6 +78,16 @@ pub struct AuthProviderFigures {
     pub answer_time: Duration,
     /// The last question failed.
     pub is_failing: bool,
+}
+
+/// The decision about an action, by the sources of access rules in their order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SourcesTest {
+    pub is_allowed: bool,
+    /// Messages that the rules deny are not delivered.
+    pub filters_deliveries: bool,
+    /// Name and decision of each source: `allow`, `deny`, `ignore`, `failed`, or `not_asked` after one that decides.
+    pub decisions: Vec<(&'static str, &'static str)>,
 }
 
 /// The rules in force, in evaluation order.

@@ -50,7 +50,7 @@ mod sys_publisher;
 mod tar;
 mod trace;
 
-pub use access_admin::{AccessAdmin, AclRules, AuthProviderFigures, ChangeError};
+pub use access_admin::{AccessAdmin, AclRules, AuthProviderFigures, ChangeError, SourcesTest};
 pub use backup_admin::{
     Backup, BackupAdmin, BackupAdminError, Backups, FailedBackup, ReplacedData, Restore, RestoreOutcome, RestoreState,
     RunningBackup,

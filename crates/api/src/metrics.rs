@@ -37,6 +37,7 @@ pub struct MetricsSnapshot<'a> {
     pub net: NetCounters,
     pub logins: LoginLimiterStats,
     pub auth_providers: Vec<AuthProviderFigures>,
+    pub access_sources: Vec<AuthProviderFigures>,
     pub listeners: Vec<ListenerInfo>,
     pub journal: Option<JournalView>,
     pub publish_ack_us: journal::HistogramCounts,
@@ -246,6 +247,8 @@ metric_families! {
     Counter "tidewire_net_authentications_refused"
         "Authentications rejected with Server busy because the queue was full."
         one |s| s.net.auth_queue_full;
+    Counter "tidewire_net_access_questions" "Times that a client was paused until other systems authorized it."
+        one |s| s.net.access_questions;
     Counter "tidewire_login_failures" "Wrong passwords, tokens and other secrets of all logins, without repeats."
         one |s| s.logins.failures;
     Counter "tidewire_login_repeated_failures"
@@ -440,6 +443,7 @@ impl<'a> MetricsSnapshot<'a> {
             net: net.counters(),
             logins: sources.login_limiter.stats(Instant::now()),
             auth_providers: sources.access.auth_providers(),
+            access_sources: sources.access.access_sources(),
             listeners: net.listeners(),
             journal: net.journal(),
             publish_ack_us: net.publish_ack_us(),

@@ -1,4 +1,4 @@
-//! Asks an HTTP service whether a client may connect, as EMQX does.
+//! Asks an HTTP service whether a client may connect, publish or subscribe, as EMQX does.
 //!
 //! Scheme, host and port of the URL are fixed. Values of the client are encoded in their position: in a path segment,
 //! in the query, in a form or in a JSON string. Redirects are not followed, so that credentials reach only this
@@ -7,6 +7,7 @@
 //! Credentials that no request can contain are denied or ignored, but are never a failure: a client must not be able to
 //! cause the outcome of [`OnFailure`](crate::OnFailure).
 
+mod access_answer;
 mod answer;
 mod request;
 
@@ -14,10 +15,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use auth::{Credentials, DenyReason, ProviderOutcome};
+use auth::{Credentials, DenyReason, ProviderOutcome, TemplateUse};
 use connectors::http::{HttpConnector, HttpConnectorConfig};
 use connectors::{Secret, TlsConfig};
 
+use crate::ACCESS_SOURCE;
 use crate::provider::{SourceLimits, SourceProvider};
 use crate::source::{LoginSource, QuestionKey, SourceError, SourceFuture};
 use request::RequestTemplate;
@@ -60,6 +62,8 @@ pub enum HttpBodyFormat {
 pub struct HttpSource {
     connector: HttpConnector,
     request: RequestTemplate,
+    /// Whether the service decides about logins or about actions.
+    template_use: TemplateUse,
     /// Scheme, host and port, for errors.
     server: String,
     limits: SourceLimits,
@@ -67,13 +71,23 @@ pub struct HttpSource {
 
 /// Creates the provider. The error names the field.
 pub fn provider(config: &HttpSourceConfig, limits: SourceLimits) -> Result<Arc<SourceProvider<HttpSource>>, String> {
-    Ok(SourceProvider::new(HttpSource::new(config, limits)?, limits))
+    let source = HttpSource::new(TemplateUse::Login, config, limits)?;
+    Ok(SourceProvider::new(source, limits))
+}
+
+/// Creates the source that decides whether a client may publish or subscribe. The error names the field.
+pub fn access_source(
+    config: &HttpSourceConfig,
+    limits: SourceLimits,
+) -> Result<Arc<SourceProvider<HttpSource>>, String> {
+    let source = HttpSource::new(TemplateUse::Action, config, limits)?;
+    Ok(SourceProvider::new(source, limits))
 }
 
 impl HttpSource {
-    fn new(config: &HttpSourceConfig, limits: SourceLimits) -> Result<HttpSource, String> {
+    fn new(template_use: TemplateUse, config: &HttpSourceConfig, limits: SourceLimits) -> Result<HttpSource, String> {
         let (server, path) = split_url(&config.url);
-        let request = RequestTemplate::new(config, path)?;
+        let request = RequestTemplate::new(template_use, config, path)?;
         let connector = HttpConnectorConfig {
             url: server.to_owned(),
             // Only to check them. The requests have them with values.
@@ -86,6 +100,7 @@ impl HttpSource {
         Ok(HttpSource {
             connector: HttpConnector::new(&connector).map_err(|problems| problems.join("; "))?,
             request,
+            template_use,
             server: server.to_owned(),
             limits,
         })
@@ -93,14 +108,27 @@ impl HttpSource {
 
     async fn answer(&self, credentials: &Credentials) -> Result<ProviderOutcome, SourceError> {
         let Some(question) = self.request.fill(credentials, self.limits.timeout) else {
-            return Ok(ProviderOutcome::Ignore);
+            return Ok(self.unanswerable());
         };
         if self.connector.check_path(&question.path).is_err() || !request::are_headers_valid(&question.headers) {
             return Ok(ProviderOutcome::Deny(DenyReason::NotAuthorized));
         }
         let failed = |error: String| SourceError::Failed(format!("{}: {error}", self.server));
         let answer = self.connector.ask(question).await.map_err(failed)?;
-        answer::outcome(&answer, SystemTime::now()).map_err(failed)
+        match self.template_use {
+            TemplateUse::Action => access_answer::outcome(&answer)
+                .map_err(|error| SourceError::Invalid(format!("{}: {error}", self.server))),
+            _ => answer::outcome(&answer, SystemTime::now()).map_err(failed),
+        }
+    }
+
+    /// Returns the outcome for a client that no request can contain.
+    fn unanswerable(&self) -> ProviderOutcome {
+        match self.template_use {
+            // A later source must not decide what this one was not asked.
+            TemplateUse::Action => ProviderOutcome::Deny(DenyReason::NotAuthorized),
+            _ => ProviderOutcome::Ignore,
+        }
     }
 }
 
@@ -116,8 +144,20 @@ impl LoginSource for HttpSource {
         "http"
     }
 
+    fn role(&self) -> &'static str {
+        match self.template_use {
+            TemplateUse::Login => "authentication provider",
+            TemplateUse::Rules | TemplateUse::Action => ACCESS_SOURCE,
+        }
+    }
+
     fn question(&self, credentials: &Credentials) -> Option<QuestionKey> {
-        self.request.question(credentials)
+        let key = self.request.question(credentials);
+        match self.template_use {
+            // `answer` denies an action that no request can contain.
+            TemplateUse::Action => key.or_else(|| Some(QuestionKey::of(&[]))),
+            _ => key,
+        }
     }
 
     fn ask<'a>(&'a self, credentials: &'a Credentials) -> SourceFuture<'a> {

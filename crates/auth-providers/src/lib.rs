@@ -1,6 +1,8 @@
-//! Authentication providers that ask other systems.
+//! Authentication providers and sources of access rules that ask other systems.
 //!
-//! A system that knows clients is a [`LoginSource`]. [`SourceProvider`] asks it with limits and caches its answers.
+//! A system that knows clients is a [`LoginSource`]. [`SourceProvider`] asks it with limits and caches its answers. A
+//! source of access rules is one as well: its question is about an admitted client, or about an action of this client,
+//! and it answers with a [`Login`](auth::Login) that contains rules, or with a decision.
 
 pub mod http;
 pub mod jwt;
@@ -14,8 +16,13 @@ pub mod redis;
 #[cfg(any(feature = "postgresql", feature = "redis"))]
 mod rows;
 mod source;
+#[cfg(any(feature = "postgresql", feature = "redis"))]
+mod source_rules;
 #[cfg(any(feature = "ldap", feature = "postgresql", feature = "redis"))]
 mod superuser;
 
 pub use provider::{OnFailure, SourceLimits, SourceProvider, SourceStats, WatchedProvider};
 pub use source::{LoginSource, QuestionKey, SourceError, SourceFuture};
+
+/// Kind of the sources of access rules, for logs.
+pub(crate) const ACCESS_SOURCE: &str = "access source";

@@ -4,15 +4,19 @@
 //! that the values of a client are never part of SQL text. A value that the type of its column does not have, such as
 //! NUL bytes or text for an integer, belongs to no row.
 
+mod rules;
+
 use std::sync::Arc;
 
-use auth::{Credentials, HashSettings, ProviderOutcome};
+use auth::{Credentials, HashSettings, ProviderOutcome, TemplateUse};
 use connectors::postgres::{LookupError, LookupRow, LookupValue, PostgresConnectorConfig, PostgresLookup};
 
 use crate::provider::{SourceLimits, SourceProvider};
 use crate::rows::{PASSWORD_COLUMNS, Parameters, RowCheck, SALT_COLUMN, SUPERUSER_COLUMN, UserRow};
 use crate::source::{LoginSource, QuestionKey, SourceError, SourceFuture};
 use crate::superuser::is_true;
+
+pub use rules::{PostgresqlRules, PostgresqlRulesConfig, rules};
 
 const NAME: &str = "postgresql";
 
@@ -44,7 +48,7 @@ impl PostgresqlSource {
         let lookup = PostgresLookup::new(&config.connection, &config.query, PASSWORD_COLUMNS);
         let lookup = lookup.map_err(|problems| problems.join("; "))?;
         Ok(PostgresqlSource {
-            parameters: Parameters::parse("query", lookup.templates())?,
+            parameters: Parameters::parse(TemplateUse::Login, "query", lookup.templates())?,
             lookup,
             check: RowCheck::new(NAME, config.hash)?,
         })

@@ -90,6 +90,8 @@ enum Asked {
     Answered(ProviderOutcome),
     /// The text is for the operator.
     Failed(String),
+    /// An answer that cannot be used. The client is denied.
+    Invalid(String),
     /// Too many questions wait.
     Overloaded,
 }
@@ -193,6 +195,10 @@ impl<S: LoginSource> SourceProvider<S> {
                 self.counters.failures.add(1);
                 Asked::Failed(reason)
             }
+            Ok(Err(SourceError::Invalid(reason))) => {
+                self.counters.failures.add(1);
+                Asked::Invalid(reason)
+            }
             Err(_) => self.timed_out(),
         }
     }
@@ -204,12 +210,12 @@ impl<S: LoginSource> SourceProvider<S> {
 
     /// Counts and logs the result of a question.
     fn judge(&self, asked: Asked) -> Judged {
-        let name = self.source.name();
+        let (name, role) = (self.source.name(), self.source.role());
         match asked {
             Asked::Answered(outcome) => {
                 let ended = self.lock().failures.succeeded();
                 if let Some(failed) = ended {
-                    tracing::info!(provider = name, failed, "authentication provider works again");
+                    tracing::info!(provider = name, failed, "{role} works again");
                 }
                 let outcome = self.checked(outcome);
                 self.counters.answered(&outcome).add(1);
@@ -219,27 +225,8 @@ impl<S: LoginSource> SourceProvider<S> {
                     outcome,
                 }
             }
-            Asked::Failed(error) => {
-                let line = self.lock().failures.failed(Instant::now());
-                if let Some(failed) = line {
-                    let clients = match self.limits.on_failure {
-                        OnFailure::Deny => "denied",
-                        OnFailure::Ignore => "left to the next provider",
-                        OnFailure::Allow => "admitted without a check",
-                    };
-                    tracing::warn!(
-                        provider = name,
-                        error,
-                        failed,
-                        clients,
-                        "authentication provider failed"
-                    );
-                }
-                Judged {
-                    outcome: self.on_failure(),
-                    is_cached: false,
-                }
-            }
+            Asked::Failed(error) => self.failed(&error, self.limits.on_failure),
+            Asked::Invalid(error) => self.failed(&error, OnFailure::Deny),
             Asked::Overloaded => {
                 self.counters.overloaded.add(1);
                 Judged {
@@ -248,6 +235,29 @@ impl<S: LoginSource> SourceProvider<S> {
                 }
             }
         }
+    }
+
+    /// Logs a failure, at most one line per interval, and decides about its clients.
+    fn failed(&self, error: &str, on_failure: OnFailure) -> Judged {
+        let line = self.lock().failures.failed(Instant::now());
+        if let Some(failed) = line {
+            let (name, role) = (self.source.name(), self.source.role());
+            let clients = match on_failure {
+                OnFailure::Deny => "denied",
+                OnFailure::Ignore => "left to the next provider",
+                OnFailure::Allow => "admitted without a check",
+            };
+            tracing::warn!(provider = name, error, failed, clients, "{role} failed");
+        }
+        Judged {
+            outcome: self.on_failure(on_failure),
+            is_cached: false,
+        }
+    }
+
+    /// Deletes all cached answers.
+    pub fn clear_cache(&self) {
+        self.lock().cache.clear();
     }
 
     /// Completes a login, and denies one that has expired.
@@ -264,8 +274,8 @@ impl<S: LoginSource> SourceProvider<S> {
         }
     }
 
-    fn on_failure(&self) -> ProviderOutcome {
-        match self.limits.on_failure {
+    fn on_failure(&self, on_failure: OnFailure) -> ProviderOutcome {
+        match on_failure {
             OnFailure::Deny => ProviderOutcome::Deny(DenyReason::Unavailable),
             OnFailure::Ignore => ProviderOutcome::Ignore,
             OnFailure::Allow => self.checked(ProviderOutcome::Allow(Box::new(Login::new(false)))),
@@ -322,6 +332,10 @@ impl<S: LoginSource> RemoteProvider for SourceProvider<S> {
 impl<S: LoginSource> WatchedProvider for SourceProvider<S> {
     fn name(&self) -> &'static str {
         self.source.name()
+    }
+
+    fn clear_cache(&self) {
+        SourceProvider::clear_cache(self);
     }
 
     fn stats(&self) -> SourceStats {

@@ -3,15 +3,19 @@
 //! A command with placeholders in its key reads the fields of a client. The key is one argument of the command, so the
 //! values of a client never add an argument or a command.
 
+mod rules;
+
 use std::sync::Arc;
 
-use auth::{Credentials, HashSettings, ProviderOutcome};
+use auth::{Credentials, HashSettings, ProviderOutcome, TemplateUse};
 use connectors::redis::{RedisConnectorConfig, RedisLookup, RedisLookupError};
 
 use crate::provider::{SourceLimits, SourceProvider};
 use crate::rows::{PASSWORD_COLUMNS, Parameters, RowCheck, SALT_COLUMN, SUPERUSER_COLUMN, UserRow};
 use crate::source::{LoginSource, QuestionKey, SourceError, SourceFuture};
 use crate::superuser::is_true;
+
+pub use rules::{RedisRules, RedisRulesConfig, rules};
 
 const NAME: &str = "redis";
 
@@ -44,7 +48,7 @@ impl RedisSource {
         let lookup = RedisLookup::new(&config.connection).map_err(|problems| problems.join("; "))?;
         Ok(RedisSource {
             lookup,
-            parameters: Parameters::parse("cmd", &[command.key])?,
+            parameters: Parameters::parse(TemplateUse::Login, "cmd", &[command.key])?,
             fields: command.fields,
             check: RowCheck::new(NAME, config.hash)?,
         })

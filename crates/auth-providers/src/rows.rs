@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use auth::{
     Credentials, DenyReason, HashError, HashSettings, Login, Missing, Password, ProviderOutcome, StoredPassword,
-    Template, TemplateError, VerifiedPasswords,
+    Template, TemplateError, TemplateUse, VerifiedPasswords,
 };
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
@@ -57,7 +57,10 @@ pub(crate) struct RowCheck {
 }
 
 /// The parts of a question that come from the client.
-pub(crate) struct Parameters(Vec<Template>);
+pub(crate) struct Parameters {
+    templates: Vec<Template>,
+    template_use: TemplateUse,
+}
 
 impl RowCheck {
     /// `source` is the name of the provider.
@@ -188,17 +191,28 @@ fn lower_priority() {
 
 impl Parameters {
     /// The error names `option`.
-    pub fn parse<T: AsRef<str>>(option: &str, templates: &[T]) -> Result<Parameters, String> {
-        let templates = templates.iter().map(|template| Template::parse(template.as_ref()));
-        let templates: Result<_, TemplateError> = templates.collect();
-        templates.map(Parameters).map_err(|error| format!("{option}: {error}"))
+    pub fn parse<T: AsRef<str>>(
+        template_use: TemplateUse,
+        option: &str,
+        templates: &[T],
+    ) -> Result<Parameters, String> {
+        let templates = templates
+            .iter()
+            .map(|template| Template::parse_for(template_use, template.as_ref()));
+        let templates: Result<Vec<Template>, TemplateError> = templates.collect();
+        Ok(Parameters {
+            templates: templates.map_err(|error| format!("{option}: {error}"))?,
+            template_use,
+        })
     }
 
-    /// Returns the values for a client. `None`: it lacks a value that the question needs, or a password.
+    /// Returns the values for a client. `None`: it lacks a value that the question needs, or a password for a login.
     pub fn values(&self, credentials: &Credentials) -> Option<Vec<Vec<u8>>> {
-        credentials.password.as_ref()?;
+        if self.template_use == TemplateUse::Login {
+            credentials.password.as_ref()?;
+        }
         let values = self
-            .0
+            .templates
             .iter()
             .map(|template| template.render(credentials).map(String::into_bytes));
         values.collect::<Result<_, Missing>>().ok()
@@ -207,9 +221,11 @@ impl Parameters {
     /// Returns the key of the question for a client.
     pub fn question(&self, source: &str, credentials: &Credentials) -> Option<QuestionKey> {
         let values = self.values(credentials)?;
-        let password = credentials.password.as_ref()?;
         let name = credentials.user_name.as_deref().unwrap_or_default();
-        let mut parts = vec![source.as_bytes(), name.as_bytes(), password.expose()];
+        let mut parts = vec![source.as_bytes()];
+        if self.template_use == TemplateUse::Login {
+            parts.extend([name.as_bytes(), credentials.password.as_ref()?.expose()]);
+        }
         parts.extend(values.iter().map(Vec::as_slice));
         Some(QuestionKey::of(&parts))
     }

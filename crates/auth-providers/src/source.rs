@@ -14,6 +14,11 @@ pub trait LoginSource: Send + Sync + 'static {
     /// Name in options, metrics and logs, such as `http`.
     fn name(&self) -> &'static str;
 
+    /// Kind of the source, for logs.
+    fn role(&self) -> &'static str {
+        "authentication provider"
+    }
+
     /// Returns the key of the question for these credentials: equal keys have equal answers. `None`: the credentials
     /// are not for this source, so the next provider decides.
     fn question(&self, credentials: &Credentials) -> Option<QuestionKey>;
@@ -31,6 +36,9 @@ pub type SourceFuture<'a> = Pin<Box<dyn Future<Output = Result<ProviderOutcome, 
 pub enum SourceError {
     /// The other system failed. The text is shown to operators.
     Failed(String),
+    /// The other system has answered, and its answer cannot be used. The client is denied whatever `on_failure` is,
+    /// because the answer may depend on what the client sent.
+    Invalid(String),
     /// This server has too much to do. Clients can cause it, so it must not count as a failure of the other system.
     Overloaded,
 }
@@ -38,7 +46,7 @@ pub enum SourceError {
 impl fmt::Display for SourceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            SourceError::Failed(reason) => f.write_str(reason),
+            SourceError::Failed(reason) | SourceError::Invalid(reason) => f.write_str(reason),
             SourceError::Overloaded => f.write_str("too many password hashes wait"),
         }
     }

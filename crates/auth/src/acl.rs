@@ -46,7 +46,7 @@ pub use cidr::{Cidr, CidrError};
 pub use client_rules::ClientRules;
 pub use mosquitto::{AclFileError, AclFileErrorKind, AclFileErrors, load_mosquitto_acl, parse_mosquitto_acl};
 pub use rule::{AccessAction, AccessRule, AclErrorKind, Permission, TopicRuleError};
-pub use session::{SessionAcl, SubscriptionGrant};
+pub use session::{SessionAcl, SubscriptionDecision, SubscriptionGrant};
 
 use crate::login::ClientAttributes;
 use connect::{ConnectRule, is_connect};
@@ -98,6 +98,15 @@ pub struct Acl {
     by_user: HashMap<Box<str>, Vec<u32>>,
     by_client: HashMap<Box<str>, Vec<u32>>,
     shared: Mutex<SharedLists>,
+}
+
+/// A list among those of a session.
+#[derive(Clone, Copy)]
+pub enum RulePart<'a> {
+    /// Rules of one client.
+    Client(&'a ClientRules),
+    /// Rules of the server.
+    Server(&'a Acl),
 }
 
 /// Resolved lists, by the indexes of their rules.
@@ -191,6 +200,18 @@ impl Acl {
         let applicable = self.applicable(who);
         let entries = own.resolve(who).chain(self.resolve(&applicable, who)).collect();
         SessionAcl::new(entries, self.options)
+    }
+
+    /// Resolves several lists of rules for one session, in order. This list provides the options.
+    pub fn session_of(&self, parts: &[RulePart<'_>], who: &Identity<'_>) -> SessionAcl {
+        let mut entries = Vec::new();
+        for part in parts {
+            match part {
+                RulePart::Client(rules) => entries.extend(rules.resolve(who)),
+                RulePart::Server(acl) => entries.extend(acl.resolve(&acl.applicable(who), who)),
+            }
+        }
+        SessionAcl::new(entries.into(), self.options)
     }
 
     /// Returns the indexes of the rules whose conditions hold, in order.

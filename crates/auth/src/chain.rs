@@ -10,14 +10,51 @@ use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use mqtt::ReasonCode;
+use mqtt::{QoS, ReasonCode};
 
 use crate::login::Login;
 use crate::secret::Password;
 use crate::users::Users;
 use crate::verified::VerifiedPasswords;
 
-/// Credentials of a CONNECT packet, and the client's address.
+/// An action of an admitted client, for the question whether it is allowed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RequestedAction {
+    Publish { topic: Box<str>, qos: QoS, retain: bool },
+    Subscribe { filter: Box<str>, qos: QoS },
+}
+
+impl RequestedAction {
+    /// The topic, or the filter.
+    pub fn topic(&self) -> &str {
+        match self {
+            RequestedAction::Publish { topic, .. } => topic,
+            RequestedAction::Subscribe { filter, .. } => filter,
+        }
+    }
+
+    pub fn qos(&self) -> QoS {
+        match self {
+            RequestedAction::Publish { qos, .. } | RequestedAction::Subscribe { qos, .. } => *qos,
+        }
+    }
+
+    /// A subscription has no RETAIN flag.
+    pub fn retain(&self) -> bool {
+        matches!(self, RequestedAction::Publish { retain: true, .. })
+    }
+
+    /// Name as in EMQX.
+    pub fn name(&self) -> &'static str {
+        match self {
+            RequestedAction::Publish { .. } => "publish",
+            RequestedAction::Subscribe { .. } => "subscribe",
+        }
+    }
+}
+
+/// Credentials of a CONNECT packet, and the client's address. For questions about access rules, an admitted client
+/// without its password.
 #[derive(Clone, Debug)]
 pub struct Credentials {
     /// Client id of the session. If the client sent none, the assigned one.
@@ -29,6 +66,8 @@ pub struct Credentials {
     pub certificate_common_name: Option<Box<str>>,
     /// Subject of the verified client certificate, as in `CN=meter-17,O=Example`.
     pub certificate_subject: Option<Box<str>>,
+    /// Set for the question whether the client may do this.
+    pub action: Option<RequestedAction>,
 }
 
 #[derive(Clone, Debug)]

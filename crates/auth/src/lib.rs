@@ -28,13 +28,13 @@ mod verified;
 
 pub use acl::{
     AccessAction, AccessRule, Acl, AclError, AclErrorKind, AclErrors, AclFileError, AclFileErrorKind, AclFileErrors,
-    AclOptions, Cidr, CidrError, ClientRules, Identity, PartialSubscriptionPolicy, Permission, SessionAcl,
-    SubscriptionGrant, TopicRuleError, load_mosquitto_acl, parse_mosquitto_acl, preset,
+    AclOptions, Cidr, CidrError, ClientRules, Identity, PartialSubscriptionPolicy, Permission, RulePart, SessionAcl,
+    SubscriptionDecision, SubscriptionGrant, TopicRuleError, load_mosquitto_acl, parse_mosquitto_acl, preset,
 };
 pub use bans::{Ban, BanCandidate, BanError, BanFileError, BanKind, Bans, EXACT_BANS_MAX, PATTERN_BANS_MAX};
 pub use chain::{
     AnonymousPolicy, AnonymousProvider, ChainLink, ChainStep, Credentials, DenyReason, Provider, ProviderChain,
-    ProviderFuture, ProviderOutcome, RemoteProvider, UnknownUsersProvider, UsersProvider,
+    ProviderFuture, ProviderOutcome, RemoteProvider, RequestedAction, UnknownUsersProvider, UsersProvider,
 };
 pub use emqx_acl::emqx_acl;
 pub use fixed_limits::FIXED_LIMITS;
@@ -48,7 +48,7 @@ pub use password::{
 pub use password_rules::{PASSWORD_CHARACTERS_MIN, WeakPassword, check_new_password};
 pub use scram::{ScramError, ScramExchange, ScramServer, ScramSuccess};
 pub use secret::Password;
-pub use template::{Missing, Placeholder, Template, TemplateError, TemplatePart};
+pub use template::{Missing, Placeholder, Template, TemplateError, TemplatePart, TemplateUse};
 pub use users::{
     LineError, LoadError, PasswordFileErrors, UserError, UserRole, UserSnapshot, UserSummary, Users, is_clear_name,
 };

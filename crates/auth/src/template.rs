@@ -19,6 +19,25 @@ const PLACEHOLDERS: [(&str, Placeholder); 6] = [
     ("cert_subject", Placeholder::CertificateSubject),
 ];
 
+/// Placeholders of questions about an action of a client.
+const ACTION_PLACEHOLDERS: [(&str, Placeholder); 4] = [
+    ("action", Placeholder::Action),
+    ("topic", Placeholder::Topic),
+    ("qos", Placeholder::Qos),
+    ("retain", Placeholder::Retain),
+];
+
+/// The question that a template is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TemplateUse {
+    /// Whether a client may connect.
+    Login,
+    /// The access rules of a client. Its password is not available.
+    Rules,
+    /// Whether a client may publish or subscribe.
+    Action,
+}
+
 const ATTRIBUTES_PREFIX: &str = "client_attrs.";
 
 /// A text with placeholders.
@@ -45,13 +64,25 @@ pub enum Placeholder {
     CertificateCommonName,
     /// Subject of the client certificate, as in `CN=meter-17,O=Example`.
     CertificateSubject,
+    /// `publish` or `subscribe`. This and the following ones have values only in questions about access.
+    Action,
+    /// The topic name, or the topic filter.
+    Topic,
+    Qos,
+    /// `true` or `false`.
+    Retain,
     /// An attribute that a provider has returned. It has no value before the login.
     ClientAttribute(Box<str>),
 }
 
 impl Template {
-    /// Parses a template. `${$}` stands for a dollar sign.
+    /// Parses a template of a login. `${$}` stands for a dollar sign.
     pub fn parse(text: &str) -> Result<Template, TemplateError> {
+        Template::parse_for(TemplateUse::Login, text)
+    }
+
+    /// Parses a template. Only the placeholders of its use are allowed.
+    pub fn parse_for(template_use: TemplateUse, text: &str) -> Result<Template, TemplateError> {
         let mut parts = Vec::new();
         let mut literal = String::new();
         let mut rest = text;
@@ -64,7 +95,10 @@ impl Template {
                 literal.push('$');
                 continue;
             }
-            let placeholder = Placeholder::parse(name).ok_or_else(|| TemplateError::Unknown(name.into()))?;
+            let placeholder = Placeholder::parse(template_use, name).ok_or_else(|| match template_use {
+                TemplateUse::Login => TemplateError::Unknown(name.into()),
+                _ => TemplateError::NotAllowed(name.into(), template_use),
+            })?;
             if !literal.is_empty() {
                 parts.push(TemplatePart::Text(std::mem::take(&mut literal).into()));
             }
@@ -112,11 +146,13 @@ impl Template {
 }
 
 impl Placeholder {
-    fn parse(name: &str) -> Option<Placeholder> {
+    fn parse(template_use: TemplateUse, name: &str) -> Option<Placeholder> {
         if let Some(attribute) = name.strip_prefix(ATTRIBUTES_PREFIX) {
-            return (!attribute.is_empty()).then(|| Placeholder::ClientAttribute(attribute.into()));
+            let is_known = !attribute.is_empty() && template_use == TemplateUse::Login;
+            return is_known.then(|| Placeholder::ClientAttribute(attribute.into()));
         }
-        let known = PLACEHOLDERS.iter().find(|(known, _)| *known == name);
+        let mut allowed = allowed(template_use);
+        let known = allowed.find(|(known, _)| *known == name);
         known.map(|(_, placeholder)| placeholder.clone())
     }
 
@@ -136,9 +172,31 @@ impl Placeholder {
             }
             Placeholder::CertificateCommonName => credentials.certificate_common_name.as_deref().map(borrowed),
             Placeholder::CertificateSubject => credentials.certificate_subject.as_deref().map(borrowed),
+            Placeholder::Action => credentials.action.as_ref().map(|action| borrowed(action.name())),
+            Placeholder::Topic => credentials.action.as_ref().map(|action| borrowed(action.topic())),
+            Placeholder::Qos => {
+                let qos = credentials.action.as_ref()?.qos() as u8;
+                Some(Cow::Owned(qos.to_string().into_bytes()))
+            }
+            Placeholder::Retain => {
+                let retain = credentials.action.as_ref()?.retain();
+                Some(borrowed(if retain { "true" } else { "false" }))
+            }
             Placeholder::ClientAttribute(name) => attributes.get(name).map(borrowed),
         }
     }
+}
+
+/// Returns the placeholders of a use and their names.
+fn allowed(template_use: TemplateUse) -> impl Iterator<Item = &'static (&'static str, Placeholder)> {
+    let is_login = template_use == TemplateUse::Login;
+    let of_action: &[_] = match template_use {
+        TemplateUse::Action => &ACTION_PLACEHOLDERS,
+        TemplateUse::Login | TemplateUse::Rules => &[],
+    };
+    let of_client = PLACEHOLDERS.iter();
+    let of_client = of_client.filter(move |(_, placeholder)| is_login || *placeholder != Placeholder::Password);
+    of_client.chain(of_action)
 }
 
 impl fmt::Display for Placeholder {
@@ -146,7 +204,8 @@ impl fmt::Display for Placeholder {
         match self {
             Placeholder::ClientAttribute(name) => write!(f, "${{{ATTRIBUTES_PREFIX}{name}}}"),
             other => {
-                let known = PLACEHOLDERS.iter().find(|(_, known)| known == other);
+                let mut all = PLACEHOLDERS.iter().chain(&ACTION_PLACEHOLDERS);
+                let known = all.find(|(_, known)| known == other);
                 write!(f, "${{{}}}", known.map_or("", |(name, _)| name))
             }
         }
@@ -158,6 +217,8 @@ impl fmt::Display for Placeholder {
 pub enum TemplateError {
     Unclosed,
     Unknown(Box<str>),
+    /// A placeholder that this use does not have.
+    NotAllowed(Box<str>, TemplateUse),
 }
 
 impl fmt::Display for TemplateError {
@@ -170,6 +231,10 @@ impl fmt::Display for TemplateError {
                     write!(f, " ${{{known}}}")?;
                 }
                 write!(f, " ${{{ATTRIBUTES_PREFIX}NAME}}")
+            }
+            TemplateError::NotAllowed(name, template_use) => {
+                write!(f, "unknown placeholder ${{{name}}}, expected one of")?;
+                allowed(*template_use).try_for_each(|(known, _)| write!(f, " ${{{known}}}"))
             }
         }
     }
@@ -194,6 +259,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
+    use crate::chain::RequestedAction;
     use crate::secret::Password;
 
     fn credentials(user_name: Option<&str>, password: Option<&[u8]>) -> Credentials {
@@ -204,6 +270,7 @@ mod tests {
             address: "::ffff:192.0.2.7".parse().unwrap(),
             certificate_common_name: Some("meter".into()),
             certificate_subject: Some("CN=meter".into()),
+            action: None,
         }
     }
 
@@ -245,6 +312,50 @@ mod tests {
         assert_eq!(
             template.render_with(&credentials(None, None), &attributes).as_deref(),
             Ok("t1")
+        );
+    }
+
+    #[test]
+    fn uses_have_different_placeholders() {
+        use TemplateUse::{Action, Login, Rules};
+        for (name, uses) in [
+            ("username", &[Login, Rules, Action][..]),
+            ("password", &[Login]),
+            ("client_attrs.a", &[Login]),
+            ("topic", &[Action]),
+            ("action", &[Action]),
+            ("qos", &[Action]),
+            ("retain", &[Action]),
+        ] {
+            for template_use in [Login, Rules, Action] {
+                let parsed = Template::parse_for(template_use, &format!("${{{name}}}"));
+                assert_eq!(parsed.is_ok(), uses.contains(&template_use), "{name} {template_use:?}");
+            }
+        }
+        let text = TemplateError::NotAllowed("password".into(), Action).to_string();
+        assert!(text.contains("${topic}") && !text.ends_with("${password}"), "{text}");
+    }
+
+    #[test]
+    fn actions_are_values_of_placeholders() {
+        let asked = |action| {
+            let client = Credentials {
+                action: Some(action),
+                ..credentials(Some("u"), None)
+            };
+            let template = Template::parse_for(TemplateUse::Action, "${action} ${topic} ${qos} ${retain}");
+            template.unwrap().render(&client).unwrap()
+        };
+        let (qos, retain) = (mqtt::QoS::AtLeastOnce, true);
+        let topic = "a/${clientid}".into();
+        assert_eq!(
+            asked(RequestedAction::Publish { topic, qos, retain }),
+            "publish a/${clientid} 1 true"
+        );
+        let filter = "a/#".into();
+        assert_eq!(
+            asked(RequestedAction::Subscribe { filter, qos }),
+            "subscribe a/# 1 false"
         );
     }
 

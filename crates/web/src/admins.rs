@@ -226,6 +226,7 @@ impl Admins {
             address: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
             certificate_common_name: None,
             certificate_subject: None,
+            action: None,
         };
         match self.provider.authenticate(&credentials) {
             ProviderOutcome::Allow(_) => {

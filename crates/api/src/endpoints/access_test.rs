@@ -4,8 +4,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use auth::{
-    AccessAction, AccessRule, Acl, AclOptions, ClientAttributes, Identity, PartialSubscriptionPolicy, Permission,
-    SubscriptionGrant, preset,
+    AccessAction, AccessRule, Acl, AclOptions, ClientAttributes, Credentials, Identity, PartialSubscriptionPolicy,
+    Permission, RequestedAction, SubscriptionGrant, preset,
 };
 use axum::Json;
 use axum::extract::State;
@@ -18,7 +18,7 @@ use web::guard::RequiredAccess;
 use web::problem::HttpProblem;
 
 use super::acl::{AclAction, AclRule};
-use crate::access_admin::{AccessAdmin, AclRules};
+use crate::access_admin::{AccessAdmin, AclRules, SourcesTest};
 use crate::app::Endpoint;
 
 const BODY_MAX: usize = 8 * 1024 * 1024;
@@ -60,6 +60,18 @@ pub struct AccessTestResult {
     pub rule: Option<usize>,
     /// The decisive rule, such as `rule 2 matches first`.
     pub reason: String,
+    /// The decisions of `access.sources` in their order, if there are other sources than `rules`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sources: Vec<SourceDecision>,
+}
+
+/// The decision of a source of access rules.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct SourceDecision {
+    /// Name in `access.sources`.
+    pub source: String,
+    /// `allow`, `deny`, `ignore` (the next source decides), `failed`, or `not_asked` after a source that decides.
+    pub decision: String,
 }
 
 pub fn endpoints() -> Vec<Endpoint> {
@@ -68,7 +80,7 @@ pub fn endpoints() -> Vec<Endpoint> {
             .tag("Access")
             .describe(
                 "Test the access rules",
-                "Returns whether a client may connect with its client id, publish or subscribe, and which rule decides. Changes nothing. Does not test passwords, bans and `access.anonymous`.",
+                "Returns whether a client may connect with its client id, publish or subscribe, and which rule decides. Changes nothing. With other sources than `rules` in `access.sources`, it asks them and returns the decision of each. Does not test the rules of a login and does not test passwords, bans and `access.anonymous`.",
             )
             .takes::<AccessTest>(BODY_MAX)
             .fails(StatusCode::UNPROCESSABLE_ENTITY)
@@ -91,7 +103,13 @@ async fn test(
         if user.is_none() && in_force.admits_unknown_users {
             question.user_name = None;
         }
-        question.answer(in_force, user.is_some_and(|user| user.is_superuser))
+        let is_superuser = user.is_some_and(|user| user.is_superuser);
+        let action = question.action().filter(|_| question.rules.is_none() && !is_superuser);
+        let tested = action.and_then(|action| access.test_sources(question.client(action)));
+        match tested {
+            Some(tested) => Ok(AccessTestResult::of_sources(tested)),
+            None => question.answer(in_force, is_superuser),
+        }
     };
     web::block(answer).await?.map(Json)
 }
@@ -103,6 +121,7 @@ struct Question {
     client_id: String,
     user_name: Option<String>,
     address: IpAddr,
+    qos: QoS,
     rules: Option<Vec<AccessRule>>,
 }
 
@@ -143,10 +162,36 @@ impl Question {
             client_id: asked.client_id,
             user_name: asked.user_name,
             address: asked.address.unwrap_or(IpAddr::from([127, 0, 0, 1])),
+            qos,
             rules: asked
                 .rules
                 .map(|rules| rules.into_iter().map(AccessRule::from).collect()),
         })
+    }
+
+    /// Returns the action for sources. They do not decide about connects.
+    fn action(&self) -> Option<RequestedAction> {
+        let topic = self.topic.as_str().into();
+        match self.act {
+            TestedAction::Connect => None,
+            TestedAction::Publish { qos, retain } => Some(RequestedAction::Publish { topic, qos, retain }),
+            TestedAction::Subscribe => Some(RequestedAction::Subscribe {
+                filter: topic,
+                qos: self.qos,
+            }),
+        }
+    }
+
+    fn client(&self, action: RequestedAction) -> Credentials {
+        Credentials {
+            client_id: self.client_id.clone(),
+            user_name: self.user_name.clone(),
+            password: None,
+            address: self.address,
+            certificate_common_name: None,
+            certificate_subject: None,
+            action: Some(action),
+        }
     }
 
     fn answer(&self, in_force: AclRules, is_superuser: bool) -> Result<AccessTestResult, HttpProblem> {
@@ -181,6 +226,7 @@ impl Question {
                 (_, Some(number)) if number < rules.len() => format!("rule {} matches first", number + 1),
                 _ => "only superusers may receive the names of clients, unless a rule allows it".into(),
             },
+            sources: Vec::new(),
         })
     }
 
@@ -208,6 +254,7 @@ impl Question {
                 Some(index) => format!("rule {} matches first", index + 1),
                 None => "no rule for connecting matches".into(),
             },
+            sources: Vec::new(),
         })
     }
 
@@ -254,6 +301,30 @@ impl AccessTestResult {
             filters_deliveries: false,
             rule: None,
             reason: reason.into(),
+            sources: Vec::new(),
+        }
+    }
+
+    fn of_sources(tested: SourcesTest) -> AccessTestResult {
+        let decides = |decision: &&str| ["allow", "deny", "failed"].contains(decision);
+        let decisive = tested.decisions.iter().find(|(_, decision)| decides(decision));
+        AccessTestResult {
+            is_allowed: tested.is_allowed,
+            filters_deliveries: tested.filters_deliveries,
+            rule: None,
+            reason: match decisive {
+                Some((source, "failed")) => format!("the source {source} does not answer"),
+                Some((source, _)) => format!("the source {source} decides"),
+                None => "no source decides".into(),
+            },
+            sources: tested
+                .decisions
+                .iter()
+                .map(|(source, decision)| SourceDecision {
+                    source: (*source).into(),
+                    decision: (*decision).into(),
+                })
+                .collect(),
         }
     }
 }

@@ -115,7 +115,16 @@ pub fn endpoints() -> Vec<Endpoint> {
                 let access: Arc<dyn AccessAdmin> = app.part();
                 serde_json::to_value(view(access.acl()).rules).ok()
             }),
+        Endpoint::delete("/api/v1/acl/cache", "clear_access_cache", RequiredAccess::Admin, clear_cache)
+            .tag("Access")
+            .describe("Clear the cache of access sources", "Deletes the stored answers of `access.sources` that ask other systems. The next action of a client asks the HTTP service again, and the next connection of a client asks the databases. Connected clients keep the rules of databases with which they have connected, and their subscriptions.")
+            .returns_nothing("The stored answers were deleted."),
     ]
+}
+
+async fn clear_cache(State(access): State<Arc<dyn AccessAdmin>>) -> StatusCode {
+    access.clear_access_cache();
+    StatusCode::NO_CONTENT
 }
 
 async fn get(State(access): State<Arc<dyn AccessAdmin>>) -> Result<Tagged<AclView>, HttpProblem> {

@@ -1,4 +1,4 @@
-//! Metrics of authentication providers that ask other systems.
+//! Metrics of authentication providers and of sources of access rules that ask other systems.
 
 use std::fmt::Display;
 
@@ -23,10 +23,33 @@ metric_families! {
         samples |s, out| each(s, out, |provider| provider.in_progress);
     Gauge "tidewire_auth_provider_failing" "1 if the last question to the other system failed."
         samples |s, out| each(s, out, |provider| u8::from(provider.is_failing));
+    Counter "tidewire_access_source_results"
+        "Results of a source of access rules that asks another system, with the results of tidewire_auth_provider_results. The answer of a database with rules is `allowed`, and without rules `ignored`."
+        samples |s, out| {
+            for source in &s.access_sources {
+                for (result, count) in &source.results {
+                    out.put(&[("source", source.name), ("result", *result)], count);
+                }
+            }
+        };
+    Counter "tidewire_access_source_answer_seconds" "Sum of the times of all questions to the other system."
+        samples |s, out| each_source(s, out, |source| source.answer_time.as_secs_f64());
+    Gauge "tidewire_access_source_waiting" "Questions that wait to be asked now."
+        samples |s, out| each_source(s, out, |source| source.waiting);
+    Gauge "tidewire_access_source_in_progress" "Questions without an answer now."
+        samples |s, out| each_source(s, out, |source| source.in_progress);
+    Gauge "tidewire_access_source_failing" "1 if the last question to the other system failed."
+        samples |s, out| each_source(s, out, |source| u8::from(source.is_failing));
 }
 
 fn each<T: Display>(s: &MetricsSnapshot<'_>, out: &mut Samples<'_>, value: fn(&AuthProviderFigures) -> T) {
     for provider in &s.auth_providers {
         out.put(&[("provider", provider.name)], value(provider));
+    }
+}
+
+fn each_source<T: Display>(s: &MetricsSnapshot<'_>, out: &mut Samples<'_>, value: fn(&AuthProviderFigures) -> T) {
+    for source in &s.access_sources {
+        out.put(&[("source", source.name)], value(source));
     }
 }

@@ -31,6 +31,20 @@ pub(super) fn outcome(answer: &HttpAnswer, now: SystemTime) -> Result<ProviderOu
 }
 
 fn body(answer: &HttpAnswer, now: SystemTime) -> Result<ProviderOutcome, String> {
+    let fields = fields(answer)?;
+    match fields.get("result").and_then(Value::as_str) {
+        Some("allow") => Ok(ProviderOutcome::Allow(Box::new(login(&fields, now)?))),
+        Some("deny") => Ok(ProviderOutcome::Deny(DenyReason::NotAuthorized)),
+        Some("ignore") => Ok(ProviderOutcome::Ignore),
+        _ => Err(EXPECTED_RESULT.to_owned()),
+    }
+}
+
+/// The error for an answer without a decision.
+pub(super) const EXPECTED_RESULT: &str = "result: expected \"allow\", \"deny\" or \"ignore\"";
+
+/// Returns the fields of an answer with a JSON object.
+pub(super) fn fields(answer: &HttpAnswer) -> Result<Map<String, Value>, String> {
     let is_content_type = |(name, _): &&(String, String)| name.eq_ignore_ascii_case("content-type");
     let content_type = answer
         .headers
@@ -45,14 +59,9 @@ fn body(answer: &HttpAnswer, now: SystemTime) -> Result<ProviderOutcome, String>
     }
     let body: Value =
         serde_json::from_slice(&answer.body).map_err(|error| format!("the answer is not JSON: {error}"))?;
-    let Value::Object(fields) = body else {
-        return Err("the answer is not a JSON object".to_owned());
-    };
-    match fields.get("result").and_then(Value::as_str) {
-        Some("allow") => Ok(ProviderOutcome::Allow(Box::new(login(&fields, now)?))),
-        Some("deny") => Ok(ProviderOutcome::Deny(DenyReason::NotAuthorized)),
-        Some("ignore") => Ok(ProviderOutcome::Ignore),
-        _ => Err("result: expected \"allow\", \"deny\" or \"ignore\"".to_owned()),
+    match body {
+        Value::Object(fields) => Ok(fields),
+        _ => Err("the answer is not a JSON object".to_owned()),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use auth::{ClientAttributes, Credentials, Placeholder, Template, TemplatePart};
+use auth::{ClientAttributes, Credentials, Placeholder, Template, TemplatePart, TemplateUse};
 use connectors::http::{HttpQuestion, UrlPart};
 use serde_json::{Map, Value};
 
@@ -28,7 +28,7 @@ pub(super) struct RequestTemplate {
 
 impl RequestTemplate {
     /// `path` is the part of the URL behind the host. The error names the field.
-    pub fn new(config: &HttpSourceConfig, path: &str) -> Result<RequestTemplate, String> {
+    pub fn new(template_use: TemplateUse, config: &HttpSourceConfig, path: &str) -> Result<RequestTemplate, String> {
         if path.contains('#') {
             return Err("url: found #, which begins a fragment; write %23 for the character".to_owned());
         }
@@ -46,9 +46,9 @@ impl RequestTemplate {
         let body = config.body.iter().map(|(name, value)| (name, value.as_str()));
         let template = RequestTemplate {
             method: config.method,
-            path: parse("url", path)?,
-            headers: named_templates("headers", headers)?,
-            body: named_templates("body", body)?,
+            path: parse(template_use, "url", path)?,
+            headers: named_templates(template_use, "headers", headers)?,
+            body: named_templates(template_use, "body", body)?,
             body_format: config.body_format,
             placeholders: Vec::new(),
             in_segments: Vec::new(),
@@ -161,16 +161,17 @@ pub(super) fn are_headers_valid(headers: &[(String, String)]) -> bool {
 }
 
 fn named_templates<'a>(
+    template_use: TemplateUse,
     field: &str,
     texts: impl Iterator<Item = (&'a String, &'a str)>,
 ) -> Result<Vec<(String, Template)>, String> {
     texts
-        .map(|(name, text)| Ok((name.clone(), parse(&format!("{field}.{name}"), text)?)))
+        .map(|(name, text)| Ok((name.clone(), parse(template_use, &format!("{field}.{name}"), text)?)))
         .collect()
 }
 
-fn parse(field: &str, text: &str) -> Result<Template, String> {
-    let template = Template::parse(text).map_err(|error| format!("{field}: {error}"))?;
+fn parse(template_use: TemplateUse, field: &str, text: &str) -> Result<Template, String> {
+    let template = Template::parse_for(template_use, text).map_err(|error| format!("{field}: {error}"))?;
     let is_attribute = |placeholder: &&Placeholder| matches!(placeholder, Placeholder::ClientAttribute(_));
     if let Some(attribute) = template.placeholders().find(is_attribute) {
         return Err(format!("{field}: {attribute} has no value before the login"));

@@ -86,6 +86,7 @@ fn credentials(user_name: Option<&str>, password: Option<&[u8]>) -> Credentials 
         address: [192, 0, 2, 7].into(),
         certificate_common_name: None,
         certificate_subject: None,
+        action: None,
     }
 }
 
@@ -246,7 +247,7 @@ fn is_plain(login: &Login) -> bool {
 fn equal_values_are_equal_questions() {
     let mut config = config("http://127.0.0.1:1/${username}".to_owned());
     config.body = fields(&[("password", "${password}")]);
-    let source = HttpSource::new(&config, limits()).expect("a valid configuration");
+    let source = HttpSource::new(TemplateUse::Login, &config, limits()).expect("a valid configuration");
     let key = |credentials: &Credentials| source.question(credentials).expect("a question");
     let one = credentials(Some("a"), Some(b"p"));
     let other_id = Credentials {

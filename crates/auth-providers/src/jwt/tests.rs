@@ -134,6 +134,7 @@ fn credentials(token: &str) -> Credentials {
         address: IpAddr::from([192, 0, 2, 7]),
         certificate_common_name: None,
         certificate_subject: None,
+        action: None,
     }
 }
 

@@ -58,6 +58,13 @@ impl AnswerCache {
         (!is_expired(&outcome, time)).then_some(outcome)
     }
 
+    pub fn clear(&mut self) {
+        for space in [&mut self.allowed, &mut self.denied] {
+            space.answers.clear();
+            space.order.clear();
+        }
+    }
+
     pub fn insert(&mut self, key: QuestionKey, outcome: &ProviderOutcome, now: Instant, time: SystemTime) {
         let (space, other) = match outcome {
             ProviderOutcome::Allow(_) => (&mut self.allowed, &mut self.denied),

@@ -10,6 +10,9 @@ pub trait WatchedProvider: Send + Sync {
     /// Name in options, metrics and logs.
     fn name(&self) -> &'static str;
 
+    /// Deletes all cached answers.
+    fn clear_cache(&self);
+
     fn stats(&self) -> SourceStats;
 }
 

@@ -122,6 +122,7 @@ fn credentials(user_name: Option<&str>) -> Credentials {
         address: [192, 0, 2, 7].into(),
         certificate_common_name: None,
         certificate_subject: None,
+        action: None,
     }
 }
 

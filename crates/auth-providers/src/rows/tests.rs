@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::net::{IpAddr, Ipv4Addr};
 
-use auth::{HashAlgorithm, MacFunction, SaltPosition};
+use auth::{HashAlgorithm, MacFunction, SaltPosition, TemplateUse};
 
 use super::*;
 
@@ -28,6 +28,7 @@ fn credentials(name: Option<&str>, password: Option<&str>) -> Credentials {
         address: IpAddr::V4(Ipv4Addr::LOCALHOST),
         certificate_common_name: None,
         certificate_subject: None,
+        action: None,
     }
 }
 
@@ -133,7 +134,7 @@ fn an_unknown_user_costs_as_much_as_the_last_row() {
 
 #[test]
 fn a_question_needs_all_values_and_a_password() {
-    let parameters = Parameters::parse("query", &["${username}", "${clientid}"]).unwrap();
+    let parameters = Parameters::parse(TemplateUse::Login, "query", &["${username}", "${clientid}"]).unwrap();
     assert!(parameters.question("redis", &credentials(Some("u"), None)).is_none());
     assert!(parameters.question("redis", &credentials(None, Some("p"))).is_none());
     let key = |name, password| {
@@ -144,8 +145,10 @@ fn a_question_needs_all_values_and_a_password() {
     assert!(key("u", "p") == key("u", "p"));
     assert!(key("u", "p") != key("u", "q"));
     assert!(key("u", "p") != key("v", "p"));
-    let by_id = Parameters::parse("query", &["${clientid}"]).unwrap();
+    let by_id = Parameters::parse(TemplateUse::Login, "query", &["${clientid}"]).unwrap();
     assert!(by_id.question("redis", &credentials(None, Some("p"))).is_some());
-    let error = Parameters::parse("query", &["${user}"]).map(drop).unwrap_err();
+    let error = Parameters::parse(TemplateUse::Login, "query", &["${user}"])
+        .map(drop)
+        .unwrap_err();
     assert!(error.starts_with("query: ") && error.contains("${username}"), "{error}");
 }

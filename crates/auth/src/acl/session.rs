@@ -26,6 +26,45 @@ pub enum SubscriptionGrant {
     },
 }
 
+/// The decision of a list of rules about a subscription.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SubscriptionDecision {
+    /// The decision of the first rule that covers the filter.
+    pub decision: Option<bool>,
+    /// A rule before it denies some of the topics.
+    pub is_partly_denied: bool,
+    /// A rule before it allows some of the topics.
+    pub is_partly_allowed: bool,
+}
+
+impl SubscriptionDecision {
+    /// Adds what a later list says.
+    pub fn then(self, later: SubscriptionDecision) -> SubscriptionDecision {
+        match self.decision {
+            Some(_) => self,
+            None => SubscriptionDecision {
+                decision: later.decision,
+                is_partly_denied: self.is_partly_denied || later.is_partly_denied,
+                is_partly_allowed: self.is_partly_allowed || later.is_partly_allowed,
+            },
+        }
+    }
+
+    /// Returns the grant of a subscription. `is_allowed` decides if no rule does.
+    pub fn grant(self, is_allowed: bool, options: AclOptions) -> SubscriptionGrant {
+        let grants_parts = options.partial_subscription == PartialSubscriptionPolicy::Filter;
+        match self.decision.unwrap_or(is_allowed) {
+            true => SubscriptionGrant::Allowed {
+                filter_deliveries: self.is_partly_denied,
+            },
+            false if grants_parts && self.is_partly_allowed => SubscriptionGrant::Allowed {
+                filter_deliveries: true,
+            },
+            false => SubscriptionGrant::Denied,
+        }
+    }
+}
+
 /// One filter of one rule. [`PacketScope`] says to which packets it applies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct AccessEntry {
@@ -112,10 +151,17 @@ impl SessionAcl {
         if self.is_unrestricted {
             return true;
         }
+        self.decide_publish(topic, qos, retain)
+            .unwrap_or(self.allows_unmatched())
+    }
+
+    /// Returns the decision of the first rule that matches.
+    #[inline]
+    pub fn decide_publish(&self, topic: &str, qos: QoS, retain: bool) -> Option<bool> {
         let bit = PacketScope::publish_bit(qos, retain);
         let mut entries = self.entries.iter();
         let decisive = entries.find(|entry| entry.scope.applies_to(bit) && entry.pattern.matches(topic));
-        decisive.map_or(self.allows_unmatched(), |entry| entry.scope.is_allow())
+        decisive.map(|entry| entry.scope.is_allow())
     }
 
     /// Checks a subscription to this bare filter.
@@ -125,8 +171,13 @@ impl SessionAcl {
                 filter_deliveries: false,
             };
         }
-        let (mut is_partly_denied, mut is_partly_allowed) = (false, false);
-        let mut decision = self.allows_unmatched();
+        self.decide_subscribe(filter)
+            .grant(self.allows_unmatched(), self.options)
+    }
+
+    /// Returns the decision of the first rule that covers this bare filter, and of the rules before it that overlap.
+    pub fn decide_subscribe(&self, filter: &str) -> SubscriptionDecision {
+        let mut found = SubscriptionDecision::default();
         let subscription = SubscriptionFilter::new(filter);
         for entry in self
             .entries
@@ -135,24 +186,15 @@ impl SessionAcl {
         {
             match entry.pattern.relation(&subscription) {
                 PatternRelation::Disjoint => {}
-                PatternRelation::Overlaps if entry.scope.is_allow() => is_partly_allowed = true,
-                PatternRelation::Overlaps => is_partly_denied = true,
+                PatternRelation::Overlaps if entry.scope.is_allow() => found.is_partly_allowed = true,
+                PatternRelation::Overlaps => found.is_partly_denied = true,
                 PatternRelation::Covers => {
-                    decision = entry.scope.is_allow();
+                    found.decision = Some(entry.scope.is_allow());
                     break;
                 }
             }
         }
-        let grants_parts = self.options.partial_subscription == PartialSubscriptionPolicy::Filter;
-        match decision {
-            true => SubscriptionGrant::Allowed {
-                filter_deliveries: is_partly_denied,
-            },
-            false if grants_parts && is_partly_allowed => SubscriptionGrant::Allowed {
-                filter_deliveries: true,
-            },
-            false => SubscriptionGrant::Denied,
-        }
+        found
     }
 
     /// Returns whether a message with this topic may be delivered to the session. Needed only if the grant of the
@@ -161,6 +203,11 @@ impl SessionAcl {
         if self.is_unrestricted {
             return true;
         }
+        self.decide_receive(topic).unwrap_or(self.allows_unmatched())
+    }
+
+    /// Returns the decision of the first rule that matches the topic of a message.
+    pub fn decide_receive(&self, topic: &str) -> Option<bool> {
         let decisive = self.entries.iter().find(|entry| {
             // A denied verbatim subscription does not restrict topics; a granted one allows its topics.
             let is_match = match entry.scope.is_allow() {
@@ -169,7 +216,12 @@ impl SessionAcl {
             };
             entry.scope.applies_to(PacketScope::SUBSCRIBE) && is_match
         });
-        decisive.map_or(self.allows_unmatched(), |entry| entry.scope.is_allow())
+        decisive.map(|entry| entry.scope.is_allow())
+    }
+
+    /// Returns the options of the rules.
+    pub fn options(&self) -> AclOptions {
+        self.options
     }
 
     /// Returns whether both sessions share one resolved list.

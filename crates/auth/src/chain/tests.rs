@@ -65,6 +65,7 @@ fn credentials(user_name: Option<&str>, password: Option<&str>, address: &str) -
         address: address.parse().unwrap(),
         certificate_common_name: None,
         certificate_subject: None,
+        action: None,
     }
 }
 

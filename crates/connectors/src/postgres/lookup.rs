@@ -1,4 +1,4 @@
-//! Reads one row by a statement with parameters, for the authentication of clients.
+//! Reads rows by a statement with parameters, for the authentication and the access rules of clients.
 //!
 //! A lookup may be dropped at any time; then its connection is closed.
 
@@ -16,7 +16,7 @@ use super::sink::TextParameter;
 use super::statement::SqlTemplate;
 use crate::outage::Outage;
 
-/// A statement that returns a row.
+/// A statement that returns rows.
 pub struct PostgresLookup {
     connector: PostgresConnector,
     sql: String,
@@ -28,7 +28,7 @@ pub struct PostgresLookup {
     address: String,
 }
 
-/// The first row of a result.
+/// A row of a result.
 pub struct LookupRow {
     columns: Vec<(String, LookupValue)>,
 }
@@ -79,6 +79,11 @@ impl PostgresLookup {
 
     /// Returns the first row for these values of the parameters.
     pub async fn first_row(&self, values: &[Vec<u8>]) -> Result<Option<LookupRow>, LookupError> {
+        Ok(self.rows(values, 1).await?.pop())
+    }
+
+    /// Returns the first rows for these values of the parameters, at most `max`, in the order of the result.
+    pub async fn rows(&self, values: &[Vec<u8>], max: usize) -> Result<Vec<LookupRow>, LookupError> {
         if values
             .iter()
             .any(|value| value.contains(&0) || std::str::from_utf8(value).is_err())
@@ -89,10 +94,10 @@ impl PostgresLookup {
         let mut first = true;
         loop {
             let mut taken = AbortOnDrop(Some(self.take().await?));
-            let error = match self.ask(taken.connection(), values).await {
-                Ok(row) => {
+            let error = match self.ask(taken.connection(), values, max).await {
+                Ok(rows) => {
                     taken.release();
-                    return Ok(row);
+                    return Ok(rows);
                 }
                 Err(AskError::NoColumn) => {
                     taken.release();
@@ -112,7 +117,12 @@ impl PostgresLookup {
         }
     }
 
-    async fn ask(&self, taken: &mut PooledConnection<'_>, values: &[Vec<u8>]) -> Result<Option<LookupRow>, AskError> {
+    async fn ask(
+        &self,
+        taken: &mut PooledConnection<'_>,
+        values: &[Vec<u8>],
+        max: usize,
+    ) -> Result<Vec<LookupRow>, AskError> {
         let statement = taken.connection.prepared(&self.sql).await?;
         if !has_column(&statement, self.one_of) {
             return Err(AskError::NoColumn);
@@ -123,9 +133,15 @@ impl PostgresLookup {
             .client
             .query_raw(&statement, values.collect::<Vec<_>>())
             .await?;
+        let mut rows = Box::pin(rows);
+        let mut found = Vec::new();
         // The connection discards further rows.
-        let row = Box::pin(rows).try_next().await?;
-        Ok(row.as_ref().map(LookupRow::new))
+        while found.len() < max
+            && let Some(row) = rows.try_next().await?
+        {
+            found.push(LookupRow::new(&row));
+        }
+        Ok(found)
     }
 
     async fn take(&self) -> Result<PooledConnection<'_>, LookupError> {

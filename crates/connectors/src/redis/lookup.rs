@@ -1,4 +1,4 @@
-//! Reads the fields of a hash, for the authentication of clients.
+//! Reads the fields of a hash, for the authentication and the access rules of clients.
 
 use redis::{ErrorKind, RedisError, ServerErrorKind, Value};
 

@@ -791,5 +791,6 @@ fn offered(credentials: &ConnectCredentials) -> auth::Credentials {
         address: credentials.address,
         certificate_common_name: certificate_name(CertificateField::CommonName, credentials),
         certificate_subject: certificate_name(CertificateField::Subject, credentials),
+        action: None,
     }
 }

@@ -1,0 +1,114 @@
+//! Access rules of clients in a table of PostgreSQL.
+//!
+//! The query returns the rules of a client, in the order in which they are checked, with the columns of EMQX:
+//! `permission`, `action` and `topic`, and optionally `qos`, `retain` and `ipaddress`.
+
+use std::sync::Arc;
+
+use auth::{Credentials, ProviderOutcome, TemplateUse};
+use connectors::postgres::{LookupError, LookupRow, LookupValue, PostgresConnectorConfig, PostgresLookup};
+use serde_json::{Map, Value};
+
+use super::NAME;
+use crate::ACCESS_SOURCE;
+use crate::provider::{SourceLimits, SourceProvider};
+use crate::rows::Parameters;
+use crate::source::{LoginSource, QuestionKey, SourceError, SourceFuture};
+use crate::source_rules::{RULES_MAX, outcome};
+
+/// A column that every result has. The others are checked in each row.
+const TOPIC: &[&str] = &["topic"];
+/// Columns, and the fields of rules.
+const COLUMNS: [(&str, &str); 6] = [
+    ("permission", "permission"),
+    ("action", "action"),
+    ("topic", "topic"),
+    ("qos", "qos"),
+    ("retain", "retain"),
+    ("ipaddress", "ipaddr"),
+];
+
+/// Configuration of the source.
+pub struct PostgresqlRulesConfig {
+    pub connection: PostgresConnectorConfig,
+    /// SELECT statement with placeholders.
+    pub query: String,
+}
+
+/// A table with access rules.
+pub struct PostgresqlRules {
+    lookup: PostgresLookup,
+    parameters: Parameters,
+}
+
+/// Creates the source. Does not connect. The error names the field.
+pub fn rules(
+    config: &PostgresqlRulesConfig,
+    limits: SourceLimits,
+) -> Result<Arc<SourceProvider<PostgresqlRules>>, String> {
+    let lookup = PostgresLookup::new(&config.connection, &config.query, TOPIC);
+    let lookup = lookup.map_err(|problems| problems.join("; "))?;
+    let source = PostgresqlRules {
+        parameters: Parameters::parse(TemplateUse::Rules, "query", lookup.templates())?,
+        lookup,
+    };
+    Ok(SourceProvider::new(source, limits))
+}
+
+impl PostgresqlRules {
+    async fn rules(&self, client: &Credentials) -> Result<ProviderOutcome, SourceError> {
+        let Some(values) = self.parameters.values(client) else {
+            return Ok(ProviderOutcome::Ignore);
+        };
+        let rows = match self.lookup.rows(&values, RULES_MAX + 1).await {
+            Ok(rows) => rows,
+            // No row has such a value.
+            Err(LookupError::InvalidValue) => return Ok(ProviderOutcome::Ignore),
+            Err(LookupError::Failed(reason)) => return Err(SourceError::Failed(reason)),
+        };
+        let rules: Result<Vec<Value>, String> = rows.into_iter().map(rule).collect();
+        outcome("the rows of the query", rules.map_err(SourceError::Invalid)?)
+    }
+}
+
+impl LoginSource for PostgresqlRules {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn role(&self) -> &'static str {
+        ACCESS_SOURCE
+    }
+
+    /// A client without a value for a placeholder has no rules in the table.
+    fn question(&self, client: &Credentials) -> Option<QuestionKey> {
+        self.parameters.question(NAME, client)
+    }
+
+    fn ask<'a>(&'a self, client: &'a Credentials) -> SourceFuture<'a> {
+        Box::pin(self.rules(client))
+    }
+}
+
+/// Returns a rule in the JSON form of EMQX. NULL and, except for the topic, empty text stand for a missing field.
+fn rule(mut row: LookupRow) -> Result<Value, String> {
+    let mut fields = Map::new();
+    for (column, field) in COLUMNS {
+        match row.take(column) {
+            None | Some(LookupValue::Null) => {}
+            Some(LookupValue::Bytes(bytes)) => {
+                let text = String::from_utf8(bytes).map_err(|_| format!("the column {column} is not text"))?;
+                let text = text.trim_end_matches(' ');
+                if !text.is_empty() || field == "topic" {
+                    fields.insert(field.to_owned(), Value::String(text.to_owned()));
+                }
+            }
+            Some(LookupValue::Unsupported) => {
+                return Err(format!(
+                    "the column {column} of the query is neither text nor boolean or integer: add a cast"
+                ));
+            }
+        }
+    }
+    Ok(Value::Object(fields))
+}
