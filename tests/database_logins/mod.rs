@@ -5,6 +5,7 @@
 pub mod faults;
 mod postgresql;
 mod redis;
+mod rules;
 
 use std::fmt::Write;
 use std::process::Command;

@@ -48,9 +48,10 @@ const ADMIN_READS: [&str; 8] = [
 
 /// Operations that the audit log records without a state: they change no stored entity, or one whose content is not
 /// recorded, such as messages and backups.
-const WITHOUT_STATE: [&str; 18] = [
+const WITHOUT_STATE: [&str; 19] = [
     "cancel_restore",
     "change_password",
+    "clear_access_cache",
     "delete_ended_alarms",
     "delete_retained_message",
     "delete_retained_messages",

@@ -160,7 +160,21 @@ fn named_files(config: &Config) -> Vec<NamedFile<'_>> {
         (&config.jwt.public_key_file, "public_key_file", is_public_key),
         (&config.jwt.ca_file, "ca_file", can_be_read),
     ];
-    for (path, option, check) in optional {
+    let sources = &config.access_sources;
+    let (http, postgresql, redis) = (&sources.http, &sources.postgresql, &sources.redis);
+    let of_sources = [
+        (&http.ca_file, &http.cert_file, &http.key_file),
+        (&postgresql.ca_file, &postgresql.cert_file, &postgresql.key_file),
+        (&redis.ca_file, &redis.cert_file, &redis.key_file),
+    ];
+    let of_sources = of_sources.into_iter().flat_map(|(ca, cert, key)| {
+        [
+            (ca, "ca_file", can_be_read as FileCheck),
+            (cert, "cert_file", can_be_read),
+            (key, "key_file", is_protected),
+        ]
+    });
+    for (path, option, check) in optional.into_iter().chain(of_sources) {
         files.extend(path.0.as_deref().map(|path| NamedFile { path, option, check }));
     }
     files

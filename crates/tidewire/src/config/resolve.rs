@@ -40,6 +40,7 @@ pub struct Config {
     pub access_postgresql: access::postgresql::PostgresqlAccess,
     pub access_redis: access::redis::RedisAccess,
     pub access_ldap: access::ldap::LdapAccessConfig,
+    pub access_sources: access::source::AccessSourcesConfig,
     pub jwt: access::jwt::Jwt,
     /// Claims of tokens, and their values.
     pub jwt_claims: BTreeMap<String, String>,
@@ -150,6 +151,7 @@ pub fn resolve(raw: &mut RawConfig, sources: &ConfigSources) -> (Config, Vec<Eff
         access_postgresql: access::postgresql::PostgresqlAccess::resolve(&mut resolver, &["access", "postgresql"]),
         access_redis: access::redis::RedisAccess::resolve(&mut resolver, &["access", "redis"]),
         access_ldap: resolver.access_ldap(),
+        access_sources: resolver.access_sources(),
         jwt: access::jwt::Jwt::resolve(&mut resolver, &["access", "jwt"]),
         jwt_claims: resolver.take_map(&["access", "jwt", "verify_claims"], &access::jwt::CLAIMS),
         users: resolver.take_map(&["access", "users"], &access::USERS),
@@ -263,6 +265,22 @@ impl Resolver<'_> {
         access::ldap::LdapAccessConfig {
             options: access::ldap::LdapAccess::resolve(self, &["access", "ldap"]),
             client_attrs: self.take_map(&["access", "ldap", "client_attrs"], &access::ldap::CLIENT_ATTRS),
+        }
+    }
+
+    fn access_sources(&mut self) -> access::source::AccessSourcesConfig {
+        use access::source::{AccessSourcesConfig, BODY, HEADERS};
+        let (http, postgresql, redis) = (
+            ["access", "source", "http"],
+            ["access", "source", "postgresql"],
+            ["access", "source", "redis"],
+        );
+        AccessSourcesConfig {
+            http: access::source::HttpSourceOptions::resolve(self, &http),
+            http_headers: self.take_map(&["access", "source", "http", "headers"], &HEADERS),
+            http_body: self.take_map(&["access", "source", "http", "body"], &BODY),
+            postgresql: access::source::PostgresqlSourceOptions::resolve(self, &postgresql),
+            redis: access::source::RedisSourceOptions::resolve(self, &redis),
         }
     }
 

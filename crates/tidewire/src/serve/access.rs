@@ -5,46 +5,52 @@
 //! stores its users in `users` of the data directory. The access rules of the API are stored as `access.rules` in
 //! `runtime.toml`. Shards never wait for a lock that is held during a disk write: they read a compiled snapshot.
 
+mod admission;
 mod certificates;
+mod configured;
 mod outcome;
 mod rights;
 mod scram;
+mod source_test;
+mod sources;
 
 use std::collections::{HashMap, HashSet};
-use std::io;
-use std::net::{IpAddr, Ipv4Addr};
-use std::path::{Path, PathBuf};
+use std::net::IpAddr;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use api::{AccessAdmin, AclRules, AuthProviderFigures, ChangeError};
+use api::{AccessAdmin, AclRules, AuthProviderFigures, ChangeError, SourcesTest};
 use auth::{
-    AccessAction, AccessRule, Acl, AclErrors, AclOptions, BanCandidate, Bans, ChainStep, ClientAttributes, Login,
-    LoginAttempt, LoginLimiter, Password, PasswordHash, Permission, ProviderOutcome, UserError, UserSummary, Users,
-    preset,
+    AccessRule, AclOptions, BanCandidate, Bans, ChainStep, ClientAttributes, LoginAttempt, LoginLimiter, Password,
+    PasswordHash, ProviderOutcome, UserError, UserSummary, Users,
 };
 use broker::inbox::InboxClient;
 use broker::{
-    AccessControl, AuthOutcome, ClientIdentity, ConnectCredentials, ConnectIdentity, LoginGrant, SessionAccess,
-    SessionSlot, ShardId,
+    AccessControl, AccessRequest, AdmissionStep, AuthOutcome, ClientIdentity, ConnectCredentials, ConnectIdentity,
+    LoginGrant, SessionAccess, SessionSlot, ShardId,
 };
 use mqtt::ReasonCode;
 use net::certificate::CertificateField;
-use net::{AuthQuestion, CallError};
+use net::{AuthQuestion, CallError, OpenAccessQuestion};
 
+use super::access_sources::AccessSources;
 use super::guesses::{LOCKED_OUT, login_attempt};
 use super::open_questions::TOO_MANY_QUESTIONS;
 use super::providers::Providers;
 use crate::config::files::chain;
-use crate::config::key::OptionKey;
 use crate::config::options::access::jwt::TokenFrom;
-use crate::config::options::access::{NoMatch, PartialSubscription, ProviderKind, UnknownUsers};
-use crate::config::{Config, LoadedConfig, runtime};
+use crate::config::options::access::{ProviderKind, UnknownUsers};
+use crate::config::{Config, LoadedConfig};
 use crate::device_platform::DevicePlatform;
+use admission::{grant_of, has_provider, renewed_grant, sources_of};
 use certificates::{CertificateNames, NamedCredentials, certificate_name};
+use configured::{CompiledRules, RuleOrigin, access_without_rules, compile, save_rules};
+pub use configured::{ConfiguredAccess, RuleParts, has_other_sources};
 use outcome::{auth_outcome, can_be_guess, client_login};
 use rights::SessionRights;
 use scram::Scram;
+pub use sources::{Asked, Decision, DecisionCache, SourceQuestion, SourceRules};
 
 /// Maximum time that a change waits until all shards have applied it to their sessions.
 const SHARDS_TIMEOUT: Duration = Duration::from_secs(10);
@@ -68,6 +74,7 @@ pub struct NodeAccess {
     has_tokens_as_names: bool,
     /// All users, from all sources.
     users: Arc<Users>,
+    sources: Arc<AccessSources>,
     /// Access of all clients except superusers while there are no rules.
     without_rules: Arc<dyn SessionAccess>,
     acl: RwLock<CompiledRules>,
@@ -79,16 +86,6 @@ pub struct NodeAccess {
     data_dir: PathBuf,
     net: OnceLock<net::ServerHandle>,
     devices: Option<DevicePlatform>,
-}
-
-/// The compiled access rules of the server.
-#[derive(Clone)]
-struct CompiledRules {
-    /// `None` if there are no rules: then clients may publish and subscribe to all topics that are not the server's
-    /// own.
-    acl: Option<Arc<Acl>>,
-    /// Rules for clients that have rules of their own. Without rules for topics, `access.no_match` decides.
-    after_own: Arc<Acl>,
 }
 
 /// State for changes; locked for the duration of a change.
@@ -115,6 +112,8 @@ impl NodeAccess {
         let users = Arc::new(Users::empty().map_err(|e| chain(&e))?);
         let admits_unknown_users = config.access.unknown_users == UnknownUsers::Anonymous;
         let providers = Providers::new(config, &users)?;
+        let sources = Arc::new(AccessSources::new(config)?);
+        let origin = RuleOrigin::of(config);
         let access = NodeAccess {
             providers,
             scram: Scram::new(config, &users)?,
@@ -122,8 +121,9 @@ impl NodeAccess {
             admits_unknown_users,
             has_tokens_as_names: has_tokens_as_names(config),
             users,
+            sources,
             without_rules: access_without_rules()?,
-            acl: RwLock::new(compile(&[], AclOptions::default(), RuleSource::Options).map_err(|e| chain(&e))?),
+            acl: RwLock::new(compile(&[], AclOptions::default(), origin).map_err(|e| chain(&e))?),
             bans: Bans::open(&config.data_dir.join(BANS_FILE)).map_err(|e| chain(&e))?,
             login_limiter,
             state: Mutex::new(NodeAccessState {
@@ -174,7 +174,7 @@ impl NodeAccess {
 
     fn replace_acl(&self, acl: CompiledRules) {
         let mut current = self.acl.write().unwrap_or_else(PoisonError::into_inner);
-        if current.acl.is_some() && acl.acl.is_none() {
+        if current.acl.is_some() && acl.acl.is_none() && acl.parts.is_none() {
             tracing::warn!("the last access rule was removed: every client may publish and subscribe to all topics");
         }
         *current = acl;
@@ -294,7 +294,7 @@ impl NodeAccess {
         let user_name = login.user_name.as_deref().or(credentials.user_name.as_deref());
         let who = auth::Identity {
             client_id: &credentials.client_id,
-            user_name: match login.grant.is_some() {
+            user_name: match has_provider(&login.grant) {
                 true => user_name,
                 false => self.verified_name(user_name),
             },
@@ -344,7 +344,8 @@ impl NodeAccess {
         let Some(attempt) = attempt else { return };
         match outcome {
             // Nothing was verified.
-            AuthOutcome::Allow(login) if !login.grant.is_some() && self.verified_name(attempt.user_name).is_none() => {}
+            AuthOutcome::Allow(login)
+                if !has_provider(&login.grant) && self.verified_name(attempt.user_name).is_none() => {}
             AuthOutcome::Allow(_) | AuthOutcome::Inbox(_) => self.login_limiter.record_success(attempt),
             AuthOutcome::Deny {
                 reason: ReasonCode::BadUserNameOrPassword | ReasonCode::NotAuthorized,
@@ -374,15 +375,17 @@ impl NodeAccess {
         self.record_attempt(attempt.as_ref(), &outcome);
         let outcome = named.name_session(self.check_client_id(&named.credentials, outcome));
         // The client may have been banned in the meantime.
-        self.banned(&credentials.client_id, &named.credentials)
-            .unwrap_or(outcome)
+        let outcome = self
+            .banned(&credentials.client_id, &named.credentials)
+            .unwrap_or(outcome);
+        self.with_sources(&named.credentials, outcome)
     }
 
     /// Returns what the providers need to know of a question of the pool, or the decision without them.
     fn prepare(&self, credentials: &ConnectCredentials) -> Result<auth::Credentials, AuthOutcome> {
         let named = self.named(credentials)?;
         if let Some(outcome) = self.scram_step(credentials, &named) {
-            return Err(outcome);
+            return Err(self.with_sources(&named.credentials, outcome));
         }
         // Other logins of the address may have failed while this one was queued.
         match self.locked_out(self.login_attempt(&named).as_ref()) {
@@ -418,158 +421,6 @@ impl NodeAccess {
         }
         Ok(())
     }
-}
-
-/// Users and rules of a configuration, read and validated.
-pub struct ConfiguredAccess {
-    users: Users,
-    /// Where each user is set.
-    sources: HashMap<String, String>,
-    rules: AclRules,
-    acl: CompiledRules,
-}
-
-impl ConfiguredAccess {
-    pub fn new(loaded: &LoadedConfig) -> Result<ConfiguredAccess, String> {
-        let (users, sources) = configured_users(loaded)?;
-        let rules = configured_rules(loaded)?;
-        let source = match loaded.config.access.acl_file.0 {
-            Some(_) => RuleSource::AclFile,
-            None => RuleSource::Options,
-        };
-        let acl = compile(&rules.rules, rules.options, source).map_err(|e| chain(&e))?;
-        Ok(ConfiguredAccess {
-            users,
-            sources,
-            rules,
-            acl,
-        })
-    }
-}
-
-/// Where access rules come from.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum RuleSource {
-    /// `access.rules` alone.
-    Options,
-    /// Also `access.acl_file`.
-    AclFile,
-}
-
-/// An access file without rules denies: its owner wanted rules, and may have lost them.
-fn compile(rules: &[AccessRule], options: AclOptions, source: RuleSource) -> Result<CompiledRules, AclErrors> {
-    let has_topic_rules = rules.iter().any(|rule| rule.action != AccessAction::Connect);
-    let of_topics = |rules: &[AccessRule]| {
-        let mut all = preset::protect_system();
-        all.extend_from_slice(rules);
-        all.extend(preset::hide_clients());
-        Acl::compile(&all, options).map(Arc::new)
-    };
-    let acl = match (rules, source) {
-        ([], RuleSource::Options) => None,
-        (_, RuleSource::Options) if !has_topic_rules => Some(compile_connect_rules(rules)?),
-        ([], RuleSource::AclFile) => {
-            tracing::warn!("access.acl_file contains no rule: access.no_match decides");
-            Some(of_topics(rules)?)
-        }
-        _ => Some(of_topics(rules)?),
-    };
-    let after_own = match &acl {
-        Some(acl) if has_topic_rules => acl.clone(),
-        _ => of_topics(&[])?,
-    };
-    Ok(CompiledRules { acl, after_own })
-}
-
-/// Rules that only bind client ids leave topics as without rules.
-fn compile_connect_rules(rules: &[AccessRule]) -> Result<Arc<Acl>, AclErrors> {
-    let mut all = rules.to_vec();
-    all.extend(preset::hide_clients());
-    let options = AclOptions {
-        no_match: Permission::Allow,
-        ..AclOptions::default()
-    };
-    Acl::compile(&all, options).map(Arc::new)
-}
-
-/// Without rules, only the topics with data of clients are hidden.
-fn access_without_rules() -> Result<Arc<dyn SessionAccess>, String> {
-    let options = AclOptions {
-        no_match: Permission::Allow,
-        ..AclOptions::default()
-    };
-    let acl = Acl::compile(&preset::hide_clients(), options).map_err(|error| chain(&error))?;
-    let anybody = auth::Identity {
-        client_id: "",
-        user_name: None,
-        address: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-        is_superuser: false,
-        attributes: ClientAttributes::NONE,
-    };
-    Ok(Arc::new(SessionRights(acl.session(&anybody))))
-}
-
-/// Returns the users of the configuration, and where each one is set.
-fn configured_users(loaded: &LoadedConfig) -> Result<(Users, HashMap<String, String>), String> {
-    let config = &loaded.config;
-    let mut sources = HashMap::new();
-    let users = match config.access.password_file.0.as_deref() {
-        Some(path) => Users::load(path).map_err(|e| format!("access.password_file: {}", chain(&e)))?,
-        None => Users::empty().map_err(|e| chain(&e))?,
-    };
-    for user in users.list() {
-        sources.insert(user.name, "access.password_file".to_owned());
-    }
-    for (name, hash) in &config.users {
-        users
-            .set(name, hash.clone(), false)
-            .map_err(|e| format!("access.users.{name}: {}", chain(&e)))?;
-        sources.insert(
-            name.clone(),
-            format!("access.users ({})", origin_of(loaded, &["access", "users", name])),
-        );
-    }
-    Ok((users, sources))
-}
-
-fn origin_of(loaded: &LoadedConfig, key: &[&str]) -> String {
-    let value = loaded.effective.iter().find(|value| value.key.words() == key);
-    value.map_or_else(|| "default".to_owned(), |value| value.origin.to_string())
-}
-
-fn configured_rules(loaded: &LoadedConfig) -> Result<AclRules, String> {
-    let config = &loaded.config;
-    let mut rules = config.access.rules.0.clone();
-    let mut pinned_by = None;
-    let rules_value = loaded
-        .effective
-        .iter()
-        .find(|value| value.key.words() == ["access", "rules"]);
-    if let Some(value) = rules_value.filter(|value| value.origin.is_pinned()) {
-        pinned_by = Some(format!("access.rules ({})", value.origin));
-    }
-    if let Some(path) = config.access.acl_file.0.as_deref() {
-        rules.extend(auth::load_mosquitto_acl(path).map_err(|e| format!("access.acl_file: {}", chain(&e)))?);
-        pinned_by = Some(format!(
-            "access.acl_file ({})",
-            origin_of(loaded, &["access", "acl_file"])
-        ));
-    }
-    Ok(AclRules {
-        rules,
-        options: acl_options(config),
-        is_acl_file: config.access.acl_file.0.is_some(),
-        admits_unknown_users: config.access.unknown_users == UnknownUsers::Anonymous,
-        pinned_by,
-    })
-}
-
-/// Writes the rules to `runtime.toml` and keeps its other contents.
-fn save_rules(data_dir: &Path, rules: &[AccessRule]) -> io::Result<()> {
-    let mut document = runtime::read(data_dir)?;
-    let rules = toml::Value::try_from(rules).map_err(io::Error::other)?;
-    runtime::set(&mut document, &OptionKey::of(&["access", "rules"]), rules)?;
-    runtime::write(data_dir, &document)
 }
 
 impl AccessAdmin for NodeAccess {
@@ -615,13 +466,29 @@ impl AccessAdmin for NodeAccess {
         self.providers.figures()
     }
 
+    fn access_sources(&self) -> Vec<AuthProviderFigures> {
+        self.sources.figures()
+    }
+
+    fn clear_access_cache(&self) {
+        self.sources.clear_cache();
+    }
+
+    fn test_sources(&self, client: auth::Credentials) -> Option<SourcesTest> {
+        self.decisions_of_sources(client)
+    }
+
     fn set_acl(&self, rules: Vec<AccessRule>) -> Result<(), ChangeError> {
         let runtime_file = self.lock_runtime_file();
         let mut state = self.lock();
         if let Some(source) = &state.rules.pinned_by {
             return Err(ChangeError::Pinned { source: source.clone() });
         }
-        let acl = compile(&rules, state.rules.options, RuleSource::Options).map_err(ChangeError::Rules)?;
+        let origin = RuleOrigin {
+            has_acl_file: false,
+            has_other_sources: self.sources.are_remote(),
+        };
+        let acl = compile(&rules, state.rules.options, origin).map_err(ChangeError::Rules)?;
         save_rules(&self.data_dir, &rules).map_err(ChangeError::Storage)?;
         state.rules.rules = rules;
         self.replace_acl(acl);
@@ -636,19 +503,6 @@ fn has_tokens_as_names(config: &Config) -> bool {
     config.provider_kinds().contains(&ProviderKind::Jwt) && config.jwt.from == TokenFrom::UserName
 }
 
-fn acl_options(config: &Config) -> AclOptions {
-    AclOptions {
-        no_match: match config.access.no_match {
-            NoMatch::Deny => Permission::Deny,
-            NoMatch::Allow => Permission::Allow,
-        },
-        partial_subscription: match config.access.partial_subscription {
-            PartialSubscription::Refuse => auth::PartialSubscriptionPolicy::Refuse,
-            PartialSubscription::Filter => auth::PartialSubscriptionPolicy::Filter,
-        },
-    }
-}
-
 impl AccessControl for NodeAccess {
     /// Decides only if no hash is needed.
     fn authenticate_now(&self, credentials: &ConnectCredentials) -> Option<AuthOutcome> {
@@ -660,7 +514,7 @@ impl AccessControl for NodeAccess {
             return Some(banned);
         }
         if let Some(outcome) = self.scram_step(credentials, &named) {
-            return Some(outcome);
+            return Some(self.with_sources(&named.credentials, outcome));
         }
         let mut attempt = self.login_attempt(&named);
         if let Some(locked_out) = self.locked_out(attempt.as_ref()) {
@@ -679,7 +533,8 @@ impl AccessControl for NodeAccess {
             }
         };
         self.record_attempt(attempt.as_ref(), &outcome);
-        Some(named.name_session(self.check_client_id(&named.credentials, outcome)))
+        let outcome = named.name_session(self.check_client_id(&named.credentials, outcome));
+        Some(self.with_sources(&named.credentials, outcome))
     }
 
     fn session_name(&self, offered: &ConnectIdentity<'_>) -> Option<Box<str>> {
@@ -706,31 +561,30 @@ impl AccessControl for NodeAccess {
         }
     }
 
-    /// Looks up again whether a user of the server is a superuser: that may have changed since the login.
+    fn must_prepare(&self, grant: &LoginGrant) -> bool {
+        sources_of(grant).is_some()
+    }
+
+    fn admission(&self, who: &ClientIdentity, requests: &[AccessRequest<'_>]) -> AdmissionStep {
+        self.admission_step(who, requests)
+    }
+
+    fn renewed_grant(&self, old: &LoginGrant, new: LoginGrant) -> LoginGrant {
+        renewed_grant(old, new)
+    }
+
     fn session(&self, who: &ClientIdentity) -> Option<Arc<dyn SessionAccess>> {
-        let grant = match &who.grant {
-            // The client is offline. Its rights are checked when it connects, before it receives anything.
-            LoginGrant::Forgotten => return None,
-            LoginGrant::Of(login) => login.downcast_ref::<Login>(),
-            LoginGrant::None => None,
-        };
-        let user_name = who.user_name.as_deref();
-        let user_name = match grant {
-            Some(_) => user_name,
-            None => self.verified_name(user_name),
-        };
-        let who = auth::Identity {
-            client_id: &who.client_id,
-            user_name,
-            address: who.address,
-            is_superuser: match grant {
-                Some(login) => login.is_superuser,
-                None => user_name.is_some_and(|name| self.is_superuser(name)),
-            },
-            attributes: grant.map_or(ClientAttributes::NONE, |login| &login.attributes),
-        };
-        let CompiledRules { acl, after_own } = self.compiled();
-        let acl = match (acl, grant.and_then(|login| login.rules.as_ref())) {
+        // The client is offline. Its rights are checked when it connects, before it receives anything.
+        if matches!(who.grant, LoginGrant::Forgotten) {
+            return None;
+        }
+        let grant = grant_of(&who.grant);
+        let who = self.verified_identity(who, grant);
+        let CompiledRules { acl, after_own, parts } = self.compiled();
+        if let Some(parts) = &parts {
+            return self.rights_of_sources(parts, grant, &who);
+        }
+        let acl = match (acl, grant.and_then(|grant| grant.login.rules.as_ref())) {
             (_, Some(own)) => after_own.session_with(own, &who),
             (Some(acl), None) => acl.session(&who),
             (None, None) => return (!who.is_superuser).then(|| self.without_rules.clone()),
@@ -743,6 +597,10 @@ impl AccessControl for NodeAccess {
 pub struct ClientAuthenticator(pub Arc<NodeAccess>);
 
 impl net::Authenticator for ClientAuthenticator {
+    fn authorize(&self, question: OpenAccessQuestion) -> Result<(), OpenAccessQuestion> {
+        self.0.ask_sources(question)
+    }
+
     fn authenticate(&self, question: AuthQuestion) {
         let access = &self.0;
         let credentials = question.credentials();

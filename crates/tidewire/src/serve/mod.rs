@@ -6,6 +6,7 @@
 
 mod access;
 mod access_providers;
+mod access_sources;
 mod backups;
 #[cfg(feature = "bench")]
 mod benchmarks;

@@ -47,6 +47,11 @@ impl OpenQuestions {
         self.open(client_network(credentials.address), 2 * bytes)
     }
 
+    /// Opens a question about actions of a client. `None` if too many are open.
+    pub fn open_for_actions(&self, address: IpAddr, bytes: usize) -> Option<OpenQuestion> {
+        self.open(client_network(address), bytes)
+    }
+
     fn open(&self, network: IpAddr, bytes: usize) -> Option<OpenQuestion> {
         let mut counts = self.lock();
         let own = counts.by_network.get(&network).copied().unwrap_or_default();

@@ -13,6 +13,7 @@ use auth::{
 use auth_providers::{LoginSource, SourceProvider, WatchedProvider};
 use tokio::runtime::{Builder, Runtime};
 
+use super::access::has_other_sources;
 use super::access_providers;
 use super::open_questions::OpenQuestions;
 use crate::config::Config;
@@ -76,7 +77,8 @@ impl Providers {
             let has_own = !listener.options.providers.is_empty();
             has_own.then(|| (index as u16, order(config.providers_of(listener))))
         });
-        let asks_others = links.iter().any(|(_, link)| matches!(link, ChainLink::Remote(_)));
+        let has_remote_provider = links.iter().any(|(_, link)| matches!(link, ChainLink::Remote(_)));
+        let asks_others = has_remote_provider || has_other_sources(config);
         let runtime = asks_others.then(|| {
             let mut builder = Builder::new_multi_thread();
             builder.worker_threads(THREADS).thread_name("auth-remote").enable_all();
@@ -115,6 +117,11 @@ impl Providers {
 
     pub fn figures(&self) -> Vec<AuthProviderFigures> {
         self.watched.iter().map(|provider| figures(&**provider)).collect()
+    }
+
+    /// Waits for the answer to a question. Must not be called on a thread of a worker or of a runtime.
+    pub fn wait_for<T>(&self, question: impl Future<Output = T>) -> Option<T> {
+        Some(self.runtime.as_ref()?.block_on(question))
     }
 
     /// Runs a question to another system.
@@ -181,7 +188,7 @@ impl MadeProviders {
     }
 }
 
-fn figures(provider: &dyn WatchedProvider) -> AuthProviderFigures {
+pub fn figures(provider: &dyn WatchedProvider) -> AuthProviderFigures {
     let stats = provider.stats();
     AuthProviderFigures {
         name: provider.name(),

@@ -10,6 +10,7 @@ use broker::{OverlappingDelivery, PublishRate, QueueDropPolicy, ShardConfig, Sha
 use net::{AddressPrefix, ConnectionRate, ListenerConfig, ListenerInfo, ProxyConfig, ServerConfig};
 
 use super::derived_limits::DerivedLimits;
+use crate::config::options::access::source::DenyAction;
 use crate::config::options::listeners::{API_LISTENER, ListenerKind, ProxyProtocol};
 use crate::config::options::mqtt::{OverlappingSubscriptions, QueueDrop as ConfiguredDrop, SharedStrategy};
 use crate::config::options::server::DurabilityWait;
@@ -179,6 +180,7 @@ pub fn shard_config(config: &Config, workers: u16) -> ShardConfig {
             .map(|time| time.as_millis() as u64),
         subscription_identifiers: mqtt.subscription_identifiers,
         publish_will_of_banned: config.access.publish_will_of_banned,
+        disconnect_denied: config.access.deny_action == DenyAction::Disconnect,
         keep_alive_percent: (mqtt.keep_alive_multiplier * 100.0) as u64,
         server_keep_alive_s: mqtt.server_keep_alive.0.map(|d| seconds(d) as u16),
         max_keep_alive_s: mqtt.max_keep_alive.0.map(|d| seconds(d) as u16),

@@ -6,6 +6,7 @@ pub mod ldap;
 pub mod password_hash;
 pub mod postgresql;
 pub mod redis;
+pub mod source;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -16,6 +17,7 @@ use crate::config::key::KeySegment::Fixed;
 use crate::config::option::{Apply, Kind, OptionDef, Section, section};
 use crate::config::rules::CheckedRules;
 use crate::config::value::{Unset, choice};
+use source::{AccessSourceKind, DenyAction};
 
 choice! {
     /// Which clients may connect without a user name.
@@ -149,6 +151,15 @@ section! {
         /// clients that no `connect` rule matches may not connect (0x85). Superusers and devices of the platform always
         /// may.
         live rules: CheckedRules = "";
+        /// Sources of access rules in the order in which they are checked. The first one that decides about an action
+        /// decides. `rules`: the options `rules` and `acl_file`. `postgresql` and `redis`: rules of the client in the
+        /// database of `access.source.postgresql` or `access.source.redis`. `http`: the service of
+        /// `access.source.http`. Superusers are not checked. Rules that the login has brought, such as the claim `acl` of a token, come
+        /// before all sources. With another source than `rules`, `no_match` decides even if there are no rules.
+        restart sources: Vec<AccessSourceKind> = "rules";
+        /// How the server handles a PUBLISH or SUBSCRIBE that is denied: `ignore` rejects it (MQTT 5 clients get the
+        /// reason code 0x87), `disconnect` also disconnects the client.
+        live deny_action: DenyAction = "ignore";
         /// Decision if no rule matches: `deny` or `allow`.
         live no_match: NoMatch = "deny";
         /// How the server handles a subscription if the rules allow only some of its topics: `refuse` it, as EMQX

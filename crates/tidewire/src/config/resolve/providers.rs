@@ -3,6 +3,7 @@
 use super::{Config, Listener, Resolver};
 use crate::config::key::OptionKey;
 use crate::config::options::access::jwt::Jwt;
+use crate::config::options::access::source::AccessSourceKind;
 use crate::config::options::access::{ProviderKind, UnknownUsers};
 use crate::config::options::listeners::PeerName;
 
@@ -72,11 +73,34 @@ impl Resolver<'_> {
                 self.add_diagnostic_at(self.any_origin_below(&["access", "http"]), &key, message.into());
             }
         }
+        self.check_sources(config);
         if !config.access.scram.is_empty() && !kinds.contains(&ProviderKind::Users) {
             let message = "needs the provider `users`: add it to `access.providers`";
             self.add_diagnostic(&OptionKey::of(&["access", "scram"]), message.into());
         }
         self.check_certificate_provider(config);
+    }
+
+    fn check_sources(&mut self, config: &Config) {
+        let sources = &config.access.sources;
+        let key = OptionKey::of(&["access", "sources"]);
+        for (at, kind) in sources.iter().enumerate() {
+            if sources[..at].contains(kind) {
+                self.add_diagnostic(&key, format!("contains `{}` twice", kind.word()));
+            }
+        }
+        let of = &config.access_sources;
+        for (kind, value, option) in [
+            (AccessSourceKind::Http, &of.http.url, "url"),
+            (AccessSourceKind::Postgresql, &of.postgresql.database, "database"),
+            (AccessSourceKind::Postgresql, &of.postgresql.user, "user"),
+        ] {
+            if sources.contains(&kind) && value.is_empty() {
+                let message = format!("is missing: `{}` of `access.sources` needs it", kind.word());
+                let key = OptionKey::of(&["access", "source", kind.word(), option]);
+                self.add_diagnostic_at(self.any_origin_below(&["access"]), &key, message);
+            }
+        }
     }
 
     /// `certificate` decides before all other providers, so it must stand before them.

@@ -7,6 +7,8 @@ use auth::{DenyReason, Login, ProviderOutcome};
 use broker::{AuthOutcome, ClientLogin, LoginGrant};
 use mqtt::ReasonCode;
 
+use super::admission::SessionGrant;
+
 pub fn auth_outcome(outcome: ProviderOutcome) -> AuthOutcome {
     match outcome {
         ProviderOutcome::Allow(login) => AuthOutcome::Allow(Box::new(client_login(*login))),
@@ -35,7 +37,7 @@ pub fn client_login(login: Login) -> ClientLogin {
         user_name: login.user_name.clone(),
         expires_at_unix_ms: expires_at.map(|since_1970| since_1970.as_millis() as u64),
         grant: match login.provider {
-            Some(_) => LoginGrant::Of(Arc::new(login)),
+            Some(_) => LoginGrant::Of(Arc::new(SessionGrant { login, sources: None })),
             None => LoginGrant::None,
         },
         data: None,

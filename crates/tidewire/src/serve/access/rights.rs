@@ -1,8 +1,12 @@
 //! Access rules of a session, for the broker.
 
-use auth::{SessionAcl, SubscriptionGrant};
-use broker::{SessionAccess, SubscribeAccess};
+use std::sync::Arc;
+
+use auth::{Permission, RequestedAction, SessionAcl, SubscriptionDecision, SubscriptionGrant};
+use broker::{AccessQuestion, AccessRequest, SessionAccess, SubscribeAccess};
 use mqtt::QoS;
+
+use super::sources::{Asked, Decision, DecisionCache, SessionSources, SourceQuestion};
 
 pub struct SessionRights(pub SessionAcl);
 
@@ -12,18 +16,155 @@ impl SessionAccess for SessionRights {
     }
 
     fn can_subscribe(&self, filter: &str) -> SubscribeAccess {
-        match self.0.subscribe(filter) {
-            SubscriptionGrant::Denied => SubscribeAccess::Denied,
-            SubscriptionGrant::Allowed {
-                filter_deliveries: true,
-            } => SubscribeAccess::AllowedInPart,
-            SubscriptionGrant::Allowed {
-                filter_deliveries: false,
-            } => SubscribeAccess::Allowed,
-        }
+        subscribe_access(self.0.subscribe(filter))
     }
 
     fn can_receive(&self, topic: &str) -> bool {
         self.0.can_receive(topic)
+    }
+}
+
+fn subscribe_access(grant: SubscriptionGrant) -> SubscribeAccess {
+    match grant {
+        SubscriptionGrant::Denied => SubscribeAccess::Denied,
+        SubscriptionGrant::Allowed {
+            filter_deliveries: true,
+        } => SubscribeAccess::AllowedInPart,
+        SubscriptionGrant::Allowed {
+            filter_deliveries: false,
+        } => SubscribeAccess::Allowed,
+    }
+}
+
+/// Access rules that contain an HTTP service. An action that the lists before it leave open is asked for. Without an
+/// answer, it is denied.
+pub struct AskingRights {
+    /// Rules before the service.
+    pub before: SessionAcl,
+    /// Rules after it, with `access.no_match`.
+    pub after: SessionAcl,
+    pub sources: Arc<SessionSources>,
+    pub settings: Arc<DecisionCache>,
+}
+
+impl AskingRights {
+    /// Returns the question that must be answered before the client is admitted.
+    pub fn login_question(&self, requests: &[AccessRequest<'_>]) -> Option<AccessQuestion> {
+        let actions = self.open_actions(requests, |request| self.sources.is_login_decided(request));
+        self.ask(Asked::Login, actions)
+    }
+
+    /// Returns the actions that neither the rules nor an earlier answer decide.
+    fn open_actions(
+        &self,
+        requests: &[AccessRequest<'_>],
+        is_decided: impl Fn(&AccessRequest<'_>) -> bool,
+    ) -> Vec<RequestedAction> {
+        let is_open = |request: &&AccessRequest<'_>| !self.decide_before(request) && !is_decided(request);
+        requests.iter().filter(is_open).map(action_of).collect()
+    }
+
+    fn ask(&self, asked: fn(Vec<RequestedAction>) -> Asked, actions: Vec<RequestedAction>) -> Option<AccessQuestion> {
+        (!actions.is_empty()).then(|| {
+            AccessQuestion(Box::new(SourceQuestion {
+                sources: self.sources.clone(),
+                asked: asked(actions),
+            }))
+        })
+    }
+
+    /// Returns whether the rules before the service decide.
+    fn decide_before(&self, request: &AccessRequest<'_>) -> bool {
+        match *request {
+            AccessRequest::Publish { topic, qos, retain } => self.before.decide_publish(topic, qos, retain).is_some(),
+            AccessRequest::Subscribe { filter, .. } => self.before.decide_subscribe(filter).decision.is_some(),
+        }
+    }
+
+    fn publish(&self, decision: Option<Decision>, topic: &str, qos: QoS, retain: bool) -> bool {
+        match decision {
+            Some(Decision::Allow) => true,
+            Some(Decision::Ignore) => self.after.publish(topic, qos, retain),
+            Some(Decision::Deny | Decision::Failed) | None => false,
+        }
+    }
+}
+
+fn action_of(request: &AccessRequest<'_>) -> RequestedAction {
+    match *request {
+        AccessRequest::Publish { topic, qos, retain } => RequestedAction::Publish {
+            topic: topic.into(),
+            qos,
+            retain,
+        },
+        AccessRequest::Subscribe { filter, qos } => RequestedAction::Subscribe {
+            filter: filter.into(),
+            qos,
+        },
+    }
+}
+
+impl SessionAccess for AskingRights {
+    fn can_publish(&self, topic: &str, qos: QoS, retain: bool) -> bool {
+        self.before.decide_publish(topic, qos, retain).unwrap_or_else(|| {
+            let request = AccessRequest::Publish { topic, qos, retain };
+            let decision = self.sources.decision_to_publish(&self.settings, &request);
+            self.publish(decision, topic, qos, retain)
+        })
+    }
+
+    fn can_publish_will(&self, topic: &str, qos: QoS, retain: bool) -> bool {
+        self.before
+            .decide_publish(topic, qos, retain)
+            .unwrap_or_else(|| self.publish(self.sources.will(), topic, qos, retain))
+    }
+
+    fn can_subscribe(&self, filter: &str) -> SubscribeAccess {
+        let before = self.before.decide_subscribe(filter);
+        let decided = |is_allowed| SubscriptionDecision {
+            decision: Some(is_allowed),
+            ..before
+        };
+        let decision = match (before.decision, self.sources.decision_to_subscribe(filter)) {
+            (Some(_), _) => before,
+            (None, Some(Decision::Allow)) => decided(true),
+            (None, Some(Decision::Ignore)) => before.then(self.after.decide_subscribe(filter)),
+            (None, Some(Decision::Deny | Decision::Failed) | None) => decided(false),
+        };
+        let options = self.after.options();
+        subscribe_access(decision.grant(options.no_match == Permission::Allow, options))
+    }
+
+    /// The decision about the filter is the decision about its messages, unless a rule before the service is about the
+    /// topic.
+    fn can_receive(&self, topic: &str) -> bool {
+        self.before
+            .decide_receive(topic)
+            .unwrap_or_else(|| match self.sources.decision_to_receive(topic) {
+                Some(Decision::Allow) => true,
+                Some(Decision::Ignore) => self.after.can_receive(topic),
+                Some(Decision::Deny | Decision::Failed) | None => false,
+            })
+    }
+
+    fn asks(&self) -> bool {
+        true
+    }
+
+    fn question(&self, requests: &[AccessRequest<'_>]) -> Option<AccessQuestion> {
+        let is_decided = |request: &AccessRequest<'_>| self.sources.is_decided(&self.settings, request);
+        self.ask(Asked::Actions, self.open_actions(requests, is_decided))
+    }
+
+    fn packet_handled(&self) {
+        self.sources.forget_answers();
+    }
+
+    fn stored_filters(&self) -> usize {
+        self.sources.stored_filters()
+    }
+
+    fn retain_filters(&self, is_subscribed: &dyn Fn(&str) -> bool) {
+        self.sources.retain_filters(is_subscribed);
     }
 }
