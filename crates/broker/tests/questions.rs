@@ -16,7 +16,8 @@ struct Decisions {
     handled: Mutex<usize>,
 }
 
-/// Every client has the same decisions. `rules` must be known before a client is admitted if `has_rules`.
+/// Every client has the same decisions. With `prepares`, those about its will and its filters are needed before it is
+/// admitted.
 struct Asking {
     decisions: Arc<Decisions>,
     prepares: bool,
@@ -407,7 +408,7 @@ fn will_is_decided_before_the_client_is_admitted() {
             properties: Properties::EMPTY,
         };
         let client = send_connect(&mut w, "client", true, Some(will));
-        // What follows the CONNECT waits with it.
+        // Packets behind the CONNECT wait with it.
         decisions.set("t", true);
         w.publish(client, "t", "x", AtLeastOnce);
         assert_eq!(w.take(client), [""; 0]);

@@ -1,4 +1,4 @@
-//! What `access.sources` needs to know about a client before it gets its session, and the questions to these sources.
+//! Asks the sources of `access.sources` about a client, before it gets its session and when it acts.
 //!
 //! Sources of rules, such as a database, are asked when the client connects. The HTTP service is asked for each action,
 //! and when the client connects for its will and for the filters of the session that it continues. After a restart, the
@@ -19,7 +19,7 @@ use super::rights::{AskingRights, SessionRights};
 use super::sources::{Asked, ClientRulesState, SessionSources, SourceQuestion};
 use super::{NodeAccess, offered};
 
-/// What a session knows of its login.
+/// The login of a session, for its access rules.
 pub struct SessionGrant {
     pub login: Login,
     /// Set if `access.sources` has other sources than the built-in rules.

@@ -1,4 +1,4 @@
-//! What a session knows from the sources of `access.sources`: the rules of its client, and decisions of the HTTP
+//! Answers of the sources of `access.sources` about one login: the rules of its client, and decisions of the HTTP
 //! service.
 //!
 //! It belongs to the login, so that it survives a change of the built-in rules, and ends with the next login. The shard
