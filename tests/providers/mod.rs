@@ -3,3 +3,5 @@
 mod access;
 mod http;
 pub mod service;
+mod mountpoint;
+mod service;

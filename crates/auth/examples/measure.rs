@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use mqtt::QoS;
 use tidewire_auth::{
-    AccessAction, AccessRule, Acl, AclOptions, ClientAttributes, Identity, Password, PasswordHash, SessionAcl,
-    VerifiedPasswords,
+    AccessAction, AccessRule, Acl, AclOptions, CertificateIdentity, ClientAttributes, Identity, Password, PasswordHash,
+    SessionAcl, VerifiedPasswords,
 };
 
 fn main() {
@@ -45,6 +45,7 @@ fn identity() -> Identity<'static> {
         address: [127, 0, 0, 1].into(),
         is_superuser: false,
         attributes: ClientAttributes::NONE,
+        certificate: CertificateIdentity::default(),
     }
 }
 

@@ -45,7 +45,7 @@ use serde::{Deserialize, Serialize};
 pub use cidr::{Cidr, CidrError};
 pub use client_rules::ClientRules;
 pub use mosquitto::{AclFileError, AclFileErrorKind, AclFileErrors, load_mosquitto_acl, parse_mosquitto_acl};
-pub use rule::{AccessAction, AccessRule, AclErrorKind, Permission, TopicRuleError};
+pub use rule::{AccessAction, AccessRule, AclErrorKind, Permission, TopicRuleError, is_plain_level};
 pub use session::{SessionAcl, SubscriptionDecision, SubscriptionGrant};
 
 use crate::login::ClientAttributes;
@@ -65,6 +65,15 @@ pub struct Identity<'a> {
     pub address: IpAddr,
     pub is_superuser: bool,
     pub attributes: &'a ClientAttributes,
+    pub certificate: CertificateIdentity<'a>,
+}
+
+/// Names of the verified client certificate. Empty if there is none, or if it has several such names.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CertificateIdentity<'a> {
+    pub common_name: Option<&'a str>,
+    /// As in `CN=meter-17,O=Example`.
+    pub subject: Option<&'a str>,
 }
 
 /// Decisions that the rules leave open.

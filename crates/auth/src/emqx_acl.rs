@@ -232,7 +232,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::acl::{Acl, AclOptions, ClientRules, Identity, SessionAcl, SubscriptionGrant};
+    use crate::acl::{Acl, AclOptions, CertificateIdentity, ClientRules, Identity, SessionAcl, SubscriptionGrant};
     use crate::login::ClientAttributes;
 
     /// Access of the client `c1` with the user name `u1`. The rules of the server allow everything.
@@ -249,6 +249,7 @@ mod tests {
             address: [192, 0, 2, 7].into(),
             is_superuser: false,
             attributes: ClientAttributes::NONE,
+            certificate: CertificateIdentity::default(),
         };
         Acl::compile(&[], options).expect("no rules").session_with(&own, &who)
     }

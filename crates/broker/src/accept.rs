@@ -14,6 +14,7 @@ use crate::inbox::InboxEvent;
 use crate::inbox_sessions::InboxAccess;
 use crate::lifecycle::Lifecycle;
 use crate::login::Login;
+use crate::mountpoint::{Mountpoint, is_short_enough};
 use crate::node_state::NodeState;
 use crate::owners::{Holding, OwnerLimit, Owners, SessionHolding, owner_name};
 use crate::parsed_filter::ParsedFilter;
@@ -36,6 +37,9 @@ impl AcceptedConnect<'_> {
             // CONNACK would wait forever, because neither a session nor its end can be committed.
             let detail = "the journal has failed, and the session needs it";
             return Err(Rejection(ReasonCode::ServerUnavailable, detail));
+        }
+        if let Some(will) = &self.connect.will {
+            check_mounted_will(config.max_topic_levels, will.topic, self.mountpoint)?;
         }
         if let Some(limit) = self.exceeded_limit(core, owners, conn, existing) {
             return Err(Rejection(ReasonCode::QuotaExceeded, limit.rejection()));
@@ -71,10 +75,24 @@ impl AcceptedConnect<'_> {
         let holding = existing.and_then(|slot| core.sessions.holding(slot));
         let before = holding.filter(|holding| holding.user().is_some_and(|other| Arc::ptr_eq(other, &user)));
         let will = self.connect.will.as_ref();
-        let will_bytes = will.map_or(0, |will| SessionWill::from_connect(will).bytes());
+        let will_bytes = will.map_or(0, |will| SessionWill::from_connect(will, self.mountpoint).bytes());
         let bytes = self.client.client_id.len() + will_bytes;
         let limits = &core.config.shares.user;
         user.exceeded_by_session(limits, before.map(SessionHolding::bytes), bytes as u64)
+    }
+}
+
+/// Checks the limits of topics that a mountpoint can exceed.
+fn check_mounted_will(levels_max: usize, topic: &str, mountpoint: Option<&Mountpoint>) -> Result<(), Rejection> {
+    let Some(topic) = mountpoint.map(|mountpoint| mountpoint.will_topic(topic)) else {
+        return Ok(());
+    };
+    match is_short_enough(&topic) && mqtt::levels(&topic).count() <= levels_max {
+        true => Ok(()),
+        false => Err(Rejection(
+            ReasonCode::TopicNameInvalid,
+            "the will's topic is too long with the mountpoint of the client",
+        )),
     }
 }
 
@@ -105,13 +123,20 @@ impl Admission<'_> {
             address: connection.peer.address.ip(),
             is_superuser: client.is_superuser,
             grant: granted.grant.clone(),
+            mountpoint: granted.mountpoint.clone(),
         };
-        let will = connect.will.as_ref().map(|will| AccessRequest::Publish {
-            topic: will.topic,
+        let mountpoint = login.mountpoint();
+        let will = connect.will.as_ref();
+        let full_topic = will.and_then(|will| Some(mountpoint?.will_topic(will.topic)));
+        let will = will.map(|will| AccessRequest::Publish {
+            topic: full_topic.as_deref().unwrap_or(will.topic),
             qos: will.qos,
             retain: will.retain,
         });
-        let continued = core.sessions.slot_of(client.client_id).filter(|_| !connect.clean_start);
+        // A session with another mountpoint is discarded.
+        let continues = |slot: &SessionSlot| core.sessions.at(*slot).mountpoint() == mountpoint;
+        let existing = core.sessions.slot_of(client.client_id);
+        let continued = existing.filter(|_| !connect.clean_start).filter(continues);
         let subscriptions = continued
             .into_iter()
             .flat_map(|slot| core.sessions.at(slot).subscriptions.iter());
@@ -147,6 +172,7 @@ impl Admission<'_> {
             connect: &connect,
             client,
             granted: GrantedConnect::of(&config, &connect, client.inbox_key),
+            mountpoint: login.mountpoint(),
         };
         let connection = self
             .lifecycle
@@ -181,7 +207,10 @@ impl Admission<'_> {
         let AcceptedConnect { connect, client, .. } = *accepted;
         let existing = self.lifecycle.tick.core.sessions.slot_of(client.client_id);
         let wills = self.lifecycle.tick.core.stats.wills_published;
-        let resumed = existing.and_then(|slot| self.lifecycle.take_over(slot, connect.clean_start));
+        let resumed = existing.and_then(|slot| {
+            let discarded = self.reason_to_discard(slot, accepted);
+            self.lifecycle.take_over(slot, discarded)
+        });
         let session_present = resumed.is_some();
         let slot = resumed.unwrap_or_else(|| {
             let connection = self
@@ -238,6 +267,17 @@ impl Admission<'_> {
         self.connected(slot, session_present, accepted);
     }
 
+    /// Returns why the present session of a client does not continue. With another mountpoint, its subscriptions and
+    /// queued messages have topics that the client must not, or cannot, see. The client learns from Session Present
+    /// that it must subscribe again.
+    fn reason_to_discard(&self, slot: SessionSlot, accepted: &AcceptedConnect<'_>) -> Option<&'static str> {
+        let session = self.lifecycle.tick.core.sessions.at(slot);
+        if accepted.connect.clean_start {
+            return Some("clean start");
+        }
+        (session.mountpoint() != accepted.mountpoint).then_some("the mountpoint of the client has changed")
+    }
+
     /// Applies the terms of a CONNECT to the connection and the session.
     fn attach(&mut self, conn: ConnSlot, slot: SessionSlot, accepted: &AcceptedConnect<'_>, login: &Login) {
         let AcceptedConnect { connect, client, .. } = *accepted;
@@ -251,7 +291,7 @@ impl Admission<'_> {
             .get_mut(conn)
             .expect("the connection is open");
         connection.attach(now, slot, &config, connect);
-        let uses_aliases = connection.aliases.is_some();
+        let has_own_form = connection.aliases.is_some() || accepted.mountpoint.is_some();
         let address = connection.peer.address;
         let session = self.lifecycle.tick.core.sessions.at_mut(slot);
         session.attach(ConnectTerms {
@@ -264,6 +304,7 @@ impl Admission<'_> {
             granted: accepted.granted,
             is_superuser: client.is_superuser,
             grant: login.client().map(|login| login.grant.clone()).unwrap_or_default(),
+            mountpoint: accepted.mountpoint.cloned(),
         });
         session.access = match client.inbox_key {
             None => self.authentication.rights_of(session),
@@ -285,7 +326,7 @@ impl Admission<'_> {
         link.conn = conn;
         link.is_v5 = connect.version == ProtocolVersion::V5;
         link.is_replaying = is_replaying;
-        link.uses_aliases = uses_aliases;
+        link.has_own_form = has_own_form;
         link.maximum_packet_size = connect.properties.maximum_packet_size().unwrap_or(u32::MAX);
         if is_will_denied {
             self.lifecycle

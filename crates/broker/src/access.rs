@@ -11,12 +11,14 @@ use std::sync::Arc;
 use mqtt::{QoS, ReasonCode};
 
 use crate::inbox::{InboxClient, InboxKey};
+use crate::mountpoint::Mountpoint;
 
 /// Identity of an accepted client.
 #[derive(Clone, Copy)]
 pub(crate) struct AcceptedClient<'a> {
     pub client_id: &'a str,
     pub is_superuser: bool,
+    pub grant: &'a LoginGrant,
     /// Set for a client of the inbox.
     pub inbox_key: Option<InboxKey>,
 }
@@ -27,6 +29,7 @@ impl<'a> AcceptedClient<'a> {
         AcceptedClient {
             client_id,
             is_superuser,
+            grant: &LoginGrant::None,
             inbox_key: None,
         }
     }
@@ -40,6 +43,8 @@ pub struct ClientIdentity {
     pub address: IpAddr,
     pub is_superuser: bool,
     pub grant: LoginGrant,
+    /// Prefix of the client's topics.
+    pub mountpoint: Option<Mountpoint>,
 }
 
 /// Credentials of a CONNECT or AUTH.
@@ -59,6 +64,8 @@ pub struct ConnectCredentials {
     /// Authentication Method and Authentication Data of MQTT 5, for enhanced authentication.
     pub method: Option<Box<str>>,
     pub data: Option<Box<[u8]>>,
+    /// Grant of the session that a re-authentication belongs to.
+    pub session_grant: LoginGrant,
     /// State of the exchange that an AUTH continues. `None` for CONNECT and for the start of a re-authentication.
     pub exchange: Option<AuthExchange>,
 }
@@ -106,14 +113,21 @@ pub struct ConnectIdentity<'a> {
     pub listener: u16,
 }
 
-/// Data of the authenticator about a login, for the access rules of the session. The shard stores it with the session
-/// and does not read it.
+/// Data of the authenticator about a login. The shard stores it with the session and does not read it.
+pub trait LoginData: Any + Send + Sync {
+    /// Returns names and values that the authenticator knows about the client, for taps.
+    fn attributes(&self) -> Vec<(&str, &str)> {
+        Vec::new()
+    }
+}
+
+/// Data of the login of a session, for access rules and taps.
 #[derive(Clone, Default)]
 pub enum LoginGrant {
     /// The access rules depend only on the other fields of the identity.
     #[default]
     None,
-    Of(Arc<dyn Any + Send + Sync>),
+    Of(Arc<dyn LoginData>),
     /// The login had a grant, but the server was restarted since. The next login has a new one.
     Forgotten,
 }
@@ -122,6 +136,22 @@ impl LoginGrant {
     /// Returns whether the login has, or had, a grant.
     pub fn is_some(&self) -> bool {
         !matches!(self, LoginGrant::None)
+    }
+
+    /// Returns the data of the login. `None` if it has another type, or is unknown.
+    pub fn data<T: LoginData>(&self) -> Option<&T> {
+        match self {
+            LoginGrant::Of(data) => (&**data as &dyn Any).downcast_ref(),
+            LoginGrant::None | LoginGrant::Forgotten => None,
+        }
+    }
+
+    /// Returns the attributes of the client. Empty if it has none, and after a restart until its next login.
+    pub fn attributes(&self) -> Vec<(&str, &str)> {
+        match self {
+            LoginGrant::Of(data) => data.attributes(),
+            LoginGrant::None | LoginGrant::Forgotten => Vec::new(),
+        }
     }
 }
 
@@ -156,6 +186,8 @@ pub struct ClientLogin {
     /// The server disconnects the client at this time, in Unix milliseconds.
     pub expires_at_unix_ms: Option<u64>,
     pub grant: LoginGrant,
+    /// Prefix of the client's topics.
+    pub mountpoint: Option<Mountpoint>,
     /// Authentication Data for CONNACK, or for the last AUTH of an exchange.
     pub data: Option<Box<[u8]>>,
 }

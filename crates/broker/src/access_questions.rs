@@ -6,6 +6,7 @@
 //! of a client are handled in order. A connection has at most one open question. Its epoch identifies it: the answer to
 //! a question of an earlier connection in the slot is ignored.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 
 use mqtt::{Connect, Packet, Publish, QoS, ReasonCode, Subscribe};
@@ -127,6 +128,8 @@ fn question_of_publish(core: &ShardCore, conn: ConnSlot, publish: &Publish<'_>) 
         PublishDelay::Seconds(_, topic) => topic,
         PublishDelay::Malformed => return None,
     };
+    let full = session.mountpoint().map(|mountpoint| mountpoint.prefixed(topic));
+    let topic = full.as_deref().unwrap_or(topic);
     if topic.starts_with('$') && is_reserved(topic) {
         return None;
     }
@@ -139,12 +142,17 @@ fn question_of_publish(core: &ShardCore, conn: ConnSlot, publish: &Publish<'_>) 
 
 fn question_of_subscribe(core: &ShardCore, conn: ConnSlot, subscribe: &Subscribe<'_>) -> Option<AccessQuestion> {
     let session = core.sessions.get(core.connections.get(conn)?.session)?;
-    let requests = subscribe.filters.iter().filter_map(|asked| {
-        Some(AccessRequest::Subscribe {
-            filter: ParsedFilter::parse(asked.filter).ok()?.filter(),
-            qos: asked.options.maximum_qos,
-        })
+    let mountpoint = session.mountpoint();
+    let asked = subscribe.filters.iter().filter_map(|asked| {
+        let filter = ParsedFilter::parse(asked.filter).ok()?.filter();
+        let full = match mountpoint {
+            Some(mountpoint) => Cow::Owned(mountpoint.prefixed(filter)),
+            None => Cow::Borrowed(filter),
+        };
+        Some((full, asked.options.maximum_qos))
     });
+    let asked: Vec<(Cow<'_, str>, QoS)> = asked.collect();
+    let requests = asked.iter().map(|(filter, qos)| AccessRequest::Subscribe { filter, qos: *qos });
     let requests: Vec<AccessRequest<'_>> = requests.collect();
     session.access.as_ref()?.question(&requests)
 }

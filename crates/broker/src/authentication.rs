@@ -176,6 +176,13 @@ impl Authentication {
                         .reauthenticated(tick.now, session, ReasonCode::NotAuthorized, false);
                     return Some(AuthDecision::Disconnect(ReasonCode::NotAuthorized, detail));
                 }
+                if login.mountpoint.as_ref() != session.mountpoint() {
+                    // Its subscriptions begin with the present prefix.
+                    let detail = "a re-authentication cannot change the mountpoint";
+                    core.taps
+                        .reauthenticated(tick.now, session, ReasonCode::NotAuthorized, false);
+                    return Some(AuthDecision::Disconnect(ReasonCode::NotAuthorized, detail));
+                }
                 session.is_superuser = login.is_superuser;
                 let grant = self.access.renewed_grant(session.grant(), login.grant.clone());
                 session.set_grant(grant);
@@ -311,13 +318,10 @@ impl Authentication {
             Some(client_id) => client_id.into(),
             None => core.sessions.at(connection.session).client_id.clone(),
         };
-        let user_name = core
-            .sessions
-            .get(connection.session)
-            .and_then(|session| session.user_name.clone());
+        let session = core.sessions.get(connection.session);
         let attempt = AuthAttempt(tick.numbers.next());
         connection.store_auth(attempt, &client_id, auth);
-        let credentials = connection.auth_credentials(client_id, user_name, auth);
+        let credentials = connection.auth_credentials(client_id, session, auth);
         if let Some(outcome) = self.access.authenticate_now(&credentials) {
             return AuthStep::Decided(attempt, outcome);
         }
@@ -440,6 +444,8 @@ impl Authentication {
             address: refusal.address,
             listener: Some(listener),
             version,
+            grant: &LoginGrant::None,
+            mountpoint: None,
         };
         let tap_event = TapEvent::ConnAck {
             reason,

@@ -6,6 +6,7 @@ use crate::access::AcceptedClient;
 use crate::config::ShardConfig;
 use crate::connection::Connection;
 use crate::inbox::InboxKey;
+use crate::mountpoint::Mountpoint;
 use crate::tap::GrantedConnect;
 
 /// Reason for rejecting a CONNECT: the reason code for the client and the text for the operator.
@@ -29,6 +30,8 @@ pub(crate) struct AcceptedConnect<'a> {
     pub connect: &'a Connect<'a>,
     pub client: AcceptedClient<'a>,
     pub granted: GrantedConnect,
+    /// Prefix of the client's topics.
+    pub mountpoint: Option<&'a Mountpoint>,
 }
 
 impl GrantedConnect {

@@ -4,10 +4,11 @@ use std::collections::HashMap;
 
 use mqtt::{Auth, Connect, Decoded, ProtocolVersion, Publish, ReasonCode};
 
-use crate::access::{AuthExchange, ConnectCredentials};
+use crate::access::{AuthExchange, ConnectCredentials, LoginGrant};
 use crate::config::ShardConfig;
 use crate::effect::{Now, Peer};
 use crate::login::Login;
+use crate::session::Session;
 use crate::slots::{AuthAttempt, ConnEpoch, SessionSlot};
 
 pub struct Connection {
@@ -252,21 +253,22 @@ impl Connection {
             certificate: self.peer.certificate.take(),
             method: connect.properties.authentication_method().map(Into::into),
             data: connect.properties.authentication_data().map(Into::into),
+            session_grant: LoginGrant::None,
             exchange: None,
         }
     }
 
-    /// Returns the credentials of an AUTH. Moves the state of the exchange out of the connection. `user_name` is that
-    /// of the session.
+    /// Returns the credentials of an AUTH. Moves the state of the exchange out of the connection. `session` is `None`
+    /// before CONNACK.
     pub fn auth_credentials(
         &mut self,
         client_id: Box<str>,
-        user_name: Option<Box<str>>,
+        session: Option<&Session>,
         auth: &Auth<'_>,
     ) -> ConnectCredentials {
         ConnectCredentials {
             client_id,
-            user_name,
+            user_name: session.and_then(|session| session.user_name.clone()),
             password: None,
             address: self.peer.address.ip(),
             listener: self.peer.listener,
@@ -274,6 +276,7 @@ impl Connection {
             certificate: None,
             method: auth.properties.authentication_method().map(Into::into),
             data: auth.properties.authentication_data().map(Into::into),
+            session_grant: session.map_or(LoginGrant::None, |session| session.grant().clone()),
             exchange: self.pending.as_mut().and_then(|pending| pending.exchange.take()),
         }
     }

@@ -180,7 +180,7 @@ impl Outbox {
     }
 }
 
-/// Encodes for one connection, with subscription identifiers or a topic alias.
+/// Encodes for one connection, with subscription identifiers, a topic alias, or a topic without its prefix.
 pub struct SingleEncoder<'a> {
     pub now: Now,
     pub outbox: &'a mut Outbox,
@@ -196,7 +196,7 @@ impl SingleEncoder<'_> {
         terms: DeliveryOptions<'_>,
         id: Option<PacketId>,
     ) -> (Range, u32) {
-        let topic_alias = if link.uses_aliases {
+        let topic_alias = if link.has_own_form {
             self.connections.alias_for(link.conn, p.topic)
         } else {
             None

@@ -6,7 +6,7 @@
 
 use mqtt::{Connect, ProtocolVersion, Publish, QoS, ReasonCode, Subscribe, Unsubscribe};
 
-use crate::access::{AcceptedClient, SessionAccess, SubscribeAccess};
+use crate::access::{AcceptedClient, LoginGrant, SessionAccess, SubscribeAccess};
 use crate::deliver::{DeliverResult, ShardCore};
 use crate::delivery::{Delivery, DeliveryOptions};
 use crate::durable::record_fields::PendingCommits;
@@ -64,6 +64,7 @@ impl InboxClient {
         let client = AcceptedClient {
             client_id: &self.client_id,
             is_superuser: false,
+            grant: &LoginGrant::None,
             inbox_key: Some(self.key),
         };
         (connect, client)

@@ -36,6 +36,7 @@ mod mail;
 mod message;
 mod message_limits;
 mod message_size;
+mod mountpoint;
 mod node_state;
 mod operator;
 mod outbox;
@@ -80,7 +81,8 @@ pub mod waiting;
 
 pub use access::{
     AccessControl, AccessQuestion, AccessRequest, AdmissionStep, AuthExchange, AuthOutcome, ClientIdentity,
-    ClientLogin, ConnectCredentials, ConnectIdentity, LoginGrant, OpenAccess, SessionAccess, SubscribeAccess,
+    ClientLogin, ConnectCredentials, ConnectIdentity, LoginData, LoginGrant, OpenAccess, SessionAccess,
+    SubscribeAccess,
 };
 pub use client_order::{ClientOrder, ClientPlace, ClientSort};
 pub use config::{OverlappingDelivery, PublishRate, QueueDropPolicy, ShardConfig, ShareStrategy};
@@ -98,6 +100,7 @@ pub use journal::LogHealth as JournalHealth;
 pub use mail::Mail;
 pub use message_limits::{LimitedMessage, MessageLimit, MessageLimits};
 pub use message_size::MessageSize;
+pub use mountpoint::{MOUNTPOINT_BYTES_MAX, Mountpoint, MountpointError};
 pub use node_state::{NodeState, group_home_shard, home_shard};
 pub use operator::Operator;
 pub use outbox::{ARENA_SOFT_LIMIT_BYTES, Outbox, Range};

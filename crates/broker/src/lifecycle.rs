@@ -52,21 +52,21 @@ impl Lifecycle<'_> {
         });
     }
 
-    /// Closes the present connection of a session. With Clean Start it also discards the session. Returns the slot if
-    /// the session continues.
-    pub fn take_over(&mut self, slot: SessionSlot, clean_start: bool) -> Option<SessionSlot> {
+    /// Closes the present connection of a session. With a reason to discard the session, such as Clean Start, also ends
+    /// it. Returns the slot if the session continues.
+    pub fn take_over(&mut self, slot: SessionSlot, discarded: Option<&'static str>) -> Option<SessionSlot> {
         let old = self.tick.core.sessions.at(slot).conn;
         if let Some(old) = old {
             self.tick.core.stats.takeovers += 1;
             let session = self.tick.core.sessions.at_mut(slot);
-            if !clean_start && session.expiry_s > 0 && session.will.as_ref().is_some_and(|w| w.delay_s > 0) {
+            if discarded.is_none() && session.expiry_s > 0 && session.will.as_ref().is_some_and(|w| w.delay_s > 0) {
                 // The session continues before the delay has passed [MQTT-3.1.3-9].
                 session.will = None;
             }
             let expiry_s = std::mem::replace(&mut self.tick.core.sessions.at_mut(slot).expiry_s, u32::MAX);
             // [MQTT-3.1.4-3]
             let ending = ConnectionEnd {
-                is_discarded: clean_start,
+                is_discarded: discarded.is_some(),
                 ..ConnectionEnd::by_server(
                     DisconnectReason::TakenOver,
                     ReasonCode::SessionTakenOver,
@@ -80,9 +80,9 @@ impl Lifecycle<'_> {
                 return None;
             }
         }
-        if clean_start {
+        if let Some(detail) = discarded {
             // [MQTT-3.1.2-4]
-            self.end_session(slot, "clean start");
+            self.end_session(slot, detail);
             return None;
         }
         // The client is back before the delay has passed [MQTT-3.1.3-9].

@@ -4,6 +4,7 @@ use mqtt::Connect;
 
 use crate::access::{AcceptedClient, ClientLogin};
 use crate::inbox::InboxClient;
+use crate::mountpoint::Mountpoint;
 
 /// An authenticated client.
 pub(crate) enum Login {
@@ -24,7 +25,11 @@ impl Login {
                     user_name,
                     ..connect.clone()
                 };
-                (connect, AcceptedClient::of(client_id, login.is_superuser))
+                let client = AcceptedClient {
+                    grant: &login.grant,
+                    ..AcceptedClient::of(client_id, login.is_superuser)
+                };
+                (connect, client)
             }
             Login::Inbox(client) => client.terms(connect),
         }
@@ -36,6 +41,11 @@ impl Login {
             Login::Client { login, .. } => login.data.as_deref(),
             Login::Inbox(_) => None,
         }
+    }
+
+    /// Returns the prefix of the client's topics. Clients of the inbox have none.
+    pub fn mountpoint(&self) -> Option<&Mountpoint> {
+        self.client()?.mountpoint.as_ref()
     }
 
     /// Returns the login of a client that does not use the inbox.

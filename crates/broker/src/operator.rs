@@ -136,7 +136,8 @@ impl Operator<'_> {
         to.retained.delete(tick.core, topic)
     }
 
-    /// Subscribes a client on behalf of an operator. `None` if the client is not on this shard.
+    /// Subscribes a client on behalf of an operator. The filter is a full one: it begins with the client's mountpoint.
+    /// `None` if the client is not on this shard.
     pub fn subscribe_client(
         &mut self,
         client_id: &str,
@@ -144,6 +145,10 @@ impl Operator<'_> {
         options: SubscriptionOptions,
     ) -> Option<ReasonCode> {
         let slot = self.lifecycle.tick.core.sessions.slot_of(client_id)?;
+        let mountpoint = self.lifecycle.tick.core.sessions.at(slot).mountpoint();
+        if mountpoint.is_some_and(|mountpoint| !mountpoint.contains(filter)) {
+            return Some(ReasonCode::TopicFilterInvalid);
+        }
         let requested = RequestedSubscription {
             asked: SubscribeFilter { filter, options },
             properties: Properties::EMPTY,

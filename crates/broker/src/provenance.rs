@@ -13,6 +13,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use mqtt::ProtocolVersion;
 
+use crate::access::LoginGrant;
 use crate::tap::TapClient;
 
 const HAS_CLIENT: u8 = 1;
@@ -93,6 +94,8 @@ fn client(kind: u8, mut rest: &[u8]) -> Option<TapClient<'_>> {
         address: SocketAddr::new(ip, port),
         listener: None,
         version,
+        grant: &LoginGrant::None,
+        mountpoint: None,
     })
 }
 
@@ -140,6 +143,8 @@ mod tests {
                 address: address.parse().unwrap(),
                 listener: None,
                 version: ProtocolVersion::V5,
+                grant: &LoginGrant::None,
+                mountpoint: None,
             }),
         }
     }

@@ -9,6 +9,7 @@ use crate::effect::{ConnectionEvent, DropReason, Effect};
 use crate::inbox::InboxKey;
 use crate::inbox_sessions::publish_to_inbox;
 use crate::message::{MessageOrigin, Publication, RecordLocation, is_reserved};
+use crate::mountpoint::is_short_enough;
 use crate::node_state::hash;
 use crate::owners::{Holding, Owners};
 use crate::provenance::Provenance;
@@ -86,8 +87,10 @@ impl ClientPublisher<'_> {
             .get_mut(self.conn)
             .expect("a packet comes from an open connection");
         let topic = connection.resolve_topic(publish)?;
+        let topic = topic.as_deref().unwrap_or(publish.topic);
+        let full = core.sessions.at(self.slot).mounted_topic(topic);
         let publish = Publish {
-            topic: topic.as_deref().unwrap_or(publish.topic),
+            topic: full.as_deref().unwrap_or(topic),
             ..publish.clone()
         };
         if publish.qos > core.config.max_qos {
@@ -216,7 +219,7 @@ impl ClientPublisher<'_> {
         };
         let has_too_many_levels = topic.len() > config.max_topic_levels
             && topic.bytes().filter(|b| *b == b'/').count() >= config.max_topic_levels;
-        if has_too_many_levels || !config.allows_characters(topic) {
+        if has_too_many_levels || !is_short_enough(topic) || !config.allows_characters(topic) {
             return Err(invalid);
         }
         let stored_as = match delay_s {

@@ -17,6 +17,7 @@ use crate::effect::Peer;
 use crate::exclusive::EXCLUSIVE;
 use crate::inbox::InboxKey;
 use crate::lazy_deque::LazyDeque;
+use crate::mountpoint::Mountpoint;
 use crate::outgoing::OutgoingMessages;
 use crate::receive_window::ReceivedIds;
 use crate::retained::ScanCursor;
@@ -121,6 +122,7 @@ impl Session {
         self.user_name = connect.user_name.map(Into::into);
         self.is_superuser = terms.is_superuser;
         self.set_grant(terms.grant);
+        self.set_mountpoint(terms.mountpoint);
         self.is_bridge = connect.is_bridge;
         self.clean_start = connect.clean_start;
         self.wants_problem_information = connect.properties.request_problem_information().unwrap_or(true);
@@ -135,7 +137,7 @@ impl Session {
             cold.entries.end_fetch();
         }
         let will = connect.will.as_ref();
-        self.will = will.map(|will| Box::new(SessionWill::from_connect(will)));
+        self.will = will.map(|will| Box::new(SessionWill::from_connect(will, self.mountpoint())));
     }
 
     /// Applies DISCONNECT of the client. Returns why the connection ends; `None` if the packet is not allowed
@@ -207,6 +209,7 @@ impl Session {
             address: self.address.get().ip(),
             is_superuser: self.is_superuser,
             grant: self.grant().clone(),
+            mountpoint: self.mountpoint().cloned(),
         }
     }
 
@@ -218,6 +221,18 @@ impl Session {
     pub fn set_grant(&mut self, grant: LoginGrant) {
         if grant.is_some() || self.rare.is_some() {
             self.rare.get_or_insert_default().grant = grant;
+        }
+    }
+
+    /// Returns the prefix of the client's topics.
+    #[inline]
+    pub fn mountpoint(&self) -> Option<&Mountpoint> {
+        self.rare.as_ref()?.mountpoint.as_ref()
+    }
+
+    pub fn set_mountpoint(&mut self, mountpoint: Option<Mountpoint>) {
+        if mountpoint.is_some() || self.rare.is_some() {
+            self.rare.get_or_insert_default().mountpoint = mountpoint;
         }
     }
 
@@ -291,12 +306,14 @@ pub(crate) struct ConnectTerms<'a> {
     pub granted: GrantedConnect,
     pub is_superuser: bool,
     pub grant: LoginGrant,
+    pub mountpoint: Option<Mountpoint>,
 }
 
 /// Parts that most sessions do not have.
 #[derive(Default)]
 struct RareParts {
     grant: LoginGrant,
+    mountpoint: Option<Mountpoint>,
     drops: DropCounts,
 }
 
@@ -348,11 +365,12 @@ pub struct SessionWill {
 }
 
 impl SessionWill {
-    pub(crate) fn from_connect(will: &mqtt::Will<'_>) -> SessionWill {
+    pub(crate) fn from_connect(will: &mqtt::Will<'_>, mountpoint: Option<&Mountpoint>) -> SessionWill {
         let mut properties = Vec::new();
         will.properties.append_forwarded(&mut properties);
+        let topic = mountpoint.map(|mountpoint| mountpoint.will_topic(will.topic));
         SessionWill {
-            topic: will.topic.into(),
+            topic: topic.map_or_else(|| will.topic.into(), String::into_boxed_str),
             payload: will.payload.into(),
             properties: properties.into(),
             qos: will.qos,

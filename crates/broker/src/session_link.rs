@@ -18,8 +18,8 @@ pub struct SessionLink {
     pub must_check_queue: bool,
     /// Live messages may have to wait for retained messages (`hold_for_replay`).
     pub is_replaying: bool,
-    /// The server may use topic aliases.
-    pub uses_aliases: bool,
+    /// PUBLISH packets are encoded for this session alone: it has topic aliases or a mountpoint.
+    pub has_own_form: bool,
     /// Messages at QoS 1 and 2 are recorded in the journal.
     pub is_durable: bool,
     pub messages_sent: u64,
@@ -36,7 +36,7 @@ impl Default for SessionLink {
             is_filtered: false,
             must_check_queue: false,
             is_replaying: false,
-            uses_aliases: false,
+            has_own_form: false,
             is_durable: false,
             messages_sent: 0,
             bytes_sent: 0,

@@ -327,6 +327,15 @@ impl Shard {
         if is_for_inbox && (!self.core.taps.is_inbox_full() || receives_reason_code(version, publish.qos)) {
             return None;
         }
+        let full = self
+            .core
+            .sessions
+            .get(slot)
+            .and_then(|session| session.mounted_topic(publish.topic));
+        let publish = &Publish {
+            topic: full.as_deref().unwrap_or(publish.topic),
+            ..publish.clone()
+        };
         let waits_for_journal = !is_for_inbox
             && self.core.ledger.is_unavailable()
             && version != ProtocolVersion::V5

@@ -12,6 +12,7 @@ use crate::config::ShardConfig;
 use crate::deliver::ShardCore;
 use crate::exclusive::EXCLUSIVE;
 use crate::fault::{Fault, is_planted};
+use crate::mountpoint::mounted;
 use crate::parsed_filter::ParsedFilter;
 use crate::retained_messages::RetainedMessages;
 use crate::router::{InterestedSession, Router, Subscriber};
@@ -101,8 +102,9 @@ impl Router {
                 asked.options.no_local = true;
                 asked.options.retain_as_published = true;
             }
+            let full = tick.core.sessions.at(slot).mounted_filter(asked.filter);
             let requested = RequestedSubscription {
-                asked,
+                asked: mounted(asked, full.as_deref()),
                 properties: subscribe.properties,
                 ticket,
             };
@@ -245,6 +247,8 @@ impl Router {
         let mut reasons = Vec::new();
         let (ticket, mut waiting) = (SubscribeTicket(tick.numbers.next()), 0);
         for filter in unsubscribe.filters.iter() {
+            let full = tick.core.sessions.at(slot).mounted_filter(filter);
+            let filter = full.as_deref().unwrap_or(filter);
             let known = tick.core.sessions.at(slot).subscriptions.get(filter);
             let qos = known.map_or(mqtt::QoS::AtMostOnce, |known| known.options.maximum_qos);
             let removed =

@@ -10,6 +10,7 @@ use std::num::NonZeroU64;
 
 use mqtt::{ProtocolVersion, QoS, ReasonCode};
 
+use crate::access::LoginGrant;
 use crate::effect::{DisconnectReason, DropReason, Now};
 use crate::message_limits::{LimitedMessage, MessageLimits};
 
@@ -64,6 +65,10 @@ pub struct TapClient<'a> {
     /// Index of the listener in the configuration with which the driver was started; `None` if it is unknown.
     pub listener: Option<u16>,
     pub version: ProtocolVersion,
+    /// Has the attributes of the client. `None` for the publisher of a message that was stored before.
+    pub grant: &'a LoginGrant,
+    /// Prefix of the client's topics, if it is known.
+    pub mountpoint: Option<&'a str>,
 }
 
 /// A message that has been accepted and will be routed, or that is sent to a subscriber.

@@ -14,6 +14,7 @@ use crate::fault::{Fault, is_planted};
 use crate::inbox::{INBOX_LANE, Inbox};
 use crate::message::Publication;
 use crate::message_limits::MessageLimits;
+use crate::mountpoint::Mountpoint;
 use crate::provenance::DecodedProvenance;
 use crate::publish_delay::{PublishDelay, strip_delay};
 use crate::receipt_actions::{OpenId, PendingAck, ReceiptAction, ReceiptActions};
@@ -52,6 +53,8 @@ impl Session {
             address: self.address.get(),
             listener: self.listener,
             version: self.version,
+            grant: self.grant(),
+            mountpoint: self.mountpoint().map(Mountpoint::as_str),
         }
     }
 }
@@ -295,6 +298,8 @@ impl Taps {
             address: connection.peer.address,
             listener: Some(connection.peer.listener),
             version: connection.version,
+            grant: accepted.grant,
+            mountpoint: None,
         };
         let tap_event = TapEvent::Authenticated {
             reason,

@@ -12,9 +12,11 @@ use std::net::IpAddr;
 
 use mqtt::{Decoded, Packet, PacketType, filter_matches};
 
+use crate::access::LoginGrant;
 use crate::connection::Connection;
 use crate::connections::Connections;
 use crate::effect::{ConnectionEvent, Effect};
+use crate::mountpoint::Mountpoint;
 use crate::outbox::Outbox;
 use crate::session::Session;
 use crate::sessions::Sessions;
@@ -36,7 +38,8 @@ pub struct TraceFilter {
     pub client_id: Option<Box<str>>,
     pub user_name: Option<Box<str>>,
     pub address: Option<IpAddr>,
-    /// Topic filter. Selects PUBLISH to matching topics, and SUBSCRIBE and UNSUBSCRIBE with a matching or equal filter.
+    /// Topic filter. Selects PUBLISH to matching topics, and SUBSCRIBE and UNSUBSCRIBE with a matching or equal filter,
+    /// with the mountpoint of the client.
     pub topic: Option<Box<str>>,
 }
 
@@ -57,7 +60,7 @@ pub struct TracedPacket<'a> {
     pub packet: &'a Packet<'a>,
     /// Size on the wire.
     pub size: usize,
-    /// Topic of a PUBLISH. Resolved if the packet has only an alias.
+    /// Topic of a PUBLISH, with the mountpoint of the client. Resolved if the packet has only an alias.
     pub topic: Option<&'a str>,
 }
 
@@ -97,11 +100,15 @@ impl TraceFilter {
                 .is_none_or(|wanted| wanted == client.address.ip().to_canonical())
     }
 
-    fn matches_packet(&self, packet: &Packet<'_>, topic: Option<&str>) -> bool {
+    fn matches_packet(&self, packet: &Packet<'_>, topic: Option<&str>, mountpoint: Option<&Mountpoint>) -> bool {
         let Some(wanted) = self.topic.as_deref() else {
             return true;
         };
-        let names = |filter: &str| filter == wanted || filter_matches(wanted, filter);
+        let names = |filter: &str| {
+            let full = mountpoint.map(|mountpoint| mountpoint.filter(filter));
+            let filter = full.as_deref().unwrap_or(filter);
+            filter == wanted || filter_matches(wanted, filter)
+        };
         match packet {
             Packet::Publish(_) => topic.is_some_and(|topic| filter_matches(wanted, topic)),
             Packet::Subscribe(subscribe) => subscribe.filters.iter().any(|one| names(one.filter)),
@@ -312,7 +319,8 @@ impl Traces {
     /// Returns the client of a connection, if it is known, and whether its user name is a secret.
     fn client_of<'a>(&'a self, clients: TracedClients<'a>, conn: ConnSlot) -> Option<(TapClient<'a>, bool)> {
         let connection = clients.connections.get(conn)?;
-        let (client_id, user_name, is_user_name_secret) = match (clients.session_at(conn), self.detached.get(&conn)) {
+        let session = clients.session_at(conn);
+        let (client_id, user_name, is_user_name_secret) = match (session, self.detached.get(&conn)) {
             (Some(session), _) => (
                 &session.client_id,
                 session.user_name.as_deref(),
@@ -331,6 +339,8 @@ impl Traces {
             address: connection.peer.address,
             listener: Some(connection.peer.listener),
             version: connection.version,
+            grant: &LoginGrant::None,
+            mountpoint: session.and_then(Session::mountpoint).map(Mountpoint::as_str),
         };
         Some((client, is_user_name_secret))
     }
@@ -355,11 +365,14 @@ impl Traces {
             && all.iter().any(|(filter, _)| filter.matches(&client))
         {
             let connection = clients.connections.get(conn);
+            let mountpoint = clients.session_at(conn).and_then(Session::mountpoint);
             while let Ok(Decoded::Complete { packet, size }) = mqtt::decode(&bytes[shown..], client.version, usize::MAX)
             {
                 shown += size;
                 let resolved = aliased(&packet).and_then(|alias| topic_of(connection?, alias));
                 let topic = resolved.as_deref().or(plain_topic(&packet));
+                let full = mountpoint.zip(topic).map(|(mountpoint, topic)| mountpoint.topic(topic));
+                let topic = full.as_deref().or(topic);
                 let traced = TracedPacket {
                     client,
                     is_user_name_secret,
@@ -369,7 +382,7 @@ impl Traces {
                     topic,
                 };
                 for (filter, sink) in &mut all {
-                    if filter.matches(&client) && filter.matches_packet(&packet, topic) {
+                    if filter.matches(&client) && filter.matches_packet(&packet, topic, mountpoint) {
                         sink.packet(&traced);
                     }
                 }

@@ -10,6 +10,11 @@ use tidewire_broker::*;
 
 const METHOD: &str = "TOKEN";
 
+/// Grant of a login: the only topic that the client may use.
+struct Topic(&'static str);
+
+impl LoginData for Topic {}
+
 /// Makes no decision immediately. The grant of a login is the only topic that the client may use.
 struct Granted;
 
@@ -25,10 +30,8 @@ impl AccessControl for Granted {
     }
 
     fn session(&self, who: &ClientIdentity) -> Option<Arc<dyn SessionAccess>> {
-        match &who.grant {
-            LoginGrant::Of(grant) => Some(Arc::new(OneTopic(grant.downcast_ref::<&str>()?))),
-            LoginGrant::None | LoginGrant::Forgotten => None,
-        }
+        let Topic(topic) = who.grant.data()?;
+        Some(Arc::new(OneTopic(topic)))
     }
 }
 
@@ -56,7 +59,7 @@ fn world() -> World {
 fn login(topic: Option<&'static str>, expires_in_ms: Option<u64>, world: &World) -> AuthOutcome {
     AuthOutcome::Allow(Box::new(ClientLogin {
         user_name: Some("alice".into()),
-        grant: topic.map_or(LoginGrant::None, |topic| LoginGrant::Of(Arc::new(topic))),
+        grant: topic.map_or(LoginGrant::None, |topic| LoginGrant::Of(Arc::new(Topic(topic)))),
         expires_at_unix_ms: expires_in_ms.map(|ms| world.now.unix_ms + ms),
         ..ClientLogin::default()
     }))

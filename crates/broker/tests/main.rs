@@ -11,6 +11,7 @@ mod enhanced_authentication;
 mod lifetimes;
 mod logins;
 mod model;
+mod mountpoint;
 mod questions;
 mod restart;
 mod rights;

@@ -11,6 +11,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Instant;
 
+use broker::LoginGrant;
 use broker::Now;
 use broker::tap::{Tap, TapClient, TapMessage};
 use integration::{DeclaredDefinitions, Engine, RuleDefinition};
@@ -116,6 +117,8 @@ fn one_tick(tap: &mut dyn Tap, tick: u64) {
                 address: ([10, 0, 0, 7], 50_123).into(),
                 listener: None,
                 version: ProtocolVersion::V5,
+                grant: &LoginGrant::None,
+                mountpoint: None,
             }),
             topic: "t/17",
             payload: PAYLOAD,

@@ -272,9 +272,17 @@ fn client_column(client: &TapClient<'_>, column: Column) -> Value {
             ProtocolVersion::V3_1 => "MQIsdp",
             _ => "MQTT",
         }),
-        Column::ClientAttrs => Value::Map(Map::new()),
+        Column::ClientAttrs => attributes(client),
+        Column::Mountpoint => client.mountpoint.map_or(Value::Undefined, Value::text),
         _ => Value::Undefined,
     }
+}
+
+/// Returns the attributes that an authentication provider has returned for the client.
+fn attributes(client: &TapClient<'_>) -> Value {
+    let attributes = client.grant.attributes().into_iter();
+    let entries = attributes.map(|(name, value)| (Text::from(name), Value::text(value)));
+    Value::Map(Map::from_entries(entries.collect()))
 }
 
 fn connect_column(clean_start: bool, keep_alive_s: u16, expiry_s: u32, column: Column) -> Option<Value> {

@@ -8,6 +8,8 @@ use rcgen::{
     DnValue, ExtendedKeyUsagePurpose, IsCa, KeyIdMethod, KeyPair, RevokedCertParams, SanType, date_time_ymd,
 };
 
+use serde_json::json;
+
 use crate::support::api::Api;
 use crate::support::*;
 
@@ -429,5 +431,39 @@ fn revoked_certificates_are_refused() {
     for list in [authority.revoke(&[2], 2021), Authority::new().revoke(&[2], 2099)] {
         reload(&list, DONE);
         assert!(!is_admitted(&one, "one") && !is_admitted(&two, "two"));
+    }
+}
+
+/// The rules are set at run time. Bob logs in with a password, so that the certificate says nothing else about him.
+#[test]
+fn access_rules_can_name_certificates() {
+    let authority = Authority::new();
+    let world = World::new(&authority, "", "");
+    let api = Api::of(&world.server);
+    let rules = json!({"rules": [
+        {"permission": "allow", "action": "publish", "topics": ["named"], "certificate_names": ["meter-1", "meter-2"]},
+        {"permission": "allow", "action": "publish", "topics": ["exact"], "certificate_subjects": ["CN=meter-1"]},
+    ]});
+    api.ok("PUT", "/api/v1/acl", &rules);
+    assert_eq!(api.get("/api/v1/acl")["rules"], rules["rules"]);
+    let bob = ["-u", "bob", "-P", "pencil"];
+    for (name, topics) in [
+        ("meter-1", &["named", "exact"][..]),
+        ("meter-2", &["named"]),
+        ("meter-3", &[]),
+    ] {
+        let shown = authority.named(name);
+        for topic in ["named", "exact"] {
+            assert_eq!(
+                world.publishes(&shown, topic, &bob),
+                topics.contains(&topic),
+                "{name} {topic}"
+            );
+        }
+    }
+    for (certificate_name, is_allowed) in [("meter-1", true), ("meter-3", false)] {
+        let question = json!({"action": "publish", "topic": "named", "certificate_name": certificate_name});
+        let answer = api.ok("POST", "/api/v1/acl/test", &question);
+        assert_eq!(answer["is_allowed"], is_allowed, "{answer}");
     }
 }

@@ -365,7 +365,7 @@ fn every_line_of_an_emqx_configuration_is_in_the_report() {
             &[
                 "user driver",
                 "set a new password",
-                "listeners have no mount point",
+                "its mountpoint cannot be used: the prefix must end with `/`",
                 "this machine has no file",
                 "it denies all clients, because access rules cannot contain regular expressions",
                 "tidewire does not support MQTT over QUIC",
@@ -580,7 +580,7 @@ fn every_line_of_a_mosquitto_configuration_is_in_the_report() {
     assert_options_accounted(&report, "mosquitto.conf", MOSQUITTO_PLANT);
     for part in [
         "this machine has no file /etc/mosquitto/certs/server.crt",
-        "listeners have no mount point",
+        "its mount_point cannot be used: the prefix must end with `/`",
         "tidewire does not listen on Unix sockets",
         "it is not a topic of a bridge",
     ] {

@@ -1,11 +1,12 @@
 //! Tests a connect, publish or subscribe against the access rules, with the code that decides for real clients.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use auth::{
-    AccessAction, AccessRule, Acl, AclOptions, ClientAttributes, Credentials, Identity, PartialSubscriptionPolicy,
-    Permission, RequestedAction, SubscriptionGrant, preset,
+    AccessAction, AccessRule, Acl, AclOptions, CertificateIdentity, ClientAttributes, Credentials, Identity,
+    PartialSubscriptionPolicy, Permission, RequestedAction, SubscriptionGrant, preset,
 };
 use axum::Json;
 use axum::extract::State;
@@ -40,6 +41,15 @@ pub struct AccessTest {
     /// IP address of the client. Default: 127.0.0.1.
     #[serde(default)]
     address: Option<IpAddr>,
+    /// Attributes of the client.
+    #[serde(default)]
+    attributes: BTreeMap<String, String>,
+    /// Common name of the client certificate.
+    #[serde(default)]
+    certificate_name: Option<String>,
+    /// Subject of the client certificate: `CN=meter-17,O=Example`.
+    #[serde(default)]
+    certificate_subject: Option<String>,
     #[serde(default)]
     #[schemars(range(max = 2))]
     qos: u8,
@@ -122,6 +132,9 @@ struct Question {
     user_name: Option<String>,
     address: IpAddr,
     qos: QoS,
+    attributes: ClientAttributes,
+    certificate_name: Option<String>,
+    certificate_subject: Option<String>,
     rules: Option<Vec<AccessRule>>,
 }
 
@@ -156,6 +169,8 @@ impl Question {
                     .expected("connect, publish or subscribe"));
             }
         };
+        let attributes = asked.attributes.into_iter();
+        let attributes = attributes.map(|(name, value)| (name.into(), value.into()));
         Ok(Question {
             act,
             topic: asked.topic,
@@ -163,6 +178,10 @@ impl Question {
             user_name: asked.user_name,
             address: asked.address.unwrap_or(IpAddr::from([127, 0, 0, 1])),
             qos,
+            attributes: ClientAttributes::new(attributes.collect())
+                .map_err(|error| HttpProblem::invalid("attributes", error.to_string()))?,
+            certificate_name: asked.certificate_name,
+            certificate_subject: asked.certificate_subject,
             rules: asked
                 .rules
                 .map(|rules| rules.into_iter().map(AccessRule::from).collect()),
@@ -280,7 +299,11 @@ impl Question {
             user_name: self.user_name.as_deref(),
             address: self.address,
             is_superuser: false,
-            attributes: ClientAttributes::NONE,
+            attributes: &self.attributes,
+            certificate: CertificateIdentity {
+                common_name: self.certificate_name.as_deref(),
+                subject: self.certificate_subject.as_deref(),
+            },
         };
         let session = acl.session(&identity);
         Ok(match self.act {

@@ -1,5 +1,6 @@
 //! The access rules of MQTT clients. They are read and replaced as one list, because their order matters.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use auth::{AccessAction, AccessRule, Acl, PartialSubscriptionPolicy, Permission};
@@ -46,8 +47,8 @@ pub struct AclRule {
     pub permission: RulePermission,
     /// `all` means publish and subscribe; `connect` binds client IDs to users.
     pub action: AclAction,
-    /// Topic filters. `%c` stands for the client ID and `%u` for the user name; a filter after `eq ` is compared
-    /// literally. Empty for `connect`.
+    /// Topic filters. `%c` stands for the client ID, `%u` for the user name, `${client_attrs.NAME}` for an attribute; a
+    /// filter after `eq ` is compared literally. Empty for `connect`.
     #[schemars(length(max = 1000))]
     pub topics: Vec<String>,
     /// User names.
@@ -62,6 +63,16 @@ pub struct AclRule {
     /// `true`: only clients without a user name; `false`: only clients with a user name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub anonymous: Option<bool>,
+    /// Attributes that an authentication provider has returned: the client must have each of these, with one of the
+    /// values.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attributes: Option<BTreeMap<String, Vec<String>>>,
+    /// Common names of client certificates.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub certificate_names: Option<Vec<String>>,
+    /// Subjects of client certificates: `CN=meter-17,O=Example`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub certificate_subjects: Option<Vec<String>>,
     /// Only messages with one of these QoS levels. Only with `publish`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub qos: Option<Vec<u8>>,
@@ -192,6 +203,9 @@ impl From<AccessRule> for AclRule {
             clients: rule.clients,
             addresses: rule.addresses,
             anonymous: rule.anonymous,
+            attributes: rule.attributes,
+            certificate_names: rule.certificate_names,
+            certificate_subjects: rule.certificate_subjects,
             qos: rule.qos,
             retain: rule.retain,
         }
@@ -216,6 +230,9 @@ impl From<AclRule> for AccessRule {
             clients: rule.clients,
             addresses: rule.addresses,
             anonymous: rule.anonymous,
+            attributes: rule.attributes,
+            certificate_names: rule.certificate_names,
+            certificate_subjects: rule.certificate_subjects,
             qos: rule.qos,
             retain: rule.retain,
         }

@@ -337,6 +337,7 @@ impl AccessControl for TestAccess {
             address: who.address,
             is_superuser: who.is_superuser,
             attributes: ClientAttributes::NONE,
+            certificate: auth::CertificateIdentity::default(),
         });
         Some(Arc::new(Rules(session)))
     }

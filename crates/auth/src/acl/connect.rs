@@ -139,7 +139,7 @@ impl ClientPattern {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::acl::{Acl, AclOptions};
+    use crate::acl::{Acl, AclOptions, CertificateIdentity};
     use crate::login::ClientAttributes;
 
     fn allow(clients: &[&str]) -> AccessRule {
@@ -161,6 +161,7 @@ mod tests {
             address: [127, 0, 0, 1].into(),
             is_superuser: false,
             attributes: ClientAttributes::NONE,
+            certificate: CertificateIdentity::default(),
         }
     }
 

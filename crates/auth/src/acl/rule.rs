@@ -7,12 +7,14 @@
 //! [[rules]]
 //! permission = "allow"
 //! users = ["alice", "bob"]        # any of these; all lists of a rule must match
+//! attributes = { role = ["admin"] }
 //! addresses = ["10.0.0.0/8"]
 //! action = "publish"
 //! qos = [0, 1]
 //! topics = ["devices/%c/#", "eq alarms/#"]
 //! ```
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -27,6 +29,8 @@ use super::session::{AccessEntry, PacketScope};
 
 const TOPICS_MAX: usize = 1_000;
 const NAMES_MAX: usize = 10_000;
+/// Attributes of one rule. A client has no more.
+const ATTRIBUTES_MAX: usize = 64;
 const NAME_BYTES_MAX: usize = 65_535;
 /// Bounds the memory of sessions: the value of a placeholder is copied into every rule that contains it.
 const PLACEHOLDER_VALUE_BYTES_MAX: usize = 1024;
@@ -75,6 +79,16 @@ pub struct AccessRule {
     /// `true`: only clients without a user name. `false`: only clients with one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub anonymous: Option<bool>,
+    /// Attributes that an authentication provider has returned: the client must have each of these, with one of the
+    /// values.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attributes: Option<BTreeMap<String, Vec<String>>>,
+    /// Common names of client certificates.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub certificate_names: Option<Vec<String>>,
+    /// Subjects of client certificates, `CN=meter-17,O=Example`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub certificate_subjects: Option<Vec<String>>,
     pub action: AccessAction,
     /// Only messages with these QoS levels. Requires `action = "publish"`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -116,13 +130,17 @@ pub(super) struct CompiledRule {
 }
 
 pub(super) struct RuleConditions {
-    /// Sorted.
-    pub users: Option<Box<[Box<str>]>>,
-    /// Sorted.
-    pub clients: Option<Box<[Box<str>]>>,
+    pub users: Option<NameSet>,
+    pub clients: Option<NameSet>,
     addresses: Option<Box<[Cidr]>>,
     anonymous: Option<bool>,
+    attributes: Box<[(Box<str>, NameSet)]>,
+    certificate_names: Option<NameSet>,
+    certificate_subjects: Option<NameSet>,
 }
+
+/// Sorted.
+type NameSet = Box<[Box<str>]>;
 
 enum RuleTopic {
     Fixed(TopicPattern),
@@ -186,16 +204,20 @@ impl CompiledRule {
 impl RuleConditions {
     pub fn are_met(&self, who: &Identity<'_>) -> bool {
         let is_listed = |list: &[Box<str>], name: &str| list.binary_search_by(|entry| (**entry).cmp(name)).is_ok();
+        let is_met = |list: &Option<NameSet>, name: Option<&str>| {
+            list.as_ref()
+                .is_none_or(|list| name.is_some_and(|name| is_listed(list, name)))
+        };
+        let has = |(name, values): &(Box<str>, NameSet)| {
+            who.attributes.get(name).is_some_and(|value| is_listed(values, value))
+        };
         self.anonymous
             .is_none_or(|anonymous| anonymous == who.user_name.is_none())
-            && self
-                .users
-                .as_ref()
-                .is_none_or(|users| who.user_name.is_some_and(|name| is_listed(users, name)))
-            && self
-                .clients
-                .as_ref()
-                .is_none_or(|clients| is_listed(clients, who.client_id))
+            && is_met(&self.users, who.user_name)
+            && is_met(&self.clients, Some(who.client_id))
+            && self.attributes.iter().all(has)
+            && is_met(&self.certificate_names, who.certificate.common_name)
+            && is_met(&self.certificate_subjects, who.certificate.subject)
             && self
                 .addresses
                 .as_ref()
@@ -233,10 +255,12 @@ fn fill_in<'a>(parts: &'a [RuleTopicPart], who: &Identity<'a>, is_allow: bool) -
 
 /// Returns whether a value could match beyond its level: a wildcard, a level separator, or the start of a `$` topic.
 fn is_unsafe_value(value: &str, is_at_start: bool) -> bool {
-    value.is_empty()
-        || value.len() > PLACEHOLDER_VALUE_BYTES_MAX
-        || value.contains(['+', '#', '/', '\0'])
-        || (is_at_start && value.starts_with('$'))
+    !is_plain_level(value) || (is_at_start && value.starts_with('$'))
+}
+
+/// Returns whether a value can replace a placeholder in a topic: it stays in its level and has no wildcard.
+pub fn is_plain_level(value: &str) -> bool {
+    !value.is_empty() && value.len() <= PLACEHOLDER_VALUE_BYTES_MAX && !value.contains(['+', '#', '/', '\0'])
 }
 
 /// Covers every topic that the filter could match. `filter` is the part before the value.
@@ -259,7 +283,27 @@ pub(super) fn compile_conditions(rule: &AccessRule, errors: &mut Vec<AclErrorKin
             .as_ref()
             .map(|addresses| compile_addresses(addresses, errors)),
         anonymous: rule.anonymous,
+        attributes: compile_attributes(rule, errors),
+        certificate_names: rule
+            .certificate_names
+            .as_ref()
+            .map(|names| compile_names("certificate_names", names, errors)),
+        certificate_subjects: rule
+            .certificate_subjects
+            .as_ref()
+            .map(|names| compile_names("certificate_subjects", names, errors)),
     }
+}
+
+fn compile_attributes(rule: &AccessRule, errors: &mut Vec<AclErrorKind>) -> Box<[(Box<str>, NameSet)]> {
+    let Some(attributes) = &rule.attributes else {
+        return Box::default();
+    };
+    check_length("attributes", attributes.len(), ATTRIBUTES_MAX, errors);
+    let compiled = attributes.iter().take(ATTRIBUTES_MAX);
+    compiled
+        .map(|(name, values)| (name.as_str().into(), compile_names("attributes", values, errors)))
+        .collect()
 }
 
 fn compile_names(list: &'static str, names: &[String], errors: &mut Vec<AclErrorKind>) -> Box<[Box<str>]> {

@@ -23,6 +23,7 @@ fn who<'a>(client_id: &'a str, user_name: Option<&'a str>, address: &str) -> Ide
         address: address.parse().unwrap(),
         is_superuser: false,
         attributes: ClientAttributes::NONE,
+        certificate: CertificateIdentity::default(),
     }
 }
 
@@ -1038,6 +1039,7 @@ fn rules_of_a_client_come_before_those_of_the_server() {
         address: "192.0.2.1".parse().unwrap(),
         is_superuser: false,
         attributes: ClientAttributes::NONE,
+        certificate: CertificateIdentity::default(),
     };
     let session = acl.session_with(&own, &who);
     let publish = |topic| session.publish(topic, QoS::AtMostOnce, false);
@@ -1107,4 +1109,85 @@ fn attributes_fill_placeholders() {
     }
     let wild_room = attributes(&[("tenant", "acme"), ("room", "+")]);
     assert!(!publish(&wild_room, "acme/locked/r2") && publish(&wild_room, "acme/x"));
+}
+
+#[test]
+fn attributes_and_certificates_are_conditions() {
+    let acl = compile(
+        r##"
+        [[rules]]
+        permission = "deny"
+        attributes = { blocked = ["yes"] }
+        topics = ["#"]
+        [[rules]]
+        permission = "allow"
+        attributes = { role = ["admin", "operator"], site = ["north"] }
+        topics = ["commands"]
+        [[rules]]
+        permission = "allow"
+        certificate_names = ["meter-1", "meter-2"]
+        topics = ["meters"]
+        [[rules]]
+        permission = "allow"
+        certificate_subjects = ["CN=meter-1,O=Example"]
+        topics = ["subjects"]
+        [[rules]]
+        permission = "allow"
+        action = "connect"
+        attributes = { role = ["admin"] }
+        "##,
+    );
+    let attributes = |pairs: &[(&str, &str)]| {
+        let pairs = pairs.iter().map(|(name, value)| ((*name).into(), (*value).into()));
+        ClientAttributes::new(pairs.collect()).unwrap()
+    };
+    let admin = attributes(&[("role", "admin"), ("site", "north"), ("other", "x")]);
+    let guest = attributes(&[("role", "guest"), ("site", "north")]);
+    let elsewhere = attributes(&[("role", "operator"), ("site", "south")]);
+    let blocked = attributes(&[("role", "admin"), ("site", "north"), ("blocked", "yes")]);
+    let certificate = |common_name, subject| CertificateIdentity { common_name, subject };
+    let none = CertificateIdentity::default();
+    let meter = certificate(Some("meter-1"), Some("CN=meter-1,O=Example"));
+    let other = certificate(Some("meter-3"), Some("CN=meter-1,O=Other"));
+    for (attributes, certificate, expected) in [
+        (&admin, none, &["commands"][..]),
+        (&guest, none, &[]),
+        (&elsewhere, none, &[]),
+        (&blocked, meter, &[]),
+        (ClientAttributes::NONE, none, &[]),
+        (ClientAttributes::NONE, meter, &["meters", "subjects"]),
+        (ClientAttributes::NONE, other, &[]),
+        (&admin, meter, &["commands", "meters", "subjects"]),
+    ] {
+        let who = Identity {
+            attributes,
+            certificate,
+            ..alice()
+        };
+        let session = acl.session(&who);
+        let topics = ["commands", "meters", "subjects"].into_iter();
+        let allowed: Vec<&str> = topics.filter(|topic| publishes(&session, topic)).collect();
+        assert_eq!(allowed, expected, "{who:?}");
+        assert_eq!(
+            acl.can_connect(&who),
+            attributes.get("role") == Some("admin"),
+            "{who:?}"
+        );
+    }
+    let empty = rules(
+        r##"
+        [[rules]]
+        attributes = {}
+        certificate_names = []
+        topics = ["#"]
+        [[rules]]
+        attributes = { role = [] }
+        certificate_subjects = []
+        topics = ["#"]
+        "##,
+    );
+    let errors = Acl::compile(&empty, AclOptions::default()).err().expect("errors").0;
+    assert_eq!(errors.len(), 4, "{errors:?}");
+    let is_empty_list = |error: &AclError| matches!(error.kind, AclErrorKind::EmptyList { .. });
+    assert!(errors.iter().all(is_empty_list), "{errors:?}");
 }

@@ -145,7 +145,7 @@ fn can_share_encoding(sessions: &Sessions, entry: &SubscriptionEntry<InterestedS
         return false;
     }
     let link = sessions.link(slot);
-    link.conn != ConnSlot::NONE && link.is_v5 == is_v5 && !link.is_filtered && !link.is_replaying && !link.uses_aliases
+    link.conn != ConnSlot::NONE && link.is_v5 == is_v5 && !link.is_filtered && !link.is_replaying && !link.has_own_form
 }
 
 impl ShardCore {

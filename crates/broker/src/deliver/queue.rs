@@ -104,10 +104,12 @@ impl ShardCore {
             id: Some(id),
             extras,
         };
-        let (range, _) = self.outbox.encode_publish(now, &p, form);
+        let session = self.sessions.at(slot);
+        let shown = session.shown(&p);
+        let (range, _) = self.outbox.encode_publish(now, shown.as_ref().unwrap_or(&p), form);
         // A message that the client may not receive any more counts as acknowledged: its access rules have changed, or
         // its Maximum Packet Size is now smaller [MQTT-3.1.2-25].
-        let refusal = if link.must_check_queue && !self.sessions.at(slot).can_receive(p.topic) {
+        let refusal = if shown.is_none() || link.must_check_queue && !session.can_receive(p.topic) {
             Some(DropReason::NotAuthorizedToReceive)
         } else {
             (range.len() > link.maximum_packet_size as usize).then_some(DropReason::TooLargeForClient)

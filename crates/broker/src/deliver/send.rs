@@ -40,11 +40,18 @@ impl ShardCore {
     ) -> DeliverResult {
         let link = self.sessions.link(slot);
         let conn = link.conn;
-        let is_shared_form = terms.identifiers.is_empty() && !link.uses_aliases;
+        let is_shared_form = terms.identifiers.is_empty() && !link.has_own_form;
         let range = if is_shared_form {
             forms.plain(&mut self.outbox, now, p, link.is_v5, terms.retain)
+        } else if let Some(shown) = self.sessions.at(slot).shown(p) {
+            self.single_encoder(now).encode(link, &shown, terms, None).0
         } else {
-            self.single_encoder(now).encode(link, p, terms, None).0
+            return self.drop_for(
+                now,
+                slot,
+                DropReason::NotAuthorizedToReceive,
+                Some(&terms.applied_to(p)),
+            );
         };
         if range.len() > link.maximum_packet_size as usize {
             if !is_shared_form {
@@ -82,7 +89,7 @@ impl ShardCore {
         let id = packet_id(seq);
         let conn = link.conn;
         let mark = self.outbox.mark();
-        let is_shared_form = terms.identifiers.is_empty() && !link.uses_aliases;
+        let is_shared_form = terms.identifiers.is_empty() && !link.has_own_form;
         let template = forms.template_mut(link.is_v5, terms.retain, terms.qos);
         let size = match (*template, is_shared_form) {
             (Some(have), true) => {
@@ -94,7 +101,11 @@ impl ShardCore {
                 have.range.len()
             }
             _ => {
-                let (range, id_offset) = self.single_encoder(now).encode(link, p, terms, Some(id));
+                let Some(shown) = self.sessions.at(slot).shown(p) else {
+                    let (reason, dropped) = (DropReason::NotAuthorizedToReceive, terms.applied_to(p));
+                    return self.drop_for(now, slot, reason, Some(&dropped));
+                };
+                let (range, id_offset) = self.single_encoder(now).encode(link, &shown, terms, Some(id));
                 if range.len() > link.maximum_packet_size as usize {
                     self.outbox.arena.truncate(mark);
                     return self.drop_for(now, slot, DropReason::TooLargeForClient, Some(&terms.applied_to(p)));

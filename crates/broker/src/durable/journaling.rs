@@ -27,6 +27,7 @@ use crate::effect::Now;
 use crate::exclusive::EXCLUSIVE;
 use crate::fault::{Fault, is_planted};
 use crate::message::{Message, Publication, RecordLocation};
+use crate::mountpoint::Mountpoint;
 use crate::session::{RetainedReplay, Session, SessionWill, Subscription, SubscriptionKind};
 use crate::session_link::SessionLink;
 use crate::sessions::Sessions;
@@ -403,6 +404,7 @@ fn terms_of(session: &Session) -> record::ConnectSettings<'_> {
         has_grant: session.grant().is_some(),
         is_bridge: session.is_bridge,
         expiry_s: session.expiry_s,
+        mountpoint: session.mountpoint().map(Mountpoint::as_str),
         will: session.will.as_deref().map(will_record),
     }
 }

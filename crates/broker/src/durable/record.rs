@@ -36,7 +36,7 @@ pub(super) use write::put_integer;
 
 /// Version of the record kinds, stored in each block of the journal. A new tag or flag raises it, so that an earlier
 /// program rejects the journal.
-pub const RECORD_VERSION: u32 = 4;
+pub const RECORD_VERSION: u32 = 5;
 
 /// Position of a record in the journal (its LSN).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -354,6 +354,8 @@ pub struct ConnectSettings<'a> {
     pub has_grant: bool,
     pub is_bridge: bool,
     pub expiry_s: u32,
+    /// Prefix of the client's topics. `None` in records before version 5.
+    pub mountpoint: Option<&'a str>,
     pub will: Option<WillRecord<'a>>,
 }
 

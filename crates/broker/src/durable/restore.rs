@@ -29,6 +29,7 @@ use crate::durable::recovery::{
 use crate::effect::{DropReason, Now, ShardId};
 use crate::fault::{Fault, is_planted};
 use crate::message::{Publication, RecordLocation};
+use crate::mountpoint::Mountpoint;
 use crate::node_state::{NodeState, group_home_shard, hash, home_shard};
 use crate::owners::{ClientAccount, SessionHolding, owner_name};
 use crate::parsed_filter::ParsedFilter;
@@ -570,6 +571,7 @@ fn set_terms(session: &mut Session, recovered: &RecoveredSession) {
     if terms.has_grant {
         session.set_grant(LoginGrant::Forgotten);
     }
+    session.set_mountpoint(terms.mountpoint.as_deref().map(Mountpoint::restored));
     session.is_bridge = terms.is_bridge;
     session.expiry_s = terms.expiry_s;
     session.clean_start = false;

@@ -2,10 +2,15 @@
 
 use std::sync::{Arc, Mutex};
 
+use tidewire_broker::durable::record::RecordPosition;
 use tidewire_broker::*;
 
 use super::node::Node;
 use super::start_with_access;
+
+struct NoData;
+
+impl LoginData for NoData {}
 
 /// Gives clients whose id begins with `granted` a grant, and records the grants for which it is asked for rights.
 #[derive(Default)]
@@ -15,7 +20,7 @@ impl AccessControl for Grants {
     fn authenticate_now(&self, credentials: &ConnectCredentials) -> Option<AuthOutcome> {
         Some(AuthOutcome::Allow(Box::new(ClientLogin {
             grant: match credentials.client_id.starts_with("granted") {
-                true => LoginGrant::Of(Arc::new(())),
+                true => LoginGrant::Of(Arc::new(NoData)),
                 false => LoginGrant::None,
             },
             ..ClientLogin::default()
@@ -50,4 +55,61 @@ fn grant_of_a_session_is_forgotten_at_a_start() {
     ];
     assert_eq!(asked, expected);
     std::fs::remove_dir_all(&directory).unwrap();
+}
+
+/// Gives every client this prefix.
+struct Prefixed(Option<&'static str>);
+
+impl AccessControl for Prefixed {
+    fn authenticate_now(&self, _: &ConnectCredentials) -> Option<AuthOutcome> {
+        Some(AuthOutcome::Allow(Box::new(ClientLogin {
+            mountpoint: self.0.map(|prefix| Mountpoint::new(prefix).unwrap()),
+            ..ClientLogin::default()
+        })))
+    }
+
+    fn supports_auth_method(&self, _: &str) -> bool {
+        false
+    }
+
+    fn session(&self, _: &ClientIdentity) -> Option<Arc<dyn SessionAccess>> {
+        None
+    }
+}
+
+#[test]
+fn session_has_its_mountpoint_after_a_start() {
+    for (name, after, is_resumed) in [
+        ("same", Some("tenants/acme/"), true),
+        ("other", Some("tenants/blue/"), false),
+        ("none", None, false),
+    ] {
+        for has_checkpoint in [false, true] {
+            let access = Arc::new(Prefixed(Some("tenants/acme/")));
+            let mut node = Node::with_access(&format!("mountpoint-{name}"), ShardConfig::default(), access);
+            let reader = node.connect("reader", false, 3600);
+            node.subscribe(reader, "t");
+            node.end_tick();
+            let publisher = node.connect("publisher", true, 0);
+            node.publish(publisher, 1);
+            node.end_tick();
+            let from = match has_checkpoint {
+                true => node.checkpoint(),
+                false => RecordPosition(0),
+            };
+            let directory = node.directory().to_owned();
+            let access = Arc::new(Prefixed(after));
+            let mut node = node.restart_with_access(ShardConfig::default(), from, access);
+            let reader = node.connect("reader", false, 3600);
+            node.end_tick();
+            node.read();
+            node.end_tick();
+            let expected = vec!["t"; usize::from(is_resumed)];
+            assert_eq!(node.topics_sent(reader), expected, "{name} {has_checkpoint}");
+            let subscriptions = node.shard.inspect().client("reader").unwrap().subscriptions;
+            assert_eq!(subscriptions, usize::from(is_resumed), "{name} {has_checkpoint}");
+            drop(node);
+            std::fs::remove_dir_all(&directory).unwrap();
+        }
+    }
 }

@@ -145,6 +145,20 @@ impl Node {
             .collect()
     }
 
+    /// Returns the topics of the messages that a client has been sent.
+    pub fn topics_sent(&mut self, conn: ConnSlot) -> Vec<String> {
+        let bytes = self.written(conn);
+        let (mut at, mut topics) = (0, Vec::new());
+        while let Decoded::Complete { packet, size } = mqtt::decode(&bytes[at..], ProtocolVersion::V5, 1 << 20).unwrap()
+        {
+            at += size;
+            if let Packet::Publish(p) = packet {
+                topics.push(p.topic.to_owned());
+            }
+        }
+        topics
+    }
+
     /// Returns the messages since the last call: their Packet Identifiers, and those of their publisher.
     pub fn received(&mut self, conn: ConnSlot) -> Vec<(PacketId, u16)> {
         let bytes = self.written(conn);
@@ -226,6 +240,15 @@ impl Node {
 
     /// Ends the process and starts another one with the same log, which replays the records from a position on.
     pub fn restart(self, config: ShardConfig, from: RecordPosition) -> Node {
+        self.restart_with_access(config, from, Arc::new(OpenAccess))
+    }
+
+    pub fn restart_with_access(
+        self,
+        config: ShardConfig,
+        from: RecordPosition,
+        access: Arc<dyn AccessControl>,
+    ) -> Node {
         drop(self.log);
         let mut recovery = Recovery::new();
         let mut log = open(&self.directory, &mut |position, bytes| {
@@ -235,7 +258,7 @@ impl Node {
         });
         let recovered = recovery.finish();
         let node = Arc::new(NodeState::new(1, 1));
-        let mut shard = Shard::new(NOW, ShardId(0), Arc::new(config), Arc::new(OpenAccess), node.clone(), 1);
+        let mut shard = Shard::new(NOW, ShardId(0), Arc::new(config), access, node.clone(), 1);
         shard.start_journaling(recovered.last_key);
         let reader = log.reader();
         let mut read = |positions: &[RecordPosition], each: &mut dyn FnMut(usize, Option<&[u8]>)| {
@@ -256,6 +279,10 @@ impl Node {
         };
         node.end_tick();
         node
+    }
+
+    pub fn directory(&self) -> &Path {
+        &self.directory
     }
 
     /// Ends the process. Returns the directory of the log.

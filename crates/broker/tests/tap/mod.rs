@@ -4,7 +4,7 @@
 
 mod delayed;
 mod fates;
-mod recorder;
+pub mod recorder;
 mod waiting;
 
 use mqtt::ProtocolVersion::{V3_1_1, V5};

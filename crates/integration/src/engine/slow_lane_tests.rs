@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use broker::LoginGrant;
 use broker::Now;
 use broker::tap::{OffloadedResult, Receipt, Tap, TapClient, TapEventMask, TapMessage, TapResult};
 use mqtt::{ProtocolVersion, QoS};
@@ -132,6 +133,8 @@ fn message<'a>(topic: &'a str, payload: &'a str, qos: QoS, mark: u64) -> TapMess
             address: ([127, 0, 0, 1], 1).into(),
             listener: None,
             version: ProtocolVersion::V5,
+            grant: &LoginGrant::None,
+            mountpoint: None,
         }),
         topic,
         payload: payload.as_bytes(),

@@ -8,6 +8,7 @@ pub mod address;
 pub mod declared;
 pub mod files;
 pub mod key;
+pub mod mountpoint;
 pub mod option;
 pub mod options;
 pub mod origin;

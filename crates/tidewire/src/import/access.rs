@@ -188,11 +188,11 @@ fn rules(permission: Permission, clients: &Clients, packets: &[PacketCondition],
                 users: client.users.clone(),
                 clients: client.clients.clone(),
                 addresses: client.addresses.clone(),
-                anonymous: None,
                 action: packet.action,
                 qos: packet.qos.clone(),
                 retain: packet.retain,
                 topics: topics.to_vec(),
+                ..AccessRule::default()
             });
         }
     }

@@ -11,6 +11,8 @@ mod configured;
 mod outcome;
 mod rights;
 mod scram;
+mod session_login;
+mod source_admission;
 mod source_test;
 mod sources;
 
@@ -43,13 +45,15 @@ use crate::config::options::access::jwt::TokenFrom;
 use crate::config::options::access::{ProviderKind, UnknownUsers};
 use crate::config::{Config, LoadedConfig};
 use crate::device_platform::DevicePlatform;
-use admission::{grant_of, has_provider, renewed_grant, sources_of};
+use admission::Mountpoints;
 use certificates::{CertificateNames, NamedCredentials, certificate_name};
 use configured::{CompiledRules, RuleOrigin, access_without_rules, compile, save_rules};
 pub use configured::{ConfiguredAccess, RuleParts, has_other_sources};
 use outcome::{auth_outcome, can_be_guess, client_login};
-use rights::SessionRights;
+use rights::{SessionRights, without_mountpoint};
 use scram::Scram;
+use session_login::SessionLogin;
+use source_admission::renewed_grant;
 pub use sources::{Asked, Decision, DecisionCache, SourceQuestion, SourceRules};
 
 /// Maximum time that a change waits until all shards have applied it to their sessions.
@@ -68,6 +72,9 @@ pub struct NodeAccess {
     providers: Providers,
     scram: Scram,
     certificates: CertificateNames,
+    mountpoints: Mountpoints,
+    /// Access rules see topics with the mountpoint of the client.
+    includes_mountpoint: bool,
     /// Clients whose user name is unknown may connect like anonymous ones.
     admits_unknown_users: bool,
     /// The user name of a client can be its token.
@@ -118,6 +125,8 @@ impl NodeAccess {
             providers,
             scram: Scram::new(config, &users)?,
             certificates: CertificateNames::new(config),
+            mountpoints: Mountpoints::new(config),
+            includes_mountpoint: config.access.include_mountpoint,
             admits_unknown_users,
             has_tokens_as_names: has_tokens_as_names(config),
             users,
@@ -280,37 +289,6 @@ impl NodeAccess {
         user_name.filter(|name| !self.admits_unknown_users || self.users.get(name).is_some())
     }
 
-    /// Rejects an authenticated client that the rules do not allow to have its client id.
-    fn check_client_id(&self, credentials: &ConnectCredentials, outcome: AuthOutcome) -> AuthOutcome {
-        let AuthOutcome::Allow(login) = &outcome else {
-            return outcome;
-        };
-        // The provider may have found a name that is banned.
-        if let Some(name) = login.user_name.as_deref()
-            && let Some(banned) = self.banned_user(&credentials.client_id, Some(name), credentials.address)
-        {
-            return banned;
-        }
-        let user_name = login.user_name.as_deref().or(credentials.user_name.as_deref());
-        let who = auth::Identity {
-            client_id: &credentials.client_id,
-            user_name: match has_provider(&login.grant) {
-                true => user_name,
-                false => self.verified_name(user_name),
-            },
-            address: credentials.address,
-            is_superuser: login.is_superuser,
-            attributes: ClientAttributes::NONE,
-        };
-        match self.compiled().acl.is_none_or(|acl| acl.can_connect(&who)) {
-            true => outcome,
-            false => AuthOutcome::Deny {
-                reason: ReasonCode::ClientIdentifierNotValid,
-                detail: "the access rules do not allow this client id for this user",
-            },
-        }
-    }
-
     /// Returns the credentials if they could be a guess. The certificate of a device is verified, and a login for
     /// provisioning tests nothing.
     fn login_attempt<'a>(&self, named: &'a NamedCredentials<'_>) -> Option<LoginAttempt<'a>> {
@@ -345,7 +323,7 @@ impl NodeAccess {
         match outcome {
             // Nothing was verified.
             AuthOutcome::Allow(login)
-                if !has_provider(&login.grant) && self.verified_name(attempt.user_name).is_none() => {}
+                if SessionLogin::of(&login.grant).is_none() && self.verified_name(attempt.user_name).is_none() => {}
             AuthOutcome::Allow(_) | AuthOutcome::Inbox(_) => self.login_limiter.record_success(attempt),
             AuthOutcome::Deny {
                 reason: ReasonCode::BadUserNameOrPassword | ReasonCode::NotAuthorized,
@@ -373,7 +351,7 @@ impl NodeAccess {
         let attempt = self.login_attempt(&named).filter(|_| can_be_guess(&outcome));
         let outcome = auth_outcome(outcome);
         self.record_attempt(attempt.as_ref(), &outcome);
-        let outcome = named.name_session(self.check_client_id(&named.credentials, outcome));
+        let outcome = named.name_session(self.admit(&named.credentials, outcome));
         // The client may have been banned in the meantime.
         let outcome = self
             .banned(&credentials.client_id, &named.credentials)
@@ -533,7 +511,7 @@ impl AccessControl for NodeAccess {
             }
         };
         self.record_attempt(attempt.as_ref(), &outcome);
-        let outcome = named.name_session(self.check_client_id(&named.credentials, outcome));
+        let outcome = named.name_session(self.admit(&named.credentials, outcome));
         Some(self.with_sources(&named.credentials, outcome))
     }
 
@@ -562,7 +540,7 @@ impl AccessControl for NodeAccess {
     }
 
     fn must_prepare(&self, grant: &LoginGrant) -> bool {
-        sources_of(grant).is_some()
+        SessionLogin::sources(grant).is_some()
     }
 
     fn admission(&self, who: &ClientIdentity, requests: &[AccessRequest<'_>]) -> AdmissionStep {
@@ -575,21 +553,24 @@ impl AccessControl for NodeAccess {
 
     fn session(&self, who: &ClientIdentity) -> Option<Arc<dyn SessionAccess>> {
         // The client is offline. Its rights are checked when it connects, before it receives anything.
-        if matches!(who.grant, LoginGrant::Forgotten) {
+        if who.grant == LoginGrant::Forgotten {
             return None;
         }
-        let grant = grant_of(&who.grant);
-        let who = self.verified_identity(who, grant);
+        let mountpoint = self.hidden_mountpoint(who);
+        let grant = &who.grant;
+        let who = self.verified_identity(who);
         let CompiledRules { acl, after_own, parts } = self.compiled();
         if let Some(parts) = &parts {
-            return self.rights_of_sources(parts, grant, &who);
+            let rights = self.rights_of_sources(parts, grant, &who)?;
+            return Some(without_mountpoint(rights, mountpoint));
         }
-        let acl = match (acl, grant.and_then(|grant| grant.login.rules.as_ref())) {
+        let own = SessionLogin::of(grant).and_then(|login| login.rules.as_ref());
+        let acl = match (acl, own) {
             (_, Some(own)) => after_own.session_with(own, &who),
             (Some(acl), None) => acl.session(&who),
             (None, None) => return (!who.is_superuser).then(|| self.without_rules.clone()),
         };
-        (!acl.is_unrestricted()).then(|| Arc::new(SessionRights(acl)) as Arc<dyn SessionAccess>)
+        (!acl.is_unrestricted()).then(|| without_mountpoint(Arc::new(SessionRights(acl)), mountpoint))
     }
 }
 

@@ -382,6 +382,7 @@ impl<'a> Reader<'a> {
         let expiry_s = self.small()?;
         let user_name = (flags & HAS_USER_NAME != 0).then(|| self.text()).transpose()?;
         let address = (flags & HAS_ADDRESS != 0).then(|| self.address()).transpose()?;
+        let mountpoint = (flags & HAS_MOUNTPOINT != 0).then(|| self.text()).transpose()?;
         let will = (self.u8()? == 1).then(|| self.will()).transpose()?;
         Ok(ConnectSettings {
             user_name,
@@ -391,6 +392,7 @@ impl<'a> Reader<'a> {
             has_grant: flags & HAS_GRANT != 0,
             is_bridge: flags & IS_BRIDGE != 0,
             expiry_s,
+            mountpoint,
             will,
         })
     }

@@ -58,6 +58,8 @@ pub(super) const HAS_USER_NAME: u8 = 1 << 2;
 pub(super) const HAS_ADDRESS: u8 = 1 << 3;
 /// Since record version 4.
 pub(super) const HAS_GRANT: u8 = 1 << 4;
+/// Since record version 5.
+pub(super) const HAS_MOUNTPOINT: u8 = 1 << 5;
 
 pub(super) const IS_GROUP: u8 = 1 << 3;
 pub(super) const HAS_GROUP: u8 = 1 << 4;

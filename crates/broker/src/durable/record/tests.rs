@@ -119,6 +119,7 @@ fn session_with_all_fields_survives_a_round_trip() {
             has_grant: true,
             is_bridge: false,
             expiry_s: u32::MAX,
+            mountpoint: Some("tenants/acme/"),
             will: Some(WillRecord {
                 topic: "gone",
                 payload: b"x",

@@ -321,7 +321,8 @@ impl ConnectSettings<'_> {
                 | flag(self.has_grant, HAS_GRANT)
                 | flag(self.is_bridge, IS_BRIDGE)
                 | flag(self.user_name.is_some(), HAS_USER_NAME)
-                | flag(self.address.is_some(), HAS_ADDRESS),
+                | flag(self.address.is_some(), HAS_ADDRESS)
+                | flag(self.mountpoint.is_some(), HAS_MOUNTPOINT),
         ]);
         put_integer(out, u64::from(self.expiry_s));
         if let Some(user_name) = self.user_name {
@@ -331,6 +332,9 @@ impl ConnectSettings<'_> {
             Some(IpAddr::V4(address)) => put_bytes(out, &address.octets()),
             Some(IpAddr::V6(address)) => put_bytes(out, &address.octets()),
             None => {}
+        }
+        if let Some(mountpoint) = self.mountpoint {
+            put_bytes(out, mountpoint.as_bytes());
         }
         let Some(will) = &self.will else {
             return out.push(0);

@@ -72,6 +72,7 @@ pub struct RecoveredTerms {
     pub user_name: Option<Box<str>>,
     /// Address of a client without a user name.
     pub address: Option<IpAddr>,
+    pub mountpoint: Option<Box<str>>,
     pub will: Option<Box<RecoveredWill>>,
     pub expiry_s: u32,
     pub version: u8,
@@ -166,6 +167,7 @@ impl From<&ConnectSettings<'_>> for RecoveredTerms {
         RecoveredTerms {
             user_name: terms.user_name.map(Box::from),
             address: terms.address,
+            mountpoint: terms.mountpoint.map(Box::from),
             will: terms.will.as_ref().map(|will| Box::new(will.into())),
             expiry_s: terms.expiry_s,
             version: terms.version,

@@ -141,15 +141,15 @@ section! {
         /// Access rules. The first rule that matches decides. Each rule is a table: `{ permission = "allow", action =
         /// "subscribe", topics = ["devices/%c/#"], users = ["alice"] }`. `permission` is `allow` or `deny`; `action` is
         /// `publish`, `subscribe`, `all` (both) or `connect`. Conditions are `users`, `clients`, `addresses`,
-        /// `anonymous` and, for publishing, `qos` and `retain`. In a topic, `%c` stands for the client ID, `%u` for the
-        /// user name, and `${client_attrs.NAME}` for an attribute that an authentication provider has returned; a topic
-        /// after `eq ` is compared literally. `#` leaves out topics that begin with `$`: a rule
-        /// for all topics has `topics = ["#", "$SYS/#"]`. `$SYS/#` includes the names and addresses of clients. Without
-        /// a rule for topics, every client may publish and subscribe to all topics except those of the server. Rules
-        /// for `connect` bind client IDs to users: `{ permission = "allow", action = "connect", clients = ["%u",
-        /// "%u:*"] }` allows a user the IDs that equal its name or begin with its name and a colon. With such a rule,
-        /// clients that no `connect` rule matches may not connect (0x85). Superusers and devices of the platform always
-        /// may.
+        /// `anonymous`, `attributes` (`{ role = ["admin"] }`), `certificate_names` and `certificate_subjects` (of the
+        /// client certificate) and, for publishing, `qos` and `retain`. In a topic, `%c` stands for the client ID, `%u`
+        /// for the user name, and `${client_attrs.NAME}` for an attribute that an authentication provider has returned;
+        /// a topic after `eq ` is compared literally. `#` leaves out topics that begin with `$`: a rule for all topics
+        /// has `topics = ["#", "$SYS/#"]`. `$SYS/#` includes the names and addresses of clients. Without a rule for
+        /// topics, every client may publish and subscribe to all topics except those of the server. Rules for `connect`
+        /// bind client IDs to users: `{ permission = "allow", action = "connect", clients = ["%u", "%u:*"] }` allows a
+        /// user the IDs that equal its name or begin with its name and a colon. With such a rule, clients that no
+        /// `connect` rule matches may not connect (0x85). Superusers and devices of the platform always may.
         live rules: CheckedRules = "";
         /// Sources of access rules in the order in which they are checked. The first one that decides about an action
         /// decides. `rules`: the options `rules` and `acl_file`. `postgresql` and `redis`: rules of the client in the
@@ -162,6 +162,9 @@ section! {
         live deny_action: DenyAction = "ignore";
         /// Decision if no rule matches: `deny` or `allow`.
         live no_match: NoMatch = "deny";
+        /// Whether the rules see the topics of a client with the `mountpoint` of its listener. `false`: they see the
+        /// topics that the client sees, which is the default of EMQX.
+        restart include_mountpoint: bool = "true";
         /// How the server handles a subscription if the rules allow only some of its topics: `refuse` it, as EMQX
         /// does, or `filter` the deliveries, as Mosquitto does.
         live partial_subscription: PartialSubscription = "refuse";

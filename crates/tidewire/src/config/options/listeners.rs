@@ -7,6 +7,7 @@ use auth::Cidr;
 
 use crate::config::address::Bind;
 use crate::config::key::KeySegment::{Any, Fixed, OneOf};
+use crate::config::mountpoint::MountpointTemplate;
 use crate::config::option::section;
 use crate::config::options::access::ProviderKind;
 use crate::config::units::{ByteSize, Rate};
@@ -118,6 +119,13 @@ section! {
         /// Authentication providers of clients of this listener, in the order in which they are asked. Empty:
         /// `access.providers`.
         restart providers: Vec<ProviderKind> = "";
+        /// Prefix of all topics of the clients of this listener, such as `tenants/${client_attrs.tenant}/`. The server
+        /// adds it to the topics of PUBLISH, SUBSCRIBE, UNSUBSCRIBE and wills, after `$share/NAME/`, `$queue/`,
+        /// `$exclusive/` and `$delayed/SECONDS/`, and removes it from the topics that it sends to the client. It must
+        /// end with `/`. Placeholders: `${username}`, `${clientid}`, and `${client_attrs.NAME}` for an attribute that
+        /// an authentication provider has returned. The server rejects a client (0x87) whose value is missing, empty,
+        /// or contains `+`, `#`, `/` or control characters. Devices of the platform have no prefix.
+        restart mountpoint: Unset<MountpointTemplate> = "";
         /// Whether every connection begins with a PROXY protocol header, version 1 or 2: `off` or `on`.
         restart proxy_protocol: ProxyProtocol = "off";
         /// Addresses or networks that may send this header. Required with `proxy_protocol`, because the header can

@@ -116,6 +116,7 @@ impl<'s, 'r> Authorization<'s, 'r> {
     }
 
     pub fn import(mut self, authorization: &Setting<'_>, database: &Database<'_>) {
+        self.include_mountpoint(authorization);
         let sources = authorization.get("sources");
         let mut is_database_used = false;
         if !sources.exists() {
@@ -181,6 +182,24 @@ impl<'s, 'r> Authorization<'s, 'r> {
         self.report.add(DATABASE, 0, &rows, Outcome::NotSupported { because });
         if !table.records().all(|record| only_allows(&record)) {
             self.close("rules of the built-in database that deny access are left out");
+        }
+    }
+
+    /// Imports whether the rules see topics with mountpoints. The import of a listener with a mountpoint has set the
+    /// default of EMQX.
+    fn include_mountpoint(&mut self, authorization: &Setting<'_>) {
+        const OPTION: &str = "access.include_mountpoint";
+        let include = authorization.get("include_mountpoint");
+        match include.flag(false) {
+            Ok(_) if !include.exists() => {}
+            Ok(flag) => {
+                self.setup.set(OPTION, &include.path, flag);
+                include.imported(OPTION);
+            }
+            Err(because) => {
+                include.refuse(&because);
+                self.close("it is not known whether rules see topics with mountpoints");
+            }
         }
     }
 

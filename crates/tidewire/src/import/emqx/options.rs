@@ -1,5 +1,6 @@
 //! Options and listeners of EMQX.
 
+use crate::config::mountpoint::MountpointTemplate;
 use crate::import::options::Form::{
     Bytes, BytesLimit, Choice, Duration, DurationSwitch, Factor, Flag, Limit, Number, Seconds,
 };
@@ -241,9 +242,10 @@ fn check_admission(listener: &Setting<'_>) -> Result<(), String> {
     if !listener.is_object() {
         return Err("it is not a listener".to_owned());
     }
-    let mount_point = listener.get("mountpoint");
-    if mount_point.exists() && !mount_point.is("") {
-        return Err("listeners have no mount point; clients would use other topics".to_owned());
+    let mountpoint = listener.get("mountpoint");
+    if mountpoint.exists() && !mountpoint.is("") {
+        let text = mountpoint.text().ok_or("its mountpoint is not text")?;
+        MountpointTemplate::parse(text).map_err(|because| format!("its mountpoint cannot be used: {because}"))?;
     }
     if !listener.get("enable_authn").flag(true).unwrap_or(false) {
         return Err(
@@ -315,6 +317,12 @@ fn listener(kind: &str, name: &str, listener: &Setting<'_>, setup: &mut Setup) -
     if let ("ws" | "wss", Some(path)) = (kind, listener.at("websocket.mqtt_path").text()) {
         setup.set(&format!("{key}.path"), item, path);
         listener.at("websocket.mqtt_path").imported(&format!("{key}.path"));
+    }
+    if let Some(prefix) = listener.get("mountpoint").filled() {
+        setup.set(&format!("{key}.mountpoint"), item, prefix);
+        listener.get("mountpoint").imported(&format!("{key}.mountpoint"));
+        // The authorization of EMQX sees topics without the prefix, unless `include_mountpoint` says otherwise.
+        setup.set("access.include_mountpoint", item, false);
     }
     let rate = listener.get("max_conn_rate");
     if let Some(text) = rate.text().filter(|text| is_rate(text)) {
@@ -467,7 +475,12 @@ mod tests {
             ("authentication {mechanism = jwt}", "authenticators of its own"),
             ("enable_authn = false", "its enable_authn is not true"),
             ("enable_authn = quick_deny_anonymous", "its enable_authn is not true"),
-            ("mountpoint = \"x/\"", "mount point"),
+            (
+                "mountpoint = \"x\"",
+                "its mountpoint cannot be used: the prefix must end with `/`",
+            ),
+            ("mountpoint = \"x/${zone}/\"", "unknown placeholder ${zone}"),
+            ("mountpoint = [\"x/\"]", "its mountpoint is not text"),
             ("enable = maybe", "neither true nor false"),
             ("enabled = []", "neither true nor false"),
             ("bind = [1999]", "its address cannot be read"),
@@ -482,11 +495,23 @@ mod tests {
             "authentication = []",
             "enable_authn = true",
             "mountpoint = \"\"",
+            "mountpoint = \"x/${client_attrs.tenant}/\"",
             "enable = false",
         ] {
             let (is_imported, report) = import_one("tcp", setting);
             assert!(is_imported, "{setting}\n{report}");
         }
+    }
+
+    #[test]
+    fn rules_see_topics_without_the_mountpoint() {
+        let text = "listeners.tcp.a {bind = 1999, mountpoint = \"t/${username}/\"}";
+        let hocon = Hocon::parse("cluster.hocon", text, &|_| Err(String::new())).expect("valid");
+        let (mut setup, report) = (Setup::new().expect("random bytes"), Report::default());
+        let root = Setting::root(&hocon, &report);
+        listeners(&root.get("listeners"), &mut setup);
+        assert_eq!(setup.option("listeners.tcp.a.mountpoint"), Some("t/${username}/"));
+        assert!(setup.is_false("access.include_mountpoint"));
     }
 
     #[test]

@@ -2,14 +2,11 @@
 
 use super::access::ACCESS;
 use super::{Conf, ConfLine, flag, last};
+use crate::config::mountpoint::MountpointTemplate;
 use crate::import::setup::Setup;
 
 /// Options that need a counterpart, because the listener would be wider or different without it.
-const CLOSING: [(&str, &str); 7] = [
-    (
-        "mount_point",
-        "listeners have no mount point; clients would use other topics",
-    ),
+const CLOSING: [(&str, &str); 6] = [
     ("psk_hint", "tidewire does not support TLS with pre-shared keys"),
     ("psk_file", "tidewire does not support TLS with pre-shared keys"),
     (
@@ -52,7 +49,7 @@ const NAMES_USERS: [&str; 2] = ["use_identity_as_username", "use_subject_as_user
 /// Returns whether a line before the first `listener` opens or narrows the default listener.
 pub fn is_of_default(line: &ConfLine<'_>) -> bool {
     let is_closing = CLOSING.iter().any(|(key, _)| *key == line.key);
-    is_closing || needs_tls(line) || ["port", "bind_address", "certfile", "protocol"].contains(&line.key)
+    is_closing || needs_tls(line) || ["port", "bind_address", "certfile", "protocol", "mount_point"].contains(&line.key)
 }
 
 /// Returns whether Mosquitto takes the names of users from client certificates.
@@ -202,6 +199,12 @@ fn option(conf: &Conf<'_>, line: &ConfLine<'_>, kind: &str) -> Result<ListenerOp
             Ok(number) if number > 0 => Set("max_connections", number.into()),
             Ok(_) => Set("max_connections", "unlimited".into()),
             Err(_) => Refused("its value is not a number"),
+        },
+        "mount_point" => match MountpointTemplate::parse(line.value) {
+            // In Mosquitto as well, access rules see topics with the prefix.
+            Ok(_) if !line.value.contains("${") => Set("mountpoint", line.value.into()),
+            Ok(_) => return Err("its mount_point contains `${`, which begins a placeholder in tidewire".to_owned()),
+            Err(because) => return Err(format!("its mount_point cannot be used: {because}")),
         },
         "capath" => Refused("tidewire reads no directories of certificates: name a file with cafile"),
         "ciphers" | "ciphers_tls1.3" | "dhparamfile" | "tls_engine" => {

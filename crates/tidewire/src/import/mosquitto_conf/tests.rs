@@ -236,7 +236,8 @@ fn listener_with_an_option_that_narrows_it_is_left_out() {
     for option in [
         "bind_interface eth0",
         "crlfile revoked.crl",
-        "mount_point x/",
+        "mount_point x",
+        "mount_point ${x}/",
         "psk_hint x",
         "psk_file x",
         "socket_domain ipv4",

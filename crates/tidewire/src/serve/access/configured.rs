@@ -151,6 +151,7 @@ pub fn access_without_rules() -> Result<Arc<dyn SessionAccess>, String> {
         address: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
         is_superuser: false,
         attributes: ClientAttributes::NONE,
+        certificate: auth::CertificateIdentity::default(),
     };
     Ok(Arc::new(SessionRights(acl.session(&anybody))))
 }

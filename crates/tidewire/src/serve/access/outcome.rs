@@ -1,13 +1,12 @@
 //! Converts the decisions of providers for the broker.
 
-use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
 use auth::{DenyReason, Login, ProviderOutcome};
-use broker::{AuthOutcome, ClientLogin, LoginGrant};
+use broker::{AuthOutcome, ClientLogin};
 use mqtt::ReasonCode;
 
-use super::admission::SessionGrant;
+use super::session_login::SessionLogin;
 
 pub fn auth_outcome(outcome: ProviderOutcome) -> AuthOutcome {
     match outcome {
@@ -36,10 +35,8 @@ pub fn client_login(login: Login) -> ClientLogin {
         is_superuser: login.is_superuser,
         user_name: login.user_name.clone(),
         expires_at_unix_ms: expires_at.map(|since_1970| since_1970.as_millis() as u64),
-        grant: match login.provider {
-            Some(_) => LoginGrant::Of(Arc::new(SessionGrant { login, sources: None })),
-            None => LoginGrant::None,
-        },
+        grant: SessionLogin::grant(login),
+        mountpoint: None,
         data: None,
     }
 }

@@ -3,10 +3,43 @@
 use std::sync::Arc;
 
 use auth::{Permission, RequestedAction, SessionAcl, SubscriptionDecision, SubscriptionGrant};
-use broker::{AccessQuestion, AccessRequest, SessionAccess, SubscribeAccess};
+use broker::{AccessQuestion, AccessRequest, Mountpoint, SessionAccess, SubscribeAccess};
 use mqtt::QoS;
 
 use super::sources::{Asked, Decision, DecisionCache, SessionSources, SourceQuestion};
+
+/// Hides the mountpoint of a session from its rules, so that they see the topics that the client sees.
+pub fn without_mountpoint(
+    rights: Arc<dyn SessionAccess>,
+    mountpoint: Option<&Mountpoint>,
+) -> Arc<dyn SessionAccess> {
+    match mountpoint {
+        None => rights,
+        Some(mountpoint) => Arc::new(RightsBelow {
+            rights,
+            prefix: mountpoint.clone(),
+        }),
+    }
+}
+
+/// Returns the requests as the client sees them.
+pub fn requests_below<'r>(mountpoint: &Mountpoint, requests: &[AccessRequest<'r>]) -> Vec<AccessRequest<'r>> {
+    let prefix = mountpoint.as_str();
+    let below = requests.iter().filter_map(|request| {
+        Some(match *request {
+            AccessRequest::Publish { topic, qos, retain } => AccessRequest::Publish {
+                topic: topic.strip_prefix(prefix)?,
+                qos,
+                retain,
+            },
+            AccessRequest::Subscribe { filter, qos } => AccessRequest::Subscribe {
+                filter: filter.strip_prefix(prefix)?,
+                qos,
+            },
+        })
+    });
+    below.collect()
+}
 
 pub struct SessionRights(pub SessionAcl);
 
@@ -166,5 +199,62 @@ impl SessionAccess for AskingRights {
 
     fn retain_filters(&self, is_subscribed: &dyn Fn(&str) -> bool) {
         self.sources.retain_filters(is_subscribed);
+    }
+}
+
+/// Rules for topics without the prefix. Topics that do not have it are denied.
+struct RightsBelow {
+    rights: Arc<dyn SessionAccess>,
+    prefix: Mountpoint,
+}
+
+impl RightsBelow {
+    fn below<'t>(&self, topic: &'t str) -> Option<&'t str> {
+        topic.strip_prefix(self.prefix.as_str())
+    }
+}
+
+impl SessionAccess for RightsBelow {
+    fn can_publish(&self, topic: &str, qos: QoS, retain: bool) -> bool {
+        self.below(topic)
+            .is_some_and(|topic| self.rights.can_publish(topic, qos, retain))
+    }
+
+    fn can_subscribe(&self, filter: &str) -> SubscribeAccess {
+        match self.below(filter) {
+            Some(filter) => self.rights.can_subscribe(filter),
+            None => SubscribeAccess::Denied,
+        }
+    }
+
+    fn can_receive(&self, topic: &str) -> bool {
+        self.below(topic).is_some_and(|topic| self.rights.can_receive(topic))
+    }
+
+    fn can_publish_will(&self, topic: &str, qos: QoS, retain: bool) -> bool {
+        self.below(topic)
+            .is_some_and(|topic| self.rights.can_publish_will(topic, qos, retain))
+    }
+
+    fn asks(&self) -> bool {
+        self.rights.asks()
+    }
+
+    fn question(&self, requests: &[AccessRequest<'_>]) -> Option<AccessQuestion> {
+        self.rights.question(&requests_below(&self.prefix, requests))
+    }
+
+    fn packet_handled(&self) {
+        self.rights.packet_handled();
+    }
+
+    fn stored_filters(&self) -> usize {
+        self.rights.stored_filters()
+    }
+
+    fn retain_filters(&self, is_subscribed: &dyn Fn(&str) -> bool) {
+        let prefix = self.prefix.as_str();
+        self.rights
+            .retain_filters(&|filter| is_subscribed(&format!("{prefix}{filter}")));
     }
 }

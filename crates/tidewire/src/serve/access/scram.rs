@@ -14,6 +14,7 @@ use broker::{AuthExchange, AuthOutcome, ClientLogin, ConnectCredentials};
 use mqtt::ReasonCode;
 
 use super::certificates::NamedCredentials;
+use super::session_login::CertificateTexts;
 use super::{NodeAccess, identity};
 use crate::config::Config;
 use crate::config::files::chain;
@@ -22,6 +23,13 @@ use crate::config::files::chain;
 pub struct Scram {
     server: ScramServer,
     methods: Vec<ScramMethod>,
+}
+
+/// An exchange whose second message is expected.
+struct BegunScram {
+    exchange: ScramExchange,
+    /// Names of the certificate of the CONNECT, or of the session.
+    certificate: Option<Arc<CertificateTexts>>,
 }
 
 impl Scram {
@@ -62,7 +70,7 @@ impl NodeAccess {
         };
         let message = credentials.data.as_deref().unwrap_or_default();
         let exchange = credentials.exchange.as_ref().map(|AuthExchange(state)| state);
-        Some(match exchange.and_then(|state| state.downcast_ref::<ScramExchange>()) {
+        Some(match exchange.and_then(|state| state.downcast_ref::<BegunScram>()) {
             Some(exchange) => self.finish_scram(credentials, exchange, message),
             None if self.may_be_device(credentials) => {
                 refused("devices of the platform cannot use enhanced authentication")
@@ -96,11 +104,15 @@ impl NodeAccess {
         self.refuse_before_check(credentials, user_name)
             .unwrap_or_else(|| AuthOutcome::Continue {
                 data: server_first,
-                exchange: Some(AuthExchange(Arc::new(exchange))),
+                exchange: Some(AuthExchange(Arc::new(BegunScram {
+                    exchange,
+                    certificate: CertificateTexts::of(credentials),
+                }))),
             })
     }
 
-    fn finish_scram(&self, credentials: &ConnectCredentials, exchange: &ScramExchange, message: &[u8]) -> AuthOutcome {
+    fn finish_scram(&self, credentials: &ConnectCredentials, begun: &BegunScram, message: &[u8]) -> AuthOutcome {
+        let exchange = &begun.exchange;
         // Other logins of the address may have failed since the first message.
         if let Some(outcome) = self.refuse_before_check(credentials, exchange.user_name()) {
             return outcome;
@@ -121,7 +133,8 @@ impl NodeAccess {
             data: Some(success.server_final),
             ..ClientLogin::default()
         };
-        self.check_client_id(credentials, AuthOutcome::Allow(Box::new(login)))
+        let certificate = begun.certificate.clone();
+        self.admit_with(certificate, credentials, AuthOutcome::Allow(Box::new(login)))
     }
 
     /// Returns the rejection of a banned user and of a locked-out address.

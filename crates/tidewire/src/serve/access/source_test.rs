@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use api::SourcesTest;
 use auth::{ClientAttributes, Credentials, RequestedAction, RulePart};
-use broker::SubscribeAccess;
+use broker::{LoginGrant, SubscribeAccess};
 
 use super::NodeAccess;
-use super::admission::SessionGrant;
 use super::configured::RuleParts;
+use super::session_login::SessionLogin;
 use super::sources::{Asked, Decision, SessionSources, SourceQuestion};
 use crate::config::options::access::source::AccessSourceKind;
 
@@ -37,12 +37,13 @@ impl NodeAccess {
             address: client.address,
             is_superuser: false,
             attributes: ClientAttributes::NONE,
+            certificate: auth::CertificateIdentity {
+                common_name: client.certificate_common_name.as_deref(),
+                subject: client.certificate_subject.as_deref(),
+            },
         };
-        let grant = SessionGrant {
-            login: auth::Login::default(),
-            sources: Some(sources.clone()),
-        };
-        let rights = self.rights_of_sources(&parts, Some(&grant), &who)?;
+        let grant = SessionLogin::with_sources(&LoginGrant::None, sources.clone());
+        let rights = self.rights_of_sources(&parts, &grant, &who)?;
         let (is_allowed, filters_deliveries) = match &action {
             RequestedAction::Publish { topic, qos, retain } => (rights.can_publish(topic, *qos, *retain), false),
             RequestedAction::Subscribe { filter, .. } => match rights.can_subscribe(filter) {

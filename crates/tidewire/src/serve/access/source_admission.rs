@@ -1,0 +1,193 @@
+//! Asks the sources of `access.sources` about a client, before it gets its session and when it acts.
+//!
+//! Sources of rules, such as a database, are asked when the client connects. The HTTP service is asked for each action,
+//! and when the client connects for its will and for the filters of the session that it continues. After a restart, the
+//! decisions about these filters are forgotten, so that nothing is delivered through a filter that was not decided.
+
+use std::sync::Arc;
+
+use broker::{
+    AccessQuestion, AccessRequest, AdmissionStep, AuthOutcome, ClientIdentity, ConnectCredentials, LoginGrant,
+    Mountpoint, SessionAccess,
+};
+use mqtt::ReasonCode;
+use net::OpenAccessQuestion;
+
+use super::configured::RuleParts;
+use super::rights::{AskingRights, SessionRights, requests_below};
+use super::session_login::SessionLogin;
+use super::sources::{Asked, ClientRulesState, SessionSources, SourceQuestion};
+use super::{NodeAccess, offered};
+
+/// Returns the grant of a client that has authenticated again. It keeps the answers of the sources.
+pub fn renewed_grant(old: &LoginGrant, new: LoginGrant) -> LoginGrant {
+    match SessionLogin::sources(old) {
+        Some(sources) => SessionLogin::with_sources(&new, sources.clone()),
+        None => new,
+    }
+}
+
+/// The rejection of a client about which a source does not answer.
+const NO_ANSWER: AdmissionStep = AdmissionStep::Deny {
+    reason: ReasonCode::ServerUnavailable,
+    detail: "a source of access rules does not answer",
+};
+
+impl NodeAccess {
+    /// Gives an admitted client what the sources will know about it.
+    pub(super) fn with_sources(&self, credentials: &ConnectCredentials, mut outcome: AuthOutcome) -> AuthOutcome {
+        let AuthOutcome::Allow(login) = &mut outcome else {
+            return outcome;
+        };
+        if !self.sources.are_remote() {
+            return outcome;
+        }
+        let user_name = login.user_name.as_deref().or(credentials.user_name.as_deref());
+        let user_name = match SessionLogin::of(&login.grant) {
+            Some(_) => user_name,
+            None => self.verified_name(user_name),
+        };
+        let client = auth::Credentials {
+            user_name: user_name.map(str::to_owned),
+            password: None,
+            ..offered(credentials)
+        };
+        let sources = Arc::new(SessionSources::new(client, self.sources.has_rules()));
+        login.grant = SessionLogin::with_sources(&login.grant, sources);
+        outcome
+    }
+
+    /// Returns the identity that access rules see. Looks up again whether a user of the server is a superuser: that may
+    /// have changed since the login.
+    pub(super) fn verified_identity<'a>(&self, who: &'a ClientIdentity) -> auth::Identity<'a> {
+        let of_provider = SessionLogin::of(&who.grant);
+        let user_name = who.user_name.as_deref();
+        let user_name = match of_provider {
+            Some(_) => user_name,
+            None => self.verified_name(user_name),
+        };
+        auth::Identity {
+            client_id: &who.client_id,
+            user_name,
+            address: who.address,
+            is_superuser: match of_provider {
+                Some(login) => login.is_superuser,
+                None => user_name.is_some_and(|name| self.is_superuser(name)),
+            },
+            attributes: SessionLogin::attributes(&who.grant),
+            certificate: SessionLogin::certificate(&who.grant),
+        }
+    }
+
+    /// Returns the prefix that access rules do not see.
+    pub(super) fn hidden_mountpoint<'a>(&self, who: &'a ClientIdentity) -> Option<&'a Mountpoint> {
+        who.mountpoint.as_ref().filter(|_| !self.includes_mountpoint)
+    }
+
+    /// Returns the access rules of a session with several sources; `None` if everything is allowed.
+    pub(super) fn rights_of_sources(
+        &self,
+        parts: &RuleParts,
+        grant: &LoginGrant,
+        who: &auth::Identity<'_>,
+    ) -> Option<Arc<dyn SessionAccess>> {
+        if who.is_superuser {
+            return None;
+        }
+        let sources = SessionLogin::sources(grant);
+        let known = sources.and_then(|sources| Some((sources, sources.rules()?)));
+        let Some((sources, rules)) = known else {
+            // The user was a superuser when it connected.
+            return Some(Arc::new(SessionRights(parts.nothing.session(who))));
+        };
+        let own = SessionLogin::of(grant).and_then(|login| login.rules.as_deref());
+        let (before, after) = self.sources.lists(parts, own, &rules);
+        let before = parts.last.session_of(&before, who);
+        Some(match after {
+            None => Arc::new(SessionRights(before)),
+            Some(after) => Arc::new(AskingRights {
+                before,
+                after: parts.last.session_of(&after, who),
+                sources: sources.clone(),
+                settings: self.sources.cache.clone(),
+            }),
+        })
+    }
+
+    /// Returns the next step for a client with sources.
+    pub(super) fn admission_step(&self, who: &ClientIdentity, requests: &[AccessRequest<'_>]) -> AdmissionStep {
+        let Some(sources) = SessionLogin::sources(&who.grant) else {
+            return AdmissionStep::Admit;
+        };
+        let identity = self.verified_identity(who);
+        if identity.is_superuser {
+            return AdmissionStep::Admit;
+        }
+        match sources.rules_state() {
+            ClientRulesState::Known => {}
+            ClientRulesState::Failed => return NO_ANSWER,
+            ClientRulesState::Missing => match self.sources.rules_now(sources.client()) {
+                Some(Ok(rules)) => sources.set_rules(Some(rules)),
+                Some(Err(())) => return NO_ANSWER,
+                None => {
+                    let question = SourceQuestion {
+                        sources: sources.clone(),
+                        asked: Asked::Rules,
+                    };
+                    return AdmissionStep::Ask(AccessQuestion(Box::new(question)));
+                }
+            },
+        }
+        let rights = self
+            .compiled()
+            .parts
+            .and_then(|parts| self.asking_rights(&parts, &who.grant, &identity));
+        let Some(rights) = rights else {
+            return AdmissionStep::Admit;
+        };
+        let requests = match self.hidden_mountpoint(who) {
+            Some(mountpoint) => requests_below(mountpoint, requests),
+            None => requests.to_vec(),
+        };
+        match rights.login_question(&requests) {
+            Some(question) => AdmissionStep::Ask(question),
+            None if sources.has_failed() => NO_ANSWER,
+            None => AdmissionStep::Admit,
+        }
+    }
+
+    /// Returns the rights of a session if they may ask.
+    fn asking_rights(&self, parts: &RuleParts, grant: &LoginGrant, who: &auth::Identity<'_>) -> Option<AskingRights> {
+        let sources = SessionLogin::sources(grant)?;
+        let rules = sources.rules()?;
+        let own = SessionLogin::of(grant).and_then(|login| login.rules.as_deref());
+        let (before, after) = self.sources.lists(parts, own, &rules);
+        let after = after?;
+        Some(AskingRights {
+            before: parts.last.session_of(&before, who),
+            after: parts.last.session_of(&after, who),
+            sources: sources.clone(),
+            settings: self.sources.cache.clone(),
+        })
+    }
+
+    /// Asks the sources. Called on the thread of a worker.
+    pub(super) fn ask_sources(&self, mut open: OpenAccessQuestion) -> Result<(), OpenAccessQuestion> {
+        let Some(question) = open.take::<SourceQuestion>() else {
+            return Err(open);
+        };
+        let permit = self
+            .sources
+            .open_questions
+            .open_for_actions(question.sources.client().address, question.bytes());
+        let sources = self.sources.clone();
+        self.providers.spawn(async move {
+            match permit {
+                Some(_permit) => sources.answer(question).await,
+                None => sources.refuse(question),
+            }
+            open.answered();
+        });
+        Ok(())
+    }
+}
