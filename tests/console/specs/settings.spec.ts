@@ -88,6 +88,42 @@ test("a rule binds client ids to users", async ({ console: page, node }) => {
   await node.call("DELETE", "/api/v1/users/ann");
 });
 
+test("a rule names attributes and certificates", async ({ console: page, node }) => {
+  await open(page, "access");
+  await page.getByRole("button", { name: "Add rule…", exact: true }).click();
+  const dialog = page.getByRole("dialog");
+  const attributes = dialog.getByLabel("Attributes (one per line)", { exact: true });
+  await dialog.getByLabel("Topic filters (one per line)", { exact: true }).fill("demo/#");
+  await dialog.getByLabel("Certificate common names (one per line)", { exact: true }).fill("meter-17");
+  await dialog.getByLabel("Certificate subjects (one per line)", { exact: true }).fill("CN=meter-17,O=Example");
+  // The form does not accept a line without a value.
+  await attributes.fill("role");
+  await dialog.getByRole("button", { name: "Add", exact: true }).click();
+  await expect(dialog).toBeVisible();
+  await attributes.fill("role=admin\nrole=operator\nsite=a=b");
+  await dialog.getByRole("button", { name: "Add", exact: true }).click();
+  const row = page.getByRole("region", { name: "Table: Access rules", exact: true }).getByRole("row").nth(1);
+  await expect(row).toContainText("role = admin, operator; site = a=b; certificate meter-17; certificate CN=meter-17,O=Example");
+  // The form keeps the conditions of a rule.
+  await page.getByRole("button", { name: "Edit rule 1", exact: true }).click();
+  await expect(attributes).toHaveValue("role=admin\nrole=operator\nsite=a=b");
+  await dialog.getByRole("button", { name: "Save", exact: true }).click();
+  await page.getByRole("button", { name: "Apply", exact: true }).click();
+  await expect(page.getByText("Applied, also to connected clients.")).toBeVisible();
+  const acl = (await node.call("GET", "/api/v1/acl")) as { rules: unknown[] };
+  expect(acl.rules).toEqual([
+    {
+      permission: "allow",
+      action: "all",
+      topics: ["demo/#"],
+      attributes: { role: ["admin", "operator"], site: ["a=b"] },
+      certificate_names: ["meter-17"],
+      certificate_subjects: ["CN=meter-17,O=Example"],
+    },
+  ]);
+  await node.call("PUT", "/api/v1/acl", { rules: [] });
+});
+
 test("the configuration shows values with their origin", async ({ console: page, node }) => {
   await open(page, "configuration");
   const table = page.getByRole("region", { name: "Table: Configuration", exact: true });

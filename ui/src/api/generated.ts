@@ -12,6 +12,12 @@ export type AccessTest = {
   action: AccessAction;
   /** IP address of the client. Default: 127.0.0.1. */
   address?: (string | null);
+  /** Attributes of the client. */
+  attributes?: Record<string, string>;
+  /** Common name of the client certificate. */
+  certificate_name?: (string | null);
+  /** Subject of the client certificate: `CN=meter-17,O=Example`. */
+  certificate_subject?: (string | null);
   client_id?: string;
   qos?: number;
   retain?: boolean;
@@ -50,6 +56,13 @@ export type AclRule = {
   addresses?: (string[] | null);
   /** `true`: only clients without a user name; `false`: only clients with a user name. */
   anonymous?: (boolean | null);
+  /** Attributes that an authentication provider has returned: the client must have each of these, with one of the
+   * values. */
+  attributes?: (Record<string, string[]> | null);
+  /** Common names of client certificates. */
+  certificate_names?: (string[] | null);
+  /** Subjects of client certificates: `CN=meter-17,O=Example`. */
+  certificate_subjects?: (string[] | null);
   /** Client IDs. For `connect`, patterns: `%u` stands for the user name, and a last `*` for any text. */
   clients?: (string[] | null);
   permission: AccessPermission;
@@ -57,8 +70,8 @@ export type AclRule = {
   qos?: (number[] | null);
   /** Only messages with (`true`) or without (`false`) RETAIN. Only with `publish`. */
   retain?: (boolean | null);
-  /** Topic filters. `%c` stands for the client ID and `%u` for the user name; a filter after `eq ` is compared
-   * literally. Empty for `connect`. */
+  /** Topic filters. `%c` stands for the client ID, `%u` for the user name, `${client_attrs.NAME}` for an attribute; a
+   * filter after `eq ` is compared literally. Empty for `connect`. */
   topics: string[];
   /** User names. */
   users?: (string[] | null);
