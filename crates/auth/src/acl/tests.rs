@@ -632,6 +632,9 @@ fn rule_round_trips_through_toml_and_json() {
         users: Some(vec!["alice".into()]),
         clients: Some(vec!["c1".into(), "c2".into()]),
         addresses: Some(vec!["10.0.0.0/8".into()]),
+        attributes: Some([("role".to_owned(), vec!["admin".to_owned()])].into()),
+        certificate_names: Some(vec!["meter-1".to_owned()]),
+        certificate_subjects: Some(vec!["CN=meter-1".to_owned()]),
         anonymous: Some(false),
         action: AccessAction::Publish,
         qos: Some(vec![0, 1]),
@@ -850,6 +853,7 @@ impl TestRandom {
             qos: (action == AccessAction::Publish && self.below(3) == 0).then(|| vec![self.below(3) as u8]),
             retain: (action == AccessAction::Publish && self.below(3) == 0).then(|| self.below(2) == 0),
             topics,
+            ..AccessRule::default()
         }
     }
 }
