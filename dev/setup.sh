@@ -1,7 +1,7 @@
 #!/bin/bash
 # Installs missing programs for one purpose: build, test, lint, docs, dist, edge, zig, dist-test, kafka, kerberos, ldap,
-# postgres or redis. Prints a line for each installation, and fails with instructions if it may not install. Does nothing
-# if all programs are installed.
+# mariadb, postgres or redis. Prints a line for each installation, and fails with instructions if it may not install.
+# Does nothing if all programs are installed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=dev/lib.sh
@@ -133,6 +133,13 @@ need_postgres() {
 	fi
 }
 
+need_mariadb() {
+	if ! has mariadbd || ! has mariadb; then
+		install_packages "MariaDB, for the tests of logins" mariadb-server mariadb-client
+		stop_installed_service mariadb
+	fi
+}
+
 # The console is tested in this browser. The npm packages of the tests download no browser.
 need_browser() {
 	{ has node && has npm; } || install_packages "the console's tests" nodejs npm
@@ -222,6 +229,7 @@ build)
 	;;
 test)
 	need_mosquitto
+	need_mariadb
 	need_postgres
 	need_redis
 	need_ldap
@@ -237,6 +245,9 @@ kerberos)
 	;;
 ldap)
 	need_ldap
+	;;
+mariadb)
+	need_mariadb
 	;;
 postgres)
 	need_postgres

@@ -128,6 +128,7 @@ const IMPURE: &[&str] = &[
     "cassandra-cpp",
     "hyper",
     "mio",
+    "mysql_async",
     "polling",
     "rdkafka",
     "redis",

@@ -1,11 +1,15 @@
-//! Clients whose passwords are in PostgreSQL or Redis, with the real servers and the real binary.
+//! Clients whose passwords are in PostgreSQL, MySQL, SQLite or Redis, with the real servers and the real binary.
 //!
-//! `faults` has the tests with databases that fail, are slow or change.
+//! `decisions` has the tests that run with each database, and `faults` those with databases that fail, are slow or
+//! change. The files of the databases have the others.
 
+mod decisions;
 pub mod faults;
+mod mysql;
 mod postgresql;
 mod redis;
 mod rules;
+mod sqlite;
 
 use std::fmt::Write;
 use std::process::Command;
@@ -19,6 +23,72 @@ const UNAVAILABLE: u8 = 0x88;
 
 /// User `ann` of the server itself, the next provider, with the password `local`: SHA-256 of `saltlocal`.
 const NEXT_PROVIDER: &str = "ann = \"$sha256$salt$b59b7ac2be21b3e64c40079c89466f265f0b53252b947544337412cba708ce7f\"";
+
+/// `password_hash` of `public` with the salt `slat_foo123` after it, in the documentation of EMQX.
+const PUBLIC: &str = "44edc2d57cde8d79c98145003e105b90a14f1460b79186ea9cfe83942fc5abb5";
+
+/// `password_hash` of `secret` with the salt `salt` after it.
+const SECRET: &str = "f84fa2149dbb62ed4e0cf1f550d2949b33a6513d3a7707e08502511c79ccb0ee";
+
+/// Clients in a database.
+trait Clients: Sized {
+    const PROVIDER: &'static str;
+
+    /// Creates a place for clients.
+    fn empty() -> Self;
+
+    /// Adds a client. Without a hash, the client has no password.
+    fn insert(&self, user: &str, hash: Option<&str>, salt: &str, is_superuser: bool);
+
+    /// Sets the hash of a client, with the salt `salt`.
+    fn change(&self, user: &str, hash: &str);
+
+    fn delete(&self, user: &str);
+
+    fn count(&self) -> usize;
+
+    /// Text with which errors name the database.
+    fn address(&self) -> String;
+
+    /// Options that lead to the database.
+    fn place(&self) -> Vec<(&'static str, String)>;
+
+    /// A query with placeholders in quotes and the client ID, as another value of `query`.
+    fn query_with_quotes(&self) -> Option<String>;
+
+    /// Creates a place with the user `user` (password `public`) and the superuser `root` (password `secret`). Both
+    /// have SHA-256 with the salt after the password.
+    fn new() -> Self {
+        let clients = Self::empty();
+        clients.insert("user", Some(PUBLIC), "slat_foo123", false);
+        clients.insert("root", Some(SECRET), "salt", true);
+        clients
+    }
+
+    /// Options of a server with these clients.
+    fn options(&self, more: &[(&str, String)]) -> String {
+        let mut all = self.place();
+        all.retain(|(name, _)| !more.iter().any(|(other, _)| other == name));
+        if !more.iter().any(|(name, _)| *name == "password_hash_algorithm") {
+            all.push(("salt_position", text("suffix")));
+        }
+        options(Self::PROVIDER, &[&all, more].concat())
+    }
+
+    fn start(&self, more: &[(&str, String)]) -> Server {
+        Server::start(&Config::new(self.options(more)))
+    }
+}
+
+/// An SQL string.
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "''"))
+}
+
+/// The host and the port of an address.
+fn host_and_port(address: &str) -> (&str, &str) {
+    address.rsplit_once(':').expect("an address")
+}
 
 /// Options of a server whose clients are in a database and then in `access.users`. Only superusers may subscribe to
 /// `closed/#`.

@@ -8,17 +8,29 @@ pub mod http;
 pub mod jwt;
 #[cfg(feature = "ldap")]
 pub mod ldap;
+#[cfg(feature = "mysql")]
+pub mod mysql;
 #[cfg(feature = "postgresql")]
 pub mod postgresql;
 mod provider;
 #[cfg(feature = "redis")]
 pub mod redis;
-#[cfg(any(feature = "postgresql", feature = "redis"))]
+#[cfg(any(feature = "mysql", feature = "postgresql", feature = "redis", feature = "sqlite"))]
 mod rows;
 mod source;
 #[cfg(any(feature = "postgresql", feature = "redis"))]
 mod source_rules;
-#[cfg(any(feature = "ldap", feature = "postgresql", feature = "redis"))]
+#[cfg(any(feature = "mysql", feature = "postgresql", feature = "sqlite"))]
+mod sql;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;
+#[cfg(any(
+    feature = "ldap",
+    feature = "mysql",
+    feature = "postgresql",
+    feature = "redis",
+    feature = "sqlite"
+))]
 mod superuser;
 
 pub use provider::{OnFailure, SourceLimits, SourceProvider, SourceStats, WatchedProvider};

@@ -29,8 +29,12 @@ pub mod kafka;
 pub mod ldap;
 mod metrics;
 pub mod mqtt;
-#[cfg(any(feature = "ldap", feature = "postgresql", feature = "redis"))]
+#[cfg(feature = "mysql")]
+pub mod mysql;
+#[cfg(any(feature = "ldap", feature = "mysql", feature = "postgresql", feature = "redis"))]
 mod outage;
+#[cfg(any(feature = "mysql", feature = "postgresql"))]
+mod pool;
 #[cfg(feature = "postgresql")]
 pub mod postgres;
 mod pump;
@@ -40,6 +44,7 @@ pub mod redis;
 mod secret;
 mod sink;
 mod source;
+pub mod sql;
 mod stream;
 mod tls;
 

@@ -2,7 +2,7 @@
 //!
 //! The connector has the server's address, a connection pool and TLS. A batch is one transaction whose statements are
 //! pipelined. `isolate.rs` finds and excludes rows that the database rejects. `error.rs` classifies the database's
-//! error codes. `lookup.rs` reads a row, for the authentication of clients.
+//! error codes. `lookup.rs` reads rows, for logins and access rules of clients.
 
 mod client;
 mod config;
@@ -10,10 +10,9 @@ mod copy;
 mod error;
 mod lookup;
 mod sink;
-mod statement;
 mod tls;
 
 pub use client::PostgresConnector;
 pub use config::{PostgresActionConfig, PostgresColumn, PostgresConnectorConfig, PostgresCopyConfig};
-pub use lookup::{LookupError, LookupRow, LookupValue, PostgresLookup};
+pub use lookup::PostgresLookup;
 pub use sink::PostgresSink;

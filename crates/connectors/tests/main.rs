@@ -6,6 +6,7 @@ mod file;
 mod http;
 mod kafka;
 mod mqtt;
+mod mysql;
 mod postgres;
 mod redis;
 mod support;

@@ -35,6 +35,11 @@ const PARTS: &[BuildPart] = &[
     ),
     part("ldap", cfg!(feature = "ldap"), "LDAP authentication"),
     part(
+        "mysql",
+        cfg!(feature = "mysql"),
+        "authentication with MySQL and MariaDB",
+    ),
+    part(
         "parquet",
         cfg!(feature = "parquet"),
         "export of telemetry as Parquet files",
@@ -54,6 +59,7 @@ const PARTS: &[BuildPart] = &[
         cfg!(feature = "redis"),
         "Redis connectors, actions and authentication",
     ),
+    part("sqlite", cfg!(feature = "sqlite"), "authentication with SQLite files"),
     part("top", cfg!(feature = "top"), "live view of a server in the terminal"),
 ];
 

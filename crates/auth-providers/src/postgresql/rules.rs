@@ -6,7 +6,8 @@
 use std::sync::Arc;
 
 use auth::{Credentials, ProviderOutcome, TemplateUse};
-use connectors::postgres::{LookupError, LookupRow, LookupValue, PostgresConnectorConfig, PostgresLookup};
+use connectors::postgres::{PostgresConnectorConfig, PostgresLookup};
+use connectors::sql::{LookupError, LookupRow, LookupValue};
 use serde_json::{Map, Value};
 
 use super::NAME;

@@ -2,11 +2,10 @@
 //! transaction ended cleanly. Otherwise it is closed, and the database rolls back.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustls::ClientConfig;
-use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 use tokio_postgres::config::SslMode;
@@ -15,6 +14,7 @@ use tokio_postgres::{Client, Config, NoTls, Statement};
 use super::config::PostgresConnectorConfig;
 use super::error::describe;
 use super::tls::MakeTls;
+use crate::pool::{Pool, Pooled};
 
 /// A database with its connection pool, shared by its actions.
 pub struct PostgresConnector {
@@ -22,9 +22,7 @@ pub struct PostgresConnector {
     tls: Option<Arc<ClientConfig>>,
     limit: Duration,
     address: String,
-    /// One permit per connection.
-    permits: Semaphore,
-    idle: Mutex<Vec<PostgresConnection>>,
+    pool: Pool<PostgresConnection>,
 }
 
 /// A connection with its prepared statements.
@@ -36,12 +34,8 @@ pub(super) struct PostgresConnection {
     task: AbortHandle,
 }
 
-/// A connection that is taken from the pool.
-pub(super) struct PooledConnection<'a> {
-    pub connection: PostgresConnection,
-    pool: &'a PostgresConnector,
-    _permit: SemaphorePermit<'a>,
-}
+/// A connection that is taken from the pool. It may return after its transaction ended.
+pub(super) type PooledConnection<'a> = Pooled<'a, PostgresConnection>;
 
 impl PostgresConnector {
     /// Creates the connector. The errors name the fields.
@@ -74,8 +68,7 @@ impl PostgresConnector {
             tls: tls.transpose().map_err(|problem| vec![problem])?,
             limit,
             address: format!("{}:{}", options.host, options.port),
-            permits: Semaphore::new(options.connections_max as usize),
-            idle: Mutex::new(Vec::new()),
+            pool: Pool::new(options.connections_max),
         })
     }
 
@@ -89,29 +82,11 @@ impl PostgresConnector {
         &self,
         may_connect: impl FnOnce() -> Result<(), String>,
     ) -> Result<PooledConnection<'_>, String> {
-        let permit = self
-            .permits
-            .acquire()
-            .await
-            .expect("the semaphore is never closed while the connector lives");
-        let connection = match self.idle_connection() {
-            Some(connection) => connection,
-            None => {
-                may_connect()?;
-                self.connect().await?
-            }
+        let open = async {
+            may_connect()?;
+            self.connect().await
         };
-        Ok(PooledConnection {
-            connection,
-            pool: self,
-            _permit: permit,
-        })
-    }
-
-    fn idle_connection(&self) -> Option<PostgresConnection> {
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        idle.retain(|connection| !connection.client.is_closed());
-        idle.pop()
+        self.pool.take(|connection| !connection.client.is_closed(), open).await
     }
 
     async fn connect(&self) -> Result<PostgresConnection, String> {
@@ -164,7 +139,7 @@ impl PostgresConnector {
 
     /// Closes idle connections.
     pub(super) fn close(&self) {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.pool.clear();
     }
 }
 
@@ -182,13 +157,5 @@ impl PostgresConnection {
     /// Closes the connection without waiting for answers.
     pub fn abort(&self) {
         self.task.abort();
-    }
-}
-
-impl PooledConnection<'_> {
-    /// Returns the connection to the pool, after its transaction ended.
-    pub fn release(self) {
-        let mut idle = self.pool.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        idle.push(self.connection);
     }
 }

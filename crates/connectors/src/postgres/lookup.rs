@@ -13,8 +13,8 @@ use super::client::{PooledConnection, PostgresConnector};
 use super::config::PostgresConnectorConfig;
 use super::error::describe;
 use super::sink::TextParameter;
-use super::statement::SqlTemplate;
 use crate::outage::Outage;
+use crate::sql::{LookupError, LookupRow, LookupValue, SqlDialect, SqlTemplate, are_text};
 
 /// A statement that returns rows.
 pub struct PostgresLookup {
@@ -28,29 +28,6 @@ pub struct PostgresLookup {
     address: String,
 }
 
-/// A row of a result.
-pub struct LookupRow {
-    columns: Vec<(String, LookupValue)>,
-}
-
-/// A value of a row.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum LookupValue {
-    Null,
-    /// Text, the bytes of `bytea`, the digits of an integer, or `true` or `false`.
-    Bytes(Vec<u8>),
-    /// A value of another type.
-    Unsupported,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum LookupError {
-    /// No row can have one of the parameters, for example text in an integer column.
-    InvalidValue,
-    /// The database cannot be asked. The text is for operators.
-    Failed(String),
-}
-
 impl PostgresLookup {
     /// The result needs at least one of the columns `one_of`. The errors name the fields; the statement is `query`.
     pub fn new(
@@ -58,9 +35,7 @@ impl PostgresLookup {
         query: &str,
         one_of: &'static [&'static str],
     ) -> Result<PostgresLookup, Vec<String>> {
-        let statement = SqlTemplate::parse(query);
-        let statement = statement
-            .map_err(|problem| vec![format!("query: {}", problem.strip_prefix("sql: ").unwrap_or(&problem))])?;
+        let statement = SqlTemplate::parse_query(query, SqlDialect::Numbered).map_err(|problem| vec![problem])?;
         Ok(PostgresLookup {
             connector: PostgresConnector::new(config)?,
             sql: statement.sql,
@@ -84,11 +59,7 @@ impl PostgresLookup {
 
     /// Returns the first rows for these values of the parameters, at most `max`, in the order of the result.
     pub async fn rows(&self, values: &[Vec<u8>], max: usize) -> Result<Vec<LookupRow>, LookupError> {
-        if values
-            .iter()
-            .any(|value| value.contains(&0) || std::str::from_utf8(value).is_err())
-        {
-            // PostgreSQL has no such text.
+        if !are_text(values) {
             return Err(LookupError::InvalidValue);
         }
         let mut first = true;
@@ -139,7 +110,7 @@ impl PostgresLookup {
         while found.len() < max
             && let Some(row) = rows.try_next().await?
         {
-            found.push(LookupRow::new(&row));
+            found.push(lookup_row(&row));
         }
         Ok(found)
     }
@@ -197,25 +168,17 @@ impl Drop for AbortOnDrop<'_> {
     }
 }
 
-impl LookupRow {
-    fn new(row: &Row) -> LookupRow {
-        let columns = row.columns().iter().enumerate();
-        let columns = columns.map(|(index, column)| {
-            let value = row.try_get::<_, RawValue>(index);
-            (
-                column.name().to_owned(),
-                value.map_or(LookupValue::Unsupported, |raw| raw.0),
-            )
-        });
-        LookupRow {
-            columns: columns.collect(),
-        }
-    }
-
-    /// Removes the value of a column. `None`: the result has no such column.
-    pub fn take(&mut self, name: &str) -> Option<LookupValue> {
-        let (_, value) = self.columns.iter_mut().find(|(column, _)| column == name)?;
-        Some(std::mem::replace(value, LookupValue::Null))
+fn lookup_row(row: &Row) -> LookupRow {
+    let columns = row.columns().iter().enumerate();
+    let columns = columns.map(|(index, column)| {
+        let value = row.try_get::<_, RawValue>(index);
+        (
+            column.name().to_owned(),
+            value.map_or(LookupValue::Unsupported, |raw| raw.0),
+        )
+    });
+    LookupRow {
+        columns: columns.collect(),
     }
 }
 

@@ -16,10 +16,10 @@ use super::client::{PostgresConnection, PostgresConnector};
 use super::config::PostgresActionConfig;
 use super::copy::{line_of, put_line};
 use super::error::{describe, part};
-use super::statement::SqlTemplate;
 use crate::isolate::{BATCH_TIME_MAX, PartResult, isolate};
 use crate::record::Record;
 use crate::sink::{BatchOutcome, BoxFuture, FieldTemplate, Sink};
+use crate::sql::{SqlDialect, SqlTemplate};
 
 /// Size of a chunk of COPY data.
 const COPY_CHUNK_BYTES: usize = 64 << 10;
@@ -49,7 +49,7 @@ impl PostgresSink {
                 columns: templates.len(),
             },
             None => StatementMode::Execute {
-                sql: SqlTemplate::parse(config.sql.as_deref().unwrap_or_default())
+                sql: SqlTemplate::parse(config.sql.as_deref().unwrap_or_default(), SqlDialect::Numbered)
                     .map_err(|problem| vec![problem])?
                     .sql,
                 parameters: templates.len(),

@@ -137,9 +137,9 @@ fn named_files(config: &Config) -> Vec<NamedFile<'_>> {
         }
     }
     let (api, access, http) = (&config.api, &config.access, &config.access_http.options);
-    let (postgresql, redis) = (&config.access_postgresql, &config.access_redis);
+    let (postgresql, mysql, redis) = (&config.access_postgresql, &config.access_mysql, &config.access_redis);
     let ldap = &config.access_ldap.options;
-    let optional: [(&Unset<PathBuf>, _, FileCheck); 19] = [
+    let optional: [(&Unset<PathBuf>, _, FileCheck); 23] = [
         (&api.cert_file, "cert_file", can_be_read),
         (&api.key_file, "key_file", is_protected),
         (&api.users_file, "users_file", is_console_users_file),
@@ -151,6 +151,10 @@ fn named_files(config: &Config) -> Vec<NamedFile<'_>> {
         (&postgresql.ca_file, "ca_file", can_be_read),
         (&postgresql.cert_file, "cert_file", can_be_read),
         (&postgresql.key_file, "key_file", is_protected),
+        (&mysql.ca_file, "ca_file", can_be_read),
+        (&mysql.cert_file, "cert_file", can_be_read),
+        (&mysql.key_file, "key_file", is_protected),
+        (&config.access_sqlite.file, "file", is_sqlite_file),
         (&redis.ca_file, "ca_file", can_be_read),
         (&redis.cert_file, "cert_file", can_be_read),
         (&redis.key_file, "key_file", is_protected),
@@ -196,6 +200,10 @@ pub fn secret_files(config: &Config) -> impl Iterator<Item = (&'static str, &Pat
 /// Refuses a file that every user of this machine can change: it contains users, access rules or a private key.
 fn is_protected(path: &Path) -> Result<(), String> {
     can_be_read(path)?;
+    has_protected_mode(path)
+}
+
+fn has_protected_mode(path: &Path) -> Result<(), String> {
     let mode = std::fs::metadata(path).map_or(0, |metadata| metadata.mode() & 0o7777);
     if mode & 0o002 != 0 {
         return Err(format!(
@@ -204,6 +212,13 @@ fn is_protected(path: &Path) -> Result<(), String> {
         ));
     }
     Ok(())
+}
+
+/// Only SQLite opens the file: see `FileVersion`.
+fn is_sqlite_file(path: &Path) -> Result<(), String> {
+    #[cfg(feature = "sqlite")]
+    auth_providers::sqlite::check_file(path)?;
+    has_protected_mode(path)
 }
 
 fn is_password_file(path: &Path) -> Result<(), String> {

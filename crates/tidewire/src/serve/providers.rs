@@ -166,11 +166,21 @@ impl MadeProviders {
             ProviderKind::Http => self.watch(access_providers::http::provider(&config.access_http)?),
             #[cfg(feature = "postgresql")]
             ProviderKind::Postgresql => self.watch(access_providers::postgresql::provider(&config.access_postgresql)?),
+            #[cfg(feature = "mysql")]
+            ProviderKind::Mysql => self.watch(access_providers::mysql::provider(&config.access_mysql)?),
+            #[cfg(feature = "sqlite")]
+            ProviderKind::Sqlite => self.watch(access_providers::sqlite::provider(&config.access_sqlite)?),
             #[cfg(feature = "redis")]
             ProviderKind::Redis => self.watch(access_providers::redis::provider(&config.access_redis)?),
             #[cfg(feature = "ldap")]
             ProviderKind::Ldap => self.watch(access_providers::ldap::provider(&config.access_ldap)?),
-            #[cfg(not(all(feature = "ldap", feature = "postgresql", feature = "redis")))]
+            #[cfg(not(all(
+                feature = "ldap",
+                feature = "mysql",
+                feature = "postgresql",
+                feature = "redis",
+                feature = "sqlite"
+            )))]
             absent => {
                 let kind = absent.word();
                 return Err(format!(

@@ -3,10 +3,12 @@
 pub mod http;
 pub mod jwt;
 pub mod ldap;
+pub mod mysql;
 pub mod password_hash;
 pub mod postgresql;
 pub mod redis;
 pub mod source;
+pub mod sqlite;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -40,6 +42,10 @@ choice! {
         Http = "http",
         /// A table of PostgreSQL.
         Postgresql = "postgresql",
+        /// A table of MySQL or MariaDB.
+        Mysql = "mysql",
+        /// A table of an SQLite file.
+        Sqlite = "sqlite",
         /// Hashes of Redis.
         Redis = "redis",
         /// JSON Web Tokens.
@@ -57,8 +63,10 @@ impl ProviderKind {
             ProviderKind::Http
             | ProviderKind::Jwt
             | ProviderKind::Ldap
+            | ProviderKind::Mysql
             | ProviderKind::Postgresql
-            | ProviderKind::Redis => true,
+            | ProviderKind::Redis
+            | ProviderKind::Sqlite => true,
         }
     }
 }
@@ -121,10 +129,11 @@ section! {
         restart unknown_users: UnknownUsers = "reject";
         /// Authentication providers in the order in which they are asked. The first one that knows the user name
         /// decides. `users`: `password_file`, the table `users`, and the users of the API. `jwt`: JSON Web Tokens
-        /// (`access.jwt`). `http`: the service of `access.http`. `postgresql`: the database of `access.postgresql`.
-        /// `redis`: the server of `access.redis`. `ldap`: the directory of `access.ldap`. `certificate`: a client whose
-        /// TLS listener takes the user name from the client certificate (`peer_cert_as_user_name`) needs no password;
-        /// it must be the first provider. Such a client is never a superuser.
+        /// (`access.jwt`). `http`: the service of `access.http`. `postgresql`, `mysql`: the database of
+        /// `access.postgresql` or `access.mysql`. `sqlite`: the file of `access.sqlite`. `redis`: the server of
+        /// `access.redis`. `ldap`: the directory of `access.ldap`. `certificate`: a client whose TLS listener takes the
+        /// user name from the client certificate (`peer_cert_as_user_name`) needs no password; it must be the first
+        /// provider. Such a client is never a superuser.
         restart providers: Vec<ProviderKind> = "users";
         /// Methods of enhanced authentication (MQTT 5): `SCRAM-SHA-256`, `SCRAM-SHA-512`. The client proves that it
         /// knows the password and does not send it. Requires `users` in `providers`. Only users whose hash is a SCRAM

@@ -29,6 +29,8 @@ pub const SECTIONS: &[Section] = &[
     access::http::HEADERS,
     access::http::BODY,
     access::postgresql::PostgresqlAccess::SECTION,
+    access::mysql::MysqlAccess::SECTION,
+    access::sqlite::SqliteAccess::SECTION,
     access::redis::RedisAccess::SECTION,
     access::ldap::LdapAccess::SECTION,
     access::ldap::CLIENT_ATTRS,

@@ -47,17 +47,21 @@ impl Resolver<'_> {
                 false => self.add_diagnostic_at(self.any_origin_below(&["access"]), &key, message),
             }
         }
-        let (http, postgresql) = (&config.access_http.options, &config.access_postgresql);
+        let http = &config.access_http.options;
+        let (postgresql, mysql) = (&config.access_postgresql, &config.access_mysql);
         let ldap = &config.access_ldap.options;
         // With `user_dn`, nothing is searched.
         let ldap_base = ldap.user_dn.0.as_ref().unwrap_or(&ldap.base_dn);
-        for (kind, value, option) in [
-            (ProviderKind::Http, &http.url, "url"),
-            (ProviderKind::Postgresql, &postgresql.database, "database"),
-            (ProviderKind::Postgresql, &postgresql.user, "user"),
-            (ProviderKind::Ldap, ldap_base, "base_dn"),
+        for (kind, is_empty, option) in [
+            (ProviderKind::Http, http.url.is_empty(), "url"),
+            (ProviderKind::Postgresql, postgresql.database.is_empty(), "database"),
+            (ProviderKind::Postgresql, postgresql.user.is_empty(), "user"),
+            (ProviderKind::Mysql, mysql.database.is_empty(), "database"),
+            (ProviderKind::Mysql, mysql.user.is_empty(), "user"),
+            (ProviderKind::Sqlite, config.access_sqlite.file.0.is_none(), "file"),
+            (ProviderKind::Ldap, ldap_base.is_empty(), "base_dn"),
         ] {
-            if kinds.contains(&kind) && value.is_empty() {
+            if kinds.contains(&kind) && is_empty {
                 let message = format!("is missing: `{}` of `access.providers` needs it", kind.word());
                 let key = OptionKey::of(&["access", kind.word(), option]);
                 self.add_diagnostic_at(self.any_origin_below(&["access"]), &key, message);
