@@ -53,12 +53,10 @@ fn a_mariadb_that_was_killed_is_used_again() {
     let server = table.start(&uncached());
     check_restart(&database, &server, "root", "secret");
     // The password of the account changes. Existing connections do not need it, so they are ended.
-    table.sql("SET PASSWORD FOR tidewire = PASSWORD('rotated')");
-    let mut root = Command::new("mariadb");
-    root.args(["--no-defaults", "-u", "tidewire", "-h", "127.0.0.1", "-P"])
-        .arg(host_and_port(&database.address).1)
-        .env("MYSQL_PWD", "rotated");
-    output(root.args(["-e", "KILL CONNECTION USER tidewire"]));
+    let others = "SELECT CONCAT('KILL ', ID, ';') FROM information_schema.PROCESSLIST \
+                  WHERE USER = 'tidewire' AND ID <> CONNECTION_ID()";
+    let kill = table.sql(others);
+    table.sql(&format!("SET PASSWORD FOR tidewire = PASSWORD('rotated'); {kill}"));
     assert_eq!(login(&server, "root", "secret"), UNAVAILABLE);
     let log = server.log();
     assert!(log.contains("Access denied for user 'tidewire'"), "{log}");

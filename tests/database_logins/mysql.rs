@@ -33,10 +33,15 @@ impl Table {
     pub fn sql(&self, sql: &str) -> String {
         let (host, port) = host_and_port(&self.address);
         let mut command = Command::new("mariadb");
-        command
-            .arg("--no-defaults")
-            .env("MYSQL_PWD", "tidewire")
-            .args(["--default-character-set=utf8mb4", "-h", host, "-P", port, "-u", "tidewire"]);
+        command.arg("--no-defaults").env("MYSQL_PWD", "tidewire").args([
+            "--default-character-set=utf8mb4",
+            "-h",
+            host,
+            "-P",
+            port,
+            "-u",
+            "tidewire",
+        ]);
         output(command.args(["-N", "tidewire", "-e", sql]))
     }
 }

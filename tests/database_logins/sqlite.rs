@@ -111,7 +111,11 @@ fn a_missing_locked_or_replaced_file_is_noticed() {
     fs::rename(&other.file, &table.file).expect("the file exists");
     assert_eq!(login(&server, "user", "secret"), ADMITTED);
     let log = server.log();
-    for expected in [&table.address(), "another program has locked the database", "works again"] {
+    for expected in [
+        &table.address(),
+        "another program has locked the database",
+        "works again",
+    ] {
         assert!(log.contains(expected), "{expected}: {log}");
     }
 }
@@ -127,9 +131,21 @@ fn an_unusable_file_or_query_prevents_the_start() {
         ("file", path(&missing), "missing.db: No such file"),
         ("file", path(&garbage), "garbage.db: file is not a database"),
         ("file", text(""), "is missing: `sqlite` of `access.providers` needs it"),
-        ("query", text("SELECT salt FROM mqtt_user WHERE username = ${username}"), "no column password_hash"),
-        ("query", text("SELECT password_hash FROM users WHERE username = ${username}"), "no such table: users"),
-        ("query", text("DELETE FROM mqtt_user WHERE username = ${username} RETURNING *"), "more than reading"),
+        (
+            "query",
+            text("SELECT salt FROM mqtt_user WHERE username = ${username}"),
+            "no column password_hash",
+        ),
+        (
+            "query",
+            text("SELECT password_hash FROM users WHERE username = ${username}"),
+            "no such table: users",
+        ),
+        (
+            "query",
+            text("DELETE FROM mqtt_user WHERE username = ${username} RETURNING *"),
+            "more than reading",
+        ),
     ] {
         let file = table.directory.join("tidewire.toml");
         fs::write(&file, table.options(&[(option, value)])).expect("a file can be written");
@@ -140,8 +156,14 @@ fn an_unusable_file_or_query_prevents_the_start() {
             .output()
             .expect("the server runs");
         let errors = String::from_utf8_lossy(&output.stderr) + String::from_utf8_lossy(&output.stdout);
-        assert!(!output.status.success() && errors.contains(expected), "{option}: {errors}");
-        assert!(errors.contains("sqlite") && errors.contains(option), "{option}: {errors}");
+        assert!(
+            !output.status.success() && errors.contains(expected),
+            "{option}: {errors}"
+        );
+        assert!(
+            errors.contains("sqlite") && errors.contains(option),
+            "{option}: {errors}"
+        );
     }
     assert_eq!(table.count(), 2);
 }

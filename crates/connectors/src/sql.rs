@@ -219,7 +219,10 @@ mod tests {
             ("SELECT a FROM t WHERE a = ? AND b = ${b}", "found `?`"),
         ] {
             let error = SqlTemplate::parse_query(text, SqlDialect::QuestionMarks).expect_err(text);
-            assert!(error.starts_with("query: ") && error.contains(reason), "{text}: {error}");
+            assert!(
+                error.starts_with("query: ") && error.contains(reason),
+                "{text}: {error}"
+            );
         }
     }
 

@@ -93,7 +93,9 @@ impl OpenFile {
 
     /// Reads the header and the tables, which fails if the file is not a database.
     pub fn check(&self) -> Result<(), FileError> {
-        let count = self.connection.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()));
+        let count = self
+            .connection
+            .query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()));
         count.map_err(|error| FileError::new(&error))
     }
 

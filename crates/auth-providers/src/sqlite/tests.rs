@@ -95,7 +95,10 @@ fn the_row_of_the_user_is_read() {
     assert_eq!(hash_of(&lookup, "v"), Ok(None));
     assert_eq!(hash_of(&lookup, "' OR 1=1 --"), Ok(None));
     assert_eq!(hash_of(&lookup, "u\0"), Err(LookupError::InvalidValue));
-    let view = self::lookup(&file, "SELECT password_hash FROM clients WHERE username = '${username}'");
+    let view = self::lookup(
+        &file,
+        "SELECT password_hash FROM clients WHERE username = '${username}'",
+    );
     assert_eq!(hash_of(&view, "u"), Ok(Some("first".to_owned())));
 }
 
@@ -106,15 +109,18 @@ fn a_changed_or_replaced_file_is_noticed() {
     let lookup = lookup(&file, QUERY);
     assert_eq!(hash_of(&lookup, "u"), Ok(Some("first".to_owned())));
     let writer = Connection::open(&file).unwrap();
-    writer.execute("UPDATE mqtt_user SET password_hash = 'second'", []).unwrap();
+    writer
+        .execute("UPDATE mqtt_user SET password_hash = 'second'", [])
+        .unwrap();
     drop(writer);
     assert_eq!(hash_of(&lookup, "u"), Ok(Some("second".to_owned())));
 
     fs::rename(directory.database("b.db", "third"), &file).unwrap();
     assert_eq!(hash_of(&lookup, "u"), Ok(Some("third".to_owned())));
-    // Overwritten in place.
-    fs::copy(directory.database("c.db", "fourth"), &file).unwrap();
-    assert_eq!(hash_of(&lookup, "u"), Ok(Some("fourth".to_owned())));
+    // Overwritten in place, with a file of another size.
+    let long = "fourth".repeat(10_000);
+    fs::copy(directory.database("c.db", &long), &file).unwrap();
+    assert_eq!(hash_of(&lookup, "u"), Ok(Some(long)));
 
     fs::remove_file(&file).unwrap();
     let reason = failure(hash_of(&lookup, "u"));
@@ -133,10 +139,14 @@ fn changes_in_wal_mode_are_read() {
     let writer = Connection::open(&file).unwrap();
     writer.execute_batch("PRAGMA journal_mode = WAL").unwrap();
     let lookup = lookup(&file, QUERY);
-    writer.execute("UPDATE mqtt_user SET password_hash = 'second'", []).unwrap();
+    writer
+        .execute("UPDATE mqtt_user SET password_hash = 'second'", [])
+        .unwrap();
     assert_eq!(hash_of(&lookup, "u"), Ok(Some("second".to_owned())));
     // The reader does not prevent writes, and the lock of the writer does not prevent reading.
-    writer.execute_batch("BEGIN EXCLUSIVE; UPDATE mqtt_user SET password_hash = 'third'").unwrap();
+    writer
+        .execute_batch("BEGIN EXCLUSIVE; UPDATE mqtt_user SET password_hash = 'third'")
+        .unwrap();
     assert_eq!(hash_of(&lookup, "u"), Ok(Some("second".to_owned())));
     writer.execute_batch("COMMIT").unwrap();
     assert_eq!(hash_of(&lookup, "u"), Ok(Some("third".to_owned())));
@@ -187,14 +197,42 @@ fn unusable_files_and_queries_are_errors_at_the_start() {
         (&directory.0.join("missing.db"), by_name, "file: cannot read"),
         (&directory.0, by_name, "not a file"),
         (&garbage, by_name, "file is not a database"),
-        (&file, "SELECT salt FROM mqtt_user WHERE username = ${username}", "no column password_hash"),
-        (&file, "SELECT password_hash FROM users WHERE username = ${username}", "no such table: users"),
-        (&file, "SELECT password_hash FROM mqtt_user WHERE username = ${username} AND salt = :salt", "`:name`"),
-        (&file, "DELETE FROM mqtt_user WHERE username = ${username} RETURNING password_hash", "more than reading"),
-        (&file, "UPDATE mqtt_user SET salt = ${username} RETURNING password_hash", "more than reading"),
+        (
+            &file,
+            "SELECT salt FROM mqtt_user WHERE username = ${username}",
+            "no column password_hash",
+        ),
+        (
+            &file,
+            "SELECT password_hash FROM users WHERE username = ${username}",
+            "no such table: users",
+        ),
+        (
+            &file,
+            "SELECT password_hash FROM mqtt_user WHERE username = ${username} AND salt = :salt",
+            "`:name`",
+        ),
+        (
+            &file,
+            "DELETE FROM mqtt_user WHERE username = ${username} RETURNING password_hash",
+            "more than reading",
+        ),
+        (
+            &file,
+            "UPDATE mqtt_user SET salt = ${username} RETURNING password_hash",
+            "more than reading",
+        ),
         (&file, &attach, "more than reading"),
-        (&file, "SELECT load_extension(${username}) AS password_hash", "not authorized"),
-        (&file, "SELECT password_hash FROM mqtt_user", "query: needs at least one"),
+        (
+            &file,
+            "SELECT load_extension(${username}) AS password_hash",
+            "not authorized",
+        ),
+        (
+            &file,
+            "SELECT password_hash FROM mqtt_user",
+            "query: needs at least one",
+        ),
     ] {
         let error = SqliteLookup::new(&config(path, query)).map(drop).expect_err(query);
         assert!(error.contains(expected), "{query}: {error}");

@@ -159,6 +159,10 @@ mod tests {
             assert_eq!(options.enable_cleartext_plugin(), expected, "{tls:?} {host}");
             assert!(options.secure_auth() && options.local_infile_handler().is_none());
             assert!(!options.prefer_socket());
+            let checks = options
+                .ssl_opts()
+                .map(|ssl| (ssl.accept_invalid_certs(), ssl.skip_domain_validation()));
+            assert_eq!(checks, tls.map(|tls| (!tls.verify, false)));
         }
     }
 

@@ -185,12 +185,24 @@ mod tests {
     fn values_become_bytes() {
         let bytes = |text: &str| LookupValue::Bytes(text.as_bytes().to_vec());
         for (column, value, expected) in [
-            (ColumnType::MYSQL_TYPE_VAR_STRING, Value::Bytes(b"x".to_vec()), bytes("x")),
+            (
+                ColumnType::MYSQL_TYPE_VAR_STRING,
+                Value::Bytes(b"x".to_vec()),
+                bytes("x"),
+            ),
             (ColumnType::MYSQL_TYPE_TINY, Value::Int(1), bytes("1")),
-            (ColumnType::MYSQL_TYPE_LONGLONG, Value::UInt(u64::MAX), bytes("18446744073709551615")),
+            (
+                ColumnType::MYSQL_TYPE_LONGLONG,
+                Value::UInt(u64::MAX),
+                bytes("18446744073709551615"),
+            ),
             (ColumnType::MYSQL_TYPE_BIT, Value::Bytes(vec![1]), bytes("1")),
             (ColumnType::MYSQL_TYPE_BIT, Value::Bytes(vec![1, 0]), bytes("256")),
-            (ColumnType::MYSQL_TYPE_DOUBLE, Value::Double(1.0), LookupValue::Unsupported),
+            (
+                ColumnType::MYSQL_TYPE_DOUBLE,
+                Value::Double(1.0),
+                LookupValue::Unsupported,
+            ),
             (ColumnType::MYSQL_TYPE_NULL, Value::NULL, LookupValue::Null),
         ] {
             assert_eq!(lookup_value(column, value), expected);

@@ -121,7 +121,10 @@ impl PostgresActionConfig {
     /// Returns one message per invalid field: the field, its value and the expected value.
     pub fn problems(&self) -> Vec<String> {
         match (&self.sql, &self.copy) {
-            (Some(sql), None) => SqlTemplate::parse(sql, SqlDialect::Numbered).err().into_iter().collect(),
+            (Some(sql), None) => SqlTemplate::parse(sql, SqlDialect::Numbered)
+                .err()
+                .into_iter()
+                .collect(),
             (None, Some(copy)) => copy.problems(),
             _ => vec!["sql: set either sql or copy".to_owned()],
         }
@@ -135,7 +138,10 @@ impl PostgresActionConfig {
             };
             return copy.columns.iter().map(column).collect();
         }
-        let statement = self.sql.as_deref().and_then(|sql| SqlTemplate::parse(sql, SqlDialect::Numbered).ok());
+        let statement = self
+            .sql
+            .as_deref()
+            .and_then(|sql| SqlTemplate::parse(sql, SqlDialect::Numbered).ok());
         let templates = statement.map(|statement| statement.templates).unwrap_or_default();
         templates.iter().map(|text| FieldTemplate::new("sql", text)).collect()
     }

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use auth_providers::mysql::{MysqlConfig, MysqlSource};
 use auth_providers::SourceProvider;
+use auth_providers::mysql::{MysqlConfig, MysqlSource};
 use connectors::mysql::MysqlConnection;
 
 use super::{hash_settings, source_limits, tls_config, warn_of_free_user_names};
