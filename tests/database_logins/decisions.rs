@@ -35,7 +35,7 @@ fn the_row_of_the_user_decides<C: Clients>() {
     let clients = C::new();
     clients.insert("nothing", None, "", false);
     clients.insert("broken", Some("not a hash"), "", true);
-    // What a client sends never counts as a failure of the database.
+    // Values of clients never count as a failure of the database, which would admit them here.
     let server = clients.start(&[("on_failure", text("allow"))]);
     for (name, password, code) in [
         ("user", "public", ADMITTED),

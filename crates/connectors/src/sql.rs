@@ -1,8 +1,8 @@
 //! Parses a statement with templates into one with parameters, and describes the rows that a lookup returns.
 //!
-//! `VALUES (${a}, '${b}')` becomes `VALUES ($1, $2)`, or `VALUES (?, ?)`. Quotes around a single template are removed, because statements
-//! for products that paste text have them. Anywhere else in a string, an identifier or a comment a template is an
-//! error, because a parameter is impossible there.
+//! `VALUES (${a}, '${b}')` becomes `VALUES ($1, $2)`, or `VALUES (?, ?)`. Quotes around a single template are removed,
+//! because statements for products that paste text have them. Anywhere else in a string, an identifier or a comment a
+//! template is an error, because a parameter is impossible there.
 
 /// How a database writes parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

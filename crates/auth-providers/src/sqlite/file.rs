@@ -75,7 +75,7 @@ impl FileVersion {
 }
 
 impl OpenFile {
-    /// Opens the file. `version` is read before, so that a file that is replaced meanwhile is opened again.
+    /// Opens the file. The caller reads `version` first, so that a file that is replaced in between is opened again.
     pub fn open(path: &Path, version: FileVersion, busy_timeout: Duration) -> Result<OpenFile, FileError> {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let open = || {

@@ -3,7 +3,7 @@
 use std::net::Ipv6Addr;
 use std::time::Duration;
 
-use mysql_async::{ClientIdentity, Opts, OptsBuilder, PathOrBuf, SslOpts};
+use mysql_async::{ClientIdentity, Opts, OptsBuilder, SslOpts};
 
 use crate::config::{at_least, is_host, out_of_range};
 use crate::secret::Secret;
@@ -107,18 +107,18 @@ fn tls_options(tls: &TlsConfig) -> SslOpts {
             .with_root_certs(vec![file.clone().into()]),
         None => SslOpts::default()
             .with_disable_built_in_roots(true)
-            .with_root_certs(system_certificates()),
+            .with_root_certs(system_certificates().into_iter().map(Into::into).collect()),
     };
     let identity = tls.cert_file.clone().zip(tls.key_file.clone());
     options.with_client_identity(identity.map(|(cert, key)| ClientIdentity::new(cert.into(), key.into())))
 }
 
 /// Returns the certificates that the operating system trusts, without those that rustls cannot use.
-fn system_certificates() -> Vec<PathOrBuf<'static>> {
+fn system_certificates() -> Vec<Vec<u8>> {
     let certificates = trust::system_certificates().into_iter();
     certificates
         .filter(|certificate| trust::roots(vec![certificate.clone()]).is_ok())
-        .map(|certificate| certificate.to_vec().into())
+        .map(|certificate| certificate.to_vec())
         .collect()
 }
 

@@ -47,8 +47,8 @@ section! {
         restart iterations: u32 = "4096" ["1", "2000000"] in "iterations";
         /// Length of the keys of `pbkdf2`. `0`: the length of the hash function.
         restart dk_length: u32 = "0" ["0", "128"] in "bytes";
-        /// Whether connections use TLS. Without it, password hashes are sent unencrypted, and an attacker on the network
-        /// path can read the password of the user and admit clients.
+        /// Whether connections use TLS. Without it, password hashes are sent unencrypted, and an attacker on the
+        /// network path can read the password of the user and admit clients.
         restart tls: bool = "false";
         /// Trusted certificate authorities for `tls`, as PEM. Empty: those of the operating system.
         restart ca_file: Unset<PathBuf> = "";

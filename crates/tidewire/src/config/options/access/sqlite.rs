@@ -13,8 +13,8 @@ section! {
     /// Authentication by a table of an SQLite file. The provider reads the file if `access.providers` contains
     /// `sqlite`.
     pub struct SqliteAccess at [Fixed("access"), Fixed("sqlite")] {
-        /// File with the database. Another program may write it while the server runs, or replace it by renaming another
-        /// file. The server opens it for reading only, and does not start if it is missing or is no database.
+        /// File with the database. Another program may write it while the server runs, or replace it by renaming
+        /// another file. The server opens it for reading only, and does not start if it is missing or no database.
         restart file: Unset<PathBuf> = "";
         /// Maximum number of queries at a time. Each occupies a thread.
         restart pool_size: u32 = "4" ["1", "64"] in "queries";
@@ -50,8 +50,8 @@ section! {
         restart cache_allowed: Duration = "1m" ["0s", "1d"];
         /// How long another answer is valid.
         restart cache_denied: Duration = "10s" ["0s", "1d"];
-        /// Decision about a client if the file is missing, locked or damaged: `deny` rejects it (0x88, Server unavailable),
-        /// `ignore` asks the next provider, `allow` admits it without a check.
+        /// Decision about a client if the file is missing, locked or damaged: `deny` rejects it (0x88, Server
+        /// unavailable), `ignore` asks the next provider, `allow` admits it without a check.
         restart on_failure: OnFailure = "deny";
     }
 }
