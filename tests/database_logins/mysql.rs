@@ -113,6 +113,19 @@ impl Clients for Table {
 }
 
 #[test]
+fn a_query_can_exclude_expired_rows() {
+    let table = Table::new();
+    let query = format!(
+        "SELECT password_hash, salt FROM {} WHERE BINARY username = ${{username}} AND (created IS NULL OR created > NOW())",
+        table.name
+    );
+    let server = table.start(&[("query", text(&query)), ("cache_allowed", text("0s"))]);
+    assert_eq!(login(&server, "user", "public"), ADMITTED);
+    table.sql(&format!("UPDATE {} SET created = '2001-01-01'", table.name));
+    assert_eq!(login(&server, "user", "public"), WRONG);
+}
+
+#[test]
 fn a_slow_query_ends_and_delays_no_other_client() {
     let table = Table::new();
     table.insert("slow", Some(SECRET), "salt", false);
