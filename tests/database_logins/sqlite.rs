@@ -59,10 +59,12 @@ impl Clients for Table {
     }
 
     fn count(&self) -> usize {
-        let count = self
+        let sql = "SELECT count(*) FROM mqtt_user";
+        let count: i64 = self
             .connection()
-            .query_row("SELECT count(*) FROM mqtt_user", [], |row| row.get(0));
-        count.expect("a number")
+            .query_row(sql, [], |row| row.get(0))
+            .expect("a number");
+        count as usize
     }
 
     fn address(&self) -> String {
