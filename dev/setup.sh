@@ -276,6 +276,6 @@ docs)
 	has mdbook || need_mdbook
 	;;
 *)
-	fail "unknown purpose $1: expected build, test, lint, docs, dist, edge, zig, dist-test, kafka, kerberos, ldap, postgres or redis"
+	fail "unknown purpose $1: expected build, test, lint, docs, dist, edge, zig, dist-test, kafka, kerberos, ldap, mariadb, postgres or redis"
 	;;
 esac
