@@ -2,6 +2,6 @@
 
 mod access;
 mod http;
-pub mod service;
 mod mountpoint;
+pub mod service;
 mod service;

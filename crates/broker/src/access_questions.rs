@@ -152,7 +152,9 @@ fn question_of_subscribe(core: &ShardCore, conn: ConnSlot, subscribe: &Subscribe
         Some((full, asked.options.maximum_qos))
     });
     let asked: Vec<(Cow<'_, str>, QoS)> = asked.collect();
-    let requests = asked.iter().map(|(filter, qos)| AccessRequest::Subscribe { filter, qos: *qos });
+    let requests = asked
+        .iter()
+        .map(|(filter, qos)| AccessRequest::Subscribe { filter, qos: *qos });
     let requests: Vec<AccessRequest<'_>> = requests.collect();
     session.access.as_ref()?.question(&requests)
 }

@@ -9,10 +9,7 @@ use mqtt::QoS;
 use super::sources::{Asked, Decision, DecisionCache, SessionSources, SourceQuestion};
 
 /// Hides the mountpoint of a session from its rules, so that they see the topics that the client sees.
-pub fn without_mountpoint(
-    rights: Arc<dyn SessionAccess>,
-    mountpoint: Option<&Mountpoint>,
-) -> Arc<dyn SessionAccess> {
+pub fn without_mountpoint(rights: Arc<dyn SessionAccess>, mountpoint: Option<&Mountpoint>) -> Arc<dyn SessionAccess> {
     match mountpoint {
         None => rights,
         Some(mountpoint) => Arc::new(RightsBelow {
