@@ -8,6 +8,7 @@ use serde_json::{Value as Json, json};
 
 use super::service::{Reply, Service};
 use crate::support::api::Api;
+use crate::support::packet;
 use crate::support::*;
 
 const NOT_AUTHORIZED: u8 = 0x87;
@@ -220,7 +221,7 @@ fn a_service_without_an_answer_denies_by_default() {
         let mut peer = server.session(&Connect::new(V5, "unanswered"));
         assert_eq!(is_allowed(publish(&mut peer, "hang/1")), expected, "{on_failure}");
         assert_eq!(is_allowed(peer.subscribe_code("hang/#", 0)), expected, "{on_failure}");
-        // What a client can cause never leads to the next source.
+        // A failure that a client can cause never leads to the next source.
         assert!(!is_allowed(publish(&mut peer, "garbage/1")));
         let log = server.log();
         assert!(log.contains("no answer within 100 ms"), "{log}");
@@ -338,4 +339,53 @@ fn the_access_test_shows_the_decision_of_each_source() {
         ]);
         assert_eq!(result["sources"], decisions, "{action} {topic}: {result}");
     }
+}
+
+/// Replaces the configuration of a running server, and reloads it.
+fn reload(server: &Server, config: &Config) {
+    std::fs::write(server.dir().join("config"), &config.toml).expect("the server's directory is writable");
+    let kill = format!("kill -HUP {}", server.pid());
+    let status = std::process::Command::new("sh").args(["-c", &kill]).status();
+    assert!(status.expect("there is a shell").success());
+    server.wait_until("the reload", |server| server.log().contains("after a restart"));
+}
+
+#[test]
+fn changed_sources_have_no_effect_before_a_restart() {
+    let service = Service::start(decides);
+    let server = Server::start(&config(&service, "sources = [\"http\"]", ""));
+    let mut peer = server.session(&Connect::new(V5, "closed"));
+    assert!(is_allowed(publish(&mut peer, "allow/1")));
+    reload(&server, &config(&service, "sources = [\"rules\"]", ""));
+    assert_eq!(publish(&mut peer, "deny/1"), NOT_AUTHORIZED);
+    let mut late = server.session(&Connect::new(V5, "late"));
+    assert_eq!(late.subscribe_code("deny/#", 0), NOT_AUTHORIZED);
+
+    let server = Server::start(&config(&service, "sources = [\"rules\"]", ""));
+    let mut peer = server.session(&Connect::new(V5, "open"));
+    peer.subscribe("deny/#", 1);
+    reload(&server, &config(&service, "sources = [\"http\"]", ""));
+    assert!(is_allowed(publish(&mut peer, "deny/1")));
+    assert_eq!(peer.expect_publish().topic_str(), "deny/1");
+}
+
+#[test]
+fn a_packet_with_many_filters_causes_few_requests() {
+    let service = Service::start(decides);
+    let server = Server::start(&config(&service, "sources = [\"http\"]", ""));
+    let mut other = server.session(&Connect::new(V5, "other"));
+    let mut peer = server.session(&Connect::new(V5, "many"));
+    let equal: Vec<(&str, u8)> = (0..200_000).map(|_| ("a", 0)).collect();
+    peer.send(&packet::subscribe(V5, 1, &equal, &[]));
+    let suback = peer.expect_packet();
+    assert_eq!(suback.first, 0x90);
+    assert_eq!(service.requests_of("many").len(), 1);
+    let names: Vec<String> = (0..20_000).map(|number| format!("allow/{number}")).collect();
+    let different: Vec<(&str, u8)> = names.iter().map(|name| (name.as_str(), 0)).collect();
+    peer.send(&packet::subscribe(V5, 2, &different, &[]));
+    // The answer comes after all questions. Other clients do not wait for it.
+    assert!(is_allowed(publish(&mut other, "allow/other")));
+    peer.expect_packet();
+    assert_eq!(service.requests_of("many").len(), 1001);
+    assert!(is_allowed(publish(&mut peer, "allow/0")));
 }

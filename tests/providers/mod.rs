@@ -4,4 +4,3 @@ mod access;
 mod http;
 mod mountpoint;
 pub mod service;
-mod service;

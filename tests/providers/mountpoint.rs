@@ -4,6 +4,7 @@
 use serde_json::{Value as Json, json};
 
 use super::service::{Reply, Service};
+use crate::support::api::Api;
 use crate::support::*;
 
 const PASSWORD: &str = "tr0ub4dor";

@@ -36,7 +36,7 @@ use template::{ClientValues, ValueTemplate};
 
 const NAME: &str = "ldap";
 
-/// Maximum length of a password. OpenLDAP closes connections at requests of 256 KiB, which must not look like a failure.
+/// Maximum length of a password. OpenLDAP closes connections at requests of 256 KiB, which would look like a failure.
 const PASSWORD_BYTES_MAX: usize = 16 << 10;
 
 /// Configuration of the provider. Texts may contain placeholders where this is said.

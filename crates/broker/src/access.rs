@@ -193,7 +193,7 @@ pub struct ClientLogin {
 }
 
 /// An action of a client that another system may have to decide.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AccessRequest<'a> {
     /// The topic is without `$delayed/…/`.
     Publish { topic: &'a str, qos: QoS, retain: bool },
@@ -263,6 +263,11 @@ pub trait AccessControl: Send + Sync {
     /// can be its secret.
     fn shown_user_name(&self, user_name: &str) -> Box<str> {
         user_name.into()
+    }
+
+    /// Returns whether each login has a grant. Then the rights of a stored session without one are unknown.
+    fn requires_grants(&self) -> bool {
+        false
     }
 
     /// Returns whether `admission` must be called before a client with this grant gets its session.

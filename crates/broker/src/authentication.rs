@@ -78,6 +78,11 @@ impl Authentication {
         self.access.session(&session.identity())
     }
 
+    /// Returns whether each login has a grant.
+    pub fn requires_grants(&self) -> bool {
+        self.access.requires_grants()
+    }
+
     /// Returns whether `admission` must be called before the client gets its session.
     pub fn must_prepare(&self, grant: &LoginGrant) -> bool {
         self.access.must_prepare(grant)

@@ -36,6 +36,7 @@ mod mail;
 mod message;
 mod message_limits;
 mod message_size;
+mod mounted;
 mod mountpoint;
 mod node_state;
 mod operator;

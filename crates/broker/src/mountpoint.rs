@@ -13,12 +13,9 @@
 use std::fmt;
 use std::sync::Arc;
 
-use mqtt::{MAXIMUM_TOPIC_BYTES, SubscribeFilter};
+use mqtt::MAXIMUM_TOPIC_BYTES;
 
-use crate::message::Publication;
-use crate::parsed_filter::ParsedFilter;
 use crate::publish_delay::{PublishDelay, strip_delay};
-use crate::session::Session;
 
 /// Maximum length of a prefix, so that prefixed topics need little memory.
 pub const MOUNTPOINT_BYTES_MAX: usize = 1024;
@@ -98,17 +95,8 @@ impl Mountpoint {
         self.insert_before(bare, bare)
     }
 
-    /// Returns the full filter, with `$share/{name}/`, `$queue/` or `$exclusive/` in front. A malformed filter is
-    /// returned as it is: the caller rejects it.
-    pub(crate) fn filter(&self, filter: &str) -> String {
-        match ParsedFilter::parse(filter) {
-            Ok(parsed) => self.insert_before(filter, parsed.filter()),
-            Err(_) => filter.to_owned(),
-        }
-    }
-
     /// `bare` is the end of `whole`.
-    fn insert_before(&self, whole: &str, bare: &str) -> String {
+    pub(crate) fn insert_before(&self, whole: &str, bare: &str) -> String {
         let (front, bare) = whole.split_at(whole.len() - bare.len());
         format!("{front}{}{bare}", self.0)
     }
@@ -118,49 +106,12 @@ impl Mountpoint {
     pub(crate) fn strip<'t>(&self, topic: &'t str) -> Option<&'t str> {
         topic.strip_prefix(&*self.0).filter(|rest| !rest.is_empty())
     }
-
-    /// Returns whether a full filter selects only topics with the prefix, or is malformed.
-    pub(crate) fn contains(&self, filter: &str) -> bool {
-        ParsedFilter::parse(filter).is_ok_and(|parsed| self.strip(parsed.filter()).is_some())
-    }
 }
 
 /// Returns whether a full topic is a valid topic name, as far as the prefix matters.
 #[inline]
 pub(crate) fn is_short_enough(topic: &str) -> bool {
     topic.len() <= MAXIMUM_TOPIC_BYTES
-}
-
-impl Session {
-    /// Returns the full filter of a SUBSCRIBE. `None` if the session has no prefix.
-    pub(crate) fn mounted_filter(&self, filter: &str) -> Option<String> {
-        self.mountpoint().map(|mountpoint| mountpoint.filter(filter))
-    }
-
-    /// Returns the full topic of a PUBLISH. `None` if the session has no prefix.
-    #[inline]
-    pub(crate) fn mounted_topic(&self, topic: &str) -> Option<String> {
-        self.mountpoint().map(|mountpoint| mountpoint.topic(topic))
-    }
-
-    /// Returns a message with the topic that the client sees. `None` if the client must not see it.
-    pub(crate) fn shown<'p>(&self, p: &Publication<'p>) -> Option<Publication<'p>> {
-        match self.mountpoint() {
-            None => Some(*p),
-            Some(mountpoint) => Some(Publication {
-                topic: mountpoint.strip(p.topic)?,
-                ..*p
-            }),
-        }
-    }
-}
-
-/// Returns a requested subscription with its full filter.
-pub(crate) fn mounted<'a>(asked: SubscribeFilter<'a>, filter: Option<&'a str>) -> SubscribeFilter<'a> {
-    SubscribeFilter {
-        filter: filter.unwrap_or(asked.filter),
-        ..asked
-    }
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use crate::config::ShardConfig;
 use crate::deliver::ShardCore;
 use crate::exclusive::EXCLUSIVE;
 use crate::fault::{Fault, is_planted};
-use crate::mountpoint::mounted;
+use crate::mounted::mounted;
 use crate::parsed_filter::ParsedFilter;
 use crate::retained_messages::RetainedMessages;
 use crate::router::{InterestedSession, Router, Subscriber};

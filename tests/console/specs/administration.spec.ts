@@ -132,14 +132,14 @@ test("a console user is added, changed, reset and removed", async ({ page, brows
   // The open page of the user takes over the new role.
   await changeRole("ada", "operator");
   await expect(table.getByRole("row", { name: /ada/ })).toContainText("operator");
-  await expect(adaPage.getByText("ada (operator)")).toBeVisible({ timeout: 20_000 });
+  await expect(adaPage.getByText("ada (operator)")).toBeVisible({ timeout: seconds(20) });
   const logins = page.getByRole("region", { name: "Table: Logins", exact: true });
   await expect(logins.getByRole("row", { name: /ada/ })).toContainText("127.0.0.1");
   await expect(logins.getByRole("row", { name: /this login/ })).toContainText("admin");
   await logins.getByRole("row", { name: /ada/ }).getByRole("button").click();
   await dialog.getByRole("button", { name: "End login", exact: true }).click();
   await expect(logins.getByRole("row", { name: /ada/ })).toBeHidden();
-  await expect(adaPage.getByText("Your login has ended. Please log in again.")).toBeVisible({ timeout: 20_000 });
+  await expect(adaPage.getByText("Your login has ended. Please log in again.")).toBeVisible({ timeout: seconds(20) });
   await adaPage.getByLabel("Password", { exact: true }).fill("one of her own");
   await adaPage.getByRole("button", { name: "Log in", exact: true }).click();
   await expect(adaPage.getByText("ada (operator)")).toBeVisible();

@@ -104,7 +104,7 @@ pub struct RemoteKeys {
 #[derive(Default)]
 struct RemoteState {
     keys: Option<Arc<Keys>>,
-    /// Of the last keys, also if they are not used any more.
+    /// Number of the last keys, also after they were withdrawn.
     generation: u64,
     /// The answer that the keys are from.
     answer: Vec<u8>,

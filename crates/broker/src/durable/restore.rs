@@ -378,6 +378,9 @@ impl SessionRestorer<'_> {
         for id in &recovered.received {
             session.received.insert(*id);
         }
+        if !session.grant().is_some() && self.parts.authentication.requires_grants() {
+            session.set_grant(LoginGrant::Forgotten);
+        }
         session.access = self.parts.authentication.rights_of(session);
         // Until the client connects and its subscriptions are checked.
         let is_filtered = session.access.is_some();

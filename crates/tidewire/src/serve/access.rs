@@ -24,8 +24,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use api::{AccessAdmin, AclRules, AuthProviderFigures, ChangeError, SourcesTest};
 use auth::{
-    AccessRule, AclOptions, BanCandidate, Bans, ChainStep, ClientAttributes, LoginAttempt, LoginLimiter, Password,
-    PasswordHash, ProviderOutcome, UserError, UserSummary, Users,
+    AccessRule, AclOptions, BanCandidate, Bans, ChainStep, LoginAttempt, LoginLimiter, Password, PasswordHash,
+    ProviderOutcome, UserError, UserSummary, Users,
 };
 use broker::inbox::InboxClient;
 use broker::{
@@ -120,7 +120,10 @@ impl NodeAccess {
         let admits_unknown_users = config.access.unknown_users == UnknownUsers::Anonymous;
         let providers = Providers::new(config, &users)?;
         let sources = Arc::new(AccessSources::new(config)?);
-        let origin = RuleOrigin::of(config);
+        let origin = RuleOrigin {
+            has_acl_file: false,
+            has_other_sources: sources.are_remote(),
+        };
         let access = NodeAccess {
             providers,
             scram: Scram::new(config, &users)?,
@@ -145,8 +148,13 @@ impl NodeAccess {
             net: OnceLock::new(),
             devices,
         };
-        access.apply(ConfiguredAccess::new(loaded)?)?;
+        access.apply(ConfiguredAccess::new(loaded, access.has_other_sources())?)?;
         Ok(access)
+    }
+
+    /// Returns whether the server asks other systems for access rules.
+    pub fn has_other_sources(&self) -> bool {
+        self.sources.are_remote()
     }
 
     /// Changes after this call reach existing sessions.
@@ -537,6 +545,10 @@ impl AccessControl for NodeAccess {
             true => user_name.into(),
             false => HIDDEN_NAME.into(),
         }
+    }
+
+    fn requires_grants(&self) -> bool {
+        self.sources.are_remote()
     }
 
     fn must_prepare(&self, grant: &LoginGrant) -> bool {

@@ -182,8 +182,8 @@ impl AccessSources {
                 .await;
             }
             Asked::Login(actions) => {
-                self.decide(client, actions, |action, decision, _| {
-                    sources.record_login(&self.cache, action, decision);
+                self.decide(client, actions, |action, decision, is_cached| {
+                    sources.record_login(&self.cache, action, decision, is_cached);
                 })
                 .await;
             }
@@ -202,7 +202,7 @@ impl AccessSources {
             }
             Asked::Login(actions) => {
                 for action in &actions {
-                    sources.record_login(&self.cache, action, Decision::Failed);
+                    sources.record_login(&self.cache, action, Decision::Failed, false);
                 }
             }
         }

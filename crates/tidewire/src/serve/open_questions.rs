@@ -9,7 +9,7 @@ use broker::{AuthOutcome, ConnectCredentials};
 use mqtt::ReasonCode;
 use net::client_network;
 
-/// Half of them is for any address, the other half for addresses with less than an eighth.
+/// Half of them is for any address, the other half for addresses with at most an eighth. This also holds for memory.
 const QUESTIONS_MAX: usize = 16_384;
 /// Memory of the credentials of all open questions.
 const BYTES_MAX: usize = 64 * 1024 * 1024;
@@ -27,7 +27,13 @@ pub struct OpenQuestions(Arc<Mutex<Counts>>);
 struct Counts {
     questions: usize,
     bytes: usize,
-    by_network: HashMap<IpAddr, usize>,
+    by_network: HashMap<IpAddr, NetworkCounts>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct NetworkCounts {
+    questions: usize,
+    bytes: usize,
 }
 
 /// A question without an answer. It is closed when this is dropped.
@@ -35,6 +41,11 @@ pub struct OpenQuestion {
     questions: OpenQuestions,
     network: IpAddr,
     bytes: usize,
+}
+
+/// Returns whether the share `own` of a network is allowed.
+fn has_share(all: usize, own: usize, max: usize) -> bool {
+    all <= max / 2 || (all <= max && own <= max / 8)
 }
 
 impl OpenQuestions {
@@ -55,13 +66,16 @@ impl OpenQuestions {
     fn open(&self, network: IpAddr, bytes: usize) -> Option<OpenQuestion> {
         let mut counts = self.lock();
         let own = counts.by_network.get(&network).copied().unwrap_or_default();
-        let has_share = counts.questions < QUESTIONS_MAX / 2 || own < QUESTIONS_MAX / 8;
-        if counts.questions >= QUESTIONS_MAX || !has_share || counts.bytes + bytes > BYTES_MAX {
+        let (questions, all_bytes) = (counts.questions + 1, counts.bytes + bytes);
+        let own = NetworkCounts {
+            questions: own.questions + 1,
+            bytes: own.bytes + bytes,
+        };
+        if !has_share(questions, own.questions, QUESTIONS_MAX) || !has_share(all_bytes, own.bytes, BYTES_MAX) {
             return None;
         }
-        counts.questions += 1;
-        counts.bytes += bytes;
-        counts.by_network.insert(network, own + 1);
+        (counts.questions, counts.bytes) = (questions, all_bytes);
+        counts.by_network.insert(network, own);
         Some(OpenQuestion {
             questions: self.clone(),
             network,
@@ -81,7 +95,10 @@ impl Drop for OpenQuestion {
         counts.questions -= 1;
         counts.bytes -= self.bytes;
         match counts.by_network.get_mut(&self.network) {
-            Some(own) if *own > 1 => *own -= 1,
+            Some(own) if own.questions > 1 => {
+                own.questions -= 1;
+                own.bytes -= self.bytes;
+            }
             _ => drop(counts.by_network.remove(&self.network)),
         }
     }
@@ -114,7 +131,12 @@ mod tests {
     fn memory_of_open_questions_is_bounded() {
         let questions = OpenQuestions::default();
         let half = questions.open(network(1), BYTES_MAX / 2);
-        assert!(half.is_some() && questions.open(network(2), BYTES_MAX / 2 + 1).is_none());
-        assert!(questions.open(network(2), BYTES_MAX / 2).is_some());
+        assert!(half.is_some() && questions.open(network(1), 1).is_none());
+        assert!(questions.open(network(2), BYTES_MAX / 8 + 1).is_none());
+        let eighths: Vec<OpenQuestion> = (2..=5)
+            .filter_map(|n| questions.open(network(n), BYTES_MAX / 8))
+            .collect();
+        assert_eq!(eighths.len(), 4);
+        assert!(questions.open(network(6), 1).is_none());
     }
 }

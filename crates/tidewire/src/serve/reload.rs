@@ -170,7 +170,7 @@ impl Reloader {
     fn prepare(&self, loaded: &LoadedConfig) -> Result<PreparedReload, String> {
         Ok(PreparedReload {
             certificates: certificates::read(&loaded.config)?,
-            access: ConfiguredAccess::new(loaded)?,
+            access: ConfiguredAccess::new(loaded, self.access.has_other_sources())?,
             shard: Arc::new(translate::shard_config(&loaded.config, self.net.shards())),
         })
     }

@@ -51,10 +51,14 @@ pub struct ConfiguredAccess {
 }
 
 impl ConfiguredAccess {
-    pub fn new(loaded: &LoadedConfig) -> Result<ConfiguredAccess, String> {
+    /// `has_other_sources` is that of the running server: `access.sources` needs a restart.
+    pub fn new(loaded: &LoadedConfig, has_other_sources: bool) -> Result<ConfiguredAccess, String> {
         let (users, sources) = configured_users(loaded)?;
         let rules = configured_rules(loaded)?;
-        let origin = RuleOrigin::of(&loaded.config);
+        let origin = RuleOrigin {
+            has_acl_file: loaded.config.access.acl_file.0.is_some(),
+            has_other_sources,
+        };
         let acl = compile(&rules.rules, rules.options, origin).map_err(|e| chain(&e))?;
         Ok(ConfiguredAccess {
             users,
@@ -72,15 +76,6 @@ pub struct RuleOrigin {
     pub has_acl_file: bool,
     /// `access.sources` contains other sources.
     pub has_other_sources: bool,
-}
-
-impl RuleOrigin {
-    pub fn of(config: &Config) -> RuleOrigin {
-        RuleOrigin {
-            has_acl_file: config.access.acl_file.0.is_some(),
-            has_other_sources: has_other_sources(config),
-        }
-    }
 }
 
 /// Returns whether other systems are sources of access rules, or the built-in rules are not.

@@ -1,5 +1,6 @@
 //! Access rules of a session, for the broker.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use auth::{Permission, RequestedAction, SessionAcl, SubscriptionDecision, SubscriptionGrant};
@@ -7,6 +8,10 @@ use broker::{AccessQuestion, AccessRequest, Mountpoint, SessionAccess, Subscribe
 use mqtt::QoS;
 
 use super::sources::{Asked, Decision, DecisionCache, SessionSources, SourceQuestion};
+
+/// Maximum number of actions of a question. Further filters of a SUBSCRIBE are denied, so that a packet causes few
+/// requests.
+const ACTIONS_MAX: usize = 1000;
 
 /// Hides the mountpoint of a session from its rules, so that they see the topics that the client sees.
 pub fn without_mountpoint(rights: Arc<dyn SessionAccess>, mountpoint: Option<&Mountpoint>) -> Arc<dyn SessionAccess> {
@@ -80,18 +85,26 @@ pub struct AskingRights {
 impl AskingRights {
     /// Returns the question that must be answered before the client is admitted.
     pub fn login_question(&self, requests: &[AccessRequest<'_>]) -> Option<AccessQuestion> {
-        let actions = self.open_actions(requests, |request| self.sources.is_login_decided(request));
+        // The step is repeated after the answer, for the remaining filters of the session.
+        let mut actions = self.open_actions(requests, |request| self.sources.is_login_decided(request));
+        actions.truncate(ACTIONS_MAX);
         self.ask(Asked::Login, actions)
     }
 
-    /// Returns the actions that neither the rules nor an earlier answer decide.
+    /// Returns different actions that neither the rules nor an earlier answer decide: at most one more than
+    /// `ACTIONS_MAX`.
     fn open_actions(
         &self,
         requests: &[AccessRequest<'_>],
         is_decided: impl Fn(&AccessRequest<'_>) -> bool,
     ) -> Vec<RequestedAction> {
         let is_open = |request: &&AccessRequest<'_>| !self.decide_before(request) && !is_decided(request);
-        requests.iter().filter(is_open).map(action_of).collect()
+        let mut found = HashSet::new();
+        let open = requests
+            .iter()
+            .filter(is_open)
+            .filter(|request| found.insert(**request));
+        open.map(action_of).take(ACTIONS_MAX + 1).collect()
     }
 
     fn ask(&self, asked: fn(Vec<RequestedAction>) -> Asked, actions: Vec<RequestedAction>) -> Option<AccessQuestion> {
@@ -183,7 +196,12 @@ impl SessionAccess for AskingRights {
 
     fn question(&self, requests: &[AccessRequest<'_>]) -> Option<AccessQuestion> {
         let is_decided = |request: &AccessRequest<'_>| self.sources.is_decided(&self.settings, request);
-        self.ask(Asked::Actions, self.open_actions(requests, is_decided))
+        let mut actions = self.open_actions(requests, is_decided);
+        if actions.len() > ACTIONS_MAX {
+            actions.truncate(ACTIONS_MAX);
+            self.sources.deny_others();
+        }
+        self.ask(Asked::Actions, actions)
     }
 
     fn packet_handled(&self) {

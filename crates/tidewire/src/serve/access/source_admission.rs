@@ -47,9 +47,13 @@ impl NodeAccess {
             Some(_) => user_name,
             None => self.verified_name(user_name),
         };
+        let certificate = SessionLogin::certificate(&login.grant);
         let client = auth::Credentials {
             user_name: user_name.map(str::to_owned),
             password: None,
+            // The names of the session, because the credentials of a re-authentication contain no certificate.
+            certificate_common_name: certificate.common_name.map(Into::into),
+            certificate_subject: certificate.subject.map(Into::into),
             ..offered(credentials)
         };
         let sources = Arc::new(SessionSources::new(client, self.sources.has_rules()));
@@ -114,11 +118,28 @@ impl NodeAccess {
         })
     }
 
+    /// Rejects a client that was banned, or whose user was removed, while it waited for an answer.
+    fn rejected_since_login(&self, who: &ClientIdentity) -> Option<AdmissionStep> {
+        let name = who.user_name.as_deref();
+        if let Some(AuthOutcome::Deny { reason, detail }) = self.banned_user(&who.client_id, name, who.address) {
+            return Some(AdmissionStep::Deny { reason, detail });
+        }
+        let is_of_server = SessionLogin::of(&who.grant).is_none() && !self.admits_unknown_users;
+        let is_removed = is_of_server && name.is_some_and(|name| !self.users.contains(name));
+        is_removed.then_some(AdmissionStep::Deny {
+            reason: ReasonCode::NotAuthorized,
+            detail: "the user was removed",
+        })
+    }
+
     /// Returns the next step for a client with sources.
     pub(super) fn admission_step(&self, who: &ClientIdentity, requests: &[AccessRequest<'_>]) -> AdmissionStep {
         let Some(sources) = SessionLogin::sources(&who.grant) else {
             return AdmissionStep::Admit;
         };
+        if let Some(rejection) = self.rejected_since_login(who) {
+            return rejection;
+        }
         let identity = self.verified_identity(who);
         if identity.is_superuser {
             return AdmissionStep::Admit;

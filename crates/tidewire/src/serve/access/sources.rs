@@ -15,6 +15,9 @@ use broker::AccessRequest;
 /// Longer topics are not stored, because each session may store some of them.
 const STORED_TOPIC_BYTES_MAX: usize = 512;
 
+/// How long a decision can be used after it has expired, by the packet for which it was valid.
+const GRACE: Duration = Duration::from_secs(1);
+
 /// A decision of the HTTP service, the most restrictive one first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Decision {
@@ -73,6 +76,8 @@ struct SourceState {
     will: Option<Decision>,
     /// Decisions about the packet that waits, by topic or filter.
     answered: HashMap<Box<str>, Vec<(ActionKind, Decision)>>,
+    /// Filters of the packet that waits, without an answer, are denied.
+    denies_others: bool,
     /// Decisions about topics, the newest first.
     recent: VecDeque<RecentDecision>,
     /// Decisions about filters of subscriptions.
@@ -123,8 +128,20 @@ impl DecisionCache {
         }
     }
 
-    fn is_valid(&self, stored: StoredAt, now: StoredAt) -> bool {
-        stored.generation == now.generation && now.at.saturating_duration_since(stored.at) < self.ttl
+    /// Returns when a decision is stored. If it is not cached, it is never valid for a later packet.
+    fn stored(&self, is_cached: bool) -> StoredAt {
+        let now = self.now();
+        match is_cached {
+            true => now,
+            false => StoredAt {
+                generation: u64::MAX,
+                ..now
+            },
+        }
+    }
+
+    fn is_valid(&self, stored: StoredAt, now: StoredAt, grace: Duration) -> bool {
+        stored.generation == now.generation && now.at.saturating_duration_since(stored.at) < self.ttl + grace
     }
 }
 
@@ -175,6 +192,7 @@ impl SessionSources {
                 rules: Arc::default(),
                 will: None,
                 answered: HashMap::new(),
+                denies_others: false,
                 recent: VecDeque::new(),
                 filters: HashMap::new(),
             }),
@@ -222,12 +240,13 @@ impl SessionSources {
     pub fn is_decided(&self, cache: &DecisionCache, request: &AccessRequest<'_>) -> bool {
         let kind = ActionKind::of(request);
         match request {
-            AccessRequest::Publish { topic, .. } => self.published(cache, topic, kind).is_some(),
+            AccessRequest::Publish { topic, .. } => self.published(cache, topic, kind, Duration::ZERO).is_some(),
             AccessRequest::Subscribe { filter, .. } => {
                 let state = self.lock();
                 let stored = state.filters.get(*filter).filter(|stored| stored.kind == kind);
-                state.answer(filter, kind).is_some()
-                    || stored.is_some_and(|stored| cache.is_valid(stored.stored, cache.now()))
+                state.denies_others
+                    || state.answer(filter, kind).is_some()
+                    || stored.is_some_and(|stored| cache.is_valid(stored.stored, cache.now(), Duration::ZERO))
             }
         }
     }
@@ -245,17 +264,18 @@ impl SessionSources {
         let AccessRequest::Publish { topic, .. } = request else {
             return None;
         };
-        self.published(cache, topic, ActionKind::of(request))
+        // The decision was valid when `is_decided` was called for this packet. It must not expire before it is used.
+        self.published(cache, topic, ActionKind::of(request), GRACE)
     }
 
-    fn published(&self, cache: &DecisionCache, topic: &str, kind: ActionKind) -> Option<Decision> {
+    fn published(&self, cache: &DecisionCache, topic: &str, kind: ActionKind, grace: Duration) -> Option<Decision> {
         let mut state = self.lock();
         if let Some(answer) = state.answer(topic, kind) {
             return Some(answer);
         }
         let is_same = |recent: &RecentDecision| recent.kind == kind && *recent.topic == *topic;
         let index = state.recent.iter().position(is_same)?;
-        if !cache.is_valid(state.recent[index].stored, cache.now()) {
+        if !cache.is_valid(state.recent[index].stored, cache.now(), grace) {
             state.recent.remove(index);
             return None;
         }
@@ -299,9 +319,9 @@ impl SessionSources {
     }
 
     /// Stores the answer to a question of a login.
-    pub fn record_login(&self, cache: &DecisionCache, action: &RequestedAction, decision: Decision) {
+    pub fn record_login(&self, cache: &DecisionCache, action: &RequestedAction, decision: Decision, is_cached: bool) {
         let mut state = self.lock();
-        let (kind, stored) = (ActionKind::of_action(action), cache.now());
+        let (kind, stored) = (ActionKind::of_action(action), cache.stored(is_cached));
         match action {
             RequestedAction::Publish { .. } => state.will = Some(decision),
             RequestedAction::Subscribe { filter, .. } => {
@@ -321,20 +341,15 @@ impl SessionSources {
         let mut state = self.lock();
         let (kind, stored) = (ActionKind::of_action(action), cache.now());
         let topic: Box<str> = action.topic().into();
-        state.answered.entry(topic.clone()).or_default().push((kind, decision));
+        let answers = state.answered.entry(topic.clone()).or_default();
+        answers.retain(|(answered, _)| *answered != kind);
+        answers.push((kind, decision));
         if decision == Decision::Failed {
             return;
         }
         if kind.is_subscribe() {
             let decision = state.answered_filter(&topic).unwrap_or(decision);
-            let stored = match is_cached {
-                true => stored,
-                // Never valid.
-                false => StoredAt {
-                    generation: u64::MAX,
-                    ..stored
-                },
-            };
+            let stored = cache.stored(is_cached);
             state.filters.insert(topic, FilterDecision { kind, decision, stored });
         } else if is_cached && cache.size > 0 && !cache.ttl.is_zero() && topic.len() <= STORED_TOPIC_BYTES_MAX {
             state
@@ -350,10 +365,17 @@ impl SessionSources {
         }
     }
 
+    /// Denies the filters of the packet that waits, except those about which the service is asked.
+    pub fn deny_others(&self) {
+        self.lock().denies_others = true;
+    }
+
     /// The packet of the last question was handled.
     pub fn forget_answers(&self) {
         // With its memory: a SUBSCRIBE may have many filters.
-        self.lock().answered = HashMap::new();
+        let mut state = self.lock();
+        state.answered = HashMap::new();
+        state.denies_others = false;
     }
 
     pub fn stored_filters(&self) -> usize {

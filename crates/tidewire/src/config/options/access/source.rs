@@ -195,9 +195,9 @@ section! {
         /// Number of the database. A cluster has only database 0.
         restart database: u32 = "0";
         /// Command that returns the rules of a client: `HGETALL` and a key with placeholders. A field is a topic
-        /// filter, and its value the action that is allowed: `publish`, `subscribe`, `all`, or a JSON object with `action`,
-        /// `qos` and `retain`. Placeholders are `${username}`, `${clientid}`, `${peerhost}`, `${cert_common_name}` and
-        /// `${cert_subject}`.
+        /// filter, and its value the action that is allowed: `publish`, `subscribe`, `all`, or a JSON object with
+        /// `action`, `qos` and `retain`. Placeholders are `${username}`, `${clientid}`, `${peerhost}`,
+        /// `${cert_common_name}` and `${cert_subject}`.
         restart cmd: String = "HGETALL mqtt_acl:${username}";
         /// Whether connections use TLS.
         restart tls: bool = "false";

@@ -1,3 +1,5 @@
+//! Stored decisions of sources: which packet they are for, and how long they are valid.
+
 use mqtt::QoS::{self, AtLeastOnce, AtMostOnce};
 
 use super::*;
@@ -101,7 +103,7 @@ fn failures_are_not_stored() {
     }
     assert_eq!(sources.decision_to_subscribe("f"), None);
     assert!(!sources.has_failed());
-    sources.record_login(&cache, &publish("will", AtMostOnce).1, Decision::Failed);
+    sources.record_login(&cache, &publish("will", AtMostOnce).1, Decision::Failed, false);
     assert!(sources.has_failed() && sources.is_login_decided(&publish("will", AtMostOnce).0));
 }
 
