@@ -6,7 +6,8 @@ use std::io;
 use std::time::Duration;
 
 use auth::{
-    AccessRule, AclErrors, AclOptions, Bans, CreateError, Credentials, Password, PasswordHash, UserError, UserSummary,
+    AccessRule, AclErrors, AclOptions, Bans, ClientAttributes, CreateError, Credentials, Password, PasswordHash,
+    UserError, UserSummary,
 };
 
 /// Called on threads that may block (disk), never on a shard's thread.
@@ -59,7 +60,7 @@ pub trait AccessAdmin: Send + Sync + 'static {
 
     /// Asks these sources about an action of a client that is no superuser, without a cache for decisions. `None`:
     /// there are no sources besides the rules.
-    fn test_sources(&self, _client: Credentials) -> Option<SourcesTest> {
+    fn test_sources(&self, _client: Credentials, _attributes: &ClientAttributes) -> Option<SourcesTest> {
         None
     }
 }

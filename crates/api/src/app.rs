@@ -16,7 +16,7 @@ use web::admins::Admins;
 use web::answer_memory::AnswerMemory;
 use web::api_keys::ApiKeys;
 use web::audit::{self, Audit};
-use web::guard::{Guard, MetricsAccess};
+use web::guard::{Guard, MetricsAccess, RecordedChanges};
 use web::limits::ApiCounters;
 use web::logins::Logins;
 
@@ -25,7 +25,7 @@ use crate::alarms::Alarms;
 use crate::backup_admin::BackupAdmin;
 use crate::bench_admin::BenchAdmin;
 use crate::certificate_admin::CertificateAdmin;
-use crate::concurrency::{ChangeLock, Downloads, Viewers};
+use crate::concurrency::{ChangeLock, ConnectorTests, Downloads, SourceTests, Viewers};
 use crate::config::{ApiConfig, Book, HttpPort, NodeInfo, ShownConfiguration, SysConfig, TokenLifetime};
 use crate::config_admin::ConfigAdmin;
 use crate::device_platform::DevicePlatform;
@@ -58,6 +58,8 @@ struct AppState {
     token_lifetime: TokenLifetime,
     viewers: Viewers,
     downloads: Downloads,
+    connector_tests: ConnectorTests,
+    source_tests: SourceTests,
     changes: ChangeLock,
     readiness: Arc<Readiness>,
     counters: Arc<ApiCounters>,
@@ -106,6 +108,8 @@ parts! {
     Arc<AnswerMemory> = answers;
     Viewers = viewers;
     Downloads = downloads;
+    ConnectorTests = connector_tests;
+    SourceTests = source_tests;
     ChangeLock = changes;
     Arc<dyn AccessAdmin> = access;
     Option<Arc<dyn BackupAdmin>> = config.backups;
@@ -146,7 +150,7 @@ impl App {
                 is_public: config.metrics_without_login,
                 is_on_loopback: config.bind.ip().to_canonical().is_loopback(),
             },
-            recorded_change: Arc::default(),
+            recorded_changes: RecordedChanges::default(),
         };
         Ok(App {
             state: Arc::new(AppState {
@@ -162,6 +166,8 @@ impl App {
                 hashing: Arc::default(),
                 viewers: Viewers::default(),
                 downloads: Downloads::default(),
+                connector_tests: ConnectorTests::default(),
+                source_tests: SourceTests::default(),
                 changes: ChangeLock::default(),
                 readiness: Arc::default(),
                 counters: Arc::default(),

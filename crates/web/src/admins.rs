@@ -243,16 +243,17 @@ impl Admins {
     /// Slow. The password is on disk when this returns; on an error the old password stays valid.
     pub fn set_password(&self, name: &str, password: &Password) -> Result<(), AdminsError> {
         let hash = PasswordHash::create(password).map_err(AdminsError::Password)?;
-        let mut one_time = self.lock();
-        self.change(name, |users| users.set_password(name, hash))?;
-        if name == FIRST_ADMIN {
-            self.forget_first_password();
-        }
-        if let Err(error) = self.save_one_time(&mut one_time, |names| _ = names.remove(name)) {
-            // The new password is valid; the user is asked to change it once more.
-            warn!(%error, "removing the one-time mark of a changed password failed");
-        }
-        Ok(())
+        self.one_change(|one_time| {
+            self.change(name, |users| users.set_password(name, hash))?;
+            if name == FIRST_ADMIN {
+                self.forget_first_password();
+            }
+            if let Err(error) = self.save_one_time(one_time, |names| _ = names.remove(name)) {
+                // The new password is valid; the user is asked to change it once more.
+                warn!(%error, "removing the one-time mark of a changed password failed");
+            }
+            Ok(())
+        })
     }
 
     /// Returns the users sorted by name.
@@ -290,21 +291,36 @@ impl Admins {
     }
 
     pub fn set_role(&self, name: &str, role: Role) -> Result<(), AdminsError> {
-        let _one_change = self.lock();
-        if role != Role::Admin {
-            self.refuse_last_admin(name)?;
-        }
-        self.change(name, |users| users.set_role(name, role.in_file()))
+        self.one_change(|_| {
+            if role != Role::Admin {
+                self.refuse_last_admin(name)?;
+            }
+            self.change(name, |users| users.set_role(name, role.in_file()))
+        })
     }
 
     pub fn remove(&self, name: &str) -> Result<(), AdminsError> {
+        self.one_change(|one_time| {
+            self.refuse_last_admin(name)?;
+            self.change(name, |users| users.remove(name))?;
+            if name == FIRST_ADMIN {
+                self.forget_first_password();
+            }
+            self.save_one_time(one_time, |names| _ = names.remove(name))
+        })
+    }
+
+    /// Runs a change under the lock. Announces it after the lock is released, because those who wait for it take the
+    /// lock.
+    fn one_change(
+        &self,
+        change: impl FnOnce(&mut BTreeSet<String>) -> Result<(), AdminsError>,
+    ) -> Result<(), AdminsError> {
         let mut one_time = self.lock();
-        self.refuse_last_admin(name)?;
-        self.change(name, |users| users.remove(name))?;
-        if name == FIRST_ADMIN {
-            self.forget_first_password();
-        }
-        self.save_one_time(&mut one_time, |names| _ = names.remove(name))
+        let changed = change(&mut one_time);
+        drop(one_time);
+        self.changes.announce();
+        changed
     }
 
     fn refuse_last_admin(&self, name: &str) -> Result<(), AdminsError> {
@@ -323,23 +339,23 @@ impl Admins {
     ) -> Result<OneTimePassword, AdminsError> {
         let password = random_password().map_err(AdminsError::Password)?;
         let hash = PasswordHash::create(&Password::new(password.expose())).map_err(AdminsError::Password)?;
-        let mut one_time = self.lock();
-        let was_there = one_time.contains(name);
-        self.save_one_time(&mut one_time, |names| _ = names.insert(name.to_owned()))?;
-        let changed = self.change(name, |users| change(users, hash));
-        if changed.is_err() && !was_there {
-            self.save_one_time(&mut one_time, |names| _ = names.remove(name))?;
-        }
-        changed.map(|()| password)
+        self.one_change(|one_time| {
+            let was_there = one_time.contains(name);
+            self.save_one_time(one_time, |names| _ = names.insert(name.to_owned()))?;
+            let changed = self.change(name, |users| change(users, hash));
+            if changed.is_err() && !was_there {
+                self.save_one_time(one_time, |names| _ = names.remove(name))?;
+            }
+            changed
+        })?;
+        Ok(password)
     }
 
-    /// The change is on disk when this returns; on an error it is rolled back.
+    /// The change is on disk when this returns; on an error it is rolled back. Part of `one_change`.
     fn change(&self, name: &str, change: impl FnOnce(&Users) -> Result<(), UserError>) -> Result<(), AdminsError> {
         let before = self.users.snapshot(name);
         change(&self.users).map_err(AdminsError::User)?;
-        let saved = self.save().inspect_err(|_| self.users.restore(name, before));
-        self.changes.announce();
-        saved
+        self.save().inspect_err(|_| self.users.restore(name, before))
     }
 
     fn save_one_time(

@@ -11,7 +11,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use schemars::{Schema, SchemaGenerator};
 use serde_json::Value;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, OwnedMutexGuard, OwnedSemaphorePermit, Semaphore};
 
 use crate::access_changes::AccessWatch;
 use crate::admins::{Admins, Role};
@@ -20,7 +20,9 @@ use crate::audit::{Audit, AuditEntry, AuditedOperation, SentBody};
 use crate::audit_body::{KnownFields, OptionSchemas};
 use crate::audit_state::{BoundStateReader, ChangeTarget, differences, shown};
 use crate::blocking::block;
+use crate::body;
 use crate::endpoint::BoundHandler;
+use crate::limits::BodyLimits;
 use crate::logins::Logins;
 use crate::problem::HttpProblem;
 use crate::sub_protocols::sub_protocols;
@@ -30,6 +32,8 @@ use crate::unix_ms;
 const TARGET_CHARACTERS_MAX: usize = 1000;
 /// Limit of an answer with a created entity. Its request is smaller, and the entity has few further fields.
 const CREATED_BYTES_MAX: usize = 64 << 20;
+/// Limit of changes with a recorded state that run or wait for their turn.
+const RECORDED_CHANGES_MAX: usize = 32;
 
 /// The login that an endpoint requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,9 +89,43 @@ pub struct Guard {
     /// For the audit log.
     pub option_schemas: OptionSchemas,
     pub metrics: MetricsAccess,
-    /// Locked for the duration of a change whose state the audit log records, so that the recorded state contains no
-    /// other change.
-    pub recorded_change: Arc<Mutex<()>>,
+    pub recorded_changes: RecordedChanges,
+}
+
+/// Changes whose state the audit log records run one after another, so that the recorded state contains no other
+/// change.
+#[derive(Clone)]
+pub struct RecordedChanges {
+    turn: Arc<Mutex<()>>,
+    places: Arc<Semaphore>,
+}
+
+impl Default for RecordedChanges {
+    fn default() -> RecordedChanges {
+        RecordedChanges {
+            turn: Arc::default(),
+            places: Arc::new(Semaphore::new(RECORDED_CHANGES_MAX)),
+        }
+    }
+}
+
+impl RecordedChanges {
+    /// Waits until no other change runs. Fails if too many changes wait.
+    async fn turn(&self) -> Result<ChangeTurn, HttpProblem> {
+        let place = Arc::clone(&self.places)
+            .try_acquire_owned()
+            .map_err(|_| HttpProblem::unavailable("too many changes are waiting for their turn; try again later"))?;
+        Ok(ChangeTurn {
+            _turn: Arc::clone(&self.turn).lock_owned().await,
+            _place: place,
+        })
+    }
+}
+
+/// The turn of a change. The next change runs when it is dropped.
+struct ChangeTurn {
+    _turn: OwnedMutexGuard<()>,
+    _place: OwnedSemaphorePermit,
 }
 
 /// Peers that may read metrics and statistics without a login.
@@ -165,11 +203,7 @@ impl Guard {
                 }
             }
             Ok(login) if need.role().is_some_and(|role| login.role < role) => {
-                let detail = match need {
-                    RequiredAccess::Operator => "this needs a login with the role `operator` or `admin`",
-                    _ => "this needs a login with the role `admin`",
-                };
-                let refused = HttpProblem::forbidden(detail).into_response();
+                let refused = role_is_too_low(need).into_response();
                 if let Some(operation) = audited {
                     let change = AuditedChange::new(operation, &login, &mut request);
                     change.record(&self.audit, refused.status()).await;
@@ -191,13 +225,39 @@ impl Guard {
                 return match (change, audited) {
                     (Some(change), Some(operation)) => {
                         let operation = operation.clone();
-                        run_to_completion(self.clone(), (operation, change), request, handler).await
+                        run_to_completion(self.clone(), (need, operation, change), request, handler).await
                     }
                     _ => handler(request).await,
                 };
             }
         }
         handler(request).await
+    }
+
+    /// Waits for the turn of a change whose state the audit log records. Returns its request with the whole body, and
+    /// with the login as it is after the wait.
+    async fn turn(&self, need: RequiredAccess, request: Request) -> Result<(ChangeTurn, Request), HttpProblem> {
+        // Before the turn: a slow client must not delay the changes of others.
+        let limits = BodyLimits::of(request.extensions());
+        let (parts, unread) = request.into_parts();
+        let bytes = body::read(unread, limits).await?;
+        let turn = self.recorded_changes.turn().await?;
+        let login = self.sufficient_login(need, &parts.headers)?;
+        let mut request = Request::from_parts(parts, Body::from(bytes));
+        request.extensions_mut().insert(login);
+        Ok((turn, request))
+    }
+
+    /// Checks a login again, which may have ended or lost its role during a wait.
+    fn sufficient_login(&self, need: RequiredAccess, headers: &HeaderMap) -> Result<AuthenticatedUser, HttpProblem> {
+        let login = self.login(headers)?;
+        if need != RequiredAccess::OneTime && self.admins.has_one_time_password(&login.user) {
+            return Err(HttpProblem::password_change_required());
+        }
+        if need.role().is_some_and(|role| login.role < role) {
+            return Err(role_is_too_low(need));
+        }
+        Ok(login)
     }
 
     /// Looks the role up for each request, so that a change applies at once.
@@ -240,21 +300,41 @@ impl Guard {
     }
 }
 
-/// Completes a change and its audit log entry even if the client disconnects.
+fn role_is_too_low(need: RequiredAccess) -> HttpProblem {
+    HttpProblem::forbidden(match need {
+        RequiredAccess::Operator => "this needs a login with the role `operator` or `admin`",
+        _ => "this needs a login with the role `admin`",
+    })
+}
+
+/// Completes a change and its audit log entry even if the client disconnects. If it disconnects before the turn of the
+/// change, the change is not made.
 async fn run_to_completion(
     guard: Guard,
-    (operation, change): (AuditedOperation, AuditedChange),
-    request: Request,
+    (need, operation, change): (RequiredAccess, AuditedOperation, AuditedChange),
+    mut request: Request,
     handler: BoundHandler,
 ) -> Response {
+    let mut turn = None;
+    if operation.reader.is_some() {
+        match guard.turn(need, request).await {
+            Ok((own, checked)) => {
+                turn = Some(own);
+                request = checked;
+            }
+            Err(problem) => {
+                let refused = problem.into_response();
+                change.record(&guard.audit, refused.status()).await;
+                return refused;
+            }
+        }
+    }
     let work = tokio::spawn(async move {
         let (response, change) = match operation.reader.clone() {
             None => with_created(&operation, handler(request).await, change).await,
-            Some(read) => {
-                let _turn = guard.recorded_change.lock().await;
-                with_states(read, change, request, handler).await
-            }
+            Some(read) => with_states(read, change, request, handler).await,
         };
+        drop(turn);
         change.record(&guard.audit, response.status()).await;
         response
     });
@@ -367,4 +447,46 @@ pub fn bearer(headers: &HeaderMap) -> Option<&str> {
     };
     let (scheme, token) = header.to_str().ok()?.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn waiting_changes_are_bounded() {
+        let changes = RecordedChanges::default();
+        let first = changes.turn().await.ok();
+        assert!(first.is_some());
+        let wait = |_| {
+            let changes = changes.clone();
+            tokio::spawn(async move { changes.turn().await.is_ok() })
+        };
+        let waiting: Vec<_> = (1..RECORDED_CHANGES_MAX).map(wait).collect();
+        while changes.places.available_permits() > 0 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(changes.turn().await.err().map(|problem| problem.status), Some(503));
+        drop(first);
+        for change in waiting {
+            assert!(change.await.unwrap());
+        }
+        assert!(changes.turn().await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn cancelled_change_leaves_its_place() {
+        let changes = RecordedChanges::default();
+        let first = changes.turn().await.ok();
+        let other = changes.clone();
+        let waiting = tokio::spawn(async move { other.turn().await.is_ok() });
+        while changes.places.available_permits() > RECORDED_CHANGES_MAX - 2 {
+            tokio::task::yield_now().await;
+        }
+        waiting.abort();
+        assert!(waiting.await.unwrap_err().is_cancelled());
+        assert_eq!(changes.places.available_permits(), RECORDED_CHANGES_MAX - 1);
+        drop(first);
+        assert!(changes.turn().await.is_ok());
+    }
 }

@@ -21,6 +21,7 @@ use web::problem::HttpProblem;
 use super::acl::{AclAction, AclRule};
 use crate::access_admin::{AccessAdmin, AclRules, SourcesTest};
 use crate::app::Endpoint;
+use crate::concurrency::SourceTests;
 
 const BODY_MAX: usize = 8 * 1024 * 1024;
 
@@ -100,10 +101,11 @@ pub fn endpoints() -> Vec<Endpoint> {
 
 async fn test(
     State(access): State<Arc<dyn AccessAdmin>>,
+    State(tests): State<SourceTests>,
     body::Json(question): body::Json<AccessTest>,
 ) -> Result<Json<AccessTestResult>, HttpProblem> {
     let question = Question::check(question)?;
-    let answer = move || {
+    let answer = move || -> Result<AccessTestResult, HttpProblem> {
         let in_force = access.acl();
         let users = access.users();
         let user = users
@@ -115,7 +117,14 @@ async fn test(
         }
         let is_superuser = user.is_some_and(|user| user.is_superuser);
         let action = question.action().filter(|_| question.rules.is_none() && !is_superuser);
-        let tested = action.and_then(|action| access.test_sources(question.client(action)));
+        let tested = match action {
+            Some(action) => {
+                let asks_others = !access.access_sources().is_empty();
+                let _permit = asks_others.then(|| tests.admit()).transpose()?;
+                access.test_sources(question.client(action), &question.attributes)
+            }
+            None => None,
+        };
         match tested {
             Some(tested) => Ok(AccessTestResult::of_sources(tested)),
             None => question.answer(in_force, is_superuser),
@@ -207,8 +216,8 @@ impl Question {
             user_name: self.user_name.clone(),
             password: None,
             address: self.address,
-            certificate_common_name: None,
-            certificate_subject: None,
+            certificate_common_name: self.certificate_name.as_deref().map(Box::from),
+            certificate_subject: self.certificate_subject.as_deref().map(Box::from),
             action: Some(action),
         }
     }

@@ -17,6 +17,7 @@ use web::problem::HttpProblem;
 
 use super::integration::{BODY_MAX, RuleEngine, add, command, definition_state, delete, list, one, put};
 use crate::app::Endpoint;
+use crate::concurrency::ConnectorTests;
 
 /// JSON Schemas of a connector type, its actions and its sources. Forms are generated from them.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -110,15 +111,28 @@ async fn types() -> Json<BTreeMap<String, ConnectorType>> {
     Json(CONNECTOR_KINDS.iter().chain(LOCAL_KINDS).map(kind).collect())
 }
 
-async fn test(State(engine): State<RuleEngine>, Path(name): Path<String>) -> Result<Json<ConnectorTest>, HttpProblem> {
-    let tested = engine.read(move |engine| engine.test_connector(&name));
+async fn test(
+    State(engine): State<RuleEngine>,
+    State(tests): State<ConnectorTests>,
+    Path(name): Path<String>,
+) -> Result<Json<ConnectorTest>, HttpProblem> {
+    let permit = tests.admit()?;
+    let tested = engine.read(move |engine| {
+        let _permit = permit;
+        engine.test_connector(&name)
+    });
     tested.await.map(Json)
 }
 
 async fn test_definition(
     State(engine): State<RuleEngine>,
+    State(tests): State<ConnectorTests>,
     body::Json(new): body::Json<ConnectorDefinition>,
 ) -> Result<Json<ConnectorTest>, HttpProblem> {
-    let tested = engine.read(move |engine| engine.try_connector(new));
+    let permit = tests.admit()?;
+    let tested = engine.read(move |engine| {
+        let _permit = permit;
+        engine.try_connector(new)
+    });
     tested.await.map(Json)
 }

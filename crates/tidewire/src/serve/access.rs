@@ -460,8 +460,8 @@ impl AccessAdmin for NodeAccess {
         self.sources.clear_cache();
     }
 
-    fn test_sources(&self, client: auth::Credentials) -> Option<SourcesTest> {
-        self.decisions_of_sources(client)
+    fn test_sources(&self, client: auth::Credentials, attributes: &ClientAttributes) -> Option<SourcesTest> {
+        self.decisions_of_sources(client, attributes)
     }
 
     fn set_acl(&self, rules: Vec<AccessRule>) -> Result<(), ChangeError> {

@@ -15,7 +15,11 @@ use crate::config::options::access::source::AccessSourceKind;
 impl NodeAccess {
     /// Asks the sources about the action of a client, as a client that connects. `None` without other sources than the
     /// rules.
-    pub(super) fn decisions_of_sources(&self, client: Credentials) -> Option<SourcesTest> {
+    pub(super) fn decisions_of_sources(
+        &self,
+        client: Credentials,
+        attributes: &ClientAttributes,
+    ) -> Option<SourcesTest> {
         let parts = self.compiled().parts?;
         let action = client.action.clone()?;
         let asked = Credentials { action: None, ..client };
@@ -36,7 +40,7 @@ impl NodeAccess {
             user_name: client.user_name.as_deref(),
             address: client.address,
             is_superuser: false,
-            attributes: ClientAttributes::NONE,
+            attributes,
             certificate: auth::CertificateIdentity {
                 common_name: client.certificate_common_name.as_deref(),
                 subject: client.certificate_subject.as_deref(),
