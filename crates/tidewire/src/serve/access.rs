@@ -24,8 +24,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use api::{AccessAdmin, AclRules, AuthProviderFigures, ChangeError, SourcesTest};
 use auth::{
-    AccessRule, AclOptions, BanCandidate, Bans, ChainStep, LoginAttempt, LoginLimiter, Password, PasswordHash,
-    ProviderOutcome, UserError, UserSummary, Users,
+    AccessRule, AclOptions, BanCandidate, Bans, ChainStep, ClientAttributes, LoginAttempt, LoginLimiter, Password,
+    PasswordHash, ProviderOutcome, UserError, UserSummary, Users,
 };
 use broker::inbox::InboxClient;
 use broker::{
