@@ -128,7 +128,7 @@ fn values_of_clients_are_literal() {
         assert_eq!(login(&server, "meter", "secret"), ADMITTED, "{options:?}");
     }
     // More than one entry.
-    let server = directory.start(&[("filter", "'(&(sn=device)(!(uid=${username})))'")]);
+    let server = directory.start(&[("filter", "'(|(sn=device)(uid=${username}))'")]);
     assert_eq!(login(&server, "x", "secret"), NOT_AUTHORIZED);
     assert!(server.log().contains("matches several entries"), "{}", server.log());
 }

@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use auth::{Credentials, DenyReason, Password, Placeholder, ProviderOutcome};
 use connectors::ldap::{
-    BoundSession, LdapClient, LdapConnectorConfig, LdapDn, LdapEntry, LdapFilter, LdapResult, LdapSearch,
+    BoundSession, LdapClient, LdapConnectorConfig, LdapDn, LdapEntry, LdapError, LdapFilter, LdapResult, LdapSearch,
     LdapSearchResult, SearchScope, codes,
 };
 
@@ -127,6 +127,15 @@ pub fn provider(config: &LdapConfig, limits: SourceLimits) -> Result<Arc<SourceP
     Ok(SourceProvider::new(LdapSource::new(config)?, limits))
 }
 
+impl From<LdapError> for SourceError {
+    fn from(error: LdapError) -> SourceError {
+        match error {
+            LdapError::Lost(reason) => SourceError::Failed(reason),
+            LdapError::Unusable(reason) => SourceError::Invalid(reason),
+        }
+    }
+}
+
 impl LdapSource {
     fn new(config: &LdapConfig) -> Result<LdapSource, String> {
         let client = LdapClient::new(&config.connection).map_err(|problems| problems.join("; "))?;
@@ -172,6 +181,13 @@ impl LdapSource {
         groups.iter().for_each(|groups| groups.visit_values(&mut add));
         if placeholders.is_empty() {
             return Err("filter: needs a placeholder such as ${username}".to_owned());
+        }
+        if placeholders.contains(&Placeholder::UserName) && !login.compares_user_names() {
+            return Err(
+                "filter: ${username} is compared with no attribute: expected a condition such as (uid=${username}), to \
+                 check how a client writes its name"
+                    .to_owned(),
+            );
         }
         let mut requested: Vec<String> = Vec::new();
         for name in attributes {
@@ -222,7 +238,7 @@ impl LdapSource {
             } => {
                 let base_dn = base.render(&mut |value| values.text(value));
                 let search = self.search(base_dn, SearchScope::Subtree, values);
-                let result = self.client.search(&search).await.map_err(SourceError::Failed)?;
+                let result = self.client.search(&search).await?;
                 let is_fixed = base.values().all(ValueTemplate::is_fixed);
                 let entry = match self.one_entry(result, is_fixed)? {
                     Found::One(entry) => entry,
@@ -254,14 +270,13 @@ impl LdapSource {
         values: ClientValues<'_>,
         password: &Password,
     ) -> Result<ProviderOutcome, SourceError> {
-        let bound = self.client.bind(dn, password.expose()).await;
-        let (result, mut session) = bound.map_err(SourceError::Failed)?;
+        let (result, mut session) = self.client.bind(dn, password.expose()).await?;
         if let Some(reason) = self.denied_by_result(&result)? {
             session.release();
             return Ok(ProviderOutcome::Deny(reason));
         }
         let search = self.search(dn.to_owned(), SearchScope::Base, values);
-        let found = session.search(&search).await.map_err(SourceError::Failed)?;
+        let found = session.search(&search).await?;
         let outcome = match self.one_entry(found, false)? {
             Found::One(entry) => self.admit(entry, values, Searcher::Session(&mut session)).await?,
             Found::Denied(reason) => ProviderOutcome::Deny(reason),
@@ -323,8 +338,7 @@ impl LdapSource {
     }
 
     async fn denied_by_bind(&self, dn: &str, password: &Password) -> Result<Option<DenyReason>, SourceError> {
-        let bound = self.client.bind(dn, password.expose()).await;
-        let (result, session) = bound.map_err(SourceError::Failed)?;
+        let (result, session) = self.client.bind(dn, password.expose()).await?;
         session.release();
         self.denied_by_result(&result)
     }
@@ -337,9 +351,8 @@ impl LdapSource {
         let bound = self
             .client
             .bind(&format!("cn={password},{base}"), password.as_bytes())
-            .await;
-        let (_, session) = bound.map_err(SourceError::Failed)?;
-        session.release();
+            .await?;
+        bound.1.release();
         Ok(())
     }
 
@@ -351,6 +364,11 @@ impl LdapSource {
             | codes::INAPPROPRIATE_AUTHENTICATION
             | codes::NO_SUCH_OBJECT
             | codes::INVALID_DN_SYNTAX => Ok(Some(DenyReason::WrongPassword)),
+            // A client can cause these with an entry that it may change, for example with an unreadable hash.
+            codes::OPERATIONS_ERROR | codes::OTHER => {
+                let server = self.client.name();
+                Err(SourceError::Invalid(format!("{server}: {result}")))
+            }
             _ => {
                 self.fail_if_broken(result)?;
                 self.warnings
@@ -420,7 +438,7 @@ impl LdapSource {
         let names = match rules.search(values.with_dn(&entry.dn)) {
             None => rules.names_in(entry),
             Some(search) => {
-                let found = searcher.search(&search).await.map_err(SourceError::Failed)?;
+                let found = searcher.search(&search).await?;
                 if !found.result.is_success() {
                     self.fail_if_broken(&found.result)?;
                     self.warnings
@@ -463,7 +481,7 @@ impl LoginCheck {
 }
 
 impl Searcher<'_, '_> {
-    async fn search(&mut self, search: &LdapSearch) -> Result<LdapSearchResult, String> {
+    async fn search(&mut self, search: &LdapSearch) -> Result<LdapSearchResult, LdapError> {
         match self {
             Searcher::Client(client) => client.search(search).await,
             Searcher::Session(session) => session.search(search).await,

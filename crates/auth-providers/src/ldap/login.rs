@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use auth::{ClientAttributes, Login};
+use auth::{ClientAttributes, Login, Placeholder};
 use connectors::ldap::{LdapDn, LdapEntry, LdapFilter, folded};
 
 use super::template::{self, ClientValues, ValueTemplate};
@@ -14,12 +14,17 @@ const USER_NAME_BYTES_MAX: usize = 65_535;
 
 pub(super) struct LoginRules {
     /// Attributes that are compared with the user name, with the compared values.
-    user_names: Vec<(String, ValueTemplate)>,
+    user_names: Vec<ComparedAttribute>,
+    /// Attributes that are compared with the client ID.
+    client_ids: Vec<ComparedAttribute>,
     superuser: Option<String>,
     /// Names of client attributes, and the attributes of the entry.
     client_attributes: BTreeMap<String, String>,
     groups: Option<String>,
 }
+
+/// An attribute, and the value that the directory compares with it.
+type ComparedAttribute = (String, ValueTemplate);
 
 /// Why an entry cannot become a login.
 pub(super) struct UnusableEntry {
@@ -39,10 +44,13 @@ impl LoginRules {
             .first()
             .iter()
             .map(|(attribute, value)| (attribute.as_str(), value));
-        let user_names = of_filter
-            .chain(of_name)
-            .filter(|(_, value)| value.has_user_name())
-            .map(|(attribute, value)| (attribute.to_owned(), value.clone()));
+        let compared: Vec<(&str, &ValueTemplate)> = of_filter.chain(of_name).collect();
+        let compared_with = |placeholder: &Placeholder| -> Vec<ComparedAttribute> {
+            let found = compared.iter().filter(|(_, value)| value.has(placeholder));
+            found
+                .map(|(attribute, value)| ((*attribute).to_owned(), ValueTemplate::clone(value)))
+                .collect()
+        };
         let superuser = config.is_superuser_attribute.as_deref();
         for (client_attribute, attribute) in &config.client_attributes {
             template::attribute(&format!("client_attrs.{client_attribute}"), attribute)?;
@@ -57,7 +65,8 @@ impl LoginRules {
             ));
         }
         Ok(LoginRules {
-            user_names: user_names.collect(),
+            user_names: compared_with(&Placeholder::UserName),
+            client_ids: compared_with(&Placeholder::ClientId),
             superuser: superuser
                 .map(|name| template::attribute("is_superuser_attribute", name))
                 .transpose()?,
@@ -66,11 +75,17 @@ impl LoginRules {
         })
     }
 
+    /// Returns whether the entry shows how the directory writes the user name.
+    pub fn compares_user_names(&self) -> bool {
+        !self.user_names.is_empty()
+    }
+
     /// Returns the attributes of an entry that are needed.
     pub fn attributes(&self) -> Vec<&str> {
-        let user_names = self.user_names.iter().map(|(attribute, _)| attribute.as_str());
+        let compared = self.user_names.iter().chain(&self.client_ids);
+        let compared = compared.map(|(attribute, _)| attribute.as_str());
         let mapped = self.client_attributes.values().map(String::as_str);
-        user_names.chain(self.superuser.as_deref()).chain(mapped).collect()
+        compared.chain(self.superuser.as_deref()).chain(mapped).collect()
     }
 
     pub fn login(
@@ -79,6 +94,7 @@ impl LoginRules {
         values: ClientValues<'_>,
         groups: &[String],
     ) -> Result<Login, UnusableEntry> {
+        self.check_client_id(entry, values)?;
         let is_superuser = self.superuser.as_ref().is_some_and(|name| {
             let mut values = texts(entry, name);
             values.any(|value| is_true(value.to_ascii_lowercase().as_bytes()))
@@ -93,11 +109,7 @@ impl LoginRules {
 
     /// Returns the user name of the session if it differs from that of the client.
     fn user_name(&self, entry: &LdapEntry, values: ClientValues<'_>) -> Result<Option<Box<str>>, UnusableEntry> {
-        let is_same = |(attribute, value): &(String, ValueTemplate)| {
-            let wanted = values.text(value);
-            texts(entry, attribute).any(|found| found == wanted)
-        };
-        if self.user_names.is_empty() || self.user_names.iter().any(is_same) {
+        if self.user_names.is_empty() || is_value_of(entry, values, &self.user_names) {
             return Ok(None);
         }
         let plain = self.user_names.iter().filter(|(_, value)| value.is_user_name());
@@ -107,14 +119,20 @@ impl LoginRules {
                 return Ok(Some(found.into()));
             }
         }
-        let attributes: Vec<&str> = self
-            .user_names
-            .iter()
-            .map(|(attribute, _)| attribute.as_str())
-            .collect();
         Err(UnusableEntry {
             summary: "the user name of a client is not a value of its entry, or cannot be read there: it is rejected",
-            detail: format!("attributes: {}", attributes.join(", ")),
+            detail: names_of(&self.user_names),
+        })
+    }
+
+    /// Rejects a client ID that the entry has only in another case, because each spelling is another session.
+    fn check_client_id(&self, entry: &LdapEntry, values: ClientValues<'_>) -> Result<(), UnusableEntry> {
+        if self.client_ids.is_empty() || is_value_of(entry, values, &self.client_ids) {
+            return Ok(());
+        }
+        Err(UnusableEntry {
+            summary: "the client ID of a client is not a value of its entry, or cannot be read there: it is rejected",
+            detail: names_of(&self.client_ids),
         })
     }
 
@@ -141,6 +159,19 @@ impl LoginRules {
             detail: error.to_string(),
         })
     }
+}
+
+/// Returns whether one of the attributes has exactly the value that it is compared with.
+fn is_value_of(entry: &LdapEntry, values: ClientValues<'_>, compared: &[ComparedAttribute]) -> bool {
+    compared.iter().any(|(attribute, value)| {
+        let wanted = values.text(value);
+        texts(entry, attribute).any(|found| found == wanted)
+    })
+}
+
+fn names_of(compared: &[ComparedAttribute]) -> String {
+    let names: Vec<&str> = compared.iter().map(|(attribute, _)| attribute.as_str()).collect();
+    format!("attributes: {}", names.join(", "))
 }
 
 /// The values of an attribute that are text.

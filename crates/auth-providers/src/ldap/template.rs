@@ -59,8 +59,8 @@ impl ValueTemplate {
         self.placeholders().next().is_none() && !self.0.contains(&ValuePart::EntryName)
     }
 
-    pub fn has_user_name(&self) -> bool {
-        self.placeholders().any(|found| *found == Placeholder::UserName)
+    pub fn has(&self, placeholder: &Placeholder) -> bool {
+        self.placeholders().any(|found| found == placeholder)
     }
 
     /// Returns whether the value is the user name and nothing else.

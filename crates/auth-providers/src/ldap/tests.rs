@@ -185,6 +185,19 @@ fn other_values_are_no_hashes() {
     ));
 }
 
+#[test]
+fn an_unusable_answer_is_no_failure_of_the_directory() {
+    let reason = "ldap://a: the answer is not valid LDAP".to_owned();
+    assert_eq!(
+        SourceError::from(LdapError::Unusable(reason.clone())),
+        SourceError::Invalid(reason.clone())
+    );
+    assert_eq!(
+        SourceError::from(LdapError::Lost(reason.clone())),
+        SourceError::Failed(reason)
+    );
+}
+
 fn login(config: &LdapConfig, name: &str, entry: &LdapEntry, groups: &[&str]) -> Result<Login, UnusableEntry> {
     let groups: Vec<String> = groups.iter().map(|group| (*group).to_owned()).collect();
     source(config)
@@ -235,6 +248,35 @@ fn the_session_has_the_name_of_the_directory() {
     ] {
         let found = login(&by_name, "ANN", &ann, &[]).ok().expect("it is a value");
         assert_eq!(found.user_name.as_deref(), Some("ann"));
+    }
+}
+
+#[test]
+fn a_client_id_is_written_as_in_the_directory() {
+    let by_filter = LdapConfig {
+        filter: Some("(&(uid=${username})(deviceId=${clientid}))".to_owned()),
+        ..config()
+    };
+    let by_name = LdapConfig {
+        user_dn: Some("deviceId=${clientid},dc=example,dc=org".to_owned()),
+        filter: Some("(uid=${username})".to_owned()),
+        ..config()
+    };
+    let without_user_name = LdapConfig {
+        filter: Some("(deviceId=${clientid})".to_owned()),
+        ..config()
+    };
+    for config in [by_filter, by_name, without_user_name] {
+        assert!(source(&config).attributes.contains(&"deviceId".to_owned()));
+        for (ids, is_admitted) in [
+            (&["c0", "c1"][..], true),
+            (&["C1"], false),
+            (&[" c1"], false),
+            (&[], false),
+        ] {
+            let ann = entry(&[("uid", &["ann"]), ("deviceid", ids)]);
+            assert_eq!(login(&config, "ann", &ann, &[]).is_ok(), is_admitted, "{ids:?}");
+        }
     }
 }
 
@@ -363,6 +405,30 @@ fn wrong_options_name_the_option() {
         ),
         (filter("(uid=ann)"), "filter: needs a placeholder"),
         (filter("(uid=${dn})"), "filter: unknown placeholder"),
+        // The spelling of the user name could not be checked.
+        (filter("(uid=${username}*)"), "filter: ${username} is compared with no"),
+        (filter("(uid>=${username})"), "filter: ${username} is compared with no"),
+        (
+            filter("(!(uid=${username}))"),
+            "filter: ${username} is compared with no",
+        ),
+        (
+            filter("(uid:caseExactMatch:=${username})"),
+            "filter: ${username} is compared with no",
+        ),
+        (
+            with(&|config| config.user_dn = Some("cn=a,uid=${username},o=x".to_owned())),
+            "filter: ${username} is compared with no",
+        ),
+        (
+            with(&|config| {
+                config.filter = Some("(uid=${clientid})".to_owned());
+                config.groups.filter = Some("(memberUid=${username})".to_owned());
+                config.groups.base_dn = Some("o=x".to_owned());
+                config.groups.client_attribute = Some("groups".to_owned());
+            }),
+            "filter: ${username} is compared with no",
+        ),
         (
             with(&|config| config.base_dn = "devices".to_owned()),
             "base_dn: found \"devices\"",
@@ -453,12 +519,14 @@ fn results_that_clients_can_cause_are_no_failures() {
         let expected = match code {
             0 => "admitted",
             32 | 34 | 48 | 49 => "wrong password",
-            1 | 8 | 13 | 51 | 52 | 80 => "failed",
+            1 | 80 => "unusable",
+            8 | 13 | 51 | 52 => "failed",
             _ => "rejected by policy",
         };
         let found = match denied {
             Ok(None) => "admitted".to_owned(),
             Ok(Some(reason)) => reason.to_string(),
+            Err(SourceError::Invalid(_)) => "unusable".to_owned(),
             Err(_) => "failed".to_owned(),
         };
         assert_eq!(found, expected, "{code}");

@@ -12,6 +12,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 
 use super::connection::LdapConnection;
+use super::error::LdapError;
 use super::message::{LdapResult, LdapSearch, LdapSearchResult};
 use crate::config::is_host;
 use crate::outage::Outage;
@@ -151,8 +152,8 @@ impl LdapClient {
         self.servers.iter().filter(is_open).map(|server| server.url.as_str())
     }
 
-    /// Searches with the configured user. The error names the server.
-    pub async fn search(&self, search: &LdapSearch) -> Result<LdapSearchResult, String> {
+    /// Searches with the configured user.
+    pub async fn search(&self, search: &LdapSearch) -> Result<LdapSearchResult, LdapError> {
         let mut may_use_idle = true;
         loop {
             let mut taken = self.take(&self.searches, may_use_idle).await?;
@@ -162,22 +163,21 @@ impl LdapClient {
                     return Ok(result);
                 }
                 // The server may have closed the idle connection, as after a restart.
-                Err(_) if taken.was_idle => may_use_idle = false,
-                Err(reason) => return Err(taken.failed(&reason)),
+                Err(LdapError::Lost(_)) if taken.was_idle => may_use_idle = false,
+                Err(error) => return Err(error.of_server(&taken.url)),
             }
         }
     }
 
-    /// Logs in as a client. The session is usable only if the result is a success. The error names the server and
-    /// contains no credentials.
-    pub async fn bind(&self, dn: &str, password: &[u8]) -> Result<(LdapResult, BoundSession<'_>), String> {
+    /// Logs in as a client. The session is usable only if the result is a success.
+    pub async fn bind(&self, dn: &str, password: &[u8]) -> Result<(LdapResult, BoundSession<'_>), LdapError> {
         let mut may_use_idle = true;
         loop {
             let mut taken = self.take(&self.logins, may_use_idle).await?;
             match taken.connection.bind(dn, password).await {
                 Ok(result) => return Ok((result, BoundSession(taken))),
-                Err(_) if taken.was_idle => may_use_idle = false,
-                Err(reason) => return Err(taken.failed(&reason)),
+                Err(LdapError::Lost(_)) if taken.was_idle => may_use_idle = false,
+                Err(error) => return Err(error.of_server(&taken.url)),
             }
         }
     }
@@ -188,7 +188,7 @@ impl LdapClient {
         urls.join(", ")
     }
 
-    async fn take<'a>(&'a self, pool: &'a LdapPool, may_use_idle: bool) -> Result<TakenConnection<'a>, String> {
+    async fn take<'a>(&'a self, pool: &'a LdapPool, may_use_idle: bool) -> Result<TakenConnection<'a>, LdapError> {
         let permit = pool
             .permits
             .acquire()
@@ -198,7 +198,11 @@ impl LdapClient {
         let was_idle = idle.is_some();
         let (connection, url) = match idle {
             Some(idle) => (idle.connection, idle.url),
-            None => self.connect(std::ptr::eq(pool, &self.searches)).await?,
+            None => {
+                let connected = self.connect(std::ptr::eq(pool, &self.searches)).await;
+                // No client can cause it, whatever the server answers to the configured user.
+                connected.map_err(LdapError::Lost)?
+            }
         };
         Ok(TakenConnection {
             connection,
@@ -240,10 +244,12 @@ impl LdapClient {
         let mut connection = LdapConnection::new(dial.connect(&server.host, server.port).await?);
         if server.security == LdapSecurity::StartTls {
             let tls = self.tls.clone().expect("`new` creates it for this server");
-            connection = connection.start_tls(tls, &server.host).await?;
+            let encrypted = connection.start_tls(tls, &server.host).await;
+            connection = encrypted.map_err(|error| error.to_string())?;
         }
         if let Some((user, password)) = self.user.as_ref().filter(|_| for_searches) {
-            let result = connection.bind(user, password.expose().as_bytes()).await?;
+            let result = connection.bind(user, password.expose().as_bytes()).await;
+            let result = result.map_err(|error| error.to_string())?;
             if !result.is_success() {
                 return Err(format!("the login with user and password failed: {result}"));
             }
@@ -254,9 +260,9 @@ impl LdapClient {
 
 impl BoundSession<'_> {
     /// Searches with the rights of the client.
-    pub async fn search(&mut self, search: &LdapSearch) -> Result<LdapSearchResult, String> {
+    pub async fn search(&mut self, search: &LdapSearch) -> Result<LdapSearchResult, LdapError> {
         let found = self.0.connection.search(search).await;
-        found.map_err(|reason| self.0.failed(&reason))
+        found.map_err(|error| error.of_server(&self.0.url))
     }
 
     /// Returns the connection to the pool. Its next user logs in again.
@@ -266,10 +272,6 @@ impl BoundSession<'_> {
 }
 
 impl TakenConnection<'_> {
-    fn failed(&self, reason: &str) -> String {
-        format!("{}: {reason}", self.url)
-    }
-
     fn release(self) {
         self.pool.lock().push(IdleConnection {
             connection: self.connection,

@@ -1,5 +1,8 @@
 //! Tests of the encoding, of filters and of names. The client is tested with a real server in `tests/ldap_logins`.
 
+use std::io::{Read, Write};
+use std::net::TcpListener;
+
 use super::message::{bind_request, search_request, start_tls_request};
 use super::*;
 
@@ -397,4 +400,112 @@ fn only_remote_servers_without_tls_are_unencrypted() {
     };
     let client = LdapClient::new(&encrypted).unwrap_or_else(|problems| panic!("{problems:?}"));
     assert_eq!(client.unencrypted_servers().count(), 0);
+}
+
+/// Answers the requests of one connection with these bytes, then ends. Returns the client of this server.
+fn client_of(answers: Vec<Vec<u8>>) -> LdapClient {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("ldap://{}", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        let (mut connection, _) = listener.accept().unwrap();
+        for answer in answers {
+            let mut request = [0; 4096];
+            let _ = connection.read(&mut request);
+            let _ = connection.write_all(&answer);
+        }
+    });
+    let options = LdapConnectorConfig {
+        connect_timeout_ms: 10_000,
+        ..config(&[&url], None, None)
+    };
+    LdapClient::new(&options).unwrap_or_else(|problems| panic!("{problems:?}"))
+}
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.unwrap().block_on(future)
+}
+
+fn any_search() -> LdapSearch {
+    LdapSearch {
+        base: "dc=a".to_owned(),
+        scope: SearchScope::Subtree,
+        filter: LdapFilter::any_entry(),
+        attributes: Vec::new(),
+        limit: 500,
+    }
+}
+
+#[test]
+fn unusable_answers_are_not_asked_for_again() {
+    let success = message(0x61, &result(0, b""), b"");
+    for (answer, reason) in [
+        (b"\x30\x84\x7f\xff\xff\xff".to_vec(), "longer than 1 MiB"),
+        (b"\x30\x00".to_vec(), "ends early"),
+        // The answer to the first request again.
+        (success.clone(), "message ID 1 instead of 2"),
+    ] {
+        block_on(async {
+            let client = client_of(vec![success.clone(), answer]);
+            let (found, session) = client
+                .bind("cn=a", b"x")
+                .await
+                .unwrap_or_else(|error| panic!("{error}"));
+            assert!(found.is_success());
+            session.release();
+            // Another attempt would not find the server, which would be a loss.
+            match client.bind("cn=a", b"x").await.map(drop) {
+                Err(LdapError::Unusable(text)) => {
+                    assert!(text.starts_with("ldap://127.0.0.1:") && text.contains(reason), "{text}");
+                }
+                other => panic!("{reason}: {other:?}"),
+            }
+        });
+    }
+    let name = message(0x64, b"\x04\x01\xff\x30\x00", b"");
+    for (answer, reason) in [(name, "not UTF-8"), (success, "another kind of request")] {
+        match block_on(client_of(vec![answer]).search(&any_search())) {
+            Err(LdapError::Unusable(text)) => assert!(text.contains(reason), "{text}"),
+            other => panic!("{reason}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_lost_connection_is_no_unusable_answer() {
+    block_on(async {
+        let client = client_of(vec![message(0x61, &result(0, b""), b"")]);
+        let (_, session) = client
+            .bind("cn=a", b"x")
+            .await
+            .unwrap_or_else(|error| panic!("{error}"));
+        session.release();
+        let lost = client.bind("cn=a", b"x").await.map(drop);
+        assert!(matches!(lost, Err(LdapError::Lost(_))), "{lost:?}");
+    });
+}
+
+#[test]
+fn the_answer_to_a_search_is_limited() {
+    let mut entry = Vec::new();
+    super::ber::push(&mut entry, 0x04, b"cn=a");
+    super::ber::push_with(&mut entry, 0x30, |list| {
+        super::ber::push_with(list, 0x30, |attribute| {
+            super::ber::push(attribute, 0x04, b"cn");
+            super::ber::push_with(attribute, 0x31, |values| {
+                super::ber::push(values, 0x04, &vec![b'x'; 1_000_000]);
+            });
+        });
+    });
+    let entry = message(0x64, &entry, b"");
+    let done = message(0x65, &result(0, b""), b"");
+    let found = |entries: usize| {
+        let answer = [entry.repeat(entries), done.clone()].concat();
+        block_on(client_of(vec![answer]).search(&any_search()))
+    };
+    assert_eq!(found(4).map(|found| found.entries.len()), Ok(4));
+    match found(5) {
+        Err(LdapError::Unusable(text)) => assert!(text.contains("longer than 4 MiB"), "{text}"),
+        other => panic!("{:?}", other.map(|found| found.entries.len())),
+    }
 }

@@ -19,13 +19,14 @@ use auth_providers::OnFailure;
 
 use crate::config::options::access;
 
-/// Converts the options about questions, which each section of a database has.
+/// Converts the options about questions, which each section of a database has. `$max_concurrent` is at most the size of
+/// the pool: a wait for a connection, which clients can cause, must not look like a slow database.
 #[cfg(any(feature = "mysql", feature = "postgresql", feature = "redis", feature = "sqlite"))]
 macro_rules! source_limits {
-    ($options:expr, $section:literal) => {
+    ($options:expr, $section:literal, $max_concurrent:expr) => {
         auth_providers::SourceLimits {
             timeout: $options.timeout,
-            max_concurrent: $options.max_concurrent as usize,
+            max_concurrent: $max_concurrent as usize,
             max_waiting: $options.max_waiting as usize,
             cache_size: $options.cache_size as usize,
             cache_allowed: $options.cache_allowed,

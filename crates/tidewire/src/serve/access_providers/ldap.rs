@@ -15,16 +15,26 @@ pub fn provider(config: &LdapAccessConfig) -> Result<Arc<SourceProvider<LdapSour
     let options = &config.options;
     let limits = SourceLimits {
         timeout: options.timeout,
-        max_concurrent: options.max_concurrent as usize,
+        // A wait for a connection, which clients can cause, must not look like a slow directory.
+        max_concurrent: options.max_concurrent.min(options.pool_size) as usize,
         max_waiting: options.max_waiting as usize,
         cache_size: options.cache_size as usize,
         cache_allowed: options.cache_allowed,
         cache_denied: options.cache_denied,
         on_failure: on_failure("access.ldap", options.on_failure),
     };
-    if let Some(filter) = &options.filter.0 {
-        let names = [filter, &options.base_dn, options.user_dn.0.as_ref().unwrap_or(filter)];
-        warn_of_free_user_names("access.ldap.filter", names.into_iter().map(String::as_str));
+    match (options.user_dn.0.as_deref(), options.filter.0.as_deref()) {
+        // `base_dn` has no effect.
+        (Some(user_dn), filter) => {
+            let templates = [user_dn, filter.unwrap_or_default()];
+            warn_of_free_user_names("access.ldap.user_dn", templates.into_iter());
+        }
+        (None, Some(filter)) => {
+            let templates = [filter, options.base_dn.as_str()];
+            warn_of_free_user_names("access.ldap.filter", templates.into_iter());
+        }
+        // The default filter contains the user name.
+        (None, None) => {}
     }
     let source = LdapConfig {
         connection: connection(options),

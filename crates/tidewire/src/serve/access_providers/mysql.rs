@@ -11,7 +11,8 @@ use crate::config::options::access::mysql::MysqlAccess;
 
 /// Creates the provider. The error names the option.
 pub fn provider(options: &MysqlAccess) -> Result<Arc<SourceProvider<MysqlSource>>, String> {
-    let limits = source_limits!(options, "access.mysql");
+    let max_concurrent = options.max_concurrent.min(options.pool_size);
+    let limits = source_limits!(options, "access.mysql", max_concurrent);
     warn_of_free_user_names("access.mysql.query", [options.query.as_str()].into_iter());
     // A part of the time limit, so that its error names the system.
     let part_of_timeout_ms = (options.timeout.as_millis() as u64 / 2).max(1);

@@ -11,7 +11,8 @@ use crate::config::options::access::postgresql::PostgresqlAccess;
 
 /// Creates the provider. The error names the option.
 pub fn provider(options: &PostgresqlAccess) -> Result<Arc<SourceProvider<PostgresqlSource>>, String> {
-    let limits = source_limits!(options, "access.postgresql");
+    let max_concurrent = options.max_concurrent.min(options.pool_size);
+    let limits = source_limits!(options, "access.postgresql", max_concurrent);
     warn_of_free_user_names("access.postgresql.query", [options.query.as_str()].into_iter());
     // A part of the time limit, so that its error names the system.
     let part_of_timeout_ms = (options.timeout.as_millis() as u64 / 2).max(1);

@@ -11,7 +11,7 @@ use crate::config::options::access::redis::{RedisAccess, RedisType};
 
 /// Creates the provider. The error names the option.
 pub fn provider(options: &RedisAccess) -> Result<Arc<SourceProvider<RedisSource>>, String> {
-    let limits = source_limits!(options, "access.redis");
+    let limits = source_limits!(options, "access.redis", options.max_concurrent);
     warn_of_free_user_names("access.redis.cmd", [options.cmd.as_str()].into_iter());
     // A part of the time limit, so that its error names the system.
     let part_of_timeout_ms = (options.timeout.as_millis() as u64 / 2).max(1);

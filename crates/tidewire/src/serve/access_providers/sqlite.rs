@@ -10,7 +10,8 @@ use crate::config::options::access::sqlite::SqliteAccess;
 
 /// Creates the provider. The error names the option.
 pub fn provider(options: &SqliteAccess) -> Result<Arc<SourceProvider<SqliteSource>>, String> {
-    let limits = source_limits!(options, "access.sqlite");
+    let max_concurrent = options.max_concurrent.min(options.pool_size);
+    let limits = source_limits!(options, "access.sqlite", max_concurrent);
     warn_of_free_user_names("access.sqlite.query", [options.query.as_str()].into_iter());
     let source = SqliteConfig {
         file: options.file.0.clone().unwrap_or_default(),

@@ -75,13 +75,14 @@ pub fn http(config: &AccessSourcesConfig) -> Result<Arc<SourceProvider<HttpSourc
     auth_providers::http::access_source(&source, limits).map_err(|error| named("http", &error))
 }
 
-/// Limits of a source of rules.
+/// Limits of a source of rules. `$max_concurrent` is at most the size of the pool: a wait for a connection, which
+/// clients can cause, must not look like a slow database.
 #[cfg(any(feature = "postgresql", feature = "redis"))]
 macro_rules! rule_limits {
-    ($options:expr) => {
+    ($options:expr, $max_concurrent:expr) => {
         SourceLimits {
             timeout: $options.timeout,
-            max_concurrent: $options.max_concurrent as usize,
+            max_concurrent: $max_concurrent as usize,
             max_waiting: $options.max_waiting as usize,
             cache_size: $options.cache_size as usize,
             cache_allowed: $options.cache_ttl,
@@ -116,7 +117,9 @@ pub fn postgresql(
         },
         query: options.query.clone(),
     };
-    auth_providers::postgresql::rules(&source, rule_limits!(options)).map_err(|error| named("postgresql", &error))
+    let max_concurrent = options.max_concurrent.min(options.pool_size);
+    let limits = rule_limits!(options, max_concurrent);
+    auth_providers::postgresql::rules(&source, limits).map_err(|error| named("postgresql", &error))
 }
 
 /// The error names the option.
@@ -153,5 +156,6 @@ pub fn redis(
         },
         command: options.cmd.clone(),
     };
-    auth_providers::redis::rules(&source, rule_limits!(options)).map_err(|error| named("redis", &error))
+    let limits = rule_limits!(options, options.max_concurrent);
+    auth_providers::redis::rules(&source, limits).map_err(|error| named("redis", &error))
 }

@@ -61,7 +61,7 @@ section! {
         restart verify: bool = "true";
         /// Maximum time until a client has an answer, including the wait for other questions.
         restart timeout: Duration = "5s" ["10ms", "1m"];
-        /// Maximum number of questions at a time. Further questions wait.
+        /// Maximum number of questions at a time. Further questions wait. A value above `pool_size` has no effect.
         restart max_concurrent: u32 = "64" ["1", "1024"] in "questions";
         /// Maximum number of waiting questions. Clients with further questions are rejected (0x88, Server unavailable).
         restart max_waiting: u32 = "10000" ["0", "1000000"] in "questions";
