@@ -310,8 +310,7 @@ impl Admins {
         })
     }
 
-    /// Runs a change under the lock. Announces it after the lock is released, because those who wait for it take the
-    /// lock.
+    /// Runs a change under the lock. Announces it after the lock is released, because the waiting tasks take the lock.
     fn one_change(
         &self,
         change: impl FnOnce(&mut BTreeSet<String>) -> Result<(), AdminsError>,

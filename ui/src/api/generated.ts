@@ -38,6 +38,8 @@ export type AccessTestResult = {
   reason: string;
   /** Index of the rule that decided, counted from 0. `null`: no rule of the list decided. */
   rule: (number | null);
+  /** The decisions of `access.sources` in their order, if there are other sources than `rules`. */
+  sources?: SourceDecision[];
 };
 
 /** Time from reading a PUBLISH of QoS 1 or 2 to writing its acknowledgement, including the journal's commit. */
@@ -1514,6 +1516,14 @@ export type SourceCounts = {
   refused_batches: number;
 };
 
+/** The decision of a source of access rules. */
+export type SourceDecision = {
+  /** `allow`, `deny`, `ignore` (the next source decides), `failed`, or `not_asked` after a source that decides. */
+  decision: string;
+  /** Name in `access.sources`. */
+  source: string;
+};
+
 /** Messages that are received from an external system. */
 export type SourceDefinition = {
   connector: string;
@@ -1684,6 +1694,10 @@ export const acl = (signal?: AbortSignal): Promise<AclView> =>
 /** Replace the access rules */
 export const setAcl = (body: NewAcl, ifMatch?: string, signal?: AbortSignal): Promise<AclView> =>
   request("PUT", "/api/v1/acl", { body, ifMatch, signal });
+
+/** Clear the cache of access sources */
+export const clearAccessCache = (signal?: AbortSignal): Promise<void> =>
+  request("DELETE", "/api/v1/acl/cache", { signal });
 
 /** Test the access rules */
 export const testAcl = (body: AccessTest, signal?: AbortSignal): Promise<AccessTestResult> =>

@@ -17,6 +17,7 @@ fn credentials(name: &str, password: &str) -> Credentials {
         address: IpAddr::V4(Ipv4Addr::LOCALHOST),
         certificate_common_name: None,
         certificate_subject: None,
+        action: None,
     }
 }
 
