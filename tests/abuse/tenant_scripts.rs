@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::atomic::Ordering::Acquire;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -154,15 +154,14 @@ fn scripts_of_a_tenant_do_not_delay_other_tenants() {
         put_script(&attacker, script);
         let is_measured = AtomicBool::new(false);
         let times = thread::scope(|scope| {
+            let _measured = SetOnDrop(&is_measured);
             scope.spawn(|| {
                 while !is_measured.load(Acquire) {
                     slow.publish(&Publish::new(TELEMETRY, "{\"v\":1}").qos(1));
                     thread::sleep(Duration::from_millis(20));
                 }
             });
-            let times = victim.latencies();
-            is_measured.store(true, Release);
-            times
+            victim.latencies()
         });
         let [p50, p90, longest] = [50, 90, 100].map(|percent| at(&times, percent));
         let expected = expected(&times);

@@ -139,6 +139,7 @@ fn unread_answers_refuse_long_messages_of_websockets() {
     );
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
+        let over = SetOnDrop(&is_over);
         // The server closes a connection that does not read, so the attacker returns.
         let attacker = scope.spawn(|| {
             while !is_over.load(Ordering::Relaxed) {
@@ -150,7 +151,7 @@ fn unread_answers_refuse_long_messages_of_websockets() {
             let frame = ask(&rest);
             frame.opcode == CLOSE && frame.payload.starts_with(&TRY_AGAIN_LATER)
         });
-        is_over.store(true, Ordering::Relaxed);
+        drop(over);
         attacker.thread().unpark();
     });
     assert_eq!(server.http_get("/livez").0, 200);

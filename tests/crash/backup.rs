@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::support::{Config, Connect, Peer, Publish, Server, V4, V5, scaled};
+use crate::support::{Config, Connect, Peer, Publish, Server, SetOnDrop, V4, V5, scaled};
 
 /// With these limits the journal creates and removes several segments per second.
 const CONFIG: &str = r#"
@@ -39,6 +39,7 @@ fn backups_under_load_contain_all_earlier_acknowledged_messages() {
     let acknowledged = AtomicUsize::new(0);
     let is_over = AtomicBool::new(false);
     let had = thread::scope(|scope| {
+        let _over = SetOnDrop(&is_over);
         scope.spawn(|| {
             let mut publisher = Peer::session(server.mqtt(), &Connect::new(V5, "publisher"));
             while !is_over.load(Ordering::Relaxed) {
@@ -60,9 +61,7 @@ fn backups_under_load_contain_all_earlier_acknowledged_messages() {
             tidewire(&server, &["backup", "--data-dir", "data", "--to", &copy]);
             (copy, had)
         });
-        let had: Vec<_> = backups.collect();
-        is_over.store(true, Ordering::Relaxed);
-        had
+        backups.collect::<Vec<_>>()
     });
     for (copy, had) in had {
         server.kill();

@@ -44,6 +44,8 @@ shutdown_grace = "200ms"
 const PAUSE: Duration = Duration::from_millis(5);
 /// Time for one answer. Publishers are held back while a store fails.
 const ANSWER: Duration = Duration::from_millis(200);
+/// Time until a fault is visible. On a busy machine it takes a while until enough points are to be written.
+const VISIBLE_WITHIN: Duration = Duration::from_secs(120);
 /// Each round continues after this number of acknowledgements of each kind.
 const PROGRESS: u64 = 20;
 const TEXT_BYTES: usize = 10_000;
@@ -125,7 +127,7 @@ impl Fault {
     fn wait_until_visible(self, server: &Server) {
         let (alarm, metric) = self.signs();
         let api = Api::of(server);
-        server.wait_until(&format!("{self:?} is an alarm"), |_| {
+        server.wait_until_within(VISIBLE_WITHIN, &format!("{self:?} is an alarm"), |_| {
             let alarms = api.get("/api/v1/alarms");
             let active = alarms["active"].as_array().into_iter().flatten();
             active.into_iter().any(|active| active["name"] == alarm)
@@ -314,7 +316,8 @@ fn run_round(server: &mut Server, load: &Load, fault: Fault, random: &mut Random
             load.publish(mqtt, &connect, &load.points, point);
         });
         scope.spawn(|| load.create_devices(http, &token));
-        server.wait_until("the load makes progress", |_| {
+        let end = SetOnDrop(&load.is_ending);
+        server.wait_until_within(VISIBLE_WITHIN, "the load makes progress", |_| {
             load.counts()
                 .iter()
                 .zip(&before)
@@ -326,7 +329,7 @@ fn run_round(server: &mut Server, load: &Load, fault: Fault, random: &mut Random
         fault.wait_until_visible(server);
         thread::sleep(Duration::from_millis(random.below(300)));
         server.kill();
-        load.is_ending.store(true, Relaxed);
+        drop(end);
         fs::remove_file(&control).expect("the file exists");
     });
     server.spawn_again();

@@ -19,7 +19,7 @@ fn backup_under_load_contains_all_points_acknowledged_before_it() {
     let mut peer = world.connect(V4, "T");
     let (acknowledged, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
     let before: Vec<u64> = std::thread::scope(|scope| {
-        let _over = Over(&is_over);
+        let _over = SetOnDrop(&is_over);
         scope.spawn(|| {
             while !is_over.load(SeqCst) {
                 let number = acknowledged.load(SeqCst);
@@ -69,15 +69,6 @@ fn backup_under_load_contains_all_points_acknowledged_before_it() {
     world.server.spawn_again();
     world.server.wait_until_ready();
     world.connect(V4, "T").ping_alone();
-}
-
-/// Stops the publishing threads when it is dropped, also if the test fails.
-struct Over<'a>(&'a AtomicBool);
-
-impl Drop for Over<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, SeqCst);
-    }
 }
 
 /// Path of a backup. The last backup is on another disk if the machine has one.

@@ -100,6 +100,7 @@ fn tail_counts_omitted_messages_and_ends_with_the_rule() {
     let mut watching = Watching::start(&server, &["--per-second", "1"]);
     let is_enough = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let enough = SetOnDrop(&is_enough);
         let publisher = scope.spawn(|| {
             let mut published = 0;
             while !is_enough.load(Ordering::Relaxed) {
@@ -111,7 +112,7 @@ fn tail_counts_omitted_messages_and_ends_with_the_rule() {
         // Further messages within the same second are not shown. The next shown message contains their count.
         assert_eq!(watching.next()["omitted"], 0);
         let omitted = watching.next()["omitted"].as_u64().expect("a number");
-        is_enough.store(true, Ordering::Relaxed);
+        drop(enough);
         let published: u64 = publisher.join().expect("it publishes");
         assert!(
             omitted > 0 && omitted + 2 <= published,

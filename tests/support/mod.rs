@@ -31,6 +31,7 @@ pub mod shared;
 pub mod target;
 pub mod websocket;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 pub use packet::{Connect, Publish, Will};
@@ -98,10 +99,19 @@ pub mod kind {
     ];
 }
 
+/// Sets the flag when it is dropped, also by a panic. A thread scope waits for its threads, and those for the flag.
+pub struct SetOnDrop<'f>(pub &'f AtomicBool);
+
+impl Drop for SetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
 /// Returns a name that is unique in this process. Tests share a server and need different client identifiers and
 /// topics.
 pub fn unique(prefix: &str) -> String {
-    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::sync::atomic::AtomicU32;
     static NEXT: AtomicU32 = AtomicU32::new(0);
     format!("{prefix}-{}", NEXT.fetch_add(1, Ordering::Relaxed))
 }
