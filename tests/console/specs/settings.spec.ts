@@ -277,7 +277,7 @@ test("a viewer sees all pages without enabled changes", async ({ page }) => {
 });
 
 test("an operator sees the buttons of its role", async ({ page }) => {
-  const node = await Node.start();
+  const node = await Node.start("platform.enabled=true");
   await populate(node);
   await node.addUser("otto", "runs the node", "operator");
   const pageErrors = watch(page, node.url);
