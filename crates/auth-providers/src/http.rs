@@ -161,7 +161,7 @@ impl LoginSource for HttpSource {
     }
 
     fn ask<'a>(&'a self, credentials: &'a Credentials) -> SourceFuture<'a> {
-        Box::pin(self.answer(credentials))
+        Box::pin(async { Ok(self.answer(credentials).await?.into()) })
     }
 }
 

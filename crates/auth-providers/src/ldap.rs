@@ -518,7 +518,7 @@ impl LoginSource for LdapSource {
     }
 
     fn ask<'a>(&'a self, credentials: &'a Credentials) -> SourceFuture<'a> {
-        Box::pin(self.decide(credentials))
+        Box::pin(async { Ok(self.decide(credentials).await?.into()) })
     }
 }
 

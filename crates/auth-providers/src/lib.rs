@@ -34,7 +34,7 @@ pub mod sqlite;
 mod superuser;
 
 pub use provider::{OnFailure, SourceLimits, SourceProvider, SourceStats, WatchedProvider};
-pub use source::{LoginSource, QuestionKey, SourceError, SourceFuture};
+pub use source::{LoginSource, Overloaded, PasswordCheck, QuestionKey, SourceAnswer, SourceError, SourceFuture};
 
 /// Kind of the sources of access rules, for logs.
 pub(crate) const ACCESS_SOURCE: &str = "access source";

@@ -18,7 +18,7 @@ use auth::{Credentials, DenyReason, Login, ProviderFuture, ProviderOutcome, Remo
 use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout_at;
 
-use crate::source::{LoginSource, QuestionKey, SourceError};
+use crate::source::{LoginSource, Overloaded, QuestionKey, SourceAnswer, SourceError};
 use cache::{AnswerCache, CacheLimits};
 use failures::FailureLog;
 use stats::Counters;
@@ -92,7 +92,7 @@ enum Asked {
     Failed(String),
     /// An answer that cannot be used. The client is denied.
     Invalid(String),
-    /// Too many questions wait.
+    /// Too many questions or password checks wait.
     Overloaded,
 }
 
@@ -181,16 +181,20 @@ impl<S: LoginSource> SourceProvider<S> {
                 }
             }
         };
-        let _in_progress = self.counters.in_progress.enter();
+        let in_progress = self.counters.in_progress.enter();
         let started = Instant::now();
         // With the whole time limit: a wait, which other clients can cause, must not make the source look slow.
         let until = tokio::time::Instant::now() + self.limits.timeout;
         let answer = timeout_at(until, self.source.ask(credentials)).await;
         drop(permit);
+        drop(in_progress);
         self.counters.answer_time.add(started.elapsed().as_nanos() as u64);
         match answer {
-            Ok(Ok(outcome)) => Asked::Answered(outcome),
-            Ok(Err(SourceError::Overloaded)) => Asked::Overloaded,
+            Ok(Ok(SourceAnswer::Decided(outcome))) => Asked::Answered(outcome),
+            Ok(Ok(SourceAnswer::PasswordCheck(check))) => match check.await {
+                Ok(outcome) => Asked::Answered(outcome),
+                Err(Overloaded) => Asked::Overloaded,
+            },
             Ok(Err(SourceError::Failed(reason))) => {
                 self.counters.failures.add(1);
                 Asked::Failed(reason)

@@ -12,7 +12,7 @@ use connectors::redis::{RedisConnectorConfig, RedisLookup, RedisLookupError};
 
 use crate::provider::{SourceLimits, SourceProvider};
 use crate::rows::{PASSWORD_COLUMNS, Parameters, RowCheck, SALT_COLUMN, SUPERUSER_COLUMN, UserRow};
-use crate::source::{LoginSource, QuestionKey, SourceError, SourceFuture};
+use crate::source::{LoginSource, QuestionKey, SourceAnswer, SourceError, SourceFuture};
 use crate::superuser::is_true;
 
 pub use rules::{RedisRules, RedisRulesConfig, rules};
@@ -54,9 +54,9 @@ impl RedisSource {
         })
     }
 
-    async fn decide(&self, credentials: &Credentials) -> Result<ProviderOutcome, SourceError> {
+    async fn decide<'a>(&'a self, credentials: &'a Credentials) -> Result<SourceAnswer<'a>, SourceError> {
         let Some(values) = self.parameters.values(credentials) else {
-            return Ok(ProviderOutcome::Ignore);
+            return Ok(ProviderOutcome::Ignore.into());
         };
         let row = match self.read(&values[0]).await {
             Ok(fields) => user_row(fields),
@@ -64,7 +64,9 @@ impl RedisSource {
             Err(RedisLookupError::NoHash) => None,
             Err(RedisLookupError::Failed(reason)) => return Err(SourceError::Failed(reason)),
         };
-        self.check.outcome(credentials, row).await
+        Ok(SourceAnswer::PasswordCheck(Box::pin(
+            self.check.outcome(credentials, row),
+        )))
     }
 
     async fn read(&self, key: &[u8]) -> Result<Vec<(Vec<u8>, Vec<u8>)>, RedisLookupError> {

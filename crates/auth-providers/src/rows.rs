@@ -16,7 +16,7 @@ use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
-use crate::source::{QuestionKey, SourceError};
+use crate::source::{Overloaded, QuestionKey};
 
 /// Names of the column or field with the password. The second one is of old versions of EMQX.
 pub(crate) const PASSWORD_COLUMNS: &[&str] = &["password_hash", "password"];
@@ -84,7 +84,7 @@ impl RowCheck {
         &self,
         credentials: &Credentials,
         row: Option<UserRow>,
-    ) -> Result<ProviderOutcome, SourceError> {
+    ) -> Result<ProviderOutcome, Overloaded> {
         let Some(password) = &credentials.password else {
             return Ok(ProviderOutcome::Ignore);
         };
@@ -115,7 +115,7 @@ impl RowCheck {
         })
     }
 
-    async fn verify(&self, name: &str, stored: StoredPassword, password: &Password) -> Result<bool, SourceError> {
+    async fn verify(&self, name: &str, stored: StoredPassword, password: &Password) -> Result<bool, Overloaded> {
         if self.verified.was_verified(name, &stored, password) {
             return Ok(true);
         }
@@ -129,7 +129,7 @@ impl RowCheck {
         slow(move || verified.verify(&name, &stored, &password)).await
     }
 
-    async fn check_decoy(&self, name: &str, password: &Password) -> Result<(), SourceError> {
+    async fn check_decoy(&self, name: &str, password: &Password) -> Result<(), Overloaded> {
         let decoy = self.decoy.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if self.verified.was_wrong(name, &*decoy, password) {
             return Ok(());
@@ -165,10 +165,10 @@ impl RowCheck {
 }
 
 /// Runs a slow hash outside of the threads that wait for answers.
-async fn slow<T: Send + 'static>(hash: impl FnOnce() -> T + Send + 'static) -> Result<T, SourceError> {
+async fn slow<T: Send + 'static>(hash: impl FnOnce() -> T + Send + 'static) -> Result<T, Overloaded> {
     let permit = timeout(HASH_WAIT_MAX, HASHES.clone().acquire_owned())
         .await
-        .map_err(|_| SourceError::Overloaded)?
+        .map_err(|_| Overloaded)?
         .expect("the semaphore is never closed");
     let running = spawn_blocking(move || {
         // If the client is gone, the hash still occupies a permit until its end.
@@ -176,9 +176,8 @@ async fn slow<T: Send + 'static>(hash: impl FnOnce() -> T + Send + 'static) -> R
         lower_priority();
         hash()
     });
-    running
-        .await
-        .map_err(|_| SourceError::Failed("the check of a password was interrupted".to_owned()))
+    // The server stops.
+    running.await.map_err(|_| Overloaded)
 }
 
 /// Lowers the priority of the current thread, so that hashes do not delay messages. After a failure it competes with

@@ -23,13 +23,34 @@ pub trait LoginSource: Send + Sync + 'static {
     /// are not for this source, so the next provider decides.
     fn question(&self, credentials: &Credentials) -> Option<QuestionKey>;
 
-    /// Asks. The time limit is that of the caller. An error names the system and the cause, and contains no
-    /// credentials.
+    /// Asks. The time limit is that of the caller, and includes no password check. An error names the system and the
+    /// cause, and contains no credentials.
     fn ask<'a>(&'a self, credentials: &'a Credentials) -> SourceFuture<'a>;
 }
 
 /// Answer of a source, later.
-pub type SourceFuture<'a> = Pin<Box<dyn Future<Output = Result<ProviderOutcome, SourceError>> + Send + 'a>>;
+pub type SourceFuture<'a> = Pin<Box<dyn Future<Output = Result<SourceAnswer<'a>, SourceError>> + Send + 'a>>;
+
+/// Answer of a source.
+pub enum SourceAnswer<'a> {
+    Decided(ProviderOutcome),
+    /// The source has returned what the password is checked with.
+    PasswordCheck(PasswordCheck<'a>),
+}
+
+/// A password check by this server. Its time is not part of the question: many clients with slow hashes could otherwise
+/// make a source look as if it failed.
+pub type PasswordCheck<'a> = Pin<Box<dyn Future<Output = Result<ProviderOutcome, Overloaded>> + Send + 'a>>;
+
+/// This server has too many passwords to check.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Overloaded;
+
+impl From<ProviderOutcome> for SourceAnswer<'_> {
+    fn from(outcome: ProviderOutcome) -> Self {
+        SourceAnswer::Decided(outcome)
+    }
+}
 
 /// Why a source has no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,15 +60,12 @@ pub enum SourceError {
     /// The other system has answered, and its answer cannot be used. The client is denied whatever `on_failure` is,
     /// because the answer may depend on what the client sent.
     Invalid(String),
-    /// This server has too much to do. Clients can cause it, so it must not count as a failure of the other system.
-    Overloaded,
 }
 
 impl fmt::Display for SourceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             SourceError::Failed(reason) | SourceError::Invalid(reason) => f.write_str(reason),
-            SourceError::Overloaded => f.write_str("too many password hashes wait"),
         }
     }
 }

@@ -8,7 +8,7 @@ use auth::{Credentials, HashSettings, ProviderOutcome, TemplateUse};
 use connectors::sql::{LookupError, LookupRow, LookupValue};
 
 use crate::rows::{PASSWORD_COLUMNS, Parameters, RowCheck, SALT_COLUMN, SUPERUSER_COLUMN, UserRow};
-use crate::source::{LoginSource, QuestionKey, SourceError, SourceFuture};
+use crate::source::{LoginSource, QuestionKey, SourceAnswer, SourceError, SourceFuture};
 use crate::superuser::is_true;
 
 /// A statement of a database that returns the row of a client.
@@ -40,16 +40,18 @@ impl<L: RowLookup> SqlSource<L> {
         })
     }
 
-    async fn decide(&self, credentials: &Credentials) -> Result<ProviderOutcome, SourceError> {
+    async fn decide<'a>(&'a self, credentials: &'a Credentials) -> Result<SourceAnswer<'a>, SourceError> {
         let Some(values) = self.parameters.values(credentials) else {
-            return Ok(ProviderOutcome::Ignore);
+            return Ok(ProviderOutcome::Ignore.into());
         };
         let row = match self.lookup.first_row(&values).await {
             Ok(Some(row)) => Some(user_row(row)?),
             Ok(None) | Err(LookupError::InvalidValue) => None,
             Err(LookupError::Failed(reason)) => return Err(SourceError::Failed(reason)),
         };
-        self.check.outcome(credentials, row).await
+        Ok(SourceAnswer::PasswordCheck(Box::pin(
+            self.check.outcome(credentials, row),
+        )))
     }
 }
 

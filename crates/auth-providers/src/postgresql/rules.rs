@@ -87,7 +87,7 @@ impl LoginSource for PostgresqlRules {
     }
 
     fn ask<'a>(&'a self, client: &'a Credentials) -> SourceFuture<'a> {
-        Box::pin(self.rules(client))
+        Box::pin(async { Ok(self.rules(client).await?.into()) })
     }
 }
 

@@ -8,9 +8,9 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 use super::*;
-use crate::source::{SourceError, SourceFuture};
+use crate::source::{PasswordCheck, SourceFuture};
 
-type Answer = Result<ProviderOutcome, SourceError>;
+type Answer = Result<SourceAnswer<'static>, SourceError>;
 
 /// A question that the test has to answer.
 struct Question {
@@ -148,7 +148,11 @@ async fn settle() {
 }
 
 fn allow() -> Answer {
-    Ok(ProviderOutcome::Allow(Box::new(Login::new(false))))
+    decided(ProviderOutcome::Allow(Box::new(Login::new(false))))
+}
+
+fn decided(outcome: ProviderOutcome) -> Answer {
+    Ok(outcome.into())
 }
 
 fn failed() -> Answer {
@@ -165,8 +169,8 @@ fn answers_are_cached_and_name_the_provider() {
     run(limits(), async |mut test| {
         for (user_name, reply, expected) in [
             ("a", allow(), "allow"),
-            ("d", Ok(ProviderOutcome::Deny(DenyReason::WrongPassword)), "deny"),
-            ("i", Ok(ProviderOutcome::Ignore), "ignore"),
+            ("d", decided(ProviderOutcome::Deny(DenyReason::WrongPassword)), "deny"),
+            ("i", decided(ProviderOutcome::Ignore), "ignore"),
         ] {
             assert_eq!(test.now(user_name), None);
             let client = test.client(user_name);
@@ -206,7 +210,7 @@ fn an_answer_without_a_decision_is_not_cached() {
         let client = test.client("a");
         answer(
             test.question().await,
-            Ok(ProviderOutcome::Deny(DenyReason::Unavailable)),
+            decided(ProviderOutcome::Deny(DenyReason::Unavailable)),
         );
         assert_eq!(result(client).await, "unavailable");
         assert_eq!(test.now("a"), None);
@@ -221,7 +225,7 @@ fn an_expired_login_is_denied() {
             expires_at: Some(SystemTime::now()),
             ..Login::new(false)
         };
-        answer(test.question().await, Ok(ProviderOutcome::Allow(Box::new(login))));
+        answer(test.question().await, decided(ProviderOutcome::Allow(Box::new(login))));
         assert_eq!(result(client).await, "expired");
     });
 }
@@ -358,18 +362,36 @@ fn questions_wait_in_order_and_too_many_are_denied() {
     });
 }
 
-/// Clients can cause an overload, so it must not admit them.
+/// Clients can cause slow password checks and an overload, so these must not admit them.
 #[test]
-fn an_overload_is_not_a_failure() {
+fn password_checks_are_no_failures_of_the_source() {
     let limits = SourceLimits {
+        timeout: Duration::from_millis(200),
+        max_concurrent: 1,
         on_failure: OnFailure::Allow,
         ..limits()
     };
-    run(limits, async |mut test| {
-        let client = test.client("alice");
-        answer(test.question().await, Err(SourceError::Overloaded));
-        assert_eq!(result(client).await, "unavailable");
-        let stats = test.provider.stats();
-        assert_eq!((stats.failures, stats.overloaded, stats.is_failing), (0, 1, false));
-    });
+    for (checked, expected) in [
+        (Ok(ProviderOutcome::Deny(DenyReason::WrongPassword)), "deny"),
+        (Err(Overloaded), "unavailable"),
+    ] {
+        run(limits, async |mut test| {
+            let (end, ended) = oneshot::channel();
+            let client = test.client("alice");
+            let check: PasswordCheck = Box::pin(async { ended.await.expect("the test ends the check") });
+            answer(test.question().await, Ok(SourceAnswer::PasswordCheck(check)));
+            test.until(|stats| stats.in_progress == 0).await;
+            tokio::time::sleep(limits.timeout * 2).await;
+            // The check does not delay questions.
+            let other = test.client("bob");
+            answer(test.question().await, allow());
+            assert_eq!(result(other).await, "allow");
+            assert!(!client.is_finished());
+            end.send(checked).expect("the client waits");
+            assert_eq!(result(client).await, expected);
+            let stats = test.provider.stats();
+            assert_eq!((stats.failures, stats.timeouts, stats.is_failing), (0, 0, false));
+            assert_eq!(stats.overloaded, u64::from(expected == "unavailable"));
+        });
+    }
 }

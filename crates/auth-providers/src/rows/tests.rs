@@ -48,13 +48,13 @@ fn run<F: Future>(future: F) -> F::Output {
         .block_on(future)
 }
 
-fn text(outcome: Result<ProviderOutcome, SourceError>) -> String {
+fn text(outcome: Result<ProviderOutcome, Overloaded>) -> String {
     match outcome {
         Ok(ProviderOutcome::Allow(login)) if login.is_superuser => "superuser".to_owned(),
         Ok(ProviderOutcome::Allow(login)) => format!("allow by {:?}", login.provider),
         Ok(ProviderOutcome::Deny(reason)) => reason.to_string(),
         Ok(ProviderOutcome::Ignore) => "ignore".to_owned(),
-        Err(error) => format!("error: {error}"),
+        Err(Overloaded) => "overloaded".to_owned(),
     }
 }
 
