@@ -187,16 +187,7 @@ impl Admission<'_> {
             .and_then(|()| accepted.write_properties(&config, connection, login.data(), &mut properties));
         match result {
             Ok(()) => self.open_session(conn, &accepted, login, &properties),
-            Err(Rejection(reason, detail)) => {
-                let rejected = RejectedConnect {
-                    client_id: client.client_id,
-                    connect: Some(&connect),
-                    reason,
-                    detail,
-                    is_authenticated: true,
-                };
-                self.authentication.reject(&mut self.lifecycle.tick, conn, rejected);
-            }
+            Err(rejection) => self.reject(conn, &connect, login, rejection),
         }
         self.authentication.put_back_buffer(properties);
     }

@@ -1,10 +1,12 @@
 //! Role changes, revoked and expired keys: what happens to requests and open WebSockets.
 
+use std::io::{Read, Write};
 use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::{Value, json};
 
 use super::node::Node;
+use super::web;
 use super::web_socket::WebSocket;
 
 /// Longer than a notification takes, shorter than the interval of the regular check.
@@ -86,6 +88,31 @@ fn changed_key_ends_its_websockets_at_once() {
     ends_at_once(socket, changed_at);
     node.request_as(&secret, "GET", "/api/v1/clients", &Value::Null)
         .problem(401);
+}
+
+#[test]
+fn change_without_its_body_is_refused_after_its_user_was_removed() {
+    let node = Node::start(1).with_login();
+    let eve = node.token_of_new_user("eve", "admin");
+    let body = json!({ "name": "eve2", "role": "admin" }).to_string();
+    let mut stream = web::connect(node.address);
+    write!(
+        stream,
+        "POST /api/v1/console-users HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nAuthorization: Bearer {eve}\r\n\
+         Content-Type: application/json\r\nExpect: 100-continue\r\nContent-Length: {}\r\n\r\n",
+        body.len()
+    )
+    .unwrap();
+    // The server asks for the body after the first check of the login.
+    let mut head = [0; 12];
+    stream.read_exact(&mut head).unwrap();
+    assert_eq!(head, *b"HTTP/1.1 100");
+    assert_eq!(node.delete("/api/v1/console-users/eve").status, 204);
+    stream.write_all(body.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.contains("HTTP/1.1 401 "), "{answer}");
+    assert!(!node.get("/api/v1/console-users").body.contains("eve2"));
 }
 
 #[test]
