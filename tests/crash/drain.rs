@@ -18,11 +18,15 @@ const WINDOW: u64 = 500;
 const ACKS: usize = 100;
 /// Duration of the measurement of live traffic without a draining client.
 const ALONE: Duration = Duration::from_secs(2);
-/// A publisher that waited for the whole drain would wait for seconds. The limit allows for delays on a busy machine.
+/// A publisher that waited for the whole drain would wait for seconds.
 const P99_MAX: Duration = Duration::from_millis(250);
 const P50_MAX: Duration = Duration::from_millis(50);
 /// Minimum drain rate, a tenth of the rate of a release build on an idle machine.
 const RATE_MIN: f64 = 20_000.0;
+/// On a busy machine, all takes longer. There, the limits depend on the duration of the drain and of the filling.
+const P99_SHARE_OF_DRAIN: u32 = 40;
+const P50_SHARE_OF_DRAIN: u32 = 200;
+const RATE_SHARE_OF_FILLING: f64 = 0.2;
 /// Maximum growth of resident memory during the drain. The measurement starts after the queue is filled.
 const MORE_RESIDENT_MAX_KIB: u64 = 96 * 1024;
 
@@ -36,7 +40,9 @@ fn live_messages_are_acknowledged_while_a_queue_drains() {
     let mut peer = server.session(&application);
     peer.subscribe("cold/#", 1);
     peer.disconnect();
+    let begun = Instant::now();
     fill(server.mqtt(), messages / PUBLISHERS);
+    let filling_rate = messages as f64 / begun.elapsed().as_secs_f64();
 
     let mut live = Live::begin(&server);
     let resident_kib = server.rss_kib();
@@ -59,16 +65,17 @@ fn live_messages_are_acknowledged_while_a_queue_drains() {
     let rate = messages as f64 / took.as_secs_f64();
     let more_kib = server.rss_peak_kib().saturating_sub(resident_kib);
     println!(
-        "{messages} messages drained in {took:?}, {rate:.0}/s; PUBACK without drain {alone}, during the drain {during}"
+        "{messages} messages filled at {filling_rate:.0}/s and drained in {took:?}, {rate:.0}/s; PUBACK without drain {alone}, during the drain {during}"
     );
     println!("{resident_kib} KiB of resident memory before the drain, at most {more_kib} KiB more during the drain");
-    assert!(rate >= RATE_MIN, "{rate} messages/s");
+    let rate_min = RATE_MIN.min(filling_rate * RATE_SHARE_OF_FILLING);
+    assert!(rate >= rate_min, "{rate} messages/s, expected at least {rate_min}");
     assert!(
         more_kib <= MORE_RESIDENT_MAX_KIB,
         "resident memory grew by {more_kib} KiB from {resident_kib} KiB"
     );
     assert!(
-        during.p99 <= P99_MAX && during.p50 <= P50_MAX,
+        during.p99 <= P99_MAX.max(took / P99_SHARE_OF_DRAIN) && during.p50 <= P50_MAX.max(took / P50_SHARE_OF_DRAIN),
         "PUBACK during the drain {during}, without a drain {alone}"
     );
 }
