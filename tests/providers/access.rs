@@ -281,6 +281,31 @@ fn a_restored_session_is_decided_again_before_it_receives() {
 }
 
 #[test]
+fn a_removed_filter_allows_no_messages_of_a_wildcard() {
+    let service = Service::start(|request| {
+        let result = match (request["action"].as_str(), request["topic"].as_str()) {
+            (Some("subscribe"), Some("#")) => "ignore",
+            _ => "allow",
+        };
+        Reply::Json(json!({ "result": result }))
+    });
+    let access = "sources = [\"http\", \"rules\"]\npartial_subscription = \"filter\"\nrules = [\
+                  { permission = \"deny\", topics = [\"secret/#\"] }, { permission = \"allow\", topics = [\"#\"] }]";
+    let server = Server::start(&config(&service, access, ""));
+    let mut writer = server.session(&Connect::new(V5, "writer"));
+    let mut reader = server.session(&Connect::new(V5, "reader"));
+    reader.subscribe("#", 0);
+    reader.subscribe("secret/1", 0);
+    assert!(is_allowed(publish(&mut writer, "secret/1")));
+    assert_eq!(reader.expect_publish().topic_str(), "secret/1");
+    reader.unsubscribe("secret/1");
+    for topic in ["secret/1", "open/1"] {
+        assert!(is_allowed(publish(&mut writer, topic)));
+    }
+    assert_eq!(reader.expect_publish().topic_str(), "open/1");
+}
+
+#[test]
 fn topics_are_values_and_never_part_of_a_request() {
     let service = Service::start(decides);
     let options = "[access.source.http.headers]\nx-topic = \"${topic}\"";

@@ -329,8 +329,12 @@ pub trait SessionAccess: Send + Sync {
         0
     }
 
-    /// Deletes the decisions about filters that the session does not have.
+    /// Deletes the decisions about filters that the session does not have. The session has the others.
     fn retain_filters(&self, _is_subscribed: &dyn Fn(&str) -> bool) {}
+
+    /// The session has, or no longer has, subscriptions to a filter. A stored decision about a filter without a
+    /// subscription must not allow deliveries through another filter.
+    fn set_subscribed(&self, _filter: &str, _is_subscribed: bool) {}
 
     /// Returns the key of an inbox client. Its only right is to send messages to the inbox.
     fn inbox_key(&self) -> Option<InboxKey> {

@@ -18,10 +18,12 @@ use crate::connection::PendingConnect;
 use crate::connection_end::ConnectionEnd;
 use crate::deliver::ShardCore;
 use crate::effect::{DisconnectReason, Effect};
+use crate::exclusive::EXCLUSIVE;
 use crate::login::Login;
 use crate::message::is_reserved;
 use crate::parsed_filter::ParsedFilter;
 use crate::publish_delay::{PublishDelay, strip_delay};
+use crate::session::{Session, SubscriptionKind};
 use crate::slots::{ConnEpoch, ConnSlot};
 
 /// The stored decisions of a session may be this many more than twice its subscriptions.
@@ -174,9 +176,42 @@ pub(crate) fn packet_handled(core: &mut ShardCore, conn: ConnSlot, packet: &Pack
     access.packet_handled();
     let is_subscribe = matches!(packet, Packet::Subscribe(_));
     if is_subscribe && access.stored_filters() > 2 * session.subscriptions.len() + SPARE_FILTERS {
-        let filters = session.subscriptions.iter();
-        let filters = filters.filter_map(|(filter, _)| Some(ParsedFilter::parse(filter).ok()?.filter()));
-        let subscribed: HashSet<&str> = filters.collect();
-        access.retain_filters(&|filter| subscribed.contains(filter));
+        retain_decisions(session);
+    }
+}
+
+/// Deletes the stored decisions about filters that the session does not have.
+pub(crate) fn retain_decisions(session: &Session) {
+    let Some(access) = session.access.as_ref().filter(|access| access.stored_filters() > 0) else {
+        return;
+    };
+    let filters = session.subscriptions.iter();
+    let filters = filters.filter_map(|(filter, _)| Some(ParsedFilter::parse(filter).ok()?.filter()));
+    let subscribed: HashSet<&str> = filters.collect();
+    access.retain_filters(&|filter| subscribed.contains(filter));
+}
+
+/// A subscription was removed. Unless the session has the filter in another way as well, the decision about it allows
+/// no more deliveries.
+pub(crate) fn unsubscribed(session: &Session, filter: &str) {
+    let Some(access) = session.access.as_ref().filter(|access| access.stored_filters() > 0) else {
+        return;
+    };
+    let Ok(removed) = ParsedFilter::parse(filter) else {
+        return;
+    };
+    let (bare, subscriptions) = (removed.filter(), &session.subscriptions);
+    let has = |filter: &str, kind| subscriptions.get(filter).is_some_and(|held| held.kind == kind);
+    let is_member = || {
+        let mut shared = subscriptions
+            .iter()
+            .filter(|(_, held)| held.kind == SubscriptionKind::Shared);
+        shared.any(|(other, _)| ParsedFilter::parse(other).is_ok_and(|other| other.filter() == bare))
+    };
+    let is_subscribed = has(bare, SubscriptionKind::Plain)
+        || has(&format!("{EXCLUSIVE}{bare}"), SubscriptionKind::Exclusive)
+        || is_member();
+    if !is_subscribed {
+        access.set_subscribed(bare, false);
     }
 }

@@ -8,6 +8,7 @@ use mqtt::{
 };
 
 use crate::access::SubscribeAccess;
+use crate::access_questions;
 use crate::config::ShardConfig;
 use crate::deliver::ShardCore;
 use crate::exclusive::EXCLUSIVE;
@@ -172,6 +173,9 @@ impl Router {
         let core = &mut *tick.core;
         let session = core.sessions.at_mut(slot);
         let replaced = session.subscriptions.insert(asked.filter, subscription);
+        if let Some(access) = &session.access {
+            access.set_subscribed(target.filter(), true);
+        }
         let starts_replay = wants_replay(target, options, replaced.is_some()) && retained.has_messages(target.filter());
         let is_replaying = starts_replay || session.replays.is_pending(target.filter());
         core.ledger
@@ -299,6 +303,7 @@ impl Router {
         session.subscriptions.remove(filter)?;
         core.stats.subscriptions -= 1;
         core.ledger.record_unsubscribed(session, filter);
+        access_questions::unsubscribed(session, filter);
         Some(self.remove_target(tick, groups, slot, filter, ticket))
     }
 
@@ -366,6 +371,7 @@ impl Router {
     /// already queued are checked when they are sent.
     pub fn recheck_subscriptions(&mut self, tick: &mut Tick<'_>, groups: &mut ShareGroups, slot: SessionSlot) {
         let session = tick.core.sessions.at(slot);
+        access_questions::retain_decisions(session);
         let was_filtered = tick.core.sessions.link(slot).is_filtered;
         let mut denied = Vec::new();
         let mut is_filtered = false;

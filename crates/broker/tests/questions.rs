@@ -14,6 +14,8 @@ use tidewire_broker::*;
 struct Decisions {
     known: Mutex<HashMap<String, bool>>,
     handled: Mutex<usize>,
+    /// Filters that the session has, or no longer has.
+    subscribed: Mutex<Vec<(String, bool)>>,
 }
 
 /// Every client has the same decisions. With `prepares`, those about its will and its filters are needed before it is
@@ -101,6 +103,14 @@ impl SessionAccess for AskingRights {
 
     fn packet_handled(&self) {
         *self.0.handled.lock().unwrap() += 1;
+    }
+
+    fn stored_filters(&self) -> usize {
+        self.0.known.lock().unwrap().len()
+    }
+
+    fn set_subscribed(&self, filter: &str, is_subscribed: bool) {
+        self.0.subscribed.lock().unwrap().push((filter.into(), is_subscribed));
     }
 }
 
@@ -223,6 +233,37 @@ fn one_question_has_all_filters_of_a_subscribe() {
     assert_eq!(w.take(client), [""; 0]);
     assert_eq!(answer(&mut w, &decisions, true), ["b/#", "c", "d", "b/#"]);
     assert_eq!(w.take(client), ["SUBACK 7 [00, 00, 00, 00, 00]"]);
+}
+
+#[test]
+fn rights_learn_which_filters_the_session_has() {
+    let (mut w, decisions) = world();
+    decisions.set("t", true);
+    decisions.set("no", false);
+    let client = w.connect(V5, "client", true, &[]);
+    let changes = |w: &mut World| {
+        w.settle();
+        std::mem::take(&mut *decisions.subscribed.lock().unwrap())
+    };
+    let all = ["t", "$exclusive/t", "$share/a/t", "$share/b/t", "$queue/t"];
+    for filter in all {
+        w.subscribe(client, filter, AtMostOnce);
+    }
+    w.subscribe(client, "no", AtMostOnce);
+    assert_eq!(changes(&mut w), vec![("t".to_owned(), true); all.len()]);
+    let (last, others) = all.split_last().expect("there are filters");
+    for filter in others {
+        w.unsubscribe(client, filter);
+        assert!(changes(&mut w).is_empty(), "the session still has {last}");
+    }
+    w.unsubscribe(client, last);
+    assert_eq!(changes(&mut w), [("t".to_owned(), false)]);
+    // By an operator.
+    w.subscribe(client, "t", AtMostOnce);
+    let now = w.now;
+    let removed = w.shards[0].operator(now).unsubscribe_client("client", "t");
+    assert_eq!(removed, Some(true));
+    assert_eq!(changes(&mut w), [("t".to_owned(), true), ("t".to_owned(), false)]);
 }
 
 #[test]

@@ -215,6 +215,10 @@ impl SessionAccess for AskingRights {
     fn retain_filters(&self, is_subscribed: &dyn Fn(&str) -> bool) {
         self.sources.retain_filters(is_subscribed);
     }
+
+    fn set_subscribed(&self, filter: &str, is_subscribed: bool) {
+        self.sources.set_subscribed(filter, is_subscribed);
+    }
 }
 
 /// Rules for topics without the prefix. Topics that do not have it are denied.
@@ -271,5 +275,11 @@ impl SessionAccess for RightsBelow {
         let prefix = self.prefix.as_str();
         self.rights
             .retain_filters(&|filter| is_subscribed(&format!("{prefix}{filter}")));
+    }
+
+    fn set_subscribed(&self, filter: &str, is_subscribed: bool) {
+        if let Some(filter) = self.below(filter) {
+            self.rights.set_subscribed(filter, is_subscribed);
+        }
     }
 }

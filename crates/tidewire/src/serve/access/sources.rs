@@ -99,6 +99,8 @@ struct FilterDecision {
     kind: ActionKind,
     decision: Decision,
     stored: StoredAt,
+    /// The session has the filter. Otherwise the decision is only valid for a later SUBSCRIBE, until it expires.
+    is_subscribed: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -305,14 +307,16 @@ impl SessionSources {
             .or_else(|| state.filters.get(filter).map(|stored| stored.decision))
     }
 
-    /// Returns the decision about a message with this topic, which is delivered through one of the filters.
+    /// Returns the decision about a message with this topic, which is delivered through one of the filters of the
+    /// session. A filter that it does not have any more allows nothing.
     pub fn decision_to_receive(&self, topic: &str) -> Option<Decision> {
         let state = self.lock();
-        let literal = state.filters.get(topic).map(|stored| stored.decision);
+        let literal = state.filters.get(topic).filter(|stored| stored.is_subscribed);
+        let literal = literal.map(|stored| stored.decision);
         if literal == Some(Decision::Allow) {
             return literal;
         }
-        let matching = state.filters.iter();
+        let matching = state.filters.iter().filter(|(_, stored)| stored.is_subscribed);
         let matching =
             matching.filter(|(filter, _)| mqtt::has_wildcards(filter) && mqtt::filter_matches(filter, topic));
         matching.map(|(_, stored)| stored.decision).chain(literal).max()
@@ -330,8 +334,7 @@ impl SessionSources {
                     .filters
                     .get(filter)
                     .map_or(decision, |other| decision.min(other.decision));
-                let found = FilterDecision { kind, decision, stored };
-                state.filters.insert(filter.clone(), found);
+                state.set_filter(filter.clone(), kind, decision, stored);
             }
         }
     }
@@ -350,7 +353,7 @@ impl SessionSources {
         if kind.is_subscribe() {
             let decision = state.answered_filter(&topic).unwrap_or(decision);
             let stored = cache.stored(is_cached);
-            state.filters.insert(topic, FilterDecision { kind, decision, stored });
+            state.set_filter(topic, kind, decision, stored);
         } else if is_cached && cache.size > 0 && !cache.ttl.is_zero() && topic.len() <= STORED_TOPIC_BYTES_MAX {
             state
                 .recent
@@ -384,12 +387,34 @@ impl SessionSources {
 
     pub fn retain_filters(&self, is_subscribed: &dyn Fn(&str) -> bool) {
         let mut state = self.lock();
-        state.filters.retain(|filter, _| is_subscribed(filter));
+        state.filters.retain(|filter, stored| {
+            stored.is_subscribed = is_subscribed(filter);
+            stored.is_subscribed
+        });
         state.filters.shrink_to_fit();
+    }
+
+    /// The session has, or no longer has, a filter.
+    pub fn set_subscribed(&self, filter: &str, is_subscribed: bool) {
+        if let Some(stored) = self.lock().filters.get_mut(filter) {
+            stored.is_subscribed = is_subscribed;
+        }
     }
 }
 
 impl SourceState {
+    /// Stores the decision about a filter. The broker reports later whether the session has it.
+    fn set_filter(&mut self, filter: Box<str>, kind: ActionKind, decision: Decision, stored: StoredAt) {
+        let is_subscribed = self.filters.get(&filter).is_some_and(|known| known.is_subscribed);
+        let found = FilterDecision {
+            kind,
+            decision,
+            stored,
+            is_subscribed,
+        };
+        self.filters.insert(filter, found);
+    }
+
     fn answer(&self, topic: &str, kind: ActionKind) -> Option<Decision> {
         let answers = self.answered.get(topic)?;
         let answer = answers.iter().find(|(answered, _)| *answered == kind);

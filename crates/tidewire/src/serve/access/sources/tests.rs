@@ -127,6 +127,7 @@ fn messages_follow_the_decision_about_their_filter() {
         ("b/#", Decision::Allow),
     ] {
         sources.record(&cache, &subscribe(filter, AtMostOnce).1, decision, true);
+        sources.set_subscribed(filter, true);
     }
     for (topic, expected) in [
         ("a/1", Some(Decision::Allow)),
@@ -140,4 +141,36 @@ fn messages_follow_the_decision_about_their_filter() {
     sources.retain_filters(&|filter| filter == "b/#");
     assert_eq!(sources.stored_filters(), 1);
     assert_eq!(sources.decision_to_receive("a/1"), None);
+}
+
+#[test]
+fn decision_about_a_removed_filter_allows_no_message() {
+    let (cache, sources) = (DecisionCache::new(8, TTL), sources());
+    for (filter, decision) in [("#", Decision::Ignore), ("a/1", Decision::Allow), ("b/+", Decision::Allow)] {
+        sources.record(&cache, &subscribe(filter, AtMostOnce).1, decision, true);
+    }
+    sources.forget_answers();
+    // A filter that was allowed, but not subscribed for another reason.
+    assert_eq!(sources.decision_to_receive("a/1"), None);
+    for filter in ["#", "a/1", "b/+"] {
+        sources.set_subscribed(filter, true);
+    }
+    for filter in ["a/1", "b/+"] {
+        sources.set_subscribed(filter, false);
+    }
+    for topic in ["a/1", "b/1"] {
+        assert_eq!(sources.decision_to_receive(topic), Some(Decision::Ignore), "{topic}");
+    }
+    // The decision is still valid for the next SUBSCRIBE.
+    assert!(sources.is_decided(&cache, &subscribe("a/1", AtMostOnce).0));
+    // A new decision does not make a subscription of a filter, nor end one.
+    sources.record(&cache, &subscribe("a/1", AtMostOnce).1, Decision::Allow, true);
+    sources.record(&cache, &subscribe("#", AtMostOnce).1, Decision::Allow, true);
+    assert_eq!(sources.decision_to_receive("a/1"), Some(Decision::Allow));
+    sources.set_subscribed("#", false);
+    assert_eq!(sources.decision_to_receive("a/1"), None);
+    // The filters of a session that continues.
+    sources.retain_filters(&|filter| filter == "a/1");
+    assert_eq!(sources.decision_to_receive("a/1"), Some(Decision::Allow));
+    assert_eq!(sources.stored_filters(), 1);
 }
