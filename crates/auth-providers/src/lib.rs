@@ -4,6 +4,7 @@
 //! source of access rules is one as well: its question is about an admitted client, or about an action of this client,
 //! and it answers with a [`Login`](auth::Login) that contains rules, or with a decision.
 
+mod asking_client;
 pub mod http;
 pub mod jwt;
 #[cfg(feature = "ldap")]
@@ -33,6 +34,7 @@ pub mod sqlite;
 ))]
 mod superuser;
 
+pub use asking_client::AskingClient;
 pub use provider::{OnFailure, SourceLimits, SourceProvider, SourceStats, WatchedProvider};
 pub use source::{LoginSource, Overloaded, PasswordCheck, QuestionKey, SourceAnswer, SourceError, SourceFuture};
 

@@ -1,7 +1,7 @@
 //! Asks a [`LoginSource`] with limits: a time limit, a number of questions at a time, and a cache of answers.
 //!
 //! Equal questions are asked once at a time; all clients with this question get the answer. If the asking client is
-//! gone before the answer, one of the others asks again. A failure is never cached: [`OnFailure`] decides about the
+//! gone before the question is sent, one of the others asks. A failure is never cached: [`OnFailure`] decides about the
 //! clients of this question, and the next client asks again.
 //!
 //! The lock is held only to look up and to store an answer, so [`RemoteProvider::authenticate_now`] does not block.
@@ -18,6 +18,7 @@ use auth::{Credentials, DenyReason, Login, ProviderFuture, ProviderOutcome, Remo
 use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout_at;
 
+use crate::asking_client::AskingClient;
 use crate::source::{LoginSource, Overloaded, QuestionKey, SourceAnswer, SourceError};
 use cache::{AnswerCache, CacheLimits};
 use failures::FailureLog;
@@ -52,6 +53,9 @@ pub enum OnFailure {
     /// The client is admitted without a check.
     Allow,
 }
+
+/// The outcome for a client that has closed its connection. It has no effect.
+const CLIENT_GONE: ProviderOutcome = ProviderOutcome::Deny(DenyReason::Unavailable);
 
 /// A source as a provider of a chain.
 pub struct SourceProvider<S> {
@@ -96,6 +100,9 @@ enum Asked {
     Overloaded,
 }
 
+/// The client has closed its connection, so the question is not asked.
+struct ClientGone;
+
 impl<S: LoginSource> SourceProvider<S> {
     pub fn new(source: S, limits: SourceLimits) -> Arc<SourceProvider<S>> {
         Arc::new(SourceProvider {
@@ -129,20 +136,29 @@ impl<S: LoginSource> SourceProvider<S> {
             match self.next_step(key) {
                 NextStep::Use(outcome) => return outcome,
                 NextStep::Ask(question) => {
-                    let asked = self.ask(credentials, until).await;
-                    return question.close(self.judge(asked));
+                    return match self.ask(credentials, until).await {
+                        Ok(asked) => question.close(self.judge(asked)),
+                        // Without an answer: another client with this question asks.
+                        Err(ClientGone) => CLIENT_GONE,
+                    };
                 }
-                NextStep::Await(mut answer) => match timeout_at(until, answer.wait_for(Option::is_some)).await {
-                    Ok(Ok(outcome)) => {
-                        if let Some(outcome) = outcome.as_ref() {
+                NextStep::Await(mut answer) => {
+                    let answered = async { answer.wait_for(Option::is_some).await.map(|outcome| outcome.clone()) };
+                    let answered = tokio::select! {
+                        biased;
+                        answered = timeout_at(until, answered) => answered,
+                        () = AskingClient::current().gone() => return CLIENT_GONE,
+                    };
+                    match answered {
+                        Ok(Ok(Some(outcome))) => {
                             self.counters.shared.add(1);
-                            return outcome.clone();
+                            return outcome;
                         }
+                        // The client that asked is gone.
+                        Ok(_) => {}
+                        Err(_) => return self.judge(Asked::Overloaded).outcome,
                     }
-                    // The client that asked is gone.
-                    Ok(Err(_)) => {}
-                    Err(_) => return self.judge(Asked::Overloaded).outcome,
-                },
+                }
             }
         }
     }
@@ -167,17 +183,22 @@ impl<S: LoginSource> SourceProvider<S> {
         }
     }
 
-    async fn ask(&self, credentials: &Credentials, until: tokio::time::Instant) -> Asked {
+    async fn ask(&self, credentials: &Credentials, until: tokio::time::Instant) -> Result<Asked, ClientGone> {
         let permit = match self.permits.try_acquire() {
             Ok(permit) => permit,
             Err(_) => {
                 let Some(_waiting) = self.counters.waiting.enter_below(self.limits.max_waiting) else {
-                    return Asked::Overloaded;
+                    return Ok(Asked::Overloaded);
                 };
-                match timeout_at(until, self.permits.acquire()).await {
+                let acquired = tokio::select! {
+                    biased;
+                    () = AskingClient::current().gone() => return Err(ClientGone),
+                    acquired = timeout_at(until, self.permits.acquire()) => acquired,
+                };
+                match acquired {
                     Ok(permit) => permit.expect("the semaphore is never closed"),
                     // Not a failure of the source: clients that cause it must not choose `on_failure`.
-                    Err(_) => return Asked::Overloaded,
+                    Err(_) => return Ok(Asked::Overloaded),
                 }
             }
         };
@@ -189,7 +210,7 @@ impl<S: LoginSource> SourceProvider<S> {
         drop(permit);
         drop(in_progress);
         self.counters.answer_time.add(started.elapsed().as_nanos() as u64);
-        match answer {
+        Ok(match answer {
             Ok(Ok(SourceAnswer::Decided(outcome))) => Asked::Answered(outcome),
             Ok(Ok(SourceAnswer::PasswordCheck(check))) => match check.await {
                 Ok(outcome) => Asked::Answered(outcome),
@@ -204,7 +225,7 @@ impl<S: LoginSource> SourceProvider<S> {
                 Asked::Invalid(reason)
             }
             Err(_) => self.timed_out(),
-        }
+        })
     }
 
     fn timed_out(&self) -> Asked {

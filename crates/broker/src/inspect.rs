@@ -10,6 +10,7 @@ use mqtt::{ProtocolVersion, QoS, SubscriptionOptions};
 
 use crate::access::ConnectIdentity;
 use crate::authentication::Authentication;
+use crate::connection::ConnectionPhase;
 use crate::deliver::ShardCore;
 use crate::delivery::Delivery;
 use crate::durable::checkpoint::Checkpoints;
@@ -161,6 +162,12 @@ impl<'a> ShardInspection<'a> {
         stats.timers = self.core.timers.len() as u64;
         stats.output_backlog_bytes = self.core.outbox.backlog_bytes() as u64;
         stats
+    }
+
+    /// Returns whether a decision about the login of a connection is pending.
+    pub fn waits_for_login(self, conn: ConnSlot) -> bool {
+        let connection = self.core.connections.get(conn);
+        connection.is_some_and(|connection| connection.phase() == ConnectionPhase::Authenticating)
     }
 
     /// Returns the state of the journal's batch and its waiters.

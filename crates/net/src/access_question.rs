@@ -8,6 +8,7 @@ use std::fmt;
 
 use broker::{AccessQuestion, ConnEpoch, ConnSlot};
 
+use crate::client_presence::ClientPresence;
 use crate::slots::ConnGeneration;
 
 /// The connection that waits. Generation and epoch distinguish it from a later connection in the same slot.
@@ -26,14 +27,22 @@ pub struct OpenAccessQuestion {
     question: Option<AccessQuestion>,
     /// `None`: the question is closed. May wait until the mailbox of the worker has space.
     reply: Option<Reply>,
+    presence: ClientPresence,
 }
 
 impl OpenAccessQuestion {
-    pub(crate) fn new(question: AccessQuestion, reply: Reply) -> OpenAccessQuestion {
+    pub(crate) fn new(question: AccessQuestion, presence: ClientPresence, reply: Reply) -> OpenAccessQuestion {
         OpenAccessQuestion {
             question: Some(question),
             reply: Some(reply),
+            presence,
         }
+    }
+
+    /// Calls back when the client has closed its connection. The callback must not block: it runs on the thread of a
+    /// worker.
+    pub fn on_gone(&self, callback: impl FnOnce() + Send + 'static) {
+        self.presence.on_gone(Box::new(callback));
     }
 
     /// Takes the question that the access rules of the session have created. `None` if it is of another type, or taken.
@@ -53,7 +62,10 @@ impl OpenAccessQuestion {
     }
 
     fn close(&mut self, is_answered: bool) {
-        if let Some(reply) = self.reply.take() {
+        // No connection waits for the answer to a question of a closed one.
+        if let Some(reply) = self.reply.take()
+            && !self.presence.is_gone()
+        {
             reply(is_answered);
         }
     }

@@ -20,6 +20,7 @@ use broker::{AuthAttempt, AuthOutcome, ConnSlot, ConnectCredentials};
 use mqtt::ReasonCode;
 
 use crate::access_question::OpenAccessQuestion;
+use crate::client_presence::ClientPresence;
 use crate::failed_logins::{FailedLogins, client_network};
 use crate::fair_queue::FairQueue;
 use crate::mailbox::MailboxSender;
@@ -61,6 +62,17 @@ impl AuthQuestion {
         self.job().step
     }
 
+    /// Returns whether the client has closed its connection, so that the answer has no effect.
+    pub fn is_client_gone(&self) -> bool {
+        self.job().presence.is_gone()
+    }
+
+    /// Calls back when the client has closed its connection. The callback must not block: it runs on the thread of a
+    /// worker.
+    pub fn on_gone(&self, callback: impl FnOnce() + Send + 'static) {
+        self.job().presence.on_gone(Box::new(callback));
+    }
+
     /// Answers. May wait until the mailbox of the worker has space.
     pub fn answer(mut self, outcome: AuthOutcome) {
         self.answer_once(outcome);
@@ -83,6 +95,9 @@ impl AuthQuestion {
             && let Some(queue) = self.queue.upgrade()
         {
             queue.failed_logins.record(job.credentials.address, Instant::now());
+        }
+        if job.presence.is_gone() {
+            return;
         }
         // If the worker has stopped, the outcome is not needed.
         let _ = job.reply_to.send(MailboxItem::Authenticated {
@@ -135,6 +150,7 @@ pub(crate) struct AuthJob {
     pub(crate) reply_to: MailboxSender<MailboxItem>,
     /// Where the authenticator continues.
     pub(crate) step: usize,
+    pub(crate) presence: ClientPresence,
 }
 
 /// The workers' side. The threads stop when the last clone is dropped.
@@ -228,6 +244,11 @@ impl AuthWorker {
     fn work(&self) {
         lower_priority();
         while let Some(question) = self.next_question() {
+            // Nothing was verified for this client. A later step is needed: it can count a failed login, for which an
+            // earlier provider has asked another system.
+            if question.step() == 0 && question.is_client_gone() {
+                continue;
+            }
             self.authenticator.authenticate(question);
         }
     }

@@ -260,6 +260,7 @@ impl NetWorker {
             left_bytes: DRAIN_BYTES_MAX,
         };
         connection.discard_unread();
+        self.abandon_questions(slot);
         self.shard.closed(self.now, slot, cause);
         match cause {
             CloseCause::Requested | CloseCause::Transport => self.drain(slot),

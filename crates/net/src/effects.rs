@@ -1,9 +1,12 @@
 //! Performs the effects that the shard requests: closing, resuming, authenticating, reporting.
 
+use std::collections::hash_map::Entry;
+
 use broker::{AccessQuestion, AuthAttempt, AuthOutcome, ConnEpoch, ConnSlot, ConnectCredentials, Effect};
 
 use crate::access_question::{AccessTicket, OpenAccessQuestion};
 use crate::auth_pool::{AuthJob, AuthTicket, QUEUE_FULL};
+use crate::client_presence::ClientPresence;
 use crate::connection::ConnectionStage;
 use crate::mailbox_item::MailboxItem;
 use crate::slots::SlotRef;
@@ -45,7 +48,7 @@ impl NetWorker {
     }
 
     fn authenticate(&mut self, conn: ConnSlot, attempt: AuthAttempt, credentials: Box<ConnectCredentials>) {
-        let Some(SlotRef { generation, .. }) = self.slots.reference(conn) else {
+        let Some((SlotRef { generation, .. }, presence)) = self.begin_question(conn) else {
             return;
         };
         let ticket = AuthTicket {
@@ -59,18 +62,20 @@ impl NetWorker {
             credentials,
             reply_to,
             step: 0,
+            presence,
         };
         match self.auth.submit(job) {
             Ok(()) => self.counters.auth_submitted += 1,
             Err(_) => {
                 self.counters.auth_queue_full += 1;
+                self.end_question(conn);
                 self.shard.authenticated(self.now, conn, attempt, QUEUE_FULL);
             }
         }
     }
 
     fn authorize(&mut self, conn: ConnSlot, epoch: ConnEpoch, question: AccessQuestion) {
-        let Some(SlotRef { generation, .. }) = self.slots.reference(conn) else {
+        let Some((SlotRef { generation, .. }, presence)) = self.begin_question(conn) else {
             return;
         };
         let ticket = AccessTicket {
@@ -84,9 +89,11 @@ impl NetWorker {
             // If the worker has stopped, the answer is not needed.
             let _ = reply_to.send(MailboxItem::Authorized { ticket, is_answered });
         };
-        if let Err(question) = self.auth.authorize(OpenAccessQuestion::new(question, Box::new(reply))) {
+        let question = OpenAccessQuestion::new(question, presence, Box::new(reply));
+        if let Err(question) = self.auth.authorize(question) {
             // Without the mailbox, which may be full: only this thread empties it.
             question.discard();
+            self.end_question(conn);
             self.shard.authorized(self.now, conn, epoch, false);
         }
     }
@@ -97,11 +104,11 @@ impl NetWorker {
             generation,
             epoch,
         } = ticket;
-        let is_open = self
-            .slots
-            .get_mut(conn)
-            .is_some_and(|connection| matches!(connection.stage, ConnectionStage::Open));
-        if is_open && self.slots.is_current(SlotRef { slot: conn, generation }) {
+        if !self.slots.is_current(SlotRef { slot: conn, generation }) {
+            return;
+        }
+        self.end_question(conn);
+        if self.is_open(conn) {
             self.shard.authorized(self.now, conn, epoch, is_answered);
         }
     }
@@ -112,12 +119,46 @@ impl NetWorker {
             generation,
             attempt,
         } = ticket;
-        let is_open = self
-            .slots
-            .get_mut(conn)
-            .is_some_and(|connection| matches!(connection.stage, ConnectionStage::Open));
-        if is_open && self.slots.is_current(SlotRef { slot: conn, generation }) {
+        if !self.slots.is_current(SlotRef { slot: conn, generation }) {
+            return;
+        }
+        self.end_question(conn);
+        if self.is_open(conn) {
             self.shard.authenticated(self.now, conn, attempt, outcome);
+        }
+    }
+
+    fn is_open(&mut self, conn: ConnSlot) -> bool {
+        self.slots
+            .get_mut(conn)
+            .is_some_and(|connection| matches!(connection.stage, ConnectionStage::Open))
+    }
+
+    /// Counts a question about a client. `None` if its connection is closing, so that no answer is needed.
+    fn begin_question(&mut self, conn: ConnSlot) -> Option<(SlotRef, ClientPresence)> {
+        if !self.is_open(conn) {
+            return None;
+        }
+        let reference = self.slots.reference(conn)?;
+        let waiting = self.waiting_clients.entry(conn).or_default();
+        waiting.questions += 1;
+        Some((reference, waiting.presence.clone()))
+    }
+
+    /// A question about a client was answered.
+    fn end_question(&mut self, conn: ConnSlot) {
+        if let Entry::Occupied(mut waiting) = self.waiting_clients.entry(conn) {
+            waiting.get_mut().questions -= 1;
+            if waiting.get().questions == 0 {
+                waiting.remove();
+            }
+        }
+    }
+
+    /// The connection of a client has closed. Its questions do not have to be answered any more.
+    pub(crate) fn abandon_questions(&mut self, conn: ConnSlot) {
+        if let Some(waiting) = self.waiting_clients.remove(&conn) {
+            waiting.presence.leave();
         }
     }
 }

@@ -15,6 +15,7 @@ mod address_prefix;
 mod auth_pool;
 mod busy_time;
 pub mod certificate;
+mod client_presence;
 mod clock;
 mod close;
 mod compaction;

@@ -102,7 +102,10 @@ impl NetWorker {
                 return ReadEnd::Suspended;
             };
             if connection.is_paused || matches!(connection.stage, ConnectionStage::Closing { .. }) {
-                return ReadEnd::Suspended;
+                return match self.has_left_during_login(slot) {
+                    true => ReadEnd::PeerClosed,
+                    false => ReadEnd::Suspended,
+                };
             }
             if connection.has_ended && matches!(connection.stage, ConnectionStage::Open) {
                 return ReadEnd::PeerClosed;
@@ -134,6 +137,22 @@ impl NetWorker {
                 return ReadEnd::Empty;
             }
         }
+    }
+
+    /// Returns whether the client has closed its connection while a decision about its login is pending, and has sent
+    /// nothing behind its CONNECT. The decision has no effect then, so it need not wait for another system. With TLS or
+    /// WebSocket, messages of these layers come before the end of the stream, and are read after the decision.
+    fn has_left_during_login(&mut self, slot: ConnSlot) -> bool {
+        let Some(connection) = self.slots.get_mut(slot) else {
+            return false;
+        };
+        let is_at_end = connection.is_paused
+            && matches!(connection.stage, ConnectionStage::Open)
+            && connection.layer.is_none()
+            && connection.unread.is_empty();
+        let has_left = is_at_end
+            && (connection.has_ended || connection.is_read_closed && matches!(connection.socket.peek(&mut [0]), Ok(0)));
+        has_left && self.shard.inspect().waits_for_login(slot)
     }
 
     /// Processes `bytes` from the socket in the input buffer.

@@ -8,7 +8,7 @@
 //! `thread_sharing.rs` polls and calls `tick`. Nothing in a tick may block. Blocking work runs on other threads, and
 //! its result arrives as a mailbox item.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::net::TcpListener;
 use std::sync::Arc;
@@ -21,6 +21,7 @@ use ::journal::{LogHealth, Lsn};
 
 use crate::acceptor::{self, Acceptor};
 use crate::auth_pool::AuthQueue;
+use crate::client_presence::WaitingClient;
 use crate::clock::millis;
 use crate::counters::{EarlyCloseReason, NetCounters};
 use crate::deadlines::Deadlines;
@@ -131,6 +132,8 @@ pub(crate) struct NetWorker {
     /// Workers that have arrived to share this worker's thread.
     pub(crate) arrived_workers: Vec<SharedThreadWorker>,
     pub(crate) auth: AuthQueue,
+    /// Clients with open questions to the authenticator.
+    pub(crate) waiting_clients: HashMap<ConnSlot, WaitingClient>,
     pub(crate) effects: Vec<Effect>,
     /// End of the records that this worker has appended, and the committed position that it has processed.
     pub(crate) appended: Lsn,
@@ -199,6 +202,7 @@ impl NetWorker {
             arrived_workers: Vec::new(),
             mailboxes,
             auth,
+            waiting_clients: HashMap::new(),
             effects: Vec::new(),
             // Records appended during recovery may not be committed yet.
             appended: common

@@ -74,6 +74,7 @@
 //! | 70. the client id of the session of a device | `confusion::users_cannot` |
 //! | 71. a token of one API at the other | `confusion::tokens_of_one` |
 //! | 72. another spelling of a path, and headers that change it | `confusion::other_spellings` |
+//! | 73. occupy the questions to a service by connecting and disconnecting | `providers::clients_that` |
 
 pub mod access_control;
 mod client_certificates;

@@ -246,3 +246,33 @@ fn waiting_clients_have_bounded_memory() {
     // 2,000 clients with 60 kB would be 120 MB, without copies.
     assert!(growth < 200 * 1024, "{growth} KiB");
 }
+
+#[test]
+fn clients_that_disconnect_do_not_occupy_questions() {
+    let service = Service::start(answer);
+    let toml = format!(
+        "[access]\nanonymous = \"never\"\nproviders = [\"http\"]\nmax_login_failures = 0\n\
+         [access.http]\nurl = \"http://{}/auth\"\ntimeout = \"1m\"\nmax_concurrent = 1\nmax_waiting = 2\n{BODY}",
+        service.address
+    );
+    let server = Server::start(&Config::new(toml));
+    let hang = |password: String| Connect::new(V5, unique("attack")).user("hang", password);
+    let waiting = |count: usize| {
+        let sample = format!("tidewire_auth_provider_waiting{{provider=\"http\"}} {count}\n");
+        move |server: &Server| server.http_get("/metrics").1.contains(&sample)
+    };
+    let mut first = server.connect().speak(V5);
+    first.send(&hang("first".to_owned()).bytes());
+    server.wait_until("the service is asked", |_| service.requests_of("hang").len() == 1);
+    for number in 0..20 {
+        let mut peer = server.connect().speak(V5);
+        peer.send(&hang(format!("{number}")).bytes());
+        server.wait_until("the client waits", waiting(1));
+        peer.abort();
+        server.wait_until("the place of the client is free", waiting(0));
+    }
+    assert_eq!(service.requests_of("hang").len(), 1);
+    let (_, metrics) = server.http_get("/metrics");
+    let overloaded = "tidewire_auth_provider_results_total{provider=\"http\",result=\"overloaded\"} 0\n";
+    assert!(metrics.contains(overloaded), "{metrics}");
+}

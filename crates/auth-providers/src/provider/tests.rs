@@ -92,6 +92,16 @@ impl Test {
         )
     }
 
+    /// A client that can close its connection, which the function does.
+    fn client_that_leaves(&self, user_name: &str) -> (JoinHandle<ProviderOutcome>, impl FnOnce() + use<>) {
+        let (client, leave) = AskingClient::new();
+        let question = self
+            .provider
+            .clone()
+            .authenticate(Arc::new(credentials(Some(user_name))));
+        (tokio::spawn(client.ask(question)), leave)
+    }
+
     /// Waits for the next question.
     async fn question(&mut self) -> Question {
         self.questions.recv().await.expect("the provider lives")
@@ -394,4 +404,51 @@ fn password_checks_are_no_failures_of_the_source() {
             assert_eq!(stats.overloaded, u64::from(expected == "unavailable"));
         });
     }
+}
+
+#[test]
+fn a_client_that_leaves_gives_up_its_place() {
+    run(limits(), async |mut test| {
+        let (a, b) = (test.client("a"), test.client("b"));
+        let (first, second) = (test.question().await, test.question().await);
+        let (c, leave) = test.client_that_leaves("c");
+        test.until(|stats| stats.waiting == 1).await;
+        // A client with the same question, and one that waits with it.
+        let same = test.client("c");
+        let (with_it, other_leaves) = test.client_that_leaves("c");
+        settle().await;
+        other_leaves();
+        assert_eq!(result(with_it).await, "unavailable");
+        leave();
+        assert_eq!(result(c).await, "unavailable");
+        // The other client waits in its place.
+        test.until(|stats| stats.waiting == 1).await;
+        answer(first, allow());
+        let third = test.question().await;
+        assert_eq!(third.user_name, "c");
+        answer(third, allow());
+        answer(second, allow());
+        for client in [a, b, same] {
+            assert_eq!(result(client).await, "allow");
+        }
+        let stats = test.provider.stats();
+        assert_eq!((test.asked(), stats.in_progress, stats.waiting, stats.overloaded), (3, 0, 0, 0));
+        assert!(test.provider.lock().open.is_empty());
+    });
+}
+
+/// Otherwise clients that disconnect could send more questions at a time than allowed.
+#[test]
+fn a_question_that_was_sent_is_answered() {
+    run(limits(), async |mut test| {
+        let (client, leave) = test.client_that_leaves("a");
+        let question = test.question().await;
+        leave();
+        settle().await;
+        assert!(!client.is_finished());
+        assert_eq!(test.provider.stats().in_progress, 1);
+        answer(question, allow());
+        assert_eq!(result(client).await, "allow");
+        assert_eq!(test.now("a"), Some("allow"));
+    });
 }

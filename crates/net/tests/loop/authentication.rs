@@ -279,3 +279,64 @@ fn server_stops_while_a_question_is_open() {
     drop(running);
     kept.answer(allow());
 }
+
+#[test]
+fn question_learns_that_its_client_is_gone() {
+    let (running, questions) = server_that_keeps_questions();
+    for is_reset in [true, false] {
+        let mut client = running.tcp();
+        client.write_all(&connect_as("gone", "ann")).unwrap();
+        let kept = questions.recv().unwrap();
+        let (sender, gone) = sync_channel(2);
+        let again = sender.clone();
+        kept.on_gone(move || sender.send(()).unwrap());
+        assert!(gone.try_recv().is_err() && !kept.is_client_gone());
+        match is_reset {
+            true => reset(client),
+            false => drop(client),
+        }
+        gone.recv_timeout(PATIENCE).expect("the question learns it");
+        assert!(kept.is_client_gone());
+        kept.on_gone(move || again.send(()).unwrap());
+        gone.try_recv().expect("a later question learns it at once");
+        eventually("the connection is gone", || running.handle.connections() == 0);
+        kept.answer(allow());
+    }
+    running.client(Transport::Tcp, "anonymous").ping();
+}
+
+#[test]
+fn queued_login_of_a_closed_connection_is_not_verified() {
+    let (running, questions, cue) = server(10);
+    let mut first = running.tcp();
+    first.write_all(&connect_as("first", "ann")).unwrap();
+    assert_eq!(&*questions.recv().unwrap(), "first");
+    let mut second = running.tcp();
+    second.write_all(&connect_as("second", "ann")).unwrap();
+    eventually("the second waits in the queue", || {
+        running.handle.counters().auth_submitted >= 2
+    });
+    reset(second);
+    eventually("the second is gone", || running.handle.connections() == 1);
+    let mut third = running.tcp();
+    third.write_all(&connect_as("third", "ann")).unwrap();
+    eventually("the third waits in the queue", || {
+        running.handle.counters().auth_submitted >= 3
+    });
+    cue.send(allow()).unwrap();
+    cue.send(allow()).unwrap();
+    assert_eq!(&*questions.recv().unwrap(), "third");
+    assert_eq!(read_packet(&mut first).unwrap().body, [0, 0]);
+    assert_eq!(read_packet(&mut third).unwrap().body, [0, 0]);
+}
+
+#[test]
+fn packets_behind_a_connect_are_handled_although_the_client_is_gone() {
+    let (running, questions) = server_that_keeps_questions();
+    let mut watcher = running.client(Transport::Tcp, "watcher");
+    watcher.subscribe("t");
+    let mut client = running.tcp();
+    client.end_with(&[connect_as("brief", "ann"), publish("t", b"x")].concat());
+    questions.recv().unwrap().answer(allow());
+    assert_eq!(watcher.read().message(), ("t", &b"x"[..]));
+}

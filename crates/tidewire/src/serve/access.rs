@@ -27,6 +27,7 @@ use auth::{
     AccessRule, AclOptions, BanCandidate, Bans, ChainStep, ClientAttributes, LoginAttempt, LoginLimiter, Password,
     PasswordHash, ProviderOutcome, UserError, UserSummary, Users,
 };
+use auth_providers::AskingClient;
 use broker::inbox::InboxClient;
 use broker::{
     AccessControl, AccessRequest, AdmissionStep, AuthOutcome, ClientIdentity, ConnectCredentials, ConnectIdentity,
@@ -609,13 +610,15 @@ impl net::Authenticator for ClientAuthenticator {
                     return question.answer(TOO_MANY_QUESTIONS);
                 };
                 let access = access.clone();
-                self.0.providers.spawn(async move {
+                let (client, leave) = AskingClient::new();
+                question.on_gone(leave);
+                self.0.providers.spawn(client.ask(async move {
                     let _open = open;
                     match provider.authenticate(Arc::new(offered)).await {
                         ProviderOutcome::Ignore => question.continue_at(next),
                         decided => access.answer(question, decided),
                     }
-                });
+                }));
             }
         }
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use api::AuthProviderFigures;
 use auth::{ClientRules, Credentials, DenyReason, ProviderOutcome, RemoteProvider, RequestedAction, RulePart};
-use auth_providers::WatchedProvider;
+use auth_providers::{AskingClient, WatchedProvider};
 use tokio::task::JoinSet;
 
 use super::access::{Asked, Decision, DecisionCache, RuleParts, SourceQuestion, SourceRules, has_other_sources};
@@ -209,7 +209,7 @@ impl AccessSources {
     }
 
     /// Decides about actions, some at a time. After a failure, the remaining ones fail at once, so that the client does
-    /// not wait for each of them.
+    /// not wait for each of them. They also fail if the client has closed its connection.
     async fn decide(
         &self,
         client: &Arc<Credentials>,
@@ -217,15 +217,18 @@ impl AccessSources {
         record: impl Fn(&RequestedAction, Decision, bool),
     ) {
         let Some(http) = &self.http else { return };
+        let asking = AskingClient::current();
         let mut waiting = actions.into_iter();
         let mut running = JoinSet::new();
         let mut has_failed = false;
         loop {
             while running.len() < ACTIONS_AT_A_TIME
                 && !has_failed
+                && !asking.is_gone()
                 && let Some(action) = waiting.next()
             {
-                running.spawn(http.clone().decide(client.clone(), action));
+                let question = http.clone().decide(client.clone(), action);
+                running.spawn(asking.clone().ask(question));
             }
             let Some(Ok((action, decision, is_cached))) = running.join_next().await else {
                 break;

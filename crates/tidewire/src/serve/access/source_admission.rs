@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use auth_providers::AskingClient;
 use broker::{
     AccessQuestion, AccessRequest, AdmissionStep, AuthOutcome, ClientIdentity, ConnectCredentials, LoginGrant,
     Mountpoint, SessionAccess,
@@ -202,13 +203,15 @@ impl NodeAccess {
             .open_questions
             .open_for_actions(question.sources.client().address, question.bytes());
         let sources = self.sources.clone();
-        self.providers.spawn(async move {
+        let (client, leave) = AskingClient::new();
+        open.on_gone(leave);
+        self.providers.spawn(client.ask(async move {
             match permit {
                 Some(_permit) => sources.answer(question).await,
                 None => sources.refuse(question),
             }
             open.answered();
-        });
+        }));
         Ok(())
     }
 }
