@@ -209,7 +209,8 @@ impl AccessSources {
     }
 
     /// Decides about actions, some at a time. After a failure, the remaining ones fail at once, so that the client does
-    /// not wait for each of them. They also fail if the client has closed its connection.
+    /// not wait for each of them. They also fail if the client has closed its connection. Each action gets a decision:
+    /// otherwise the client would ask for it again and again.
     async fn decide(
         &self,
         client: &Arc<Credentials>,
@@ -220,6 +221,8 @@ impl AccessSources {
         let asking = AskingClient::current();
         let mut waiting = actions.into_iter();
         let mut running = JoinSet::new();
+        // The actions of `running`.
+        let mut open = Vec::new();
         let mut has_failed = false;
         loop {
             while running.len() < ACTIONS_AT_A_TIME
@@ -227,16 +230,20 @@ impl AccessSources {
                 && !asking.is_gone()
                 && let Some(action) = waiting.next()
             {
+                open.push(action.clone());
                 let question = http.clone().decide(client.clone(), action);
                 running.spawn(asking.clone().ask(question));
             }
+            // An error is a panic, which the log shows. It may have ended the question about any of the open actions.
             let Some(Ok((action, decision, is_cached))) = running.join_next().await else {
                 break;
             };
+            open.retain(|other| *other != action);
             has_failed |= decision == Decision::Failed;
             record(&action, decision, is_cached);
         }
-        waiting.for_each(|action| record(&action, Decision::Failed, false));
+        let undecided = open.into_iter().chain(waiting);
+        undecided.for_each(|action| record(&action, Decision::Failed, false));
     }
 }
 
@@ -268,3 +275,6 @@ fn rules_of(outcome: ProviderOutcome) -> Result<Option<Arc<ClientRules>>, ()> {
         ProviderOutcome::Deny(_) => Err(()),
     }
 }
+
+#[cfg(test)]
+mod tests;
