@@ -25,7 +25,7 @@ use crate::alarms::Alarms;
 use crate::backup_admin::BackupAdmin;
 use crate::bench_admin::BenchAdmin;
 use crate::certificate_admin::CertificateAdmin;
-use crate::concurrency::{ChangeLock, ConnectorTests, Downloads, SourceTests, Viewers};
+use crate::concurrency::{ChangeLock, ConnectorTests, Downloads, SourceQuestions, Viewers};
 use crate::config::{ApiConfig, Book, HttpPort, NodeInfo, ShownConfiguration, SysConfig, TokenLifetime};
 use crate::config_admin::ConfigAdmin;
 use crate::device_platform::DevicePlatform;
@@ -59,7 +59,7 @@ struct AppState {
     viewers: Viewers,
     downloads: Downloads,
     connector_tests: ConnectorTests,
-    source_tests: SourceTests,
+    source_questions: SourceQuestions,
     changes: ChangeLock,
     readiness: Arc<Readiness>,
     counters: Arc<ApiCounters>,
@@ -109,7 +109,7 @@ parts! {
     Viewers = viewers;
     Downloads = downloads;
     ConnectorTests = connector_tests;
-    SourceTests = source_tests;
+    SourceQuestions = source_questions;
     ChangeLock = changes;
     Arc<dyn AccessAdmin> = access;
     Option<Arc<dyn BackupAdmin>> = config.backups;
@@ -167,7 +167,7 @@ impl App {
                 viewers: Viewers::default(),
                 downloads: Downloads::default(),
                 connector_tests: ConnectorTests::default(),
-                source_tests: SourceTests::default(),
+                source_questions: SourceQuestions::default(),
                 changes: ChangeLock::default(),
                 readiness: Arc::default(),
                 counters: Arc::default(),

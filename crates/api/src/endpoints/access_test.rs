@@ -8,20 +8,20 @@ use auth::{
     AccessAction, AccessRule, Acl, AclOptions, CertificateIdentity, ClientAttributes, Credentials, Identity,
     PartialSubscriptionPolicy, Permission, RequestedAction, SubscriptionGrant, preset,
 };
-use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
+use axum::{Extension, Json};
 use mqtt::QoS;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use web::body;
-use web::guard::RequiredAccess;
+use web::guard::{AuthenticatedUser, RequiredAccess};
 use web::problem::HttpProblem;
 
 use super::acl::{AclAction, AclRule};
 use crate::access_admin::{AccessAdmin, AclRules, SourcesTest};
 use crate::app::Endpoint;
-use crate::concurrency::SourceTests;
+use crate::concurrency::SourceQuestions;
 
 const BODY_MAX: usize = 8 * 1024 * 1024;
 
@@ -101,7 +101,8 @@ pub fn endpoints() -> Vec<Endpoint> {
 
 async fn test(
     State(access): State<Arc<dyn AccessAdmin>>,
-    State(tests): State<SourceTests>,
+    State(questions): State<SourceQuestions>,
+    Extension(login): Extension<AuthenticatedUser>,
     body::Json(question): body::Json<AccessTest>,
 ) -> Result<Json<AccessTestResult>, HttpProblem> {
     let question = Question::check(question)?;
@@ -120,7 +121,7 @@ async fn test(
         let tested = match action {
             Some(action) => {
                 let asks_others = !access.access_sources().is_empty();
-                let _permit = asks_others.then(|| tests.admit()).transpose()?;
+                let _permit = asks_others.then(|| questions.admit(login.role)).transpose()?;
                 access.test_sources(question.client(action), &question.attributes)
             }
             None => None,
