@@ -366,6 +366,24 @@ fn the_access_test_shows_the_decision_of_each_source() {
     }
 }
 
+#[test]
+fn the_service_decides_about_a_subscription_of_an_operator() {
+    let service = Service::start(decides);
+    let server = Server::start(&config(&service, "sources = [\"http\"]", ""));
+    let api = Api::of(&server);
+    let mut peer = server.session(&Connect::new(V5, "helped"));
+    for (filter, status) in [("read/#", 201), ("deny/#", 422), ("garbage/#", 503)] {
+        let subscription = json!({ "filter": filter, "qos": 0 });
+        let (found, answer) = api.call("POST", "/api/v1/clients/helped/subscriptions", &subscription);
+        assert_eq!(found, status, "{filter}: {answer}");
+    }
+    let asked = service.requests_of("helped");
+    let asked: Vec<&Json> = asked.iter().map(|request| &request["topic"]).collect();
+    assert_eq!(asked, ["read/#", "deny/#", "garbage/#"]);
+    assert!(is_allowed(publish(&mut peer, "allow/1")), "the client is still asked for");
+    peer.ping_alone();
+}
+
 /// Replaces the configuration of a running server, and reloads it.
 fn reload(server: &Server, config: &Config) {
     std::fs::write(server.dir().join("config"), &config.toml).expect("the server's directory is writable");

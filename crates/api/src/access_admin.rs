@@ -9,6 +9,7 @@ use auth::{
     AccessRule, AclErrors, AclOptions, Bans, ClientAttributes, CreateError, Credentials, Password, PasswordHash,
     UserError, UserSummary,
 };
+use broker::AccessQuestion;
 
 /// Called on threads that may block (disk), never on a shard's thread.
 ///
@@ -62,6 +63,12 @@ pub trait AccessAdmin: Send + Sync + 'static {
     /// there are no sources besides the rules.
     fn test_sources(&self, _client: Credentials, _attributes: &ClientAttributes) -> Option<SourcesTest> {
         None
+    }
+
+    /// Asks these sources a question about a client, which stores the answer with its login. Waits for the answer, and
+    /// returns whether there is one.
+    fn answer_question(&self, _question: AccessQuestion) -> bool {
+        false
     }
 }
 

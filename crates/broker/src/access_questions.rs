@@ -24,7 +24,7 @@ use crate::message::is_reserved;
 use crate::parsed_filter::ParsedFilter;
 use crate::publish_delay::{PublishDelay, strip_delay};
 use crate::session::{Session, SubscriptionKind};
-use crate::slots::{ConnEpoch, ConnSlot};
+use crate::slots::{ConnEpoch, ConnSlot, SessionSlot};
 
 /// The stored decisions of a session may be this many more than twice its subscriptions.
 const SPARE_FILTERS: usize = 64;
@@ -177,6 +177,19 @@ pub(crate) fn packet_handled(core: &mut ShardCore, conn: ConnSlot, packet: &Pack
     let is_subscribe = matches!(packet, Packet::Subscribe(_));
     if is_subscribe && access.stored_filters() > 2 * session.subscriptions.len() + SPARE_FILTERS {
         retain_decisions(session);
+    }
+}
+
+/// A subscription was handled that an operator has requested, so the answer to the question about it is not needed any
+/// more. If a packet of the client has asked as well, its answers are still needed.
+pub(crate) fn operator_subscribed(core: &ShardCore, slot: SessionSlot) {
+    let Some(session) = core.sessions.get(slot) else {
+        return;
+    };
+    let connection = session.conn.and_then(|conn| core.connections.get(conn));
+    let has_asked = connection.is_some_and(|connection| connection.has_asked);
+    if let Some(access) = session.access.as_ref().filter(|access| access.asks() && !has_asked) {
+        access.packet_handled();
     }
 }
 

@@ -2,13 +2,15 @@
 //!
 //! The driver calls it between ticks on the shard's thread.
 
-use mqtt::{Properties, ReasonCode, SubscribeFilter, SubscriptionOptions};
+use mqtt::{Properties, QoS, ReasonCode, SubscribeFilter, SubscriptionOptions};
 
-use crate::access::ClientIdentity;
+use crate::access::{AccessQuestion, AccessRequest, ClientIdentity};
+use crate::access_questions;
 use crate::authentication::Authentication;
 use crate::connection_end::ConnectionEnd;
 use crate::effect::DisconnectReason;
 use crate::lifecycle::Lifecycle;
+use crate::parsed_filter::ParsedFilter;
 use crate::session::Session;
 use crate::sessions::LOOK_MAX;
 use crate::slots::{ConnSlot, SessionSlot, SubscribeTicket};
@@ -136,6 +138,18 @@ impl Operator<'_> {
         to.retained.delete(tick.core, topic)
     }
 
+    /// Returns the question that another system must answer before `subscribe_client` can decide about the filter.
+    /// `None` if there is none, and if the client is not on this shard.
+    pub fn subscription_question(&self, client_id: &str, filter: &str, qos: QoS) -> Option<AccessQuestion> {
+        let sessions = &self.lifecycle.tick.core.sessions;
+        let session = sessions.get(sessions.slot_of(client_id)?)?;
+        let filter = ParsedFilter::parse(filter).ok()?.filter();
+        session
+            .access
+            .as_ref()?
+            .question(&[AccessRequest::Subscribe { filter, qos }])
+    }
+
     /// Subscribes a client on behalf of an operator. The filter is a full one: it begins with the client's mountpoint.
     /// `None` if the client is not on this shard.
     pub fn subscribe_client(
@@ -156,6 +170,7 @@ impl Operator<'_> {
         };
         let Lifecycle { tick, router, to } = &mut self.lifecycle;
         let (reason, _) = router.subscribe(tick, to.groups, to.retained, slot, requested);
+        access_questions::operator_subscribed(tick.core, slot);
         to.retained.pump(tick, slot);
         Some(reason)
     }

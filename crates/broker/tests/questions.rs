@@ -267,6 +267,37 @@ fn rights_learn_which_filters_the_session_has() {
 }
 
 #[test]
+fn operator_asks_before_it_subscribes_a_client() {
+    let (mut w, decisions) = world();
+    let client = w.connect(V5, "client", true, &[]);
+    let now = w.now;
+    let filter = "$share/g/t";
+    let question = |w: &mut World, client_id: &str| {
+        let operator = w.shards[0].operator(now);
+        operator.subscription_question(client_id, filter, AtLeastOnce)
+    };
+    let subscribe = |w: &mut World| {
+        let options = SubscriptionOptions::default();
+        w.shards[0].operator(now).subscribe_client("client", filter, options)
+    };
+    assert_eq!(subscribe(&mut w), Some(ReasonCode::NotAuthorized));
+    let asked = question(&mut w, "client").expect("another system decides");
+    assert_eq!(*asked.0.downcast::<Vec<String>>().expect("a list of topics"), ["t"]);
+    assert!(question(&mut w, "missing").is_none());
+    decisions.set("t", true);
+    assert!(question(&mut w, "client").is_none());
+    *decisions.handled.lock().unwrap() = 0;
+    assert_eq!(subscribe(&mut w), Some(ReasonCode::Success));
+    assert_eq!(*decisions.handled.lock().unwrap(), 1);
+    // The answers for a packet of the client that waits are still needed.
+    w.publish(client, "asked", "x", AtLeastOnce);
+    assert_eq!(subscribe(&mut w), Some(ReasonCode::Success));
+    assert_eq!(*decisions.handled.lock().unwrap(), 1);
+    answer(&mut w, &decisions, true);
+    assert_eq!(*decisions.handled.lock().unwrap(), 2);
+}
+
+#[test]
 fn topic_of_a_question_is_without_delay_and_alias() {
     let (mut w, decisions) = world();
     let client = w.connect(V5, "client", true, &[]);

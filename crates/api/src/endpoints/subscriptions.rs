@@ -1,22 +1,25 @@
 //! Subscriptions of one client and of all clients, and share groups.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
+use axum::{Extension, Json};
 use broker::{SessionSlot, ShardId, SharedMemberView, SubscriptionView};
 use mqtt::{QoS, ReasonCode, RetainHandling, SubscriptionOptions};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use web::body;
-use web::guard::RequiredAccess;
+use web::guard::{AuthenticatedUser, RequiredAccess};
 use web::paging::{self, Page};
 use web::problem::HttpProblem;
 use web::query::Params;
 
 use super::clients::unknown;
+use crate::access_admin::AccessAdmin;
 use crate::app::Endpoint;
+use crate::concurrency::SourceQuestions;
 use crate::shards::Shards;
 
 /// A subscription of a session.
@@ -215,12 +218,32 @@ async fn of_client(
 
 async fn subscribe(
     State(shards): State<Shards>,
+    State(access): State<Arc<dyn AccessAdmin>>,
+    State(questions): State<SourceQuestions>,
+    Extension(login): Extension<AuthenticatedUser>,
     Path(client_id): Path<String>,
     body::Json(new): body::Json<NewSubscription>,
 ) -> Result<(StatusCode, Json<GrantedSubscription>), HttpProblem> {
     mqtt::validate_filter(&new.filter)
         .map_err(|error| HttpProblem::invalid("filter", error.to_string()).expected("a topic filter"))?;
     let options = options(&new)?;
+    let (wanted, filter, qos) = (client_id.clone(), new.filter.clone(), options.maximum_qos);
+    let question = shards
+        .on_session_shard(&client_id, move |shard, now| {
+            shard.operator(now).subscription_question(&wanted, &filter, qos)
+        })
+        .await?;
+    if let Some(question) = question {
+        let permit = questions.admit(login.role)?;
+        let ask = move || {
+            let _permit = permit;
+            access.answer_question(question)
+        };
+        if !web::block(ask).await? {
+            let detail = "a source of access rules does not answer about this filter; try again later";
+            return Err(HttpProblem::unavailable(detail));
+        }
+    }
     let wanted = client_id.clone();
     let subscribe =
         move |shard: &mut broker::Shard, now| shard.operator(now).subscribe_client(&wanted, &new.filter, options);

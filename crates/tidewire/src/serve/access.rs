@@ -30,8 +30,8 @@ use auth::{
 use auth_providers::AskingClient;
 use broker::inbox::InboxClient;
 use broker::{
-    AccessControl, AccessRequest, AdmissionStep, AuthOutcome, ClientIdentity, ConnectCredentials, ConnectIdentity,
-    LoginGrant, SessionAccess, SessionSlot, ShardId,
+    AccessControl, AccessQuestion, AccessRequest, AdmissionStep, AuthOutcome, ClientIdentity, ConnectCredentials,
+    ConnectIdentity, LoginGrant, SessionAccess, SessionSlot, ShardId,
 };
 use mqtt::ReasonCode;
 use net::certificate::CertificateField;
@@ -463,6 +463,10 @@ impl AccessAdmin for NodeAccess {
 
     fn test_sources(&self, client: auth::Credentials, attributes: &ClientAttributes) -> Option<SourcesTest> {
         self.decisions_of_sources(client, attributes)
+    }
+
+    fn answer_question(&self, question: AccessQuestion) -> bool {
+        self.wait_for_sources(question)
     }
 
     fn set_acl(&self, rules: Vec<AccessRule>) -> Result<(), ChangeError> {

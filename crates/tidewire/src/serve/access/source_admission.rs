@@ -17,7 +17,7 @@ use net::OpenAccessQuestion;
 use super::configured::RuleParts;
 use super::rights::{AskingRights, SessionRights, requests_below};
 use super::session_login::SessionLogin;
-use super::sources::{Asked, ClientRulesState, SessionSources, SourceQuestion};
+use super::sources::{Asked, ClientRulesState, Decision, SessionSources, SourceQuestion};
 use super::{NodeAccess, offered};
 
 /// Returns the grant of a client that has authenticated again. It keeps the answers of the sources.
@@ -213,5 +213,20 @@ impl NodeAccess {
             open.answered();
         }));
         Ok(())
+    }
+
+    /// Asks the sources about a subscription that an operator requests, and waits for the answer. Returns whether there
+    /// is one. Must not be called on a thread of a worker.
+    pub(super) fn wait_for_sources(&self, AccessQuestion(question): AccessQuestion) -> bool {
+        let Ok(question) = question.downcast::<SourceQuestion>() else {
+            return false;
+        };
+        let Asked::Actions(actions) = &question.asked else {
+            return false;
+        };
+        let (sources, actions) = (question.sources.clone(), actions.clone());
+        let is_failed = |action| sources.answer(action) == Some(Decision::Failed);
+        let asked = self.providers.wait_for(self.sources.answer(*question));
+        asked.is_some() && !actions.iter().any(is_failed)
     }
 }
