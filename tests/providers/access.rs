@@ -13,6 +13,7 @@ use crate::support::*;
 
 const NOT_AUTHORIZED: u8 = 0x87;
 const SERVER_UNAVAILABLE: u8 = 0x88;
+const ADMINISTRATIVE_ACTION: u8 = 0x98;
 
 /// Body of the requests. The service records them by `username`, which is the client id here.
 const BODY: &str = "[access.source.http.body]\nusername = \"${clientid}\"\naction = \"${action}\"\n\
@@ -382,6 +383,29 @@ fn the_service_decides_about_a_subscription_of_an_operator() {
     assert_eq!(asked, ["read/#", "deny/#", "garbage/#"]);
     assert!(is_allowed(publish(&mut peer, "allow/1")), "the client is still asked for");
     peer.ping_alone();
+}
+
+/// The service was not asked about a superuser, so its next login asks.
+#[test]
+fn a_user_that_is_no_superuser_any_more_connects_again() {
+    let service = Service::start(decides);
+    let server = Server::start(&config(&service, "sources = [\"http\"]", ""));
+    let api = Api::of(&server);
+    let mut user = json!({ "name": "root", "password": "correct horse battery", "is_superuser": true });
+    api.ok("POST", "/api/v1/users", &user);
+    let connect = Connect::new(V5, "demoted").user("root", "correct horse battery");
+    let mut peer = server.session(&connect.clone().persistent());
+    for filter in ["deny/#", "read/#"] {
+        peer.subscribe(filter, 0);
+    }
+    assert!(service.requests_of("demoted").is_empty());
+    user = json!({ "is_superuser": false });
+    api.ok("PUT", "/api/v1/users/root", &user);
+    peer.expect_disconnect(ADMINISTRATIVE_ACTION);
+    let _peer = server.session(&connect.persistent());
+    let subscriptions = api.get("/api/v1/clients/demoted/subscriptions");
+    assert_eq!(subscriptions.as_array().map(Vec::len), Some(1), "{subscriptions}");
+    assert_eq!(subscriptions[0]["filter"], "read/#");
 }
 
 /// Replaces the configuration of a running server, and reloads it.

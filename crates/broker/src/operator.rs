@@ -4,7 +4,7 @@
 
 use mqtt::{Properties, QoS, ReasonCode, SubscribeFilter, SubscriptionOptions};
 
-use crate::access::{AccessQuestion, AccessRequest, ClientIdentity};
+use crate::access::{AccessQuestion, AccessRequest, ClientIdentity, LoginGrant};
 use crate::access_questions;
 use crate::authentication::Authentication;
 use crate::connection_end::ConnectionEnd;
@@ -74,6 +74,46 @@ impl Operator<'_> {
         })
     }
 
+    /// Disconnects clients whose access rules are not known any more, among the sessions from slot `from` on. Their
+    /// sessions stay, with rights as after a restart: the next login decides about them. A will is dropped, because it
+    /// is not known whether the client may publish it. Visits a bounded number of slots and returns the slot to
+    /// continue at.
+    pub fn forget_logins(
+        &mut self,
+        from: SessionSlot,
+        is_meant: impl Fn(&ClientIdentity) -> bool,
+    ) -> Option<SessionSlot> {
+        let end = self.lifecycle.tick.core.sessions.end();
+        let until = SessionSlot(from.0.saturating_add(LOOK_MAX as u32)).min(end);
+        for slot in from.until(until) {
+            let Some(session) = self.lifecycle.tick.core.sessions.get(slot) else {
+                continue;
+            };
+            if session.inbox_key().is_some() || !is_meant(&session.identity()) {
+                continue;
+            }
+            let (epoch, conn) = (session.epoch, session.conn);
+            self.drop_will(slot);
+            if let Some(conn) = conn {
+                self.kick_connection(conn, "the rights of the user have changed");
+            }
+            // Without an expiry interval, the session has ended with its connection.
+            if let Some(session) = self.lifecycle.tick.core.sessions.live(slot, epoch) {
+                session.set_grant(LoginGrant::Forgotten);
+            }
+        }
+        (until < end).then_some(until)
+    }
+
+    /// Drops the will of a session. Recovery must not publish it either.
+    fn drop_will(&mut self, slot: SessionSlot) {
+        let core = &mut *self.lifecycle.tick.core;
+        if core.sessions.at_mut(slot).will.take().is_some() {
+            core.ledger.record_will_published(core.sessions.at(slot));
+            core.sessions.resize_holding(slot);
+        }
+    }
+
     fn kick_where(
         &mut self,
         from: SessionSlot,
@@ -90,13 +130,8 @@ impl Operator<'_> {
             if let Some(conn) = session.conn
                 && is_meant(session)
             {
-                if !publishes_will && self.lifecycle.tick.core.sessions.at_mut(slot).will.take().is_some() {
-                    // Recovery must not publish it either.
-                    self.lifecycle
-                        .tick
-                        .core
-                        .ledger
-                        .record_will_published(self.lifecycle.tick.core.sessions.at(slot));
+                if !publishes_will {
+                    self.drop_will(slot);
                 }
                 self.kick_connection(conn, detail);
             }

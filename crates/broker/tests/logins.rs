@@ -205,3 +205,29 @@ fn will_that_the_grant_denies_is_dropped_at_once() {
         assert_eq!(world.stats().wills_published, u64::from(published), "{topic}");
     }
 }
+
+#[test]
+fn forgotten_login_is_decided_at_the_next_one() {
+    for (topic, subscriptions) in [("old", 1), ("new", 0)] {
+        let mut world = world();
+        let outcome = login(Some("old"), None, &world);
+        let client = connect(&mut world, V5, true, outcome);
+        world.subscribe(client, "old", AtLeastOnce);
+        world.take(client);
+        let now = world.now;
+        let mut operator = world.shards[0].operator(now);
+        let next = operator.forget_logins(SessionSlot::FIRST, |who| who.user_name.as_deref() == Some("bob"));
+        assert_eq!(next, None);
+        operator.forget_logins(SessionSlot::FIRST, |who| who.user_name.as_deref() == Some("alice"));
+        // The rights of a forgotten login are unknown, so nothing is removed.
+        operator.access_changed();
+        world.settle();
+        assert!(world.is_closed(client));
+        assert!(world.take(client)[0].starts_with("DISCONNECT AdministrativeAction"));
+        let count = |world: &World| world.shards[0].inspect().client("c").map(|client| client.subscriptions);
+        assert_eq!(count(&world), Some(1));
+        let outcome = login(Some(topic), None, &world);
+        connect(&mut world, V5, false, outcome);
+        assert_eq!(count(&world), Some(subscriptions), "{topic}");
+    }
+}

@@ -97,7 +97,7 @@ pub fn endpoints() -> Vec<Endpoint> {
             .tag("Access")
             .describe(
                 "Change an MQTT user",
-                "The user's permissions change at once; connections stay unless `disconnect` is set.",
+                "The user's permissions change at once; connections stay unless `disconnect` is set. A user that is no superuser any more is disconnected if `access.sources` names other systems.",
             )
             .path_parameter("name", NAME)
             .takes::<UserChange>(BODY_MAX)

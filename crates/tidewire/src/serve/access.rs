@@ -31,7 +31,7 @@ use auth_providers::AskingClient;
 use broker::inbox::InboxClient;
 use broker::{
     AccessControl, AccessQuestion, AccessRequest, AdmissionStep, AuthOutcome, ClientIdentity, ConnectCredentials,
-    ConnectIdentity, LoginGrant, SessionAccess, SessionSlot, ShardId,
+    ConnectIdentity, LoginGrant, Operator, SessionAccess, SessionSlot, ShardId,
 };
 use mqtt::ReasonCode;
 use net::certificate::CertificateField;
@@ -172,14 +172,27 @@ impl NodeAccess {
         for users in [&state.own, &configured.users] {
             users.copy_into(&all).map_err(|e| chain(&e))?;
         }
+        let demoted = self.demoted(&all);
         let invalid = self.users.replace(&all);
         state.configured = configured.sources;
         state.rules = configured.rules;
         self.replace_acl(configured.acl);
         drop(state);
-        self.log_out(invalid).and_then(|()| self.update_shards()).map_err(|e| {
+        let applied = self
+            .log_out(invalid)
+            .and_then(|()| self.forget_logins(demoted))
+            .and_then(|()| self.update_shards());
+        applied.map_err(|e| {
             format!("the new users and rules are in use, but could not be applied to all connected clients: {e}")
         })
+    }
+
+    /// Returns the superusers that are none among the new users.
+    fn demoted(&self, new: &Users) -> Vec<Box<str>> {
+        let is_demoted = |name: &str| new.get(name).is_some_and(|user| !user.is_superuser);
+        let superusers = self.users.list().into_iter().filter(|user| user.is_superuser);
+        let demoted = superusers.filter(|user| is_demoted(&user.name));
+        demoted.map(|user| user.name.into()).collect()
     }
 
     pub fn lock_runtime_file(&self) -> MutexGuard<'_, ()> {
@@ -204,17 +217,41 @@ impl NodeAccess {
 
     /// Disconnects these users.
     fn log_out(&self, names: Vec<Box<str>>) -> Result<(), CallError> {
-        let Some(net) = self.net.get().filter(|_| !names.is_empty()) else {
+        if names.is_empty() {
+            return Ok(());
+        }
+        let names: Arc<HashSet<Box<str>>> = Arc::new(names.into_iter().collect());
+        self.visit_sessions(move |mut operator, slot| operator.kick_users(slot, |name| names.contains(name)))
+    }
+
+    /// Disconnects users that are no superusers any more if other systems know their access rules. Nothing was asked
+    /// about a superuser, so without a new login, everything would be denied.
+    fn forget_logins(&self, names: Vec<Box<str>>) -> Result<(), CallError> {
+        if names.is_empty() || !self.sources.are_remote() {
+            return Ok(());
+        }
+        let names: Arc<HashSet<Box<str>>> = Arc::new(names.into_iter().collect());
+        self.visit_sessions(move |mut operator, slot| {
+            operator.forget_logins(slot, |who| {
+                let is_user_of_server = SessionLogin::of(&who.grant).is_none();
+                is_user_of_server && who.user_name.as_deref().is_some_and(|name| names.contains(name))
+            })
+        })
+    }
+
+    /// Visits all sessions, a bounded number at a time. `visit` returns the slot to continue at.
+    fn visit_sessions(
+        &self,
+        visit: impl Fn(Operator<'_>, SessionSlot) -> Option<SessionSlot> + Clone + Send + 'static,
+    ) -> Result<(), CallError> {
+        let Some(net) = self.net.get() else {
             return Ok(());
         };
-        let names: Arc<HashSet<Box<str>>> = Arc::new(names.into_iter().collect());
         for shard in (0..net.shards()).map(ShardId) {
             let mut from = Some(SessionSlot::FIRST);
             while let Some(slot) = from {
-                let names = names.clone();
-                from = net.call(shard, SHARDS_TIMEOUT, move |shard, now| {
-                    shard.operator(now).kick_users(slot, |name| names.contains(name))
-                })?;
+                let visit = visit.clone();
+                from = net.call(shard, SHARDS_TIMEOUT, move |shard, now| visit(shard.operator(now), slot))?;
             }
         }
         Ok(())
@@ -403,9 +440,16 @@ impl NodeAccess {
         let was_superuser = self.is_superuser(name);
         self.users.restore(name, state.own.snapshot(name));
         drop(state);
-        if self.is_superuser(name) != was_superuser {
-            self.update_shards_or_log();
+        if self.is_superuser(name) == was_superuser {
+            return Ok(());
         }
+        if was_superuser
+            && self.users.contains(name)
+            && let Err(error) = self.forget_logins(vec![name.into()])
+        {
+            tracing::error!(%error, "cannot disconnect every client of a user that is no superuser any more");
+        }
+        self.update_shards_or_log();
         Ok(())
     }
 }
