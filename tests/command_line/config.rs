@@ -383,6 +383,30 @@ fn http_provider_needs_a_url_and_hides_its_headers() {
 }
 
 #[test]
+#[cfg(feature = "ldap")]
+fn texts_of_the_ldap_provider_are_checked() {
+    let scratch = Scratch::new("ldap-provider");
+    for (option, key) in [
+        ("filter = \"(uid=${username}\"", "filter"),
+        ("filter = \"(uid=${user})\"", "filter"),
+        ("filter = \"(uid=ann)\"", "filter"),
+        ("required_groups = [\"mqtt\"]", "required_groups"),
+        ("user_dn = \"uid=${username},example\"", "user_dn"),
+        ("client_attrs.tenant = \"department number\"", "client_attrs.tenant"),
+    ] {
+        let text = format!("[access]\nproviders = [\"ldap\"]\n[access.ldap]\nbase_dn = \"dc=example\"\n{option}\n");
+        let file = scratch.write("tidewire.toml", &text);
+        let found = complaints(&scratch.sources(Some(file)), &scratch.0);
+        let expected = format!("tidewire.toml:5: access.ldap.{key}: ");
+        assert!(found.len() == 1 && found[0].starts_with(&expected), "{option}: {found:?}");
+        // Options of a provider that is not used are not checked.
+        let unused = text.replace("\"ldap\"", "\"users\"");
+        let file = scratch.write("tidewire.toml", &unused);
+        assert!(config::load(&scratch.sources(Some(file))).is_ok(), "{option}");
+    }
+}
+
+#[test]
 fn text_values_can_be_toml() {
     let scratch = Scratch::new("text");
     let mut sources = scratch.sources(None);

@@ -78,6 +78,18 @@ pub struct LdapGroupConfig {
     pub required: Vec<String>,
     /// Name of the client attribute with the names of the groups.
     pub client_attribute: Option<String>,
+    /// How this attribute names a group.
+    pub names: LdapGroupNames,
+}
+
+/// How the attributes of a client name a group.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LdapGroupNames {
+    /// By the first value of its name. Groups in different places can have the same one.
+    #[default]
+    First,
+    /// By its whole name, normalized.
+    Whole,
 }
 
 /// A directory with clients.
@@ -105,6 +117,16 @@ enum LoginCheck {
     },
 }
 
+/// What the texts of a configuration mean.
+struct LoginParts {
+    check: LoginCheck,
+    filter: LdapFilter<ValueTemplate>,
+    login: LoginRules,
+    groups: Option<GroupRules>,
+    attributes: Vec<String>,
+    placeholders: Vec<Placeholder>,
+}
+
 /// Result of a search for one entry.
 enum Found {
     One(LdapEntry),
@@ -127,6 +149,11 @@ pub fn provider(config: &LdapConfig, limits: SourceLimits) -> Result<Arc<SourceP
     Ok(SourceProvider::new(LdapSource::new(config)?, limits))
 }
 
+/// Checks filters, names and attributes. Does not connect and reads no file. The error names the field.
+pub fn check(config: &LdapConfig) -> Result<(), String> {
+    LoginParts::parse(config).map(drop)
+}
+
 impl From<LdapError> for SourceError {
     fn from(error: LdapError) -> SourceError {
         match error {
@@ -145,62 +172,20 @@ impl LdapSource {
                  set starttls"
             );
         }
-        let default_filter = match config.user_dn {
-            Some(_) => "(objectClass=*)",
-            None => "(uid=${username})",
-        };
-        let filter = config.filter.as_deref().unwrap_or(default_filter);
-        let filter = template::filter("filter", filter, &mut ValueTemplate::parse)?;
-        let check = LoginCheck::new(config)?;
-        let groups = GroupRules::new(&config.groups)?;
-        let name = match &check {
-            LoginCheck::Direct(dn) => dn,
-            LoginCheck::Search { base, .. } => base,
-        };
-        let login = LoginRules::new(config, &filter, name)?;
-        let mut attributes = login.attributes();
-        attributes.extend(groups.iter().flat_map(GroupRules::attribute));
-        if let LoginCheck::Search {
-            method: LdapMethod::Hash,
-            password_attribute,
-            ..
-        } = &check
-        {
-            attributes.push(password_attribute);
-        }
-        let mut placeholders = Vec::new();
-        let mut add = |value: &ValueTemplate| {
-            for placeholder in value.placeholders() {
-                if !placeholders.contains(placeholder) {
-                    placeholders.push(placeholder.clone());
-                }
-            }
-        };
-        filter.map(&mut add);
-        name.values().for_each(&mut add);
-        groups.iter().for_each(|groups| groups.visit_values(&mut add));
-        if placeholders.is_empty() {
-            return Err("filter: needs a placeholder such as ${username}".to_owned());
-        }
-        if placeholders.contains(&Placeholder::UserName) && !login.compares_user_names() {
-            return Err(
-                "filter: ${username} is compared with no attribute: expected a condition such as (uid=${username}), to \
-                 check how a client writes its name"
-                    .to_owned(),
-            );
-        }
-        let mut requested: Vec<String> = Vec::new();
-        for name in attributes {
-            if !requested.iter().any(|known| known.eq_ignore_ascii_case(name)) {
-                requested.push(name.to_owned());
-            }
-        }
+        let LoginParts {
+            check,
+            filter,
+            login,
+            groups,
+            attributes,
+            placeholders,
+        } = LoginParts::parse(config)?;
         Ok(LdapSource {
             client,
             check,
             login,
             groups,
-            attributes: requested,
+            attributes,
             placeholders,
             filter,
             warnings: Warnings::default(),
@@ -457,6 +442,69 @@ impl LdapSource {
             true => Ok(Ok(groups.names)),
             false => Ok(Err(DenyReason::NotAuthorized)),
         }
+    }
+}
+
+impl LoginParts {
+    fn parse(config: &LdapConfig) -> Result<LoginParts, String> {
+        let default_filter = match config.user_dn {
+            Some(_) => "(objectClass=*)",
+            None => "(uid=${username})",
+        };
+        let filter = config.filter.as_deref().unwrap_or(default_filter);
+        let filter = template::filter("filter", filter, &mut ValueTemplate::parse)?;
+        let check = LoginCheck::new(config)?;
+        let groups = GroupRules::new(&config.groups)?;
+        let name = match &check {
+            LoginCheck::Direct(dn) => dn,
+            LoginCheck::Search { base, .. } => base,
+        };
+        let login = LoginRules::new(config, &filter, name)?;
+        let mut attributes = login.attributes();
+        attributes.extend(groups.iter().flat_map(GroupRules::attribute));
+        if let LoginCheck::Search {
+            method: LdapMethod::Hash,
+            password_attribute,
+            ..
+        } = &check
+        {
+            attributes.push(password_attribute);
+        }
+        let mut placeholders = Vec::new();
+        let mut add = |value: &ValueTemplate| {
+            for placeholder in value.placeholders() {
+                if !placeholders.contains(placeholder) {
+                    placeholders.push(placeholder.clone());
+                }
+            }
+        };
+        filter.map(&mut add);
+        name.values().for_each(&mut add);
+        groups.iter().for_each(|groups| groups.visit_values(&mut add));
+        if placeholders.is_empty() {
+            return Err("filter: needs a placeholder such as ${username}".to_owned());
+        }
+        if placeholders.contains(&Placeholder::UserName) && !login.compares_user_names() {
+            return Err(
+                "filter: ${username} is compared with no attribute: expected a condition such as (uid=${username}), to \
+                 check how a client writes its name"
+                    .to_owned(),
+            );
+        }
+        let mut requested: Vec<String> = Vec::new();
+        for name in attributes {
+            if !requested.iter().any(|known| known.eq_ignore_ascii_case(name)) {
+                requested.push(name.to_owned());
+            }
+        }
+        Ok(LoginParts {
+            check,
+            filter,
+            login,
+            groups,
+            attributes: requested,
+            placeholders,
+        })
     }
 }
 

@@ -2,8 +2,8 @@
 
 use connectors::ldap::{LdapDn, LdapEntry, LdapFilter, LdapSearch, SearchScope};
 
-use super::LdapGroupConfig;
 use super::template::{self, ClientValues, ValueTemplate};
+use super::{LdapGroupConfig, LdapGroupNames};
 
 /// Maximum number of groups that a search returns. With more, the client is denied.
 const GROUPS_MAX: u32 = 500;
@@ -12,6 +12,7 @@ pub(super) struct GroupRules {
     place: GroupPlace,
     /// Normalized names. The client must be a member of one.
     required: Vec<String>,
+    names: LdapGroupNames,
 }
 
 enum GroupPlace {
@@ -24,7 +25,7 @@ enum GroupPlace {
 
 /// The groups of a client.
 pub(super) struct Groups {
-    /// The first value of each name, sorted.
+    /// The first value of each name, or each whole name, sorted.
     pub names: Vec<String>,
     /// Number of names that are not valid.
     pub unreadable: usize,
@@ -62,6 +63,7 @@ impl GroupRules {
         Ok(Some(GroupRules {
             place,
             required: required.collect::<Result<_, String>>()?,
+            names: config.names,
         }))
     }
 
@@ -106,18 +108,24 @@ impl GroupRules {
     pub fn groups(&self, names: &[String]) -> Groups {
         let parsed: Vec<LdapDn<String>> = names.iter().filter_map(|name| LdapDn::of(name).ok()).collect();
         let is_required = |group: &LdapDn<String>| self.required.contains(&group.normalized());
-        let mut short: Vec<String> = parsed
-            .iter()
-            .filter_map(|group| group.first().first().map(|(_, value)| value.clone()))
-            .collect();
-        short.sort_unstable();
-        short.dedup();
+        let name_of = |group: &LdapDn<String>| match self.names {
+            LdapGroupNames::First => first_value(group),
+            LdapGroupNames::Whole => Some(group.normalized()).filter(|name| !name.is_empty()),
+        };
+        let mut found: Vec<String> = parsed.iter().filter_map(name_of).collect();
+        found.sort_unstable();
+        found.dedup();
         Groups {
             unreadable: names.len() - parsed.len(),
             is_sufficient: self.required.is_empty() || parsed.iter().any(is_required),
-            names: short,
+            names: found,
         }
     }
+}
+
+/// Returns the first value of a name: that of the entry without its place.
+pub(super) fn first_value(name: &LdapDn<String>) -> Option<String> {
+    name.first().first().map(|(_, value)| value.clone())
 }
 
 /// The error names the option.

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use auth::{ClientAttributes, Login, Placeholder};
 use connectors::ldap::{LdapDn, LdapEntry, LdapFilter, folded};
 
+use super::groups::first_value;
 use super::template::{self, ClientValues, ValueTemplate};
-use super::{LdapConfig, NAME};
+use super::{LdapConfig, LdapGroupNames, NAME};
 use crate::superuser::is_true;
 
 /// Maximum length of a user name [MQTT-1.5.4].
@@ -21,6 +22,7 @@ pub(super) struct LoginRules {
     /// Names of client attributes, and the attributes of the entry.
     client_attributes: BTreeMap<String, String>,
     groups: Option<String>,
+    group_names: LdapGroupNames,
 }
 
 /// An attribute, and the value that the directory compares with it.
@@ -72,6 +74,7 @@ impl LoginRules {
                 .transpose()?,
             client_attributes: config.client_attributes.clone(),
             groups,
+            group_names: config.groups.names,
         })
     }
 
@@ -147,11 +150,19 @@ impl LoginRules {
             }
         }
         if let Some(name) = &self.groups {
+            // A whole name contains commas.
+            let separator = match self.group_names {
+                LdapGroupNames::First => ",",
+                LdapGroupNames::Whole => ";",
+            };
             if !groups.is_empty() {
-                attributes.insert(name.as_str().into(), groups.join(",").into());
+                attributes.insert(name.as_str().into(), groups.join(separator).into());
             }
             for group in groups {
-                attributes.insert(format!("{name}.{group}").into(), group.as_str().into());
+                let whole = LdapDn::of(group).ok().filter(|_| self.group_names == LdapGroupNames::Whole);
+                let value = whole.as_ref().and_then(first_value);
+                let value = value.as_deref().unwrap_or(group);
+                attributes.insert(format!("{name}.{group}").into(), value.into());
             }
         }
         ClientAttributes::new(attributes).map_err(|error| UnusableEntry {

@@ -364,6 +364,59 @@ fn membership_is_compared_by_whole_names() {
     }
 }
 
+/// A user who may create groups in one place must not get the rights of a group in another one.
+#[test]
+fn groups_can_be_named_by_their_whole_names() {
+    let config = LdapConfig {
+        groups: LdapGroupConfig {
+            client_attribute: Some("groups".to_owned()),
+            names: LdapGroupNames::Whole,
+            ..config().groups
+        },
+        ..config()
+    };
+    let ann = entry(&[
+        ("uid", &["ann"]),
+        (
+            "memberOf",
+            &["CN=Plant A, OU=Groups,DC=example,DC=org", "cn=plant a,ou=own,dc=example,dc=org", "", "nothing"],
+        ),
+    ]);
+    let rules = GroupRules::new(&config.groups).unwrap().unwrap();
+    let groups = rules.groups(&rules.names_in(&ann));
+    let (of_groups, own) = ("cn=plant a,ou=groups,dc=example,dc=org", "cn=plant a,ou=own,dc=example,dc=org");
+    assert_eq!(groups.names, [of_groups, own]);
+    assert_eq!(groups.unreadable, 1);
+    let found = login(&config, "ann", &ann, &[of_groups, own]).ok().expect("the entry is usable");
+    for group in [of_groups, own] {
+        assert_eq!(found.attributes.get(&format!("groups.{group}")), Some("plant a"));
+    }
+    assert_eq!(found.attributes.get("groups"), Some(&*format!("{of_groups};{own}")));
+    assert_eq!(found.attributes.get("groups.plant a"), None);
+}
+
+#[test]
+fn a_check_of_the_options_needs_no_server() {
+    let with_tls = LdapConfig {
+        connection: LdapConnectorConfig {
+            servers: vec!["ldaps://192.0.2.1".to_owned()],
+            tls: TlsConfig {
+                ca_file: Some("/does/not/exist".into()),
+                ..TlsConfig::default()
+            },
+            ..config().connection
+        },
+        ..config()
+    };
+    assert_eq!(check(&with_tls), Ok(()));
+    let wrong = LdapConfig {
+        filter: Some("(uid=${username}".to_owned()),
+        ..with_tls
+    };
+    let error = check(&wrong).unwrap_err();
+    assert!(error.starts_with("filter: "), "{error}");
+}
+
 #[test]
 fn the_filter_of_groups_contains_the_name_of_the_entry_literally() {
     let config = LdapGroupConfig {

@@ -67,6 +67,16 @@ impl Resolver<'_> {
                 self.add_diagnostic_at(self.any_origin_below(&["access"]), &key, message);
             }
         }
+        #[cfg(feature = "ldap")]
+        if kinds.contains(&ProviderKind::Ldap)
+            && !ldap_base.is_empty()
+            && let Some((key, message)) = config.access_ldap.problem()
+        {
+            match self.entries.contains_key(&key) {
+                true => self.add_diagnostic(&key, message),
+                false => self.add_diagnostic_at(self.any_origin_below(&["access", "ldap"]), &key, message),
+            }
+        }
         for (is_missing, option) in [
             (http.cert_file.0.is_some() && http.key_file.0.is_none(), "key_file"),
             (http.key_file.0.is_some() && http.cert_file.0.is_none(), "cert_file"),

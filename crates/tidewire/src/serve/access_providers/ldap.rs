@@ -2,13 +2,11 @@
 
 use std::sync::Arc;
 
-use auth_providers::ldap::{LdapConfig, LdapGroupConfig, LdapSource};
+use auth_providers::ldap::LdapSource;
 use auth_providers::{SourceLimits, SourceProvider};
-use connectors::TlsConfig;
-use connectors::ldap::LdapConnectorConfig;
 
 use super::{on_failure, warn_of_free_user_names};
-use crate::config::options::access::ldap::{LdapAccess, LdapAccessConfig, LdapMethod};
+use crate::config::options::access::ldap::LdapAccessConfig;
 
 /// Creates the provider. The error names the option.
 pub fn provider(config: &LdapAccessConfig) -> Result<Arc<SourceProvider<LdapSource>>, String> {
@@ -36,44 +34,6 @@ pub fn provider(config: &LdapAccessConfig) -> Result<Arc<SourceProvider<LdapSour
         // The default filter contains the user name.
         (None, None) => {}
     }
-    let source = LdapConfig {
-        connection: connection(options),
-        method: match options.method {
-            LdapMethod::Bind => auth_providers::ldap::LdapMethod::Bind,
-            LdapMethod::Hash => auth_providers::ldap::LdapMethod::Hash,
-        },
-        base_dn: options.base_dn.clone(),
-        filter: options.filter.0.clone(),
-        user_dn: options.user_dn.0.clone(),
-        password_attribute: options.password_attribute.clone(),
-        is_superuser_attribute: options.is_superuser_attribute.0.clone(),
-        client_attributes: config.client_attrs.clone(),
-        groups: LdapGroupConfig {
-            attribute: options.group_attribute.clone(),
-            filter: options.group_filter.0.clone(),
-            base_dn: options.group_base_dn.0.clone(),
-            required: options.required_groups.clone(),
-            client_attribute: options.groups_attr.0.clone(),
-        },
-    };
-    auth_providers::ldap::provider(&source, limits)
+    auth_providers::ldap::provider(&config.source(), limits)
         .map_err(|error| format!("access.ldap.{}", error.strip_prefix("tls.").unwrap_or(&error)))
-}
-
-fn connection(options: &LdapAccess) -> LdapConnectorConfig {
-    LdapConnectorConfig {
-        servers: options.servers.clone(),
-        starttls: options.starttls,
-        user: options.user.0.clone(),
-        password: options.password.0.clone(),
-        connections_max: options.pool_size,
-        // A part of the time limit, so that its error names the server.
-        connect_timeout_ms: (options.timeout.as_millis() as u64 / 2).max(1),
-        tls: TlsConfig {
-            ca_file: options.ca_file.0.clone(),
-            cert_file: options.cert_file.0.clone(),
-            key_file: options.key_file.0.clone(),
-            verify: options.verify,
-        },
-    }
 }

@@ -4,10 +4,18 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+#[cfg(feature = "ldap")]
+use auth_providers::ldap::{self, LdapConfig, LdapGroupConfig};
 use connectors::Secret;
+#[cfg(feature = "ldap")]
+use connectors::TlsConfig;
+#[cfg(feature = "ldap")]
+use connectors::ldap::LdapConnectorConfig;
 
 use super::OnFailure;
 use crate::config::key::KeySegment::Fixed;
+#[cfg(feature = "ldap")]
+use crate::config::key::OptionKey;
 use crate::config::option::{Apply, Kind, OptionDef, Section, section};
 use crate::config::value::{Unset, choice};
 
@@ -17,6 +25,14 @@ choice! {
         Bind = "bind",
         /// The hash in the entry is compared.
         Hash = "hash",
+    }
+}
+
+choice! {
+    /// How client attributes name a group.
+    pub enum LdapGroupNames {
+        First = "first",
+        Whole = "whole",
     }
 }
 
@@ -85,6 +101,12 @@ section! {
         /// `${client_attrs.groups}` with the value `plant-a,plant-b`, `${client_attrs.groups.plant-a}` with the value
         /// `plant-a`, and the same for `plant-b`.
         restart groups_attr: Unset<String> = "";
+        /// How `groups_attr` names a group. `first`: by the first value of its name (DN); groups in different places
+        /// can have the same one. `whole`: by its whole name, in lower case and without spaces around `,` and `=`. A
+        /// member of `CN=plant-a,OU=groups,DC=example,DC=org` then has
+        /// `${client_attrs.groups.cn=plant-a,ou=groups,dc=example,dc=org}` with the value `plant-a`, and
+        /// `${client_attrs.groups}` contains whole names with `;` between them.
+        restart group_names: LdapGroupNames = "first";
         /// Trusted certificate authorities for TLS, as PEM. Empty: those of the operating system.
         restart ca_file: Unset<PathBuf> = "";
         /// Client certificate for TLS, as PEM.
@@ -111,6 +133,68 @@ section! {
         /// Decision about a client if the directory does not answer: `deny` rejects it (0x88, Server unavailable),
         /// `ignore` asks the next provider, `allow` admits it without a check.
         restart on_failure: OnFailure = "deny";
+    }
+}
+
+#[cfg(feature = "ldap")]
+impl LdapAccessConfig {
+    /// Returns the configuration of the provider.
+    pub fn source(&self) -> LdapConfig {
+        let options = &self.options;
+        LdapConfig {
+            connection: options.connection(),
+            method: match options.method {
+                LdapMethod::Bind => ldap::LdapMethod::Bind,
+                LdapMethod::Hash => ldap::LdapMethod::Hash,
+            },
+            base_dn: options.base_dn.clone(),
+            filter: options.filter.0.clone(),
+            user_dn: options.user_dn.0.clone(),
+            password_attribute: options.password_attribute.clone(),
+            is_superuser_attribute: options.is_superuser_attribute.0.clone(),
+            client_attributes: self.client_attrs.clone(),
+            groups: LdapGroupConfig {
+                attribute: options.group_attribute.clone(),
+                filter: options.group_filter.0.clone(),
+                base_dn: options.group_base_dn.0.clone(),
+                required: options.required_groups.clone(),
+                client_attribute: options.groups_attr.0.clone(),
+                names: match options.group_names {
+                    LdapGroupNames::First => ldap::LdapGroupNames::First,
+                    LdapGroupNames::Whole => ldap::LdapGroupNames::Whole,
+                },
+            },
+        }
+    }
+
+    /// Returns the first option whose filter, name or attribute the provider cannot use, and why.
+    pub fn problem(&self) -> Option<(OptionKey, String)> {
+        let problem = ldap::check(&self.source()).err()?;
+        // The error begins with the field, such as `filter` or `client_attrs.tenant`.
+        let (field, message) = problem.split_once(": ")?;
+        let words: Vec<&str> = ["access", "ldap"].into_iter().chain(field.split('.')).collect();
+        Some((OptionKey::of(&words), message.to_owned()))
+    }
+}
+
+#[cfg(feature = "ldap")]
+impl LdapAccess {
+    fn connection(&self) -> LdapConnectorConfig {
+        LdapConnectorConfig {
+            servers: self.servers.clone(),
+            starttls: self.starttls,
+            user: self.user.0.clone(),
+            password: self.password.0.clone(),
+            connections_max: self.pool_size,
+            // A part of the time limit, so that its error names the server.
+            connect_timeout_ms: (self.timeout.as_millis() as u64 / 2).max(1),
+            tls: TlsConfig {
+                ca_file: self.ca_file.0.clone(),
+                cert_file: self.cert_file.0.clone(),
+                key_file: self.key_file.0.clone(),
+                verify: self.verify,
+            },
+        }
     }
 }
 
