@@ -154,3 +154,15 @@ fn a_slow_query_ends_and_delays_no_other_client() {
         table.sql(&running).trim() == "0"
     });
 }
+
+#[test]
+fn a_server_on_another_machine_without_tls_is_warned_of() {
+    for (host, is_warned_of) in [("192.0.2.1", true), ("127.0.0.1", false)] {
+        let server = Server::start(&Config::new(format!(
+            "[access]\nproviders = [\"mysql\"]\n\
+             [access.mysql]\nhost = \"{host}\"\ndatabase = \"clients\"\nuser = \"tidewire\"\n"
+        )));
+        let log = server.log();
+        assert_eq!(log.contains("caching_sha2_password"), is_warned_of, "{host}: {log}");
+    }
+}

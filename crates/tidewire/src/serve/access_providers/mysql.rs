@@ -1,5 +1,6 @@
 //! The provider `mysql`.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use auth_providers::SourceProvider;
@@ -14,6 +15,15 @@ pub fn provider(options: &MysqlAccess) -> Result<Arc<SourceProvider<MysqlSource>
     let max_concurrent = options.max_concurrent.min(options.pool_size);
     let limits = source_limits!(options, "access.mysql", max_concurrent);
     warn_of_free_user_names("access.mysql.query", [options.query.as_str()].into_iter());
+    if !options.tls && !is_on_this_machine(&options.host) {
+        // The client library encrypts the password with the key that the server sends, and cannot verify the key.
+        tracing::warn!(
+            "access.mysql.tls is false, and {} may be another machine: an attacker on the network path can admit \
+             clients, read password hashes, and obtain the password of access.mysql.user if its account uses \
+             caching_sha2_password",
+            options.host
+        );
+    }
     // A part of the time limit, so that its error names the system.
     let part_of_timeout_ms = (options.timeout.as_millis() as u64 / 2).max(1);
     let source = MysqlConfig {
@@ -33,4 +43,25 @@ pub fn provider(options: &MysqlAccess) -> Result<Arc<SourceProvider<MysqlSource>
     };
     auth_providers::mysql::provider(&source, limits)
         .map_err(|error| format!("access.mysql.{}", error.strip_prefix("tls.").unwrap_or(&error)))
+}
+
+/// Returns whether connections to a host stay on this machine: to a loopback address, or to a Unix socket.
+fn is_on_this_machine(host: &str) -> bool {
+    let is_loopback = |address: IpAddr| address.to_canonical().is_loopback();
+    host.starts_with('/') || host.eq_ignore_ascii_case("localhost") || host.parse().is_ok_and(is_loopback)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_loopback_and_sockets_are_on_this_machine() {
+        for host in ["127.0.0.1", "127.1.2.3", "::1", "::ffff:127.0.0.1", "LocalHost", "/run/mysqld/mysqld.sock"] {
+            assert!(is_on_this_machine(host), "{host}");
+        }
+        for host in ["10.0.0.1", "0.0.0.0", "::", "db.example.org", "localhost.example.org", "127.0.0.1.example.org"] {
+            assert!(!is_on_this_machine(host), "{host}");
+        }
+    }
 }
