@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use auth::SessionAcl;
 use auth_providers::AskingClient;
 use broker::{
     AccessQuestion, AccessRequest, AdmissionStep, AuthOutcome, ClientIdentity, ConnectCredentials, LoginGrant,
@@ -26,6 +27,13 @@ pub fn renewed_grant(old: &LoginGrant, new: LoginGrant) -> LoginGrant {
         Some(sources) => SessionLogin::with_sources(&new, sources.clone()),
         None => new,
     }
+}
+
+/// Rights that follow from known rules.
+enum KnownRights {
+    Fixed(SessionAcl),
+    /// With an HTTP service.
+    Asking(AskingRights),
 }
 
 /// The rejection of a client about which a source does not answer.
@@ -99,18 +107,24 @@ impl NodeAccess {
         if who.is_superuser {
             return None;
         }
-        let sources = SessionLogin::sources(grant);
-        let known = sources.and_then(|sources| Some((sources, sources.rules()?)));
-        let Some((sources, rules)) = known else {
+        Some(match self.known_rights(parts, grant, who) {
+            Some(KnownRights::Fixed(rules)) => Arc::new(SessionRights(rules)),
+            Some(KnownRights::Asking(rights)) => Arc::new(rights),
             // The user was a superuser when it connected.
-            return Some(Arc::new(SessionRights(parts.nothing.session(who))));
-        };
+            None => Arc::new(SessionRights(parts.nothing.session(who))),
+        })
+    }
+
+    /// Returns the rights of a client that is no superuser. `None` if its rules are not known.
+    fn known_rights(&self, parts: &RuleParts, grant: &LoginGrant, who: &auth::Identity<'_>) -> Option<KnownRights> {
+        let sources = SessionLogin::sources(grant)?;
+        let rules = sources.rules()?;
         let own = SessionLogin::of(grant).and_then(|login| login.rules.as_deref());
         let (before, after) = self.sources.lists(parts, own, &rules);
         let before = parts.last.session_of(&before, who);
         Some(match after {
-            None => Arc::new(SessionRights(before)),
-            Some(after) => Arc::new(AskingRights {
+            None => KnownRights::Fixed(before),
+            Some(after) => KnownRights::Asking(AskingRights {
                 before,
                 after: parts.last.session_of(&after, who),
                 sources: sources.clone(),
@@ -160,11 +174,9 @@ impl NodeAccess {
                 }
             },
         }
-        let rights = self
-            .compiled()
-            .parts
-            .and_then(|parts| self.asking_rights(&parts, &who.grant, &identity));
-        let Some(rights) = rights else {
+        let parts = self.compiled().parts;
+        let rights = parts.and_then(|parts| self.known_rights(&parts, &who.grant, &identity));
+        let Some(KnownRights::Asking(rights)) = rights else {
             return AdmissionStep::Admit;
         };
         let requests = match self.hidden_mountpoint(who) {
@@ -176,21 +188,6 @@ impl NodeAccess {
             None if sources.has_failed() => NO_ANSWER,
             None => AdmissionStep::Admit,
         }
-    }
-
-    /// Returns the rights of a session if they may ask.
-    fn asking_rights(&self, parts: &RuleParts, grant: &LoginGrant, who: &auth::Identity<'_>) -> Option<AskingRights> {
-        let sources = SessionLogin::sources(grant)?;
-        let rules = sources.rules()?;
-        let own = SessionLogin::of(grant).and_then(|login| login.rules.as_deref());
-        let (before, after) = self.sources.lists(parts, own, &rules);
-        let after = after?;
-        Some(AskingRights {
-            before: parts.last.session_of(&before, who),
-            after: parts.last.session_of(&after, who),
-            sources: sources.clone(),
-            settings: self.sources.cache.clone(),
-        })
     }
 
     /// Asks the sources. Called on the thread of a worker.
