@@ -398,7 +398,10 @@ fn texts_of_the_ldap_provider_are_checked() {
         let file = scratch.write("tidewire.toml", &text);
         let found = complaints(&scratch.sources(Some(file)), &scratch.0);
         let expected = format!("tidewire.toml:5: access.ldap.{key}: ");
-        assert!(found.len() == 1 && found[0].starts_with(&expected), "{option}: {found:?}");
+        assert!(
+            found.len() == 1 && found[0].starts_with(&expected),
+            "{option}: {found:?}"
+        );
         // Options of a provider that is not used are not checked.
         let unused = text.replace("\"ldap\"", "\"users\"");
         let file = scratch.write("tidewire.toml", &unused);

@@ -381,7 +381,10 @@ fn the_service_decides_about_a_subscription_of_an_operator() {
     let asked = service.requests_of("helped");
     let asked: Vec<&Json> = asked.iter().map(|request| &request["topic"]).collect();
     assert_eq!(asked, ["read/#", "deny/#", "garbage/#"]);
-    assert!(is_allowed(publish(&mut peer, "allow/1")), "the client is still asked for");
+    assert!(
+        is_allowed(publish(&mut peer, "allow/1")),
+        "the client is still asked for"
+    );
     peer.ping_alone();
 }
 

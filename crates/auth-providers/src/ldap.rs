@@ -117,7 +117,7 @@ enum LoginCheck {
     },
 }
 
-/// What the texts of a configuration mean.
+/// The parsed filters, names and attributes of a configuration.
 struct LoginParts {
     check: LoginCheck,
     filter: LdapFilter<ValueTemplate>,

@@ -159,7 +159,9 @@ impl LoginRules {
                 attributes.insert(name.as_str().into(), groups.join(separator).into());
             }
             for group in groups {
-                let whole = LdapDn::of(group).ok().filter(|_| self.group_names == LdapGroupNames::Whole);
+                let whole = LdapDn::of(group)
+                    .ok()
+                    .filter(|_| self.group_names == LdapGroupNames::Whole);
                 let value = whole.as_ref().and_then(first_value);
                 let value = value.as_deref().unwrap_or(group);
                 attributes.insert(format!("{name}.{group}").into(), value.into());

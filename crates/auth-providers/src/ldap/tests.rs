@@ -364,7 +364,7 @@ fn membership_is_compared_by_whole_names() {
     }
 }
 
-/// A user who may create groups in one place must not get the rights of a group in another one.
+/// The right to create groups in one place must not give the rights of a group in another one.
 #[test]
 fn groups_can_be_named_by_their_whole_names() {
     let config = LdapConfig {
@@ -379,15 +379,25 @@ fn groups_can_be_named_by_their_whole_names() {
         ("uid", &["ann"]),
         (
             "memberOf",
-            &["CN=Plant A, OU=Groups,DC=example,DC=org", "cn=plant a,ou=own,dc=example,dc=org", "", "nothing"],
+            &[
+                "CN=Plant A, OU=Groups,DC=example,DC=org",
+                "cn=plant a,ou=own,dc=example,dc=org",
+                "",
+                "nothing",
+            ],
         ),
     ]);
     let rules = GroupRules::new(&config.groups).unwrap().unwrap();
     let groups = rules.groups(&rules.names_in(&ann));
-    let (of_groups, own) = ("cn=plant a,ou=groups,dc=example,dc=org", "cn=plant a,ou=own,dc=example,dc=org");
+    let (of_groups, own) = (
+        "cn=plant a,ou=groups,dc=example,dc=org",
+        "cn=plant a,ou=own,dc=example,dc=org",
+    );
     assert_eq!(groups.names, [of_groups, own]);
     assert_eq!(groups.unreadable, 1);
-    let found = login(&config, "ann", &ann, &[of_groups, own]).ok().expect("the entry is usable");
+    let found = login(&config, "ann", &ann, &[of_groups, own])
+        .ok()
+        .expect("the entry is usable");
     for group in [of_groups, own] {
         assert_eq!(found.attributes.get(&format!("groups.{group}")), Some("plant a"));
     }

@@ -432,7 +432,10 @@ fn a_client_that_leaves_gives_up_its_place() {
             assert_eq!(result(client).await, "allow");
         }
         let stats = test.provider.stats();
-        assert_eq!((test.asked(), stats.in_progress, stats.waiting, stats.overloaded), (3, 0, 0, 0));
+        assert_eq!(
+            (test.asked(), stats.in_progress, stats.waiting, stats.overloaded),
+            (3, 0, 0, 0)
+        );
         assert!(test.provider.lock().open.is_empty());
     });
 }

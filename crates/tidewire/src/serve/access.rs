@@ -251,7 +251,9 @@ impl NodeAccess {
             let mut from = Some(SessionSlot::FIRST);
             while let Some(slot) = from {
                 let visit = visit.clone();
-                from = net.call(shard, SHARDS_TIMEOUT, move |shard, now| visit(shard.operator(now), slot))?;
+                from = net.call(shard, SHARDS_TIMEOUT, move |shard, now| {
+                    visit(shard.operator(now), slot)
+                })?;
             }
         }
         Ok(())

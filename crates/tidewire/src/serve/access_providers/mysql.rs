@@ -57,10 +57,24 @@ mod tests {
 
     #[test]
     fn only_loopback_and_sockets_are_on_this_machine() {
-        for host in ["127.0.0.1", "127.1.2.3", "::1", "::ffff:127.0.0.1", "LocalHost", "/run/mysqld/mysqld.sock"] {
+        for host in [
+            "127.0.0.1",
+            "127.1.2.3",
+            "::1",
+            "::ffff:127.0.0.1",
+            "LocalHost",
+            "/run/mysqld/mysqld.sock",
+        ] {
             assert!(is_on_this_machine(host), "{host}");
         }
-        for host in ["10.0.0.1", "0.0.0.0", "::", "db.example.org", "localhost.example.org", "127.0.0.1.example.org"] {
+        for host in [
+            "10.0.0.1",
+            "0.0.0.0",
+            "::",
+            "db.example.org",
+            "localhost.example.org",
+            "127.0.0.1.example.org",
+        ] {
             assert!(!is_on_this_machine(host), "{host}");
         }
     }

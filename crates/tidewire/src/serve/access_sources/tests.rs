@@ -67,11 +67,18 @@ fn decide(topics: &[String], asking: AskingClient) -> Vec<(String, Decision)> {
         retain: false,
     });
     let decided = Mutex::new(Vec::new());
-    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-    runtime.block_on(asking.ask(sources.decide(&client, actions.collect(), |action, decision, _| {
-        let decided_action = (action.topic().to_owned(), decision);
-        decided.lock().expect("no panic while it is locked").push(decided_action);
-    })));
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .expect("a runtime");
+    runtime.block_on(
+        asking.ask(sources.decide(&client, actions.collect(), |action, decision, _| {
+            let decided_action = (action.topic().to_owned(), decision);
+            decided
+                .lock()
+                .expect("no panic while it is locked")
+                .push(decided_action);
+        })),
+    );
     let mut decided = decided.into_inner().expect("no panic while it was locked");
     decided.sort();
     decided

@@ -146,7 +146,11 @@ fn messages_follow_the_decision_about_their_filter() {
 #[test]
 fn decision_about_a_removed_filter_allows_no_message() {
     let (cache, sources) = (DecisionCache::new(8, TTL), sources());
-    for (filter, decision) in [("#", Decision::Ignore), ("a/1", Decision::Allow), ("b/+", Decision::Allow)] {
+    for (filter, decision) in [
+        ("#", Decision::Ignore),
+        ("a/1", Decision::Allow),
+        ("b/+", Decision::Allow),
+    ] {
         sources.record(&cache, &subscribe(filter, AtMostOnce).1, decision, true);
     }
     sources.forget_answers();
