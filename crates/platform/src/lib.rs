@@ -15,6 +15,7 @@
 mod activity;
 pub mod alarm_rules;
 pub mod chain;
+mod cpu_time;
 pub mod credentials;
 pub mod decode;
 mod directory;

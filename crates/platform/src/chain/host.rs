@@ -193,6 +193,14 @@ pub struct DebugEvent<'a> {
     pub message: &'a ChainMessage<'a>,
 }
 
+/// Time of nodes other than scripts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NodeTime {
+    pub run: Duration,
+    /// The run time, if the CPU time was not measured.
+    pub cpu: Duration,
+}
+
 pub trait Host {
     fn now_ms(&self) -> i64;
 
@@ -295,8 +303,13 @@ pub trait Host {
         false
     }
 
-    /// Adds the run time of nodes other than scripts.
-    fn add_node_time(&mut self, _took: Duration) {}
+    /// Adds the time of nodes other than scripts.
+    fn add_node_time(&mut self, _took: NodeTime) {}
+
+    /// Whether the nodes have taken so long for the current message that their CPU time is measured.
+    fn have_nodes_taken_long(&self) -> bool {
+        false
+    }
 
     /// Returns why no script may run for the message now, if so.
     fn script_refusal(&mut self, _originator: EntityId) -> Option<&'static str> {

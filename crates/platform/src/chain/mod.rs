@@ -10,6 +10,7 @@ mod compile;
 mod defaults;
 mod host;
 mod message;
+mod node_time;
 mod nodes;
 mod paused;
 #[cfg(feature = "script")]
@@ -29,7 +30,7 @@ pub use compile::{ChainError, ChainNodes, CompiledChain, Export, NODES_MAX, Node
 pub use defaults::{RootShape, default_root_chain, root_metadata};
 pub use host::{
     Continuation, DebugEvent, ExternalAnswer, ExternalCall, ExternalError, Host, KafkaRecord, KafkaServer, MqttMessage,
-    MqttServer, NodeError, RestCall, RestUrlPart, RpcCall, SaveOptions,
+    MqttServer, NodeError, NodeTime, RestCall, RestUrlPart, RpcCall, SaveOptions,
 };
 pub(crate) use message::json_weight;
 pub use message::{

@@ -4,10 +4,10 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Instant;
 
 use super::host::Host;
 use super::message::ChainMessage;
+use super::node_time::NodeTimer;
 use super::run::{ChainRun, ChainRunner, NodeTask, ReturnAddress, STEPS_MAX};
 use crate::ids::RuleChainId;
 
@@ -118,7 +118,7 @@ fn is_same(one: Option<&Arc<ReturnAddress>>, other: Option<&Arc<ReturnAddress>>)
 
 /// Continues a paused run. Tasks at nodes that were changed since the pause fail without a retry.
 pub fn run_on(paused: PausedRun, host: &mut dyn Host) -> ChainRun {
-    let begun = Instant::now();
+    let timer = NodeTimer::begin(host);
     let mut changed = None;
     let mut tasks = Vec::with_capacity(paused.tasks.len());
     let mut last: Option<(ReturnPath, Option<Arc<ReturnAddress>>)> = None;
@@ -146,7 +146,7 @@ pub fn run_on(paused: PausedRun, host: &mut dyn Host) -> ChainRun {
     }
     let mut runner = ChainRunner::new(None, host);
     // The tasks were found in the time of the message.
-    runner.timed = begun;
+    runner.timer = timer;
     runner.tasks = tasks;
     runner.made_bytes = paused.made_bytes;
     runner.steps_before_pause = paused.steps;

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rquickjs::{CatchResultExt, Context, Ctx, Function, Module, Persistent, Runtime};
-use rustix::time::{ClockId, clock_gettime};
 
 use super::script::{ScriptAnswer, ScriptCall, ScriptError, TIME_MAX};
+use crate::cpu_time::cpu_time;
 use crate::ids::TenantId;
 
 const MEMORY_BYTES_MAX: usize = 64 << 20;
@@ -49,13 +49,6 @@ const FREEZE: &str = "(() => {
     for (const each of functions) freeze(Object.getPrototypeOf(each));
     freeze(globalThis);
 })()";
-
-/// CPU time of this thread.
-pub fn cpu_time() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
-    Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or(0))
-}
 
 thread_local! {
     static REALMS: RefCell<Realms> = RefCell::default();

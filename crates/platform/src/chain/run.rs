@@ -2,11 +2,11 @@
 //! of the run is over.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use super::compile::CompiledChain;
 use super::host::{Continuation, DebugEvent, ExternalAnswer, ExternalError, Host, NodeError};
 use super::message::{ChainMessage, MessageData};
+use super::node_time::NodeTimer;
 use super::nodes::{ConnectionLabel, NodeOutcome, NodePosition};
 use super::paused::PausedRun;
 use super::script::ScriptAnswer;
@@ -28,7 +28,7 @@ pub const DEPTH_MAX: usize = 50;
 
 /// The message is dropped, because its nodes used up their time.
 const TOOK_TOO_LONG: &str =
-    "the nodes exceeded the time limit of the message (5 seconds); the chain does too many look-ups";
+    "the nodes exceeded the time limit of the message (5 seconds of CPU time); the chain does too many look-ups";
 
 /// The connection of failed messages.
 const FAILURE: &str = "Failure";
@@ -176,9 +176,7 @@ pub(super) struct ChainRunner<'a, 'h> {
     pub steps_before_pause: u64,
     /// Whether the last node made a message.
     has_made: bool,
-    /// The time up to which node time has been reported to the host. Advanced by the run time of scripts, which is
-    /// counted separately.
-    pub timed: Instant,
+    pub timer: NodeTimer,
     /// The answer of the first task's script, if the chain continues because of it.
     answer: Option<ScriptAnswer>,
     pub run: ChainRun,
@@ -353,12 +351,12 @@ impl<'a, 'h> ChainRunner<'a, 'h> {
     pub fn new(first: Option<NodeTask<'a>>, host: &'h mut dyn Host) -> ChainRunner<'a, 'h> {
         ChainRunner {
             steps_max: host.steps_left().min(STEPS_MAX as u64),
+            timer: NodeTimer::begin(host),
             host,
             tasks: first.into_iter().collect(),
             made_bytes: 0,
             steps_before_pause: 0,
             has_made: false,
-            timed: Instant::now(),
             answer: None,
             run: ChainRun::default(),
         }
@@ -390,7 +388,7 @@ impl<'a, 'h> ChainRunner<'a, 'h> {
                 }
             }
         }
-        self.host.add_node_time(self.timed.elapsed());
+        self.timer.lap(self.host);
         self.host.passed(self.run.executions);
         self.run
     }
@@ -402,9 +400,7 @@ impl<'a, 'h> ChainRunner<'a, 'h> {
         }
         // Also checked at the first node, because earlier runs for the message may have used up its time.
         if self.run.executions > 0 {
-            let now = Instant::now();
-            self.host.add_node_time(now.saturating_duration_since(self.timed));
-            self.timed = now;
+            self.timer.lap(self.host);
         }
         if !self.host.has_time_for_nodes() {
             TimeLeft::None
@@ -499,16 +495,14 @@ impl<'a, 'h> ChainRunner<'a, 'h> {
         let Some((script, input)) = at.node.kind.script(&task.message, self.host)? else {
             return Ok(ScriptStep::Returned(None));
         };
-        let started = Instant::now();
         let answer = match answer {
             Some(answer) => Some(answer),
-            None => {
+            // Time of scripts is counted separately.
+            None => self.timer.without(|| {
                 let call = script.call(&input)?;
-                self.host.run_script(call, &|| at.continuation(&task.message))?
-            }
+                self.host.run_script(call, &|| at.continuation(&task.message))
+            })?,
         };
-        // Time of scripts is counted separately.
-        self.timed += started.elapsed();
         let Some(answer) = answer else {
             return Ok(ScriptStep::Waits);
         };

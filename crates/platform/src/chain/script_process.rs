@@ -23,8 +23,9 @@ use rustix::io::ioctl_fionbio;
 use rustix::process::{Pid, Resource, Rlimit, setpriority_process, setrlimit};
 use rustix::thread::set_no_new_privs;
 
-use super::realm::{REALMS_MAX, cpu_time, run_in_thread};
+use super::realm::{REALMS_MAX, run_in_thread};
 use super::script::{ARGUMENT_BYTES_MAX, RESULT_BYTES_MAX, SOURCE_BYTES_MAX, ScriptAnswer, ScriptCall, ScriptError};
+use crate::cpu_time::cpu_time;
 use crate::ids::{TenantId, Uuid};
 
 /// Priority of processes whose scripts may take long. The server's threads have priority 0.

@@ -6,6 +6,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::time::Duration;
 
+use crate::chain::NodeTime;
+
 /// Bytes that a message may add to pending changes, deferred work and retries. A device message has at most 16 MiB.
 pub(super) const ADDED_BYTES_MAX: usize = 64 << 20;
 
@@ -14,8 +16,12 @@ pub(super) const STEPS_MAX: u64 = 100_000;
 /// CPU time of all scripts for one message: ten of the slowest scripts.
 const SCRIPTS_MAX: Duration = Duration::from_secs(5);
 
-/// Run time of all other nodes for one message. Most nodes need less than a millisecond.
+/// CPU time of all other nodes for one message. Most nodes need less than a millisecond.
 pub(super) const NODES_MAX: Duration = Duration::from_secs(5);
+/// Run time of all other nodes for one message: they may also wait for disks and cores.
+pub(super) const NODES_RUN_MAX: Duration = Duration::from_secs(60);
+/// Run time of the nodes from which their CPU time is measured. Until then it counts as CPU time.
+const LONG: Duration = Duration::from_millis(100);
 
 /// The budget, shared with the deferred work of the message.
 #[derive(Clone, Debug, Default)]
@@ -26,7 +32,8 @@ struct BudgetUse {
     added_bytes: AtomicUsize,
     steps: AtomicU64,
     scripts_us: AtomicU64,
-    nodes_us: AtomicU64,
+    nodes_run_us: AtomicU64,
+    nodes_cpu_us: AtomicU64,
 }
 
 impl MessageBudget {
@@ -61,17 +68,24 @@ impl MessageBudget {
         self.0.scripts_us.fetch_add(micros(took), Relaxed);
     }
 
-    /// Adds the run time of nodes other than scripts.
-    pub fn add_node_time(&self, took: Duration) {
-        self.0.nodes_us.fetch_add(micros(took), Relaxed);
+    /// Adds the time of nodes other than scripts.
+    pub fn add_node_time(&self, took: NodeTime) {
+        self.0.nodes_run_us.fetch_add(micros(took.run), Relaxed);
+        self.0.nodes_cpu_us.fetch_add(micros(took.cpu), Relaxed);
     }
 
+    /// Run time of nodes other than scripts.
     pub fn node_time(&self) -> Duration {
-        Duration::from_micros(self.0.nodes_us.load(Relaxed))
+        Duration::from_micros(self.0.nodes_run_us.load(Relaxed))
+    }
+
+    pub fn have_nodes_taken_long(&self) -> bool {
+        self.node_time() >= LONG
     }
 
     pub fn has_time_for_nodes(&self) -> bool {
-        self.node_time() < NODES_MAX
+        let cpu = Duration::from_micros(self.0.nodes_cpu_us.load(Relaxed));
+        cpu < NODES_MAX && self.node_time() < NODES_RUN_MAX
     }
 
     pub fn has_time_for_scripts(&self) -> bool {
@@ -109,7 +123,19 @@ mod tests {
         assert!(budget.has_time_for_scripts());
         budget.clone().add_script_time(half);
         assert!(!budget.has_time_for_scripts() && budget.has_time_for_nodes());
-        budget.clone().add_node_time(NODES_MAX);
+        for (run, cpu) in [(NODES_MAX, NODES_MAX), (NODES_RUN_MAX, LONG)] {
+            let mut budget = budget.clone();
+            budget.begin();
+            budget.clone().add_node_time(NodeTime { run: LONG, cpu: LONG });
+            assert!(budget.has_time_for_nodes() && budget.have_nodes_taken_long());
+            budget.clone().add_node_time(NodeTime { run, cpu });
+            assert!(!budget.has_time_for_nodes());
+        }
+        // A busy machine: the thread waits for a core.
+        let run = NODES_RUN_MAX - LONG;
+        budget.clone().add_node_time(NodeTime { run, cpu: LONG });
+        assert!(budget.has_time_for_nodes());
+        budget.clone().add_node_time(NodeTime { run: LONG, cpu: LONG });
         assert!(!budget.has_time_for_nodes());
         budget.begin();
         assert!(budget.has_time_for_scripts() && budget.has_time_for_nodes());

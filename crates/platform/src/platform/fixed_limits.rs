@@ -39,8 +39,14 @@ pub const FIXED_LIMITS: &[(&str, u64, &str, &str)] = &[
         STOPS,
     ),
     (
-        "Time of the rule nodes for one message, without scripts",
+        "CPU time of the rule nodes for one message, without scripts",
         budget::NODES_MAX.as_millis() as u64,
+        "ms",
+        STOPS,
+    ),
+    (
+        "Time of the rule nodes for one message, with waiting for disks and cores, without scripts",
+        budget::NODES_RUN_MAX.as_millis() as u64,
         "ms",
         STOPS,
     ),

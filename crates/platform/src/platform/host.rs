@@ -14,8 +14,8 @@ use super::waiting_calls::{StoredRecord, WaitingScript, WaitsFor};
 use super::{ChainEvent, HashMap, Platform, PlatformCore, PlatformOutlet};
 use crate::alarm_rules::{AlarmEffect, AlarmRuleEvent, AlarmTransition};
 use crate::chain::{
-    self, ChainMessage, ChainRun, CompiledChain, Continuation, DebugEvent, ExternalCall, Host, NodeError, RpcCall,
-    SaveOptions, ScriptAnswer, ScriptCall, alarm_message,
+    self, ChainMessage, ChainRun, CompiledChain, Continuation, DebugEvent, ExternalCall, Host, NodeError, NodeTime,
+    RpcCall, SaveOptions, ScriptAnswer, ScriptCall, alarm_message,
 };
 use crate::decode::KeyValue;
 use crate::ids::{AlarmId, DeviceId, EntityId, EntityType, RuleChainId, RuleNodeId, TenantId};
@@ -594,10 +594,14 @@ impl Host for PlatformCall<'_> {
         self.budget.has_time_for_nodes()
     }
 
-    fn add_node_time(&mut self, took: Duration) {
+    fn add_node_time(&mut self, took: NodeTime) {
         self.budget.add_node_time(took);
-        self.slice_time += took;
-        self.node_time += took;
+        self.slice_time += took.run;
+        self.node_time += took.run;
+    }
+
+    fn have_nodes_taken_long(&self) -> bool {
+        self.budget.have_nodes_taken_long()
     }
 
     fn is_slice_over(&self) -> bool {
