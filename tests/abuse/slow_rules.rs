@@ -50,12 +50,14 @@ fn work(server: &Server, topic: &str) -> (u32, Duration) {
         start.elapsed()
     };
     let mut n = 1000;
-    while time_of(n) < LONG && n < WORK_MAX {
+    loop {
+        // The shortest of four, because the machine may be busy.
+        let took = (0..4).map(|_| time_of(n)).min().expect("four times");
+        if took >= LONG || n == WORK_MAX {
+            return (n, took);
+        }
         n = (n * 2).min(WORK_MAX);
     }
-    // The shortest of four, because the machine may be busy.
-    let took = (0..4).map(|_| time_of(n)).min();
-    (n, took.expect("four times"))
 }
 
 /// Returns an expensive `n` after the rule `slow` has become slow.
@@ -85,7 +87,7 @@ fn send_all(peer: &mut Peer, messages: impl Iterator<Item = Publish>) {
 #[test]
 fn slow_rule_does_not_delay_other_publishers() {
     const MESSAGES: u32 = 20;
-    /// Acknowledgements of another client during an evaluation. If it had to wait for the evaluation, it got one or two.
+    /// Acknowledgements of another client during an evaluation. A client that waited for the evaluation got one or two.
     const ACKNOWLEDGED_MIN: usize = 4;
     let server = server();
     let (n, evaluation) = work(&server, "slow/a");
