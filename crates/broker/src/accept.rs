@@ -311,7 +311,8 @@ impl Admission<'_> {
             .inbox_key
             .is_none()
             .then(|| owner_name(connect.user_name, address.ip()));
-        let holding = SessionHolding::new(&self.node.owners, owner.as_deref(), session.holding_bytes());
+        let mut holding = SessionHolding::new(&self.node.owners, owner.as_deref(), session.holding_bytes());
+        holding.add_subscriptions(session.subscriptions.len() as u64);
         self.lifecycle.tick.core.sessions.set_holding(slot, holding);
         let link = self.lifecycle.tick.core.link_mut(slot);
         link.conn = conn;

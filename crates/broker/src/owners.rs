@@ -1,4 +1,4 @@
-//! Counts the sessions, retained messages and delayed messages of each owner, and checks the limits of owners.
+//! Counts the sessions, subscriptions, retained and delayed messages of each owner, and checks the limits of owners.
 //!
 //! An owner is a user. Clients without a user name have one owner per address, because a client can choose a new client
 //! id at any time. IPv6 addresses count by their /64, which one machine can use completely. Within an owner, the
@@ -37,6 +37,7 @@ pub struct OwnerLimits {
     pub sessions: u64,
     /// Bytes of the client ids and wills.
     pub session_bytes: u64,
+    pub subscriptions: u64,
     pub retained_messages: u64,
     pub retained_bytes: u64,
     pub delayed_messages: u64,
@@ -49,6 +50,7 @@ impl OwnerLimits {
     pub const NONE: OwnerLimits = OwnerLimits {
         sessions: u64::MAX,
         session_bytes: u64::MAX,
+        subscriptions: u64::MAX,
         retained_messages: u64::MAX,
         retained_bytes: u64::MAX,
         delayed_messages: u64::MAX,
@@ -73,6 +75,7 @@ pub enum OwnerLimit {
     SessionBytes,
     ClientIdBytes,
     WillBytes,
+    Subscriptions,
     RetainedMessages,
     RetainedBytes,
     DelayedMessages,
@@ -81,13 +84,14 @@ pub enum OwnerLimit {
 }
 
 impl OwnerLimit {
-    pub const COUNT: usize = 9;
+    pub const COUNT: usize = 10;
 
     pub const ALL: [OwnerLimit; Self::COUNT] = [
         OwnerLimit::Sessions,
         OwnerLimit::SessionBytes,
         OwnerLimit::ClientIdBytes,
         OwnerLimit::WillBytes,
+        OwnerLimit::Subscriptions,
         OwnerLimit::RetainedMessages,
         OwnerLimit::RetainedBytes,
         OwnerLimit::DelayedMessages,
@@ -102,6 +106,7 @@ impl OwnerLimit {
             OwnerLimit::SessionBytes => "session_bytes",
             OwnerLimit::ClientIdBytes => "client_id_bytes",
             OwnerLimit::WillBytes => "will_bytes",
+            OwnerLimit::Subscriptions => "subscriptions",
             OwnerLimit::RetainedMessages => "retained_messages",
             OwnerLimit::RetainedBytes => "retained_bytes",
             OwnerLimit::DelayedMessages => "delayed_messages",
@@ -110,7 +115,7 @@ impl OwnerLimit {
         }
     }
 
-    /// Why a CONNECT is rejected, for the client and the operator. Empty for limits of messages.
+    /// Why a CONNECT is rejected, for the client and the operator. Empty for limits of messages and subscriptions.
     pub const fn rejection(self) -> &'static str {
         match self {
             OwnerLimit::Sessions => "limits.max_sessions_per_user is reached",
@@ -130,7 +135,7 @@ impl OwnerLimit {
     }
 }
 
-/// The limit that a message would exceed, and the option that sets it.
+/// The limit that a message or subscription would exceed, and the option that sets it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExceededLimit {
     pub limit: OwnerLimit,
@@ -227,6 +232,8 @@ pub struct UserAccount {
     /// `owner_name` of the user.
     name: Box<str>,
     usage: Usage,
+    /// Number of subscriptions of its sessions.
+    subscriptions: AtomicU64,
     /// By the hash of the client id.
     clients: Mutex<HashMap<u32, Weak<ClientAccount>>>,
     /// Hashes of the topics of its retained messages.
@@ -272,6 +279,7 @@ impl Owners {
         let user = Arc::new(UserAccount {
             name: name.into(),
             usage: Usage::default(),
+            subscriptions: AtomicU64::new(0),
             clients: Mutex::default(),
             topics: Mutex::default(),
             reported_at_ms: AtomicU64::new(0),
@@ -370,6 +378,21 @@ impl UserAccount {
         self.usage.exceeded(limits, Holding::Session, before, bytes)
     }
 
+    /// Returns the number of subscriptions of the user's sessions.
+    pub fn subscriptions(&self) -> u64 {
+        self.subscriptions.load(Ordering::Relaxed)
+    }
+
+    /// Returns whether a refusal of this owner is reported now. Limits the number of reports.
+    pub fn can_report(&self, monotonic_ms: u64) -> bool {
+        let before = self.reported_at_ms.load(Ordering::Relaxed);
+        let is_due = before == 0 || monotonic_ms >= before.saturating_add(REPORT_INTERVAL_MS);
+        if is_due {
+            self.reported_at_ms.store(monotonic_ms.max(1), Ordering::Relaxed);
+        }
+        is_due
+    }
+
     fn client(self: &Arc<Self>, hash: u32) -> Arc<ClientAccount> {
         let mut clients = lock(&self.clients);
         if let Some(client) = clients.get(&hash).and_then(Weak::upgrade) {
@@ -422,12 +445,7 @@ impl ClientAccount {
 
     /// Returns whether a refusal of this owner is reported now. Limits the number of reports.
     pub fn can_report(&self, monotonic_ms: u64) -> bool {
-        let before = self.user.reported_at_ms.load(Ordering::Relaxed);
-        let is_due = before == 0 || monotonic_ms >= before.saturating_add(REPORT_INTERVAL_MS);
-        if is_due {
-            self.user.reported_at_ms.store(monotonic_ms.max(1), Ordering::Relaxed);
-        }
-        is_due
+        self.user.can_report(monotonic_ms)
     }
 }
 
@@ -448,6 +466,7 @@ pub struct SessionHolding {
     /// Set with the first message that the client stores.
     client: Option<Arc<ClientAccount>>,
     bytes: u64,
+    subscriptions: u64,
 }
 
 impl SessionHolding {
@@ -457,6 +476,7 @@ impl SessionHolding {
             user: owner.map(|owner| owners.user(owner)),
             client: None,
             bytes: bytes as u64,
+            subscriptions: 0,
         };
         for usage in holding.usages() {
             usage.add(Holding::Session, holding.bytes);
@@ -488,6 +508,35 @@ impl SessionHolding {
         self.client.clone()
     }
 
+    /// Counts a new subscription, unless the user has `max` already. Returns whether it was counted.
+    pub fn try_add_subscription(&mut self, max: u64) -> bool {
+        let is_counted = self.user.as_ref().is_none_or(|user| {
+            let below = |count| (count < max).then_some(count + 1);
+            let counted = user
+                .subscriptions
+                .try_update(Ordering::Relaxed, Ordering::Relaxed, below);
+            counted.is_ok()
+        });
+        self.subscriptions += u64::from(is_counted);
+        is_counted
+    }
+
+    /// Counts subscriptions that exist already, also above the limit.
+    pub fn add_subscriptions(&mut self, count: u64) {
+        if let Some(user) = &self.user {
+            user.subscriptions.fetch_add(count, Ordering::Relaxed);
+        }
+        self.subscriptions += count;
+    }
+
+    pub fn remove_subscriptions(&mut self, count: u64) {
+        let count = count.min(self.subscriptions);
+        if let Some(user) = &self.user {
+            user.subscriptions.fetch_sub(count, Ordering::Relaxed);
+        }
+        self.subscriptions -= count;
+    }
+
     fn usages(&self) -> impl Iterator<Item = &Usage> {
         let user = self.user.as_ref().map(|user| &user.usage);
         [Some(self.owners.total()), user].into_iter().flatten()
@@ -496,6 +545,7 @@ impl SessionHolding {
 
 impl Drop for SessionHolding {
     fn drop(&mut self) {
+        self.remove_subscriptions(self.subscriptions);
         for usage in self.usages() {
             usage.remove(Holding::Session, self.bytes);
         }
@@ -574,6 +624,27 @@ mod tests {
         let bytes = |account: &ClientAccount| account.user.usage.bytes(Holding::Retained);
         assert_eq!((bytes(&owner), bytes(&foreign)), (0, 40));
         assert_eq!(owners.total().bytes(Holding::Retained), 40);
+    }
+
+    #[test]
+    fn subscriptions_of_all_sessions_of_a_user_count() {
+        let owners = Owners::default();
+        let user = owners.user("user:a");
+        let mut one = SessionHolding::new(&owners, Some("user:a"), 0);
+        let mut other = SessionHolding::new(&owners, Some("user:a"), 0);
+        other.add_subscriptions(2);
+        assert!(one.try_add_subscription(3));
+        assert!(!one.try_add_subscription(3) && !other.try_add_subscription(3));
+        let mut foreign = SessionHolding::new(&owners, Some("user:b"), 0);
+        assert!(foreign.try_add_subscription(3));
+        other.remove_subscriptions(1);
+        assert!(one.try_add_subscription(3));
+        drop(other);
+        assert_eq!(user.subscriptions(), 2);
+        one.remove_subscriptions(7);
+        assert_eq!(user.subscriptions(), 0);
+        let mut of_inbox = SessionHolding::new(&owners, None, 0);
+        assert!(of_inbox.try_add_subscription(0));
     }
 
     #[test]

@@ -105,6 +105,13 @@ impl Sessions {
         self.holdings[slot.index()] = Some(holding);
     }
 
+    /// Subscriptions of a session have been removed: they no longer count for its owner.
+    pub fn uncount_subscriptions(&mut self, slot: SessionSlot, count: usize) {
+        if let Some(holding) = self.holding_mut(slot) {
+            holding.remove_subscriptions(count as u64);
+        }
+    }
+
     /// Updates the accounts after the will of a session has changed.
     pub fn resize_holding(&mut self, slot: SessionSlot) {
         let bytes = self.at(slot).holding_bytes();

@@ -11,9 +11,11 @@ use crate::access::SubscribeAccess;
 use crate::access_questions;
 use crate::config::ShardConfig;
 use crate::deliver::ShardCore;
+use crate::effect::{ConnectionEvent, Effect};
 use crate::exclusive::EXCLUSIVE;
 use crate::fault::{Fault, is_planted};
 use crate::mounted::mounted;
+use crate::owners::{ExceededLimit, OwnerLimit};
 use crate::parsed_filter::ParsedFilter;
 use crate::retained_messages::RetainedMessages;
 use crate::router::{InterestedSession, Router, Subscriber};
@@ -165,9 +167,14 @@ impl Router {
             identifier,
             kind: target.kind(),
         };
+        let is_new = tick.core.sessions.at(slot).subscriptions.get(asked.filter).is_none();
+        if is_new && !count_subscription(tick, slot) {
+            return (ReasonCode::QuotaExceeded, false);
+        }
         if let ParsedFilter::Exclusive(filter) = target
             && !self.claim_exclusive(filter, tick.session_ref(slot))
         {
+            tick.core.sessions.uncount_subscriptions(slot, usize::from(is_new));
             return (ReasonCode::QuotaExceeded, false);
         }
         let core = &mut *tick.core;
@@ -304,6 +311,7 @@ impl Router {
         core.stats.subscriptions -= 1;
         core.ledger.record_unsubscribed(session, filter);
         access_questions::unsubscribed(session, filter);
+        core.sessions.uncount_subscriptions(slot, 1);
         Some(self.remove_target(tick, groups, slot, filter, ticket))
     }
 
@@ -362,6 +370,7 @@ impl Router {
         session.replays.clear();
         let subscriptions = std::mem::take(&mut session.subscriptions);
         tick.core.stats.subscriptions -= subscriptions.len() as u64;
+        tick.core.sessions.uncount_subscriptions(slot, subscriptions.len());
         for (filter, _) in subscriptions.iter() {
             self.remove_target(tick, groups, slot, filter, None);
         }
@@ -515,6 +524,35 @@ fn check_filter<'a>(core: &mut ShardCore, slot: SessionSlot, filter: &'a str) ->
         Some(SubscribeAccess::Denied) => return Err(ReasonCode::NotAuthorized),
     }
     Ok(target)
+}
+
+/// Counts a new subscription of a session for its user. Returns false at the limit of the user, and counts and reports
+/// that.
+fn count_subscription(tick: &mut Tick<'_>, slot: SessionSlot) -> bool {
+    let core = &mut *tick.core;
+    let max = core.config.shares.user.subscriptions;
+    let Some(holding) = core.sessions.holding_mut(slot) else {
+        return true;
+    };
+    if holding.try_add_subscription(max) {
+        return true;
+    }
+    let limit = OwnerLimit::Subscriptions;
+    core.stats.limit_rejections[limit as usize] += 1;
+    let now_ms = tick.now.monotonic_ms;
+    let reported = holding.user().filter(|user| user.can_report(now_ms));
+    let owner = reported.map(|user| Box::from(user.name()));
+    if let Some(owner) = owner {
+        core.effects.push(Effect::Event(ConnectionEvent::OverLimit {
+            client_id: core.sessions.at(slot).client_id.clone(),
+            owner,
+            exceeded: ExceededLimit {
+                limit,
+                option: "limits.max_subscriptions_per_user",
+            },
+        }));
+    }
+    false
 }
 
 /// Returns whether retained messages must be sent [MQTT-3.3.1-9] to [MQTT-3.3.1-11], if there are any.

@@ -151,6 +151,73 @@ fn replacing_moves_the_bytes_to_the_new_owner() {
     assert_eq!(w.stats().retained_messages, 3);
 }
 
+/// Subscribes at QoS 1 and returns the reason codes of SUBACK.
+fn subscribe(w: &mut World, client: usize, filter: &str) -> String {
+    w.subscribe(client, filter, QoS::AtLeastOnce);
+    let suback = w.take(client).remove(0);
+    suback.split_once('[').unwrap().1.trim_end_matches(']').to_owned()
+}
+
+#[test]
+fn subscriptions_of_all_sessions_of_a_user_have_a_limit() {
+    let mut w = world(OwnerLimits {
+        subscriptions: 3,
+        ..OwnerLimits::NONE
+    });
+    let (one, other) = (client(&mut w, "a", "a1"), client(&mut w, "a", "a2"));
+    let foreign = client(&mut w, "b", "b1");
+    assert_eq!(subscribe(&mut w, one, "t/1"), "01");
+    assert_eq!(subscribe(&mut w, one, "$share/g/t"), "01");
+    assert_eq!(subscribe(&mut w, other, "$exclusive/t/2"), "01");
+    assert_eq!(subscribe(&mut w, other, "t/3"), "97");
+    assert_eq!(
+        subscribe(&mut w, one, "t/1"),
+        "01",
+        "a replaced subscription is not a new one"
+    );
+    assert_eq!(subscribe(&mut w, foreign, "t/3"), "01");
+    assert_eq!(rejections(&w, OwnerLimit::Subscriptions), 1);
+    assert!(w.events.iter().any(|event| match event {
+        ConnectionEvent::OverLimit { owner, exceeded, .. } =>
+            &**owner == "user:a" && exceeded.option == "limits.max_subscriptions_per_user",
+        _ => false,
+    }));
+    // MQTT 3.1.1 has one failure code.
+    let old = w.open();
+    let connect = Connect {
+        user_name: Some("a"),
+        ..connect_packet(V3_1_1, "a3", true, Properties::EMPTY, None)
+    };
+    w.send(old, &Packet::Connect(connect));
+    w.take(old);
+    assert_eq!(subscribe(&mut w, old, "t/4"), "80");
+    w.unsubscribe(one, "t/1");
+    w.take(one);
+    assert_eq!(subscribe(&mut w, old, "t/4"), "01", "UNSUBSCRIBE frees the quota");
+    w.cut(old);
+    assert_eq!(subscribe(&mut w, one, "t/5"), "01", "so does the end of a session");
+    w.cut(other);
+    assert_eq!(subscribe(&mut w, one, "t/6"), "97", "an offline session counts");
+    let (back, _) = connect_as(&mut w, Some("a"), "a2", b"");
+    assert_eq!(subscribe(&mut w, back, "t/6"), "97");
+    w.unsubscribe(back, "$exclusive/t/2");
+    w.take(back);
+    assert_eq!(subscribe(&mut w, foreign, "$exclusive/t/6"), "01");
+    assert_eq!(subscribe(&mut w, one, "$exclusive/t/6"), "97", "another session has it");
+    assert_eq!(
+        subscribe(&mut w, one, "t/6"),
+        "01",
+        "a rejected subscription does not count"
+    );
+    w.cut(back);
+    w.cut(one);
+    for _ in 0..2 {
+        w.now.monotonic_ms += u64::from(DAY_S + 1) * 1000;
+        w.settle();
+    }
+    assert_eq!(w.node.owners.user("user:a").subscriptions(), 0, "expired sessions");
+}
+
 #[test]
 fn expired_and_deleted_messages_free_the_share() {
     let mut w = world(OwnerLimits {

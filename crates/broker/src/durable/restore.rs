@@ -385,7 +385,8 @@ impl SessionRestorer<'_> {
         // Until the client connects and its subscriptions are checked.
         let is_filtered = session.access.is_some();
         let owner = owner_name(session.user_name.as_deref(), address);
-        let holding = SessionHolding::new(&self.parts.node.owners, Some(&owner), session.holding_bytes());
+        let mut holding = SessionHolding::new(&self.parts.node.owners, Some(&owner), session.holding_bytes());
+        holding.add_subscriptions(recovered.subscriptions.len() as u64);
         core.sessions.set_holding(slot, holding);
         let link = core.link_mut(slot);
         link.is_durable = true;

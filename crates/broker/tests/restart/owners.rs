@@ -26,11 +26,16 @@ fn usage(owners: &Owners) -> OwnersUsage {
     })
 }
 
+fn subscriptions(owners: &Owners) -> [u64; OWNERS.len()] {
+    OWNERS.map(|owner| owners.user(owner).subscriptions())
+}
+
 /// Returns what the owners use after a start with this number of shards.
 fn usage_after_a_start(directory: &Path, shards: u16) -> OwnersUsage {
     let state = Arc::new(NodeState::new(shards, 1));
     let started = start_on(directory, &state, usize::MAX, ShardConfig::default());
     let usage = usage(&state.owners);
+    assert_eq!(subscriptions(&state.owners), SUBSCRIPTIONS, "{shards} shards");
     drop(started);
     usage
 }
@@ -49,6 +54,10 @@ fn used_node(name: &str) -> Node {
     };
     let one = node.connect_as("one", "c1", DAY_S, Some(will));
     let other = node.connect_as("other", "c2", DAY_S, None);
+    for filter in ["s/1", "s/2", "s/3", "$share/g/s"] {
+        node.subscribe(one, filter);
+    }
+    node.unsubscribe(one, "s/2");
     let anonymous = node.connect("c3", false, DAY_S);
     for (client, topic, payload) in [
         (one, "a", &b"first"[..]),
@@ -66,6 +75,8 @@ fn used_node(name: &str) -> Node {
     }
     node
 }
+
+const SUBSCRIPTIONS: [u64; OWNERS.len()] = [0, 3, 0];
 
 const COUNTS: [[u64; 3]; OWNERS.len()] = [[1, 1, 1], [1, 1, 1], [1, 1, 0]];
 

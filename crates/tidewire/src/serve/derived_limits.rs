@@ -67,6 +67,7 @@ impl DerivedLimits {
         let user = OwnerLimits {
             sessions,
             session_bytes,
+            subscriptions: limits.max_subscriptions_per_user.0.unwrap_or(u64::MAX),
             ..self.messages(config, workers, limits.user_share)
         };
         // A client has one session.

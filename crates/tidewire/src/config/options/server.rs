@@ -42,6 +42,10 @@ section! {
         /// further clients of the user with Quota exceeded. Empty: one thirty-second of the memory that the process may
         /// use.
         live max_session_bytes_per_user: Unset<Limit<ByteSize>> = "" ["64KiB", "1024GiB"];
+        /// Maximum number of subscriptions of all sessions of a user, online and offline. The server rejects further
+        /// subscriptions with Quota exceeded (MQTT 3.x: 0x80). Clients without a user name count by their address, IPv6
+        /// by its /64. `mqtt.max_subscriptions` limits each session.
+        live max_subscriptions_per_user: Limit<u64> = "unlimited" ["1", "1000000000"] in "subscriptions";
         /// Part of the node's limits that one user can use: of the number and the size of retained messages
         /// (`retained.max_messages`, `retained.max_bytes`), of the number and the size of delayed messages
         /// (`mqtt.max_delayed_messages`), and of the journal (`durability.max_bytes`) with both together. Beyond it,
