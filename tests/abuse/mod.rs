@@ -30,6 +30,7 @@ mod message_limits;
 mod message_semantics;
 mod multiplying_chains;
 mod operator_view;
+mod publish_limits;
 mod read_paths;
 mod resource_limits;
 mod secret_references;

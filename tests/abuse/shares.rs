@@ -24,7 +24,7 @@ fn share_of(percent: u8) -> String {
     format!("[limits]\nuser_share = {percent}\nclient_share = {percent}\n")
 }
 
-fn connect_as(user: &str) -> Connect {
+pub fn connect_as(user: &str) -> Connect {
     Connect::new(V5, unique(user)).user(user, "secret")
 }
 

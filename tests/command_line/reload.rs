@@ -187,6 +187,30 @@ fn reload_disconnects_only_removed_users() {
 }
 
 #[test]
+fn reload_changes_the_publish_rate_of_a_listener() {
+    const LIMITED: &str = "[listeners.tcp.default]\nmax_publish_rate = \"1/h\"\n";
+    let server = Server::start("publish-rate", LIMITED);
+    let ann = ["-u", "ann", "-P", "secret"];
+    assert_eq!(server.publish(server.ports[0], &ann), Some(0));
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| server.publish(server.ports[0], &ann));
+        server.wait_for_log("listener:tcp.default");
+        assert_eq!(
+            server.publish(
+                server.ports[2],
+                &["-L", "ws://127.0.0.1/mqtt", "-u", "ann", "-P", "secret"]
+            ),
+            Some(0)
+        );
+        assert!(!waits.is_finished());
+        server.write("tidewire.toml", "");
+        server.reload();
+        assert_eq!(waits.join().unwrap(), Some(0), "the reload has lifted the limit");
+    });
+    assert!(!server.log().contains("takes effect after a restart"));
+}
+
+#[test]
 fn access_file_without_rules_denies_everything() {
     const COMMENTS: &str = "# user ann\n# topic readwrite t\n";
     let server = Server::start("no-rules", "");

@@ -11,7 +11,7 @@ use std::time::Instant;
 use ::integration::Engine;
 use auth::LoginLimiterStats;
 use broker::owners::OwnerLimit;
-use broker::{DisconnectReason, DropReason, ShardStats};
+use broker::{DisconnectReason, DropReason, PublishLimit, ShardStats};
 use net::{EarlyCloseReason, JournalView, ListenerInfo, NetCounters, transport_key};
 use web::unix_ms;
 
@@ -136,7 +136,7 @@ metric_families! {
         }
     };
     Counter "tidewire_broker_limit_rejections"
-        "Connections and messages rejected because of a limit of a user or a client, by limit."
+        "Connections, messages and subscriptions rejected because of a limit of a user or a client, by limit."
         samples |s, out| {
             for limit in OwnerLimit::ALL {
                 out.put(&[("limit", limit.name())], s.stats.limit_rejections[limit as usize]);
@@ -149,8 +149,13 @@ metric_families! {
     Counter "tidewire_broker_messages_forwarded" "Messages forwarded from one shard to another."
         one |s| s.stats.messages_forwarded;
     Counter "tidewire_broker_wills_published" "Will messages published." one |s| s.stats.wills_published;
-    Counter "tidewire_broker_publishers_slowed" "How often a publisher was slowed down because of its quota."
-        one |s| s.stats.publishers_slowed;
+    Counter "tidewire_broker_publishers_slowed"
+        "How often a publisher was slowed down because of a limit of its rate, by limit."
+        samples |s, out| {
+            for limit in PublishLimit::ALL {
+                out.put(&[("limit", limit.name())], s.stats.publishers_slowed[limit as usize]);
+            }
+        };
     Gauge "tidewire_broker_retained_messages" "Current retained messages." one |s| s.stats.retained_messages;
     Gauge "tidewire_broker_retained_bytes" "Bytes of the retained messages." one |s| s.stats.retained_bytes;
     Gauge "tidewire_broker_queued_messages" "Messages in the queues of sessions." one |s| s.stats.queued_messages;

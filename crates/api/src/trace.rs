@@ -209,6 +209,18 @@ fn put_event(entry: &mut Map<String, Value>, event: &ConnectionEvent) {
             let fields = json!({ "owner": owner, "limit": exceeded.limit.name(), "option": exceeded.option });
             put("fields", fields);
         }
+        ConnectionEvent::Throttled {
+            client_id,
+            user_name,
+            owner,
+            limit,
+        } => {
+            put("event", "throttled".into());
+            put("client_id", (**client_id).into());
+            let (limit, option) = (limit.name(), limit.option());
+            let fields = json!({ "user_name": user_name, "owner": owner, "limit": limit, "option": option });
+            put("fields", fields);
+        }
     }
 }
 

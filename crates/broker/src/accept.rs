@@ -18,6 +18,7 @@ use crate::mountpoint::{Mountpoint, is_short_enough};
 use crate::node_state::NodeState;
 use crate::owners::{Holding, OwnerLimit, Owners, SessionHolding, owner_name};
 use crate::parsed_filter::ParsedFilter;
+use crate::publish_buckets::PublisherIdentity;
 use crate::session::{ConnectTerms, SessionWill};
 use crate::slots::{ConnSlot, ConnectNumber, SessionEpoch, SessionSlot};
 use crate::tap::{GrantedConnect, TapEvent, TapEventMask};
@@ -281,7 +282,14 @@ impl Admission<'_> {
             .connections
             .get_mut(conn)
             .expect("the connection is open");
-        connection.attach(now, slot, &config, connect);
+        connection.attach(slot, &config, connect);
+        let publisher = PublisherIdentity {
+            user_name: connect.user_name,
+            address: connection.peer.address.ip(),
+            listener: connection.peer.listener,
+        };
+        let buckets = &self.node.publish_buckets;
+        connection.publish_quota = buckets.quota(&config.publish_limits, publisher, now.monotonic_ms);
         let has_own_form = connection.aliases.is_some() || accepted.mountpoint.is_some();
         let address = connection.peer.address;
         let session = self.lifecycle.tick.core.sessions.at_mut(slot);

@@ -8,6 +8,7 @@ use mqtt::QoS;
 
 use crate::effect::Now;
 use crate::owners::ShareLimits;
+use crate::publish_limits::PublishLimits;
 
 /// How overlapping subscriptions of a 3.1 or 3.1.1 session are handled [MQTT-3.3.5-1]. MQTT 5 sessions always receive
 /// one copy with all identifiers.
@@ -118,28 +119,13 @@ pub struct ShardConfig {
     /// Bytes of QoS 0 messages that may be queued for a socket that has accepted everything until a second ago. No
     /// effect if smaller than `output_buffer_bytes`.
     pub burst_buffer_bytes: usize,
-    /// Messages that one client may publish.
-    pub publish_rate: Option<PublishRate>,
-    /// Bytes that one client may publish.
-    pub publish_bytes: Option<PublishRate>,
+    /// Rates at which clients may publish.
+    pub publish_limits: PublishLimits,
     /// Only the user that created a session may use its client id.
     pub is_client_id_owned: bool,
     pub response_information: Option<String>,
     /// Server Reference for MQTT 5 clients that are redirected (0x9C, 0x9D).
     pub server_reference: Option<String>,
-}
-
-/// An amount per period. A client that was idle for a period may use the whole amount at once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PublishRate {
-    pub amount: u64,
-    pub period_ms: u64,
-}
-
-impl PublishRate {
-    pub(crate) fn per_ms(self) -> f64 {
-        self.amount as f64 / self.period_ms.max(1) as f64
-    }
 }
 
 impl ShardConfig {
@@ -156,10 +142,6 @@ impl ShardConfig {
             (asked, max) => asked.or(max),
         }?;
         Some(now.monotonic_ms + u64::from(interval_s) * 1000)
-    }
-
-    pub(crate) fn limits_publishers(&self) -> bool {
-        self.publish_rate.is_some() || self.publish_bytes.is_some()
     }
 
     /// Returns whether any shared subscription must know its members' messages in flight.
@@ -227,8 +209,7 @@ impl Default for ShardConfig {
             retained_default_expiry_s: None,
             output_buffer_bytes: 1024 * 1024,
             burst_buffer_bytes: 0,
-            publish_rate: None,
-            publish_bytes: None,
+            publish_limits: PublishLimits::default(),
             is_client_id_owned: true,
             response_information: None,
             server_reference: None,

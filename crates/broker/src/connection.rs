@@ -8,6 +8,8 @@ use crate::access::{AuthExchange, ConnectCredentials, LoginGrant};
 use crate::config::ShardConfig;
 use crate::effect::{Now, Peer};
 use crate::login::Login;
+use crate::publish_limits::PublishLimit;
+use crate::publish_quota::PublishQuota;
 use crate::session::Session;
 use crate::slots::{AuthAttempt, ConnEpoch, SessionSlot};
 
@@ -40,6 +42,7 @@ pub struct Connection {
     user_properties: Box<[u8]>,
     pub aliases: Option<Box<Aliases>>,
     pending: Option<Box<PendingConnect>>,
+    /// `None` if no publish limit applies to the client.
     pub publish_quota: Option<Box<PublishQuota>>,
     /// Acknowledgements that wait for the journal. Later ones wait behind them.
     pub waiting_acks: u32,
@@ -169,14 +172,6 @@ impl IncomingAliases {
         self.topics.insert(alias, topic.into());
         true
     }
-}
-
-/// Token buckets that limit a client's publications. Each holds at most the amount of one period.
-pub struct PublishQuota {
-    pub messages: f64,
-    pub bytes: f64,
-    pub refilled_ms: u64,
-    pub is_paused: bool,
 }
 
 impl Connection {
@@ -378,7 +373,7 @@ impl Connection {
     }
 
     /// Attaches the connection to its session, with the terms of an accepted CONNECT.
-    pub fn attach(&mut self, now: Now, slot: SessionSlot, config: &ShardConfig, connect: &Connect<'_>) {
+    pub fn attach(&mut self, slot: SessionSlot, config: &ShardConfig, connect: &Connect<'_>) {
         let properties = connect.properties;
         self.session = slot;
         self.phase = ConnectionPhase::Online;
@@ -398,9 +393,6 @@ impl Connection {
                 ..Aliases::default()
             }));
         }
-        if config.limits_publishers() {
-            self.publish_quota = Some(Box::new(PublishQuota::full(config, now.monotonic_ms)));
-        }
     }
 
     /// Detaches the connection from its session. Returns the session if the connection was online.
@@ -408,6 +400,7 @@ impl Connection {
         let slot = std::mem::replace(&mut self.session, SessionSlot::NONE);
         let was_online = self.is_online();
         self.phase = ConnectionPhase::Closing;
+        self.publish_quota = None;
         (was_online && slot != SessionSlot::NONE).then_some(slot)
     }
 
@@ -415,6 +408,7 @@ impl Connection {
     pub fn close(&mut self) {
         self.phase = ConnectionPhase::Closing;
         self.pending = None;
+        self.publish_quota = None;
     }
 
     /// Returns since when the client is silent. `not_reading_ms` is the time until which the server did not read from
@@ -423,9 +417,13 @@ impl Connection {
         self.last_packet_ms.max(not_reading_ms)
     }
 
+    /// Returns the publish limit for which the client waits.
+    pub fn throttled_by(&self) -> Option<PublishLimit> {
+        self.publish_quota.as_ref()?.throttled_by()
+    }
+
     /// Returns whether the server does not read from this client, so that its keep-alive time does not run.
     pub fn is_reading_paused(&self) -> bool {
-        let is_over_quota = self.publish_quota.as_ref().is_some_and(|quota| quota.is_paused);
-        is_over_quota || self.is_held_by_journal || self.is_held_by_acks || self.is_held_by_question
+        self.throttled_by().is_some() || self.is_held_by_journal || self.is_held_by_acks || self.is_held_by_question
     }
 }

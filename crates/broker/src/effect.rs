@@ -9,6 +9,7 @@ use mqtt::ReasonCode;
 use crate::access::{AccessQuestion, ConnectCredentials};
 use crate::durable::record::RecordPosition;
 use crate::owners::ExceededLimit;
+use crate::publish_limits::PublishLimit;
 pub use crate::slots::ShardId;
 use crate::slots::{AuthAttempt, ConnEpoch, ConnSlot, ConnectNumber, GroupIndex, SessionSlot};
 
@@ -167,13 +168,23 @@ pub enum ConnectionEvent {
         client_id: Box<str>,
         reason: DropReason,
     },
-    /// Messages of the client are rejected, because its user or itself has reached a limit. At most once per second and
-    /// owner.
+    /// Messages or subscriptions of the client are rejected, because its user or itself has reached a limit. At most
+    /// once per second and owner.
     OverLimit {
         client_id: Box<str>,
         /// `owners::owner_name`.
         owner: Box<str>,
         exceeded: ExceededLimit,
+    },
+    /// The server has stopped reading from the client until its rate is below a limit. At most once per minute and
+    /// owner.
+    Throttled {
+        client_id: Box<str>,
+        user_name: Option<Box<str>>,
+        /// User, address or listener whose connections together exceed the limit: `user:alice`. Empty for a limit of
+        /// the client.
+        owner: Box<str>,
+        limit: PublishLimit,
     },
 }
 

@@ -18,6 +18,7 @@ use crate::durable::pending_records::Ledger;
 use crate::effect::{DisconnectReason, DropReason, Now, ShardId, Transport};
 use crate::message::Message;
 use crate::node_state::home_shard;
+use crate::publish_limits::PublishLimit;
 use crate::rejected_connections::RejectedConnection;
 use crate::retained::{RetainedStore, ScanBudget, ScanCursor};
 use crate::session::{DropCounts, Session};
@@ -60,6 +61,8 @@ pub struct ClientView {
     pub last_disconnect: Option<DisconnectReason>,
     pub drops: Vec<(DropReason, u32)>,
     pub last_drop: Option<(DropReason, u64)>,
+    /// Limit of its rate for which the client waits.
+    pub throttled_by: Option<PublishLimit>,
 }
 
 /// A client with the details that lists omit.
@@ -315,6 +318,7 @@ impl<'a> ShardInspection<'a> {
             last_disconnect: session.last_disconnect,
             drops: drops.map(DropCounts::counted).unwrap_or_default(),
             last_drop: drops.and_then(|d| d.last),
+            throttled_by: connection.and_then(|connection| connection.throttled_by()),
         }
     }
 

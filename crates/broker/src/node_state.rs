@@ -8,6 +8,7 @@ use crate::effect::ShardId;
 use crate::exclusive::Exclusives;
 use crate::interest::Interest;
 use crate::owners::Owners;
+use crate::publish_buckets::SharedBuckets;
 
 /// State shared by all shards of a node. Read for each message without a lock, and rarely changed.
 pub struct NodeState {
@@ -19,6 +20,8 @@ pub struct NodeState {
     pub exclusives: Exclusives,
     /// Counts the sessions and stored messages of users and clients.
     pub owners: Owners,
+    /// Token buckets of the publish limits of users, addresses and listeners.
+    pub(crate) publish_buckets: SharedBuckets,
     /// Shards that own a topic that ever had a retained message. Bits are never cleared.
     retaining: AtomicU64,
     /// Number of filters in all shards that `$SYS/brokers/<node>/clients/…` may match.
@@ -33,6 +36,7 @@ impl NodeState {
             durable: Interest::new(usize::from(shards), seed),
             exclusives: Exclusives::default(),
             owners: Owners::default(),
+            publish_buckets: SharedBuckets::default(),
             retaining: AtomicU64::new(0),
             client_event_filters: AtomicU64::new(0),
         }

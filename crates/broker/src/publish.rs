@@ -67,11 +67,10 @@ pub(crate) struct ClientPublisher<'a> {
 }
 
 impl ClientPublisher<'_> {
-    /// Handles a packet of this size. Answers it, unless the connection must be closed.
-    pub fn receive(&mut self, publish: &Publish<'_>, packet_bytes: usize) -> Result<(), PublishError> {
+    /// Handles a packet. Answers it, unless the connection must be closed.
+    pub fn receive(&mut self, publish: &Publish<'_>) -> Result<(), PublishError> {
         let core = &mut *self.tick.core;
         core.stats.packets_received[PacketType::Publish as usize] += 1;
-        core.connections.charge_quota(self.conn, packet_bytes);
         let properties = publish.properties;
         if !properties.is_forwarded_whole()
             && properties

@@ -42,6 +42,7 @@ use crate::router::{Destinations, Router};
 use crate::shared::ShareGroups;
 use crate::slots::{AuthAttempt, ConnEpoch, ConnSlot, NumberSequence, SessionSlot};
 use crate::subscribe::{ACCESS_DENIED, Violation};
+use crate::throttle;
 use crate::tick::{RandomSequence, Tick};
 use crate::trace::TracedClients;
 
@@ -227,15 +228,8 @@ impl Shard {
                 NextAction::Flush
             });
         }
-        let core = &mut self.core;
-        if has_quota
-            && core
-                .connections
-                .is_over_quota(now, conn, &core.config, &mut core.timers, &mut core.stats)
-        {
-            return Some(NextAction::Pause);
-        }
-        None
+        let is_throttled = has_quota && self.core.connections.is_throttled(now, conn);
+        is_throttled.then_some(NextAction::Pause)
     }
 
     fn receive_packet(&mut self, now: Now, conn: ConnSlot, bytes: &[u8]) -> Result<usize, NextAction> {
@@ -273,19 +267,30 @@ impl Shard {
             };
         }
         let (version, asks_access) = (connection.version, connection.asks_access);
+        let has_quota = connection.publish_quota.is_some();
         match mqtt::decode(bytes, version, limit) {
-            Ok(Decoded::Incomplete { needed }) => Err(NextAction::Read { needed }),
+            Ok(Decoded::Incomplete { needed }) => {
+                if has_quota {
+                    self.core.connections.give_back_tokens(conn);
+                }
+                Err(NextAction::Read { needed })
+            }
             // By reference: a decoded packet has more than a hundred bytes, which a move would copy.
             Ok(Decoded::Complete { ref packet, size }) => {
                 if let Some(instead) = self.must_pause(now, conn, version, packet) {
                     return Err(instead);
                 }
-                if !asks_access {
-                    self.packet(now, conn, packet, &bytes[..size]);
-                } else if access_questions::must_ask(&mut self.core, conn, packet) {
+                if asks_access && access_questions::must_ask(&mut self.core, conn, packet) {
                     return Err(NextAction::Pause);
-                } else {
-                    self.packet(now, conn, packet, &bytes[..size]);
+                }
+                if has_quota
+                    && matches!(packet, Packet::Publish(_))
+                    && throttle::must_throttle(&mut self.core, now, conn, size)
+                {
+                    return Err(NextAction::Pause);
+                }
+                self.packet(now, conn, packet);
+                if asks_access {
                     access_questions::packet_handled(&mut self.core, conn, packet);
                 }
                 Ok(size)
@@ -356,7 +361,7 @@ impl Shard {
         Some(NextAction::Pause)
     }
 
-    fn packet(&mut self, now: Now, conn: ConnSlot, packet: &Packet<'_>, bytes: &[u8]) {
+    fn packet(&mut self, now: Now, conn: ConnSlot, packet: &Packet<'_>) {
         let connection = self
             .core
             .connections
@@ -377,7 +382,7 @@ impl Shard {
             self.core.end_broadcast_run();
         }
         match packet {
-            Packet::Publish(publish) => self.publish_received(now, conn, session, publish, bytes.len()),
+            Packet::Publish(publish) => self.publish_received(now, conn, session, publish),
             Packet::PubAck(ack) => self.acks_of(now, conn, session).puback(ack),
             Packet::PubRec(ack) => self.acks_of(now, conn, session).pubrec(ack),
             Packet::PubRel(ack) => self.acks_of(now, conn, session).pubrel(ack),
@@ -447,14 +452,7 @@ impl Shard {
         }
     }
 
-    fn publish_received(
-        &mut self,
-        now: Now,
-        conn: ConnSlot,
-        slot: SessionSlot,
-        publish: &Publish<'_>,
-        packet_bytes: usize,
-    ) {
+    fn publish_received(&mut self, now: Now, conn: ConnSlot, slot: SessionSlot, publish: &Publish<'_>) {
         let (tick, parts) = self.split(now);
         let mut publisher = ClientPublisher {
             tick,
@@ -468,7 +466,7 @@ impl Shard {
             conn,
             slot,
         };
-        match publisher.receive(publish, packet_bytes) {
+        match publisher.receive(publish) {
             Ok(()) => {}
             Err(PublishError::Protocol { code, detail }) => self.protocol_error(now, conn, code, detail),
             Err(PublishError::Denied) => self.protocol_error(now, conn, ReasonCode::NotAuthorized, ACCESS_DENIED),
@@ -567,9 +565,10 @@ impl Shard {
     /// Applies a changed configuration. Existing state stays, even if it exceeds a lower limit.
     pub fn reconfigure(&mut self, config: Arc<ShardConfig>) {
         self.core.taps.set_message_limits(MessageLimits::of(&config));
-        self.core.config = config;
-        let core = &mut self.core;
-        core.connections.renew_quotas(&core.config, &mut core.effects);
+        let before = std::mem::replace(&mut self.core.config, config);
+        if before.publish_limits != self.core.config.publish_limits {
+            throttle::renew_quotas(&mut self.core, &self.shared.publish_buckets);
+        }
     }
 
     /// The driver does not read from clients now, so keep-alive times do not run.

@@ -3,6 +3,7 @@
 use mqtt::{PacketType, QoS};
 
 use crate::owners::OwnerLimit;
+use crate::publish_limits::PublishLimit;
 use crate::{DisconnectReason, DropReason};
 
 /// Totals since the start, unless noted otherwise. Arrays are indexed by the enum that names them.
@@ -46,10 +47,11 @@ pub struct ShardStats {
     pub messages_acknowledged: u64,
     pub messages_redelivered: u64,
     pub wills_published: u64,
-    pub publishers_slowed: u64,
+    /// How often a publisher had to wait for a limit of its rate.
+    pub publishers_slowed: [u64; PublishLimit::COUNT],
     pub disconnects: [u64; DisconnectReason::COUNT],
     pub drops: [u64; DropReason::COUNT],
-    /// Connections and messages rejected because of a limit of a user or a client.
+    /// Connections, messages and subscriptions rejected because of a limit of a user or a client.
     pub limit_rejections: [u64; OwnerLimit::COUNT],
 }
 
@@ -121,13 +123,13 @@ impl ShardStats {
             messages_acknowledged,
             messages_redelivered,
             wills_published,
-            publishers_slowed,
         );
         sum_arrays!(
             packets_received,
             packets_sent,
             messages_received,
             messages_sent,
+            publishers_slowed,
             disconnects,
             drops,
             limit_rejections

@@ -282,7 +282,8 @@ pub fn event_topic(node: &str, event: &ConnectionEvent, unix_ms: u64) -> Option<
         ConnectionEvent::Refused { .. }
         | ConnectionEvent::SessionEnded { .. }
         | ConnectionEvent::Dropping { .. }
-        | ConnectionEvent::OverLimit { .. } => return None,
+        | ConnectionEvent::OverLimit { .. }
+        | ConnectionEvent::Throttled { .. } => return None,
     };
     let level = client_id.replace('+', "%2B").replace('#', "%23");
     let topic = format!("$SYS/brokers/{node}/clients/{level}/{name}");

@@ -135,6 +135,9 @@ impl TraceFilter {
             ConnectionEvent::SessionEnded { client_id, .. }
             | ConnectionEvent::Dropping { client_id, .. }
             | ConnectionEvent::OverLimit { client_id, .. } => (client_id, None, None),
+            ConnectionEvent::Throttled {
+                client_id, user_name, ..
+            } => (client_id, Some(user_name), None),
         };
         let has_user = |wanted: &str| user_name.is_some_and(|user_name| user_name.as_deref() == Some(wanted));
         let has_address = |wanted: IpAddr| address.is_some_and(|address| address.ip().to_canonical() == wanted);

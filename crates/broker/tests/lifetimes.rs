@@ -587,16 +587,24 @@ fn cancelled_replay_delays_no_message() {
 #[test]
 fn throttled_publisher_keeps_its_connection() {
     let config = ShardConfig {
-        publish_bytes: Some(PublishRate {
-            amount: 1000,
-            period_ms: 1000,
-        }),
+        publish_limits: PublishLimits {
+            client: PublishRates {
+                messages: None,
+                bytes: Some(TokenRate {
+                    amount: 1000,
+                    period_ms: 1000,
+                }),
+            },
+            ..PublishLimits::default()
+        },
         ..ShardConfig::default()
     };
     let mut w = World::with(1, config, Arc::new(OpenAccess));
     let publisher = w.connect(V5, "publisher", true, &[]);
     // The data lasts five minutes, and the Keep Alive is one minute.
     w.publish(publisher, "t", &"p".repeat(300_000), AtMostOnce);
+    // Waits, with the packets behind it.
+    w.publish(publisher, "t", "p", AtMostOnce);
     for _ in 0..6 {
         w.send(publisher, &Packet::PingReq);
         w.pass(50_000);

@@ -12,6 +12,7 @@ mod lifetimes;
 mod logins;
 mod model;
 mod mountpoint;
+mod publish_limits;
 mod questions;
 mod restart;
 mod rights;

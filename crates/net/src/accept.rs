@@ -83,6 +83,14 @@ impl NetWorker {
             self.common.connections.fetch_sub(1, Ordering::Relaxed);
             return reset(&socket);
         }
+        // Otherwise the address of the client follows in a header.
+        let is_of_client = trusts_proxy.is_none() && listener.config.is_address_of_client(address.ip());
+        if is_of_client && !self.common.admit_address(address.ip(), self.now.monotonic_ms) {
+            self.record_rejected(index, address, EarlyCloseReason::AddressRate);
+            listener.connection_closed();
+            self.common.connections.fetch_sub(1, Ordering::Relaxed);
+            return reset(&socket);
+        }
         self.begin_handshake(index, socket, address);
     }
 

@@ -1,12 +1,12 @@
 //! Settings of the server: listeners, their limits, and the limits of the event loop. These are resolved values; the
 //! binary converts them from the configuration file.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::time::Duration;
 
-use broker::Transport;
+use broker::{TokenRate, Transport};
 
 use crate::address_prefix::AddressPrefix;
 use crate::websocket::handshake::UpgradeRules;
@@ -26,6 +26,8 @@ pub struct ServerConfig {
     pub thread_sharing: ThreadSharingPolicy,
     /// Maximum number of connections of all listeners together, including those in their handshake.
     pub max_connections: usize,
+    /// Maximum rate of new connections from an address, IPv6 by its /64, on all listeners with a socket.
+    pub max_connection_rate_per_address: Option<TokenRate>,
     /// Number of connections for which the process has file descriptors (`descriptors.rs`). `usize::MAX`: unknown.
     pub descriptor_limit: usize,
     /// How long a closing connection may take to read its remaining output.
@@ -53,6 +55,7 @@ impl Default for ServerConfig {
             workers: None,
             thread_sharing: ThreadSharingPolicy::default(),
             max_connections: 1_000_000,
+            max_connection_rate_per_address: None,
             descriptor_limit: usize::MAX,
             linger_timeout: Duration::from_secs(5),
             max_incomplete_packets: usize::MAX,
@@ -104,7 +107,11 @@ pub struct ListenerConfig {
     /// Time from accept to a complete CONNECT, including PROXY header, TLS and WebSocket handshake.
     pub handshake_timeout: Duration,
     pub max_connections: usize,
-    pub max_connection_rate: Option<ConnectionRate>,
+    /// Maximum rate of new connections.
+    ///
+    /// Excess connections are accepted, closed with a reset, and counted. If they stayed in the kernel's backlog, they
+    /// would fill it with clients that have already timed out and reconnected, and live clients would not be accepted.
+    pub max_connection_rate: Option<TokenRate>,
     /// Maximum number of connections that the kernel queues until they are accepted.
     pub backlog: u32,
     /// Overrides the shard's limit if it is smaller.
@@ -138,6 +145,12 @@ impl ListenerConfig {
         format!("listeners.{}.{}.bind", transport_key(self.transport), self.name)
     }
 
+    /// Returns whether the client connects from this address itself. The header of a trusted proxy names another one.
+    pub(crate) fn is_address_of_client(&self, address: IpAddr) -> bool {
+        let proxies = &self.websocket.trusted_proxies;
+        !self.is_websocket() || !proxies.iter().any(|proxy| proxy.contains(address))
+    }
+
     pub(crate) fn is_tls(&self) -> bool {
         matches!(self.transport, Transport::Tls | Transport::SecureWebSocket)
     }
@@ -155,16 +168,6 @@ pub fn transport_key(transport: Transport) -> &'static str {
         Transport::WebSocket => "ws",
         Transport::SecureWebSocket => "wss",
     }
-}
-
-/// A token bucket: `burst` connections at once, then one per `interval`.
-///
-/// Excess connections are accepted, closed with a reset, and counted. If they stayed in the kernel's backlog, they
-/// would fill it with clients that have already timed out and reconnected, and live clients would not be accepted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ConnectionRate {
-    pub interval: Duration,
-    pub burst: u32,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -30,6 +30,8 @@ early_close_reasons! {
     /// `max_connections` of the listener.
     ListenerFull "listener_full",
     ConnectionRate "connection_rate",
+    /// `max_connection_rate_per_address` of the server.
+    AddressRate "address_rate",
     /// The listener expects a PROXY header, and this address is not trusted to send one.
     ProxyUntrusted "proxy_untrusted",
     ProxyMalformed "proxy_malformed",

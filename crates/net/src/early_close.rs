@@ -200,6 +200,7 @@ pub(crate) fn describe_limit(reason: EarlyCloseReason) -> &'static str {
         }
         EarlyCloseReason::ListenerFull => "the listener has max_connections connections",
         EarlyCloseReason::ConnectionRate => "the listener's max_connection_rate is exceeded",
+        EarlyCloseReason::AddressRate => "limits.max_connection_rate_per_address is exceeded",
         EarlyCloseReason::ProxyUntrusted => "the address is not in the listener's proxy_protocol_trusted",
         EarlyCloseReason::ProxyMalformed => "the PROXY header is malformed",
         EarlyCloseReason::TlsHandshake => "the TLS handshake failed",

@@ -44,6 +44,8 @@ impl NetWorker {
 
     /// Reads the PROXY header. `Some(n)`: the step is complete, and the first `n` of these bytes belonged to it.
     pub(crate) fn proxy_step(&mut self, slot: ConnSlot, bytes: &[u8]) -> Option<usize> {
+        let common = self.common.clone();
+        let listener = self.slots.get_mut(slot)?.listener;
         let (handshake, unread) = self.handshake(slot)?;
         let before = unread.len();
         unread.extend_from_slice(bytes);
@@ -54,6 +56,12 @@ impl NetWorker {
                 // Use an unspecified address if the proxy names no client. The proxy's own address may be loopback,
                 // which is trusted.
                 handshake.address = source.unwrap_or(UNKNOWN);
+                let address = handshake.address.ip();
+                let config = &common.listeners[usize::from(listener)].config;
+                if config.is_address_of_client(address) && !common.admit_address(address, self.now.monotonic_ms) {
+                    self.refuse(slot, EarlyCloseReason::AddressRate);
+                    return None;
+                }
                 self.next_step(slot, HandshakeStep::Proxy);
                 Some(size - before)
             }
@@ -113,8 +121,10 @@ impl NetWorker {
     /// Reads the upgrade request. Returns as `proxy_step`.
     pub(crate) fn websocket_step(&mut self, slot: ConnSlot, bytes: &[u8]) -> Option<usize> {
         let common = self.common.clone();
+        let now_ms = self.now.monotonic_ms;
         let connection = self.slots.get_mut(slot)?;
-        let rules = &common.listeners[usize::from(connection.listener)].config.websocket;
+        let config = &common.listeners[usize::from(connection.listener)].config;
+        let rules = &config.websocket;
         let before = connection.unread.len();
         connection.unread.extend_from_slice(bytes);
         let foreign = not_an_upgrade(&connection.unread);
@@ -126,10 +136,13 @@ impl NetWorker {
         connection.unread = Vec::new();
         let mut websocket = WebSocketState::default();
         let mut detail = Cow::Borrowed("");
+        let mut is_over_rate = false;
         let used = match outcome {
             Upgrade::Accepted { size, response, origin } => {
                 if let ConnectionStage::Handshake(handshake) = &mut connection.stage {
-                    let client = origin.client(handshake.address.ip(), &rules.trusted_proxies);
+                    let proxy = handshake.address.ip();
+                    let client = origin.client(proxy, &rules.trusted_proxies);
+                    is_over_rate = !config.is_address_of_client(proxy) && !common.admit_address(client, now_ms);
                     handshake.address.set_ip(client);
                 }
                 websocket.respond(&response);
@@ -143,6 +156,10 @@ impl NetWorker {
             }
             Upgrade::Incomplete => None,
         };
+        if is_over_rate {
+            self.refuse(slot, EarlyCloseReason::AddressRate);
+            return None;
+        }
         connection.layer.get_or_insert_default().websocket = Some(websocket);
         if used.is_some() {
             self.release_handshake(slot);

@@ -13,10 +13,10 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use broker::Transport;
+use broker::{TokenBucket, Transport};
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 
-use crate::config::{ConnectionRate, ListenerConfig};
+use crate::config::ListenerConfig;
 use crate::counters::EarlyCloseReason;
 use crate::port_owner::{self, PortOwner};
 
@@ -82,7 +82,7 @@ pub(crate) struct SharedListener {
     current: AtomicUsize,
     accepted: AtomicU64,
     refused: [AtomicU64; EarlyCloseReason::COUNT],
-    bucket: Option<TokenBucket>,
+    bucket: TokenBucket,
 }
 
 impl SharedListener {
@@ -101,7 +101,8 @@ impl SharedListener {
 
     /// Counts a new connection, or returns the limit that prevents it.
     pub(crate) fn admit(&self, now_ms: u64) -> Result<(), EarlyCloseReason> {
-        if self.bucket.as_ref().is_some_and(|bucket| !bucket.take(now_ms)) {
+        let rate = self.config.max_connection_rate;
+        if rate.is_some_and(|rate| !self.bucket.try_take(rate, now_ms)) {
             return Err(EarlyCloseReason::ConnectionRate);
         }
         if !try_increment(&self.current, self.config.max_connections) {
@@ -147,7 +148,7 @@ impl SharedListener {
     /// Creates a listener. Without an address it has no socket of its own.
     pub(crate) fn new(config: ListenerConfig, address: Option<SocketAddr>) -> SharedListener {
         SharedListener {
-            bucket: config.max_connection_rate.map(TokenBucket::new),
+            bucket: TokenBucket::default(),
             config,
             is_handed_over: address.is_none(),
             address: address.map(OnceLock::from).unwrap_or_default(),
@@ -195,34 +196,6 @@ fn bind_error(config: &ListenerConfig, source: io::Error) -> BindError {
         key: config.bind_key(),
         owner: is_taken.then(|| port_owner::find(config.bind)).flatten(),
         source,
-    }
-}
-
-/// Generic cell rate algorithm in one word. `full_at` is the time at which the bucket will be full, in nanoseconds.
-struct TokenBucket {
-    full_at: AtomicU64,
-    token_ns: u64,
-    burst_ns: u64,
-}
-
-impl TokenBucket {
-    fn new(rate: ConnectionRate) -> TokenBucket {
-        let token_ns = u64::try_from(rate.interval.as_nanos()).unwrap_or(u64::MAX / 4);
-        TokenBucket {
-            full_at: AtomicU64::new(0),
-            token_ns,
-            burst_ns: token_ns.saturating_mul(rate.burst.max(1).into()),
-        }
-    }
-
-    fn take(&self, now_ms: u64) -> bool {
-        let now = now_ms.saturating_mul(1_000_000);
-        self.full_at
-            .try_update(Ordering::Relaxed, Ordering::Relaxed, |full_at| {
-                let next = full_at.max(now).saturating_add(self.token_ns);
-                (next <= now.saturating_add(self.burst_ns)).then_some(next)
-            })
-            .is_ok()
     }
 }
 
@@ -274,24 +247,6 @@ mod tests {
             panic!("the port is in use")
         };
         assert_eq!(errors.len(), 2);
-    }
-
-    #[test]
-    fn bucket_allows_a_burst_and_then_its_rate() {
-        let bucket = TokenBucket::new(ConnectionRate {
-            interval: Duration::from_millis(100),
-            burst: 3,
-        });
-        let taken: Vec<bool> = (0..5).map(|_| bucket.take(1000)).collect();
-        assert_eq!(taken, [true, true, true, false, false]);
-        assert!(!bucket.take(1099));
-        assert!(bucket.take(1100));
-        assert!(!bucket.take(1100));
-        assert_eq!(
-            (0..10).filter(|_| bucket.take(5000)).count(),
-            3,
-            "at most a burst accumulates"
-        );
     }
 
     #[test]

@@ -18,6 +18,7 @@ use broker::interest::SHARDS_MAX;
 use broker::tap::Tap;
 use broker::{AccessControl, NodeState, Now, Shard, ShardConfig, ShardId};
 
+use crate::address_rates::AddressRates;
 use crate::auth_pool::{self, Authenticator};
 use crate::busy_time::BusyTime;
 use crate::clock::ServerClock;
@@ -145,6 +146,7 @@ impl Server {
             shards,
             listeners,
             connections: AtomicUsize::new(0),
+            address_rates: config.max_connection_rate_per_address.map(AddressRates::new),
             early_closes: EarlyCloses::new(),
             spare_descriptor: SpareDescriptor::new(),
             packet_memory: PacketMemory::new(config.max_incomplete_packets),

@@ -1,10 +1,12 @@
 //! The state that the workers of a server share.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
 use broker::{AccessControl, NodeState, ShardConfig};
 
+use crate::address_rates::AddressRates;
 use crate::busy_time::BusyTime;
 use crate::clock::ServerClock;
 use crate::config::ServerConfig;
@@ -22,6 +24,8 @@ pub(crate) struct ServerCommon {
     pub(crate) shards: u16,
     pub(crate) listeners: Vec<SharedListener>,
     pub(crate) connections: AtomicUsize,
+    /// `None`: new connections from an address have no limit.
+    pub(crate) address_rates: Option<AddressRates>,
     pub(crate) early_closes: EarlyCloses,
     pub(crate) spare_descriptor: SpareDescriptor,
     pub(crate) packet_memory: Arc<PacketMemory>,
@@ -41,6 +45,13 @@ pub(crate) struct ServerCommon {
 }
 
 impl ServerCommon {
+    /// Counts a new connection from the address of a client. Returns false if it exceeds the rate. The address is
+    /// unspecified if a proxy does not know its client.
+    pub(crate) fn admit_address(&self, address: IpAddr, now_ms: u64) -> bool {
+        let rates = self.address_rates.as_ref().filter(|_| !address.is_unspecified());
+        rates.is_none_or(|rates| rates.admit(address, now_ms))
+    }
+
     /// Counts a new connection of the server, or returns the limit that prevents it.
     pub(crate) fn admit(&self) -> Result<(), EarlyCloseReason> {
         let ServerConfig {

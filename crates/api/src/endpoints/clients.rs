@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
-use broker::{ClientFilter, ClientView, Now, RejectedConnection, SessionSlot, ShardId, WillView};
+use broker::{ClientFilter, ClientView, Now, PublishLimit, RejectedConnection, SessionSlot, ShardId, WillView};
 use net::EarlyClose;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -65,6 +65,8 @@ pub struct ApiClient {
     /// Messages dropped for this client, or rejected from it, by reason.
     pub drops: Vec<DropCount>,
     pub last_drop: Option<LastDrop>,
+    /// Limit of its publish rate for which the client waits now, such as `user_messages`. `null`: it does not wait.
+    pub throttled_by: Option<&'static str>,
 }
 
 /// A client with the fields that a list leaves out.
@@ -397,6 +399,7 @@ pub fn view(client: ClientView, listeners: &ListenerNames, now: Now) -> ApiClien
             reason: reason.name(),
             at_unix_ms: now.unix_ms.saturating_sub(now.monotonic_ms.saturating_sub(at_ms)),
         }),
+        throttled_by: client.throttled_by.map(PublishLimit::name),
     }
 }
 

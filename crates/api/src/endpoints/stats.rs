@@ -134,7 +134,7 @@ pub struct Messages {
     /// Messages forwarded from one shard to another.
     pub forwarded: u64,
     pub wills: u64,
-    /// How often a publisher was slowed down because of its quota.
+    /// How often a publisher was slowed down because of a limit of its rate.
     pub publishers_slowed: u64,
 }
 
@@ -313,7 +313,7 @@ fn messages(stats: &ShardStats) -> Messages {
         redelivered: stats.messages_redelivered,
         forwarded: stats.messages_forwarded,
         wills: stats.wills_published,
-        publishers_slowed: stats.publishers_slowed,
+        publishers_slowed: stats.publishers_slowed.iter().sum(),
     }
 }
 

@@ -88,7 +88,8 @@ impl Shard {
             }
             ShardTimer::Quota { conn, epoch } => {
                 let core = &mut self.core;
-                core.connections.quota_due(now, conn, epoch, &mut core.effects);
+                let (timers, effects) = (&mut core.timers, &mut core.effects);
+                core.connections.quota_due(now, conn, epoch, timers, effects);
             }
             ShardTimer::RetainedExpiry => self.retained.expiry_due(&mut self.core, now),
             ShardTimer::Space { index, epoch } => {

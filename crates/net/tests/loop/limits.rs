@@ -1,11 +1,10 @@
 //! Tests limits of listeners, and the PROXY protocol.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::sync::Arc;
-use std::time::Duration;
 
-use broker::Transport;
-use net::{AddressPrefix, ConnectionRate, EarlyCloseReason, ProxyConfig};
+use broker::{TokenRate, Transport};
+use net::{AddressPrefix, EarlyCloseReason, ProxyConfig};
 
 use super::client::*;
 use super::server::*;
@@ -43,9 +42,9 @@ fn connections_beyond_the_limit_of_the_server_are_closed_and_counted() {
 #[test]
 fn connections_beyond_the_rate_are_closed_and_counted() {
     let mut options = options(1);
-    options.listener(Transport::Tcp).max_connection_rate = Some(ConnectionRate {
-        interval: Duration::from_secs(60),
-        burst: 3,
+    options.listener(Transport::Tcp).max_connection_rate = Some(TokenRate {
+        amount: 3,
+        period_ms: 180_000,
     });
     let running = options.start();
     let _clients: Vec<_> = (0..3)
@@ -55,6 +54,37 @@ fn connections_beyond_the_rate_are_closed_and_counted() {
     let _ = stream.write_all(&connect("excess"));
     read_to_close(&mut stream);
     assert!(running.refused(Transport::Tcp, EarlyCloseReason::ConnectionRate) >= 1);
+}
+
+#[test]
+fn rate_of_an_address_is_that_of_the_client_behind_a_proxy() {
+    let mut options = options(2);
+    options.config.max_connection_rate_per_address = Some(TokenRate {
+        amount: 2,
+        period_ms: 600_000,
+    });
+    let network = AddressPrefix {
+        address: "127.0.0.1".parse().unwrap(),
+        prefix_bits: 32,
+    };
+    options.listener(Transport::Tcp).proxy = Some(ProxyConfig { trusted: vec![network] });
+    let running = options.start();
+    let connect_from = |address: &str, id: &str| {
+        let mut stream = running.tcp();
+        let header = format!("PROXY TCP4 {address} 10.0.0.1 50000 1883\r\n");
+        let _ = stream.write_all(&[header.as_bytes(), &connect(id)].concat());
+        let mut first = [0];
+        stream.read(&mut first).is_ok_and(|bytes| bytes == 1)
+    };
+    for address in ["192.0.2.1", "192.0.2.2"] {
+        let accepted = [0, 1, 2].map(|n| connect_from(address, &format!("{address}-{n}")));
+        assert_eq!(accepted, [true, true, false], "{address}");
+    }
+    assert_eq!(running.refused(Transport::Tcp, EarlyCloseReason::AddressRate), 2);
+    // A listener without a proxy rejects before the handshake.
+    let _clients = [0, 1].map(|n| running.client(Transport::WebSocket, &format!("direct-{n}")));
+    assert_eq!(read_to_close(&mut tcp(running.address(Transport::Tls))), b"");
+    assert_eq!(running.refused(Transport::Tls, EarlyCloseReason::AddressRate), 1);
 }
 
 fn behind_proxy(trusted: &str) -> (Running, Arc<Witness>) {

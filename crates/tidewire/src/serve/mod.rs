@@ -161,7 +161,7 @@ fn run(loaded: &LoadedConfig, sources: &ConfigSources, options: &ServeOptions) -
     let mut server = translate::server_config(config, workers)?;
     let shares = descriptor_shares(config, open_files_max, workers, &server);
     server.descriptor_limit = shares.clients;
-    let shard = Arc::new(translate::shard_config(config, workers.get()));
+    let shard = Arc::new(translate::shard_config(config, workers.get(), &config.listeners));
     let prepared = net::Server::prepare(
         server,
         shard,

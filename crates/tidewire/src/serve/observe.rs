@@ -200,7 +200,10 @@ fn is_written(event: &ConnectionEvent) -> bool {
         | ConnectionEvent::SessionEnded { .. } => {
             tracing::enabled!(tracing::Level::DEBUG)
         }
-        ConnectionEvent::Refused { .. } | ConnectionEvent::Dropping { .. } | ConnectionEvent::OverLimit { .. } => {
+        ConnectionEvent::Refused { .. }
+        | ConnectionEvent::Dropping { .. }
+        | ConnectionEvent::OverLimit { .. }
+        | ConnectionEvent::Throttled { .. } => {
             tracing::enabled!(tracing::Level::INFO)
         }
     }
@@ -212,7 +215,7 @@ fn is_locked_out(event: &ConnectionEvent) -> bool {
 
 fn is_over_limit(event: &ConnectionEvent) -> bool {
     match event {
-        ConnectionEvent::OverLimit { .. } => true,
+        ConnectionEvent::OverLimit { .. } | ConnectionEvent::Throttled { .. } => true,
         ConnectionEvent::Refused { detail, .. } => OwnerLimit::of_rejection(detail).is_some(),
         _ => false,
     }
@@ -308,7 +311,23 @@ fn write(event: &ConnectionEvent, durability: &str, omitted_lines: u64) {
                 limit = exceeded.limit.name(),
                 option = exceeded.option,
                 omitted_lines,
-                "messages are rejected: the limit of the user or client is reached; raise the option to allow more"
+                "messages or subscriptions are rejected: the limit of the user or client is reached; raise the option to allow more"
+            );
+        }
+        ConnectionEvent::Throttled {
+            client_id,
+            user_name,
+            owner,
+            limit,
+        } => {
+            tracing::info!(
+                client_id = &**client_id,
+                user_name = user_name.as_deref(),
+                owner = (!owner.is_empty()).then_some(&**owner),
+                limit = limit.name(),
+                option = limit.option(),
+                omitted_lines,
+                "client is slowed down: its publish rate is above the limit; raise the option to allow more"
             );
         }
     }

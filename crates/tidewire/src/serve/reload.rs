@@ -171,7 +171,11 @@ impl Reloader {
         Ok(PreparedReload {
             certificates: certificates::read(&loaded.config)?,
             access: ConfiguredAccess::new(loaded, self.access.has_other_sources())?,
-            shard: Arc::new(translate::shard_config(&loaded.config, self.net.shards())),
+            shard: Arc::new(translate::shard_config(
+                &loaded.config,
+                self.net.shards(),
+                &self.started.config.listeners,
+            )),
         })
     }
 }

@@ -6,15 +6,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use auth::Cidr;
-use broker::{OverlappingDelivery, PublishRate, QueueDropPolicy, ShardConfig, ShareStrategy, Transport};
-use net::{AddressPrefix, ConnectionRate, ListenerConfig, ListenerInfo, ProxyConfig, ServerConfig};
+use broker::{
+    ListenerRates, OverlappingDelivery, PublishLimits, PublishRates, QueueDropPolicy, ShardConfig, ShareStrategy,
+    TokenRate, Transport,
+};
+use net::{AddressPrefix, ListenerConfig, ListenerInfo, ProxyConfig, ServerConfig};
 
 use super::derived_limits::DerivedLimits;
 use crate::config::options::access::source::DenyAction;
 use crate::config::options::listeners::{API_LISTENER, ListenerKind, ProxyProtocol};
 use crate::config::options::mqtt::{OverlappingSubscriptions, QueueDrop as ConfiguredDrop, SharedStrategy};
 use crate::config::options::server::DurabilityWait;
-use crate::config::units::Rate;
+use crate::config::units::{ByteRate, Rate};
+use crate::config::value::Switch;
 use crate::config::{Config, Listener, files};
 use crate::process_limits;
 
@@ -32,6 +36,7 @@ pub fn server_config(config: &Config, workers: NonZeroU16) -> Result<ServerConfi
         handed_over: config.api.enabled.then(|| of_api(config)).transpose()?,
         workers: Some(workers),
         max_connections: config.limits.max_connections.0.map_or(usize::MAX, |n| n as usize),
+        max_connection_rate_per_address: config.limits.max_connection_rate_per_address.0.map(token_rate),
         max_incomplete_packets: match config.limits.max_incomplete_packets.0 {
             Some(size) => size.0 as usize,
             None => usize::try_from(packet_memory_bytes()).unwrap_or(usize::MAX),
@@ -105,7 +110,7 @@ fn listener_config(listener: &Listener) -> Result<ListenerConfig, String> {
         });
     }
     made.max_connections = options.max_connections.0.map_or(usize::MAX, |n| n as usize);
-    made.max_connection_rate = options.max_connection_rate.0.map(connection_rate);
+    made.max_connection_rate = options.max_connection_rate.0.map(token_rate);
     made.handshake_timeout = options.handshake_timeout;
     made.backlog = options.backlog;
     made.max_packet_size = options.max_packet_size.0.map(|size| size.0 as u32);
@@ -119,19 +124,40 @@ fn network(cidr: &Cidr) -> AddressPrefix {
     }
 }
 
-/// A whole period's worth may come at once.
-fn connection_rate(rate: Rate) -> ConnectionRate {
-    let burst = u32::try_from(rate.amount).unwrap_or(u32::MAX).max(1);
-    ConnectionRate {
-        interval: rate.per / burst,
-        burst,
+fn token_rate(rate: Rate) -> TokenRate {
+    TokenRate {
+        amount: rate.amount,
+        period_ms: u64::try_from(rate.per.as_millis()).unwrap_or(u64::MAX),
     }
 }
 
-fn publish_rate(rate: Rate) -> PublishRate {
-    PublishRate {
-        amount: rate.amount,
-        period_ms: u64::try_from(rate.per.as_millis()).unwrap_or(u64::MAX),
+fn publish_rates(messages: Switch<Rate>, bytes: Switch<ByteRate>) -> PublishRates {
+    PublishRates {
+        messages: messages.0.map(token_rate),
+        bytes: bytes.0.map(|rate| token_rate(rate.0)),
+    }
+}
+
+/// `running` has the listeners of the server, in their order. A changed configuration may have others, which need a
+/// restart.
+fn publish_limits(config: &Config, running: &[Listener]) -> PublishLimits {
+    let limits = &config.limits;
+    let of_listener = |listener: &Listener| {
+        let label = listener.label();
+        let configured = config.listeners.iter().find(|other| other.label() == label);
+        let options = configured.map(|configured| &configured.options);
+        ListenerRates {
+            label: label.into(),
+            rates: options.map_or(PublishRates::default(), |options| {
+                publish_rates(options.max_publish_rate, options.max_publish_bytes)
+            }),
+        }
+    };
+    PublishLimits {
+        client: publish_rates(limits.publish_rate, limits.publish_bytes),
+        user: publish_rates(limits.publish_rate_per_user, limits.publish_bytes_per_user),
+        address: publish_rates(limits.publish_rate_per_address, limits.publish_bytes_per_address),
+        listeners: running.iter().map(of_listener).collect(),
     }
 }
 
@@ -154,8 +180,8 @@ pub fn label(info: &ListenerInfo) -> String {
     format!("{}.{}", net::transport_key(info.transport), info.name)
 }
 
-/// The node has `workers` shards.
-pub fn shard_config(config: &Config, workers: u16) -> ShardConfig {
+/// The node has `workers` shards and the listeners `running`.
+pub fn shard_config(config: &Config, workers: u16, running: &[Listener]) -> ShardConfig {
     let derived = DerivedLimits::of_process();
     let mqtt = &config.mqtt;
     let retained = &config.retained;
@@ -220,8 +246,7 @@ pub fn shard_config(config: &Config, workers: u16) -> ShardConfig {
         retained_default_expiry_s: retained.default_expiry.0.map(seconds),
         output_buffer_bytes: config.limits.output_buffer_bytes.0 as usize,
         burst_buffer_bytes: config.limits.burst_buffer_bytes.0 as usize,
-        publish_rate: config.limits.publish_rate.0.map(publish_rate),
-        publish_bytes: config.limits.publish_bytes.0.map(|rate| publish_rate(rate.0)),
+        publish_limits: publish_limits(config, running),
         is_client_id_owned: config.access.session_owner == crate::config::options::access::SessionOwner::SameUser,
         response_information: None,
         server_reference: None,

@@ -10,8 +10,8 @@ use crate::config::key::KeySegment::{Any, Fixed, OneOf};
 use crate::config::mountpoint::MountpointTemplate;
 use crate::config::option::section;
 use crate::config::options::access::ProviderKind;
-use crate::config::units::{ByteSize, Rate};
-use crate::config::value::{Limit, Unset, choice};
+use crate::config::units::{ByteRate, ByteSize, Rate};
+use crate::config::value::{Limit, Switch, Unset, choice};
 
 choice! {
     pub enum ListenerKind { Tcp = "tcp", Tls = "tls", Ws = "ws", Wss = "wss" }
@@ -110,6 +110,12 @@ section! {
         /// Maximum rate of new connections: "100/s", or "600/m", which allows a burst of 600. The server resets and
         /// counts further connections.
         restart max_connection_rate: Limit<Rate> = "unlimited";
+        /// Maximum publish rate of all connections of this listener together, as `limits.publish_rate`. The server
+        /// reads from them in turns.
+        live max_publish_rate: Switch<Rate> = "off";
+        /// Maximum number of bytes of PUBLISH packets per time from all connections of this listener together, as
+        /// `limits.publish_bytes`.
+        live max_publish_bytes: Switch<ByteRate> = "off";
         /// Time from accepting a connection to a complete CONNECT, including TLS and WebSocket handshakes.
         restart handshake_timeout: Duration = "10s" ["100ms", "10m"];
         /// Number of connections that the kernel queues until the server accepts them.

@@ -32,6 +32,10 @@ section! {
     pub struct Limits at [Fixed("limits")] {
         /// Maximum number of connections on all listeners.
         restart max_connections: Limit<u64> = "unlimited" ["1", "100000000"] in "connections";
+        /// Maximum rate of new connections from an address, IPv6 by its /64, on all listeners together: "10/s", or
+        /// "60/m", which allows a burst of 60. The server resets and counts further connections. Behind a trusted
+        /// proxy, the address of the client counts. All clients behind a NAT router have one address.
+        restart max_connection_rate_per_address: Limit<Rate> = "unlimited";
         /// Maximum number of sessions, online and offline. The server rejects further clients with Quota exceeded.
         live max_sessions: Limit<u64> = "unlimited" ["1", "1000000000"] in "sessions";
         /// Maximum number of sessions of a user, online and offline. The server rejects further clients of the user
@@ -67,11 +71,21 @@ section! {
         /// process may use: the smallest of the machine's memory, the limit of the control group and `ulimit -v`.
         restart max_incomplete_packets: Unset<ByteSize> = "" ["1MiB", "1024GiB"];
         /// Maximum publish rate per client: "100/s", or "10/m" for a burst of ten messages and then one every six
-        /// seconds. The server slows down a faster client: it stops reading from the connection.
+        /// seconds. The server slows down a faster client: it stops reading from the connection, and drops no message.
         live publish_rate: Switch<Rate> = "off";
-        /// Maximum number of bytes per time from a client. The server slows down a faster client: it stops reading
-        /// from the connection.
+        /// Maximum number of bytes of PUBLISH packets per time from a client: "1MiB/s". The server slows down a faster
+        /// client, as with `publish_rate`. A message may be larger than the amount: the client then waits longer.
         live publish_bytes: Switch<ByteRate> = "off";
+        /// As `publish_rate`, for all connections of a user together. The server reads from them in turns. Clients
+        /// without a user name count by their address, IPv6 by its /64.
+        live publish_rate_per_user: Switch<Rate> = "off";
+        /// As `publish_bytes`, for all connections of a user together.
+        live publish_bytes_per_user: Switch<ByteRate> = "off";
+        /// As `publish_rate`, for all connections from an address together, IPv6 by its /64. All clients behind a NAT
+        /// router have one address.
+        live publish_rate_per_address: Switch<Rate> = "off";
+        /// As `publish_bytes`, for all connections from an address together.
+        live publish_bytes_per_address: Switch<ByteRate> = "off";
         /// Maximum time at shutdown to send the remaining output to clients.
         restart shutdown_grace: Duration = "10s" ["0s", "10m"];
     }
