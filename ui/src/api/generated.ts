@@ -519,6 +519,8 @@ export type Client = {
   /** 4294967295: the session never expires. */
   session_expiry_interval_s: number;
   subscriptions: number;
+  /** Limit of its publish rate for which the client waits now, such as `user_messages`. `null`: it does not wait. */
+  throttled_by: (string | null);
   /** `null`: not connected. */
   transport: (TransportView | null);
   user_name: (string | null);
@@ -569,6 +571,8 @@ export type ClientDetails = {
   /** 4294967295: the session never expires. */
   session_expiry_interval_s: number;
   subscriptions: number;
+  /** Limit of its publish rate for which the client waits now, such as `user_messages`. `null`: it does not wait. */
+  throttled_by: (string | null);
   /** `null`: not connected. */
   transport: (TransportView | null);
   user_name: (string | null);
@@ -1012,7 +1016,7 @@ export type MessageStats = {
   acknowledged: number;
   /** Messages forwarded from one shard to another. */
   forwarded: number;
-  /** How often a publisher was slowed down because of its quota. */
+  /** How often a publisher was slowed down because of a limit of its rate. */
   publishers_slowed: number;
   received: ByQoS;
   redelivered: number;
