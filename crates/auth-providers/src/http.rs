@@ -24,6 +24,8 @@ use crate::provider::{SourceLimits, SourceProvider};
 use crate::source::{LoginSource, QuestionKey, SourceError, SourceFuture};
 use request::RequestTemplate;
 
+pub(crate) use request::encoded;
+
 /// How long an idle connection to the service stays open, in milliseconds.
 const IDLE_TIMEOUT_MS: u64 = 30_000;
 /// Maximum number of connections of an HTTP connector.
@@ -133,7 +135,7 @@ impl HttpSource {
 }
 
 /// Splits a URL behind the host and port.
-fn split_url(url: &str) -> (&str, &str) {
+pub(crate) fn split_url(url: &str) -> (&str, &str) {
     let host = url.find("://").map_or(0, |at| at + 3);
     let end = url[host..].find(['/', '?', '#']).map_or(url.len(), |at| host + at);
     url.split_at(end)

@@ -7,9 +7,10 @@ mod algorithm;
 mod cache;
 mod claims;
 mod der;
+pub(crate) mod id_token;
 mod jwks;
 mod key;
-mod key_set;
+pub(crate) mod key_set;
 mod token;
 
 use std::future::Future;

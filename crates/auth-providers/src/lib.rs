@@ -3,6 +3,8 @@
 //! A system that knows clients is a [`LoginSource`]. [`SourceProvider`] asks it with limits and caches its answers. A
 //! source of access rules is one as well: its question is about an admitted client, or about an action of this client,
 //! and it answers with a [`Login`](auth::Login) that contains rules, or with a decision.
+//!
+//! [`oidc`] is not about MQTT clients: it logs users in to the console.
 
 mod asking_client;
 pub mod http;
@@ -11,6 +13,7 @@ pub mod jwt;
 pub mod ldap;
 #[cfg(feature = "mysql")]
 pub mod mysql;
+pub mod oidc;
 #[cfg(feature = "postgresql")]
 pub mod postgresql;
 mod provider;

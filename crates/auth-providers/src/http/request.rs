@@ -232,7 +232,7 @@ fn no_attributes() -> &'static ClientAttributes {
 }
 
 /// Percent-encodes all bytes except the unreserved characters [RFC 3986, 2.3].
-fn encoded(text: &str) -> String {
+pub(crate) fn encoded(text: &str) -> String {
     let mut encoded = String::new();
     for byte in text.bytes() {
         match byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {

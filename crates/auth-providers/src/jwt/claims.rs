@@ -151,7 +151,7 @@ fn is_value(name: &str, found: &Value, expected: &str) -> bool {
 }
 
 /// Reads a time in seconds since 1970: a number, or text with a number as EMQX allows.
-fn time(claims: &Map<String, Value>, name: &str) -> Result<Option<f64>, ClaimError> {
+pub(super) fn time(claims: &Map<String, Value>, name: &str) -> Result<Option<f64>, ClaimError> {
     let seconds = match claims.get(name) {
         None => return Ok(None),
         Some(Value::Number(number)) => number.as_f64(),

@@ -11,6 +11,7 @@ use tokio::sync::{Notify, Semaphore, watch};
 use super::algorithm::Algorithm;
 use super::jwks::{self, SetKey, Skipped};
 use super::token::{TokenHeader, UnverifiedToken};
+use crate::http::split_url;
 
 /// Maximum length of a key set.
 const SET_BYTES_MAX: usize = 512 * 1024;
@@ -88,8 +89,8 @@ impl KeySource {
 /// Keys of a server. [`RemoteKeys::run`] requests them.
 pub struct RemoteKeys {
     connector: HttpConnector,
-    /// The query of the URL, with its question mark.
-    query: String,
+    /// Path and query of the URL.
+    target: String,
     config: JwksConfig,
     allowed: Vec<Algorithm>,
     state: RwLock<RemoteState>,
@@ -116,18 +117,21 @@ impl RemoteKeys {
     /// The error names the field.
     pub fn new(config: JwksConfig, allowed: Vec<Algorithm>) -> Result<RemoteKeys, String> {
         let mut server = config.server.clone();
-        let query = match server.url.split_once('?') {
-            Some((base, query)) => {
-                let query = format!("?{query}");
-                server.url = base.to_owned();
-                query
-            }
-            None => String::new(),
+        let (origin, target) = split_url(&config.server.url);
+        let query = target.find('?').map_or(0, |at| target.len() - at);
+        server.url.truncate(server.url.len() - query);
+        let problems = server.problems();
+        if !problems.is_empty() {
+            return Err(problems.join("; "));
+        }
+        // The path is part of the request, not of the connector, which would remove a slash at its end.
+        let connector = HttpConnectorConfig {
+            url: origin.to_owned(),
+            ..server.clone()
         };
-        let connector = HttpConnector::new(&server).map_err(|problems| problems.join("; "))?;
         Ok(RemoteKeys {
-            connector,
-            query,
+            connector: HttpConnector::new(&connector).map_err(|problems| problems.join("; "))?,
+            target: target.to_owned(),
             // Without the query, which can contain a secret: the URL is logged.
             config: JwksConfig { server, ..config },
             allowed,
@@ -141,7 +145,7 @@ impl RemoteKeys {
         })
     }
 
-    fn current(&self, now: Instant) -> Option<Arc<Keys>> {
+    pub fn current(&self, now: Instant) -> Option<Arc<Keys>> {
         let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
         let age = now.saturating_duration_since(state.confirmed?);
         match self.config.max_age.is_some_and(|max| age > max) {
@@ -195,6 +199,11 @@ impl RemoteKeys {
         }
     }
 
+    /// Requests the keys once, for a caller that does not run [`RemoteKeys::run`].
+    pub async fn request_now(&self) -> Result<(), String> {
+        self.request().await.and_then(|answer| self.store(answer))
+    }
+
     async fn wait_for_gap(&self) {
         let last = *self.last_start.lock().unwrap_or_else(PoisonError::into_inner);
         let since = last.map_or(REQUEST_GAP, |last| last.elapsed());
@@ -204,9 +213,9 @@ impl RemoteKeys {
     async fn request(&self) -> Result<Vec<u8>, String> {
         let question = HttpQuestion {
             method: "GET".to_owned(),
-            path: match self.query.as_str() {
+            path: match self.target.as_str() {
                 "" => Vec::new(),
-                query => vec![UrlPart::Literal(query.to_owned())],
+                target => vec![UrlPart::Literal(target.to_owned())],
             },
             headers: vec![("accept".to_owned(), "application/json".to_owned())],
             body: Vec::new(),
