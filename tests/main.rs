@@ -19,4 +19,5 @@ mod ldap_logins;
 mod operations;
 mod providers;
 mod rules;
+mod single_sign_on;
 mod support;

@@ -33,6 +33,7 @@ use crate::disk::DataDirectory;
 use crate::history::History;
 use crate::log_ring::LogRing;
 use crate::readiness::Readiness;
+use crate::single_sign_on::SingleSignOn;
 use crate::start_error::ApiStartError;
 
 /// File in the data directory.
@@ -56,6 +57,7 @@ struct AppState {
     node: Arc<NodeInfo>,
     hashing: Arc<PasswordHashing>,
     token_lifetime: TokenLifetime,
+    single_sign_on: Option<SingleSignOn>,
     viewers: Viewers,
     downloads: Downloads,
     connector_tests: ConnectorTests,
@@ -104,6 +106,7 @@ parts! {
     Arc<PasswordHashing> = hashing;
     Arc<LoginLimiter> = config.login_limiter;
     TokenLifetime = token_lifetime;
+    Option<SingleSignOn> = single_sign_on;
     Arc<ApiCounters> = counters;
     Arc<AnswerMemory> = answers;
     Viewers = viewers;
@@ -157,6 +160,7 @@ impl App {
                 port: Arc::new(HttpPort::of(&config)),
                 data_directory: DataDirectory::new(data_dir),
                 token_lifetime: TokenLifetime(config.token_lifetime),
+                single_sign_on: config.single_sign_on.clone().map(SingleSignOn::new),
                 answers: AnswerMemory::new(config.limits.unsent_answer_bytes_max),
                 config,
                 net,

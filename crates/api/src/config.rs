@@ -16,6 +16,7 @@ use crate::certificate_admin::CertificateAdmin;
 use crate::config_admin::ConfigAdmin;
 use crate::device_platform::DevicePlatform;
 use crate::log_ring::LogRing;
+use crate::single_sign_on::SingleSignOnConfig;
 
 /// Returns the content type and the gzip-compressed content of a file below `/docs/`.
 pub type Book = fn(path: &str) -> Option<(&'static str, &'static [u8])>;
@@ -39,6 +40,8 @@ pub struct ApiConfig {
     pub tls: Option<Arc<rustls::ServerConfig>>,
     /// Lifetime of a login.
     pub token_lifetime: Duration,
+    /// Logins with an identity provider. `None`: only console users log in.
+    pub single_sign_on: Option<SingleSignOnConfig>,
     /// Serve metrics and statistics without a login also to other machines. On loopback they never need one.
     pub metrics_without_login: bool,
     /// Host names that a loopback port accepts besides `localhost` and IP addresses, such as that of a reverse proxy.
@@ -74,6 +77,7 @@ impl ApiConfig {
             bind,
             tls: None,
             token_lifetime: Duration::from_secs(12 * 60 * 60),
+            single_sign_on: None,
             metrics_without_login: false,
             allowed_hosts: Vec::new(),
             sys: None,

@@ -2,7 +2,7 @@
 //! happens beyond.
 
 use web::limits::ApiLimits;
-use web::{answer_memory, api_keys, audit, logins, paging, server};
+use web::{answer_memory, api_keys, audit, logins, paging, pending_logins, server};
 
 use crate::endpoints::{console_users, publish};
 use crate::{alarms, concurrency, device_platform, log_ring, sys_publisher, trace};
@@ -114,6 +114,12 @@ pub fn fixed_limits() -> Vec<(&'static str, u64, &'static str, &'static str)> {
             logins::LOGINS_PER_USER_MAX as u64,
             "",
             "The user's login that expires first ends.",
+        ),
+        (
+            "Logins at an identity provider that are not complete",
+            pending_logins::PENDING_MAX as u64,
+            "",
+            "The client with the most loses its oldest.",
         ),
         ("Console users", console_users::USERS_MAX as u64, "", REFUSED),
         ("API keys", api_keys::KEYS_MAX as u64, "", REFUSED),

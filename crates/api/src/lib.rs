@@ -45,6 +45,7 @@ mod routes;
 mod sampler;
 mod server;
 mod shards;
+mod single_sign_on;
 mod start_error;
 mod sys_publisher;
 mod tar;
@@ -70,5 +71,8 @@ pub use log_ring::{LogLineLevel, LogRing};
 pub use metrics::{Family as MetricFamily, families as metric_families};
 pub use routes::operations;
 pub use server::{ApiHandle, TlsReloader, bind, start, start_on};
+pub use single_sign_on::{
+    IdentityProvider, ProviderAnswer, ProviderCode, ProviderFailure, ProviderIdentity, SingleSignOnConfig,
+};
 pub use start_error::ApiStartError;
 pub use sys_publisher::{ClientEventSender, ClientEvents, client_events};

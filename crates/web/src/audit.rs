@@ -54,7 +54,7 @@ pub struct AuditEntry {
     /// Sequence number.
     pub number: u64,
     pub at_unix_ms: u64,
-    /// The user, or `key:` and the name of an API key.
+    /// The console user, `oidc:` and a user of the identity provider, or `key:` and the name of an API key.
     pub user: String,
     /// Address of the client.
     pub address: String,

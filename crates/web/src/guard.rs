@@ -282,15 +282,12 @@ impl Guard {
             });
         }
         let found = self.logins.find(token, Instant::now(), unix_ms(SystemTime::now()));
-        let (user, id) = found.ok_or_else(|| HttpProblem::unauthorized("the token is unknown or has expired"))?;
-        let role = self
-            .admins
-            .role(&user)
-            .ok_or_else(|| HttpProblem::unauthorized("this user was deleted"))?;
+        let login = found.ok_or_else(|| HttpProblem::unauthorized("the token is unknown or has expired"))?;
+        let role = login.provider_role.or_else(|| self.admins.role(&login.user));
         Ok(AuthenticatedUser {
-            user,
-            role,
-            login_id: Some(id),
+            role: role.ok_or_else(|| HttpProblem::unauthorized("this user was deleted"))?,
+            user: login.user,
+            login_id: Some(login.id),
         })
     }
 

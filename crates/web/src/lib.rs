@@ -27,6 +27,7 @@ pub mod limits;
 pub mod logins;
 pub mod openapi;
 pub mod paging;
+pub mod pending_logins;
 pub mod problem;
 pub mod query;
 mod request_shares;

@@ -4,6 +4,9 @@
 //! hash is close to another one. The table is bounded: a user with too many logins loses the one that expires first.
 //!
 //! A login has an ID, with which it can be listed and ended. The ID is random and not related to the token.
+//!
+//! A user of the identity provider has a name with [`PROVIDER_PREFIX`], which no console user and no API key can have.
+//! The role of such a user is stored with the login, because this server does not store the user.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -15,6 +18,7 @@ use sha2::{Digest, Sha256};
 use zeroize::Zeroizing;
 
 use crate::access_changes::AccessChanges;
+use crate::admins::Role;
 
 pub const LOGINS_PER_USER_MAX: usize = 64;
 pub const LOGINS_MAX: usize = 4096;
@@ -22,6 +26,14 @@ const TOKEN_BYTES: usize = 32;
 const ID_BYTES: usize = 12;
 /// Helps secret scanners to recognise a token.
 const TOKEN_PREFIX: &str = "tw_";
+
+/// Begins the names of users of the identity provider. Names of console users contain no colon.
+pub const PROVIDER_PREFIX: &str = "oidc:";
+
+/// Whether this is the name of a user of the identity provider.
+pub fn is_provider_user(name: &str) -> bool {
+    name.starts_with(PROVIDER_PREFIX)
+}
 
 type TokenHash = [u8; 32];
 
@@ -34,16 +46,28 @@ pub struct Logins {
 struct LoginEntry {
     id: Arc<str>,
     user: Arc<str>,
+    provider_role: Option<Role>,
     address: IpAddr,
     since_unix_ms: u64,
     last_used_unix_ms: u64,
     expires_at: Instant,
 }
 
+/// A valid login.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FoundLogin {
+    pub id: Arc<str>,
+    pub user: Arc<str>,
+    /// Role of a user of the identity provider. `None`: the console user's role applies.
+    pub provider_role: Option<Role>,
+}
+
 /// Properties of a new login.
 #[derive(Clone, Copy, Debug)]
 pub struct NewLogin<'a> {
     pub user: &'a str,
+    /// Role of a user of the identity provider. `None`: the user is a console user.
+    pub provider_role: Option<Role>,
     /// Address of the client.
     pub address: IpAddr,
     pub now: Instant,
@@ -78,6 +102,7 @@ impl Logins {
             LoginEntry {
                 id: Base64UrlUnpadded::encode_string(&id).into(),
                 user: new.user.into(),
+                provider_role: new.provider_role,
                 address: new.address,
                 since_unix_ms: new.now_unix_ms,
                 last_used_unix_ms: new.now_unix_ms,
@@ -95,12 +120,16 @@ impl Logins {
         &self.changes
     }
 
-    /// Returns user and ID of a valid token, and notes its use.
-    pub fn find(&self, token: &str, now: Instant, now_unix_ms: u64) -> Option<(Arc<str>, Arc<str>)> {
+    /// Returns the login of a valid token, and notes its use.
+    pub fn find(&self, token: &str, now: Instant, now_unix_ms: u64) -> Option<FoundLogin> {
         let mut table = self.lock();
         let entry = table.get_mut(&hash(token)).filter(|entry| entry.expires_at > now)?;
         entry.last_used_unix_ms = now_unix_ms;
-        Some((entry.user.clone(), entry.id.clone()))
+        Some(FoundLogin {
+            id: entry.id.clone(),
+            user: entry.user.clone(),
+            provider_role: entry.provider_role,
+        })
     }
 
     /// Returns the logins in force, of one user or of all, the last used first.
@@ -200,6 +229,7 @@ mod tests {
     fn issue(logins: &Logins, user: &str, now: Instant) -> Option<Zeroizing<String>> {
         logins.issue(NewLogin {
             user,
+            provider_role: None,
             address: ADDRESS,
             now,
             now_unix_ms: 1000,
@@ -208,14 +238,14 @@ mod tests {
     }
 
     fn user(logins: &Logins, token: &str, now: Instant) -> Option<Arc<str>> {
-        logins.find(token, now, 2000).map(|(user, _)| user)
+        logins.find(token, now, 2000).map(|login| login.user)
     }
 
     #[test]
     fn logins_are_listed_and_ended_by_their_id() {
         let (logins, now) = (Logins::default(), Instant::now());
         let tokens = ["ada", "ada", "bob"].map(|name| issue(&logins, name, now).unwrap());
-        let (_, used) = logins.find(&tokens[1], now, 3000).unwrap();
+        let used = logins.find(&tokens[1], now, 3000).unwrap().id;
         let of_ada = logins.list(Some("ada"), now);
         assert_eq!((of_ada.len(), &of_ada[0].id), (2, &used), "the last used first");
         assert_eq!(
@@ -234,7 +264,7 @@ mod tests {
         assert_eq!(logins.revoke_id(&used, Some("ada")).as_deref(), Some("ada"));
         assert!(logins.find(&tokens[1], now, 1).is_none());
         let again = issue(&logins, "ada", now).unwrap();
-        let (_, kept) = logins.find(&again, now, 1).unwrap();
+        let kept = logins.find(&again, now, 1).unwrap().id;
         assert_eq!(logins.revoke_others("ada", Some(&kept)), 1);
         assert!(logins.find(&again, now, 1).is_some() && logins.find(&tokens[0], now, 1).is_none());
         assert_eq!((logins.revoke_user("ada"), logins.count()), (1, 1));

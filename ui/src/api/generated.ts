@@ -254,7 +254,7 @@ export type AuditEntry = {
   path: string;
   /** HTTP status of the answer. 2xx: the operation succeeded. */
   status: number;
-  /** The user, or `key:` and the name of an API key. */
+  /** The console user, `oidc:` and a user of the identity provider, or `key:` and the name of an API key. */
   user: string;
 };
 
@@ -1134,7 +1134,7 @@ export type OwnLogin = {
   /** Another user generated the password: only `change_password` is allowed until it is changed. */
   must_change_password: boolean;
   role: Role;
-  /** The user, or `key:` and the name of the API key. */
+  /** The console user, `oidc:` and a user of the identity provider, or `key:` and the name of the API key. */
   user: string;
 };
 
@@ -1506,6 +1506,14 @@ export type SharedMembers = {
   items: SharedMember[];
   /** Number of all members. The list considers the 2,000 that joined first. */
   members: number;
+};
+
+/** The login with an identity provider, for the login page. */
+export type SingleSignOnInfo = {
+  /** Whether an identity provider is configured (`api.oidc.issuer`). */
+  is_configured: boolean;
+  /** Name of the provider. Empty if none is configured. */
+  label: string;
 };
 
 export type SortOrder = "asc" | "desc";
@@ -1990,6 +1998,14 @@ export const logout = (signal?: AbortSignal): Promise<void> =>
 /** Last lines of the server log */
 export const logs = (query?: { cursor?: string | undefined; level?: LogLevel | undefined; limit?: number | undefined; text?: string | undefined }, signal?: AbortSignal): Promise<LogLinePage> =>
   request("GET", "/api/v1/logs", { query, signal });
+
+/** Login with an identity provider */
+export const singleSignOn = (signal?: AbortSignal): Promise<SingleSignOnInfo> =>
+  request("GET", "/api/v1/oidc", { signal });
+
+/** Token of a login with an identity provider */
+export const collectLogin = (signal?: AbortSignal): Promise<LoginAnswer> =>
+  request("POST", "/api/v1/oidc/token", { signal });
 
 /** End your other logins */
 export const endOtherLogins = (signal?: AbortSignal): Promise<EndedLogins> =>

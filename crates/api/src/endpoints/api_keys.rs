@@ -15,6 +15,7 @@ use web::api_keys::{ApiKeyError, ApiKeys, KEY_PREFIX, NewApiKey, StoredApiKey};
 use web::audit_state::ChangeTarget;
 use web::body;
 use web::guard::{AuthenticatedUser, RequiredAccess};
+use web::logins::is_provider_user;
 use web::paging::{self, Page};
 use web::problem::HttpProblem;
 use web::query::Params;
@@ -179,6 +180,13 @@ async fn add(
     body::Json(new): body::Json<NewKey>,
 ) -> Result<(StatusCode, Json<MadeKey>), HttpProblem> {
     check_expiry(new.expires_at_unix_ms)?;
+    // A key ends with its issuer, but this server does not learn when the provider removes a user.
+    let issuer = issuer(&keys, &login);
+    if is_provider_user(&issuer) {
+        return Err(HttpProblem::forbidden(
+            "an API key belongs to a console user: log in with a user name and a password to create it",
+        ));
+    }
     let dashboard = match new.dashboard {
         Some(id) => Some(known_dashboard(platform, id).await?),
         None => None,
@@ -190,7 +198,7 @@ async fn add(
         description: new.description,
         is_enabled: new.enabled,
         created_at_unix_ms: unix_ms(SystemTime::now()),
-        issuer: issuer(&keys, &login),
+        issuer,
         by: login.user.to_string(),
         expires_at_unix_ms: new.expires_at_unix_ms,
     };

@@ -1,7 +1,8 @@
 //! Login, logout and password changes.
 
+use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use auth::{LoginKind, LoginLimiter, PASSWORD_CHARACTERS_MIN, Password};
 use axum::extract::{FromRef, State};
@@ -9,6 +10,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::{Extension, Json};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use tracing::{error, info};
 use web::PasswordHashing;
 use web::admins::{Admins, AdminsError, Role};
@@ -18,10 +20,10 @@ use web::body;
 use web::guard::{AuthenticatedUser, PeerAddress, RequiredAccess, bearer};
 use web::guarded_login::GuardedLogin;
 use web::limits::ApiCounters;
-use web::logins::{Logins, NewLogin};
+use web::logins::{Logins, NewLogin, is_provider_user};
 use web::problem::HttpProblem;
 use web::unix_ms;
-use zeroize::Zeroize;
+use zeroize::{Zeroize, Zeroizing};
 
 use super::console_users::ConsoleUsers;
 use crate::app::{App, Endpoint};
@@ -53,7 +55,7 @@ pub struct LoginAnswer {
 /// The user of a request.
 #[derive(Serialize, JsonSchema)]
 pub struct OwnLogin {
-    /// The user, or `key:` and the name of the API key.
+    /// The console user, `oidc:` and a user of the identity provider, or `key:` and the name of the API key.
     pub user: String,
     pub role: Role,
     /// Another user generated the password: only `change_password` is allowed until it is changed.
@@ -159,43 +161,96 @@ impl FromRef<App> for PasswordCheck {
     }
 }
 
+/// Issues logins, and records them.
+pub struct LoginIssuer {
+    logins: Arc<Logins>,
+    audit: Arc<Audit>,
+    counters: Arc<ApiCounters>,
+    lifetime: Duration,
+}
+
+impl FromRef<App> for LoginIssuer {
+    fn from_ref(app: &App) -> LoginIssuer {
+        let TokenLifetime(lifetime) = app.part();
+        LoginIssuer {
+            logins: app.part(),
+            audit: app.part(),
+            counters: app.part(),
+            lifetime,
+        }
+    }
+}
+
+/// An authenticated user.
+pub struct NewUserLogin<'a> {
+    pub user: &'a str,
+    /// Role of a user of the identity provider.
+    pub provider_role: Option<Role>,
+    /// Path of the request, for the audit log.
+    pub path: &'static str,
+    /// For the audit log.
+    pub body: Option<Value>,
+}
+
+pub struct IssuedLogin {
+    pub token: Zeroizing<String>,
+    pub expires_at_unix_ms: u64,
+}
+
+impl LoginIssuer {
+    /// The entry of the audit log is written when this returns.
+    pub async fn issue(&self, address: IpAddr, new: NewUserLogin<'_>) -> Result<IssuedLogin, HttpProblem> {
+        let token = self.logins.issue(NewLogin {
+            user: new.user,
+            provider_role: new.provider_role,
+            address,
+            now: Instant::now(),
+            now_unix_ms: unix_ms(SystemTime::now()),
+            lifetime: self.lifetime,
+        });
+        let token = token.ok_or_else(|| HttpProblem::internal("the operating system returned no random bytes"))?;
+        ApiCounters::add(&self.counters.logins);
+        info!(user = %new.user, %address, "API login succeeded");
+        let entry = AuditEntry {
+            number: 0,
+            at_unix_ms: unix_ms(SystemTime::now()),
+            user: new.user.to_owned(),
+            address: address.to_string(),
+            operation: "login".into(),
+            method: "POST".into(),
+            path: new.path.into(),
+            body: new.body,
+            before: None,
+            after: None,
+            status: StatusCode::OK.as_u16(),
+        };
+        let audit = self.audit.clone();
+        web::block(move || audit.write(entry)).await?;
+        Ok(IssuedLogin {
+            token,
+            expires_at_unix_ms: unix_ms(SystemTime::now() + self.lifetime),
+        })
+    }
+}
+
 async fn login(
     State(passwords): State<PasswordCheck>,
-    State(logins): State<Arc<Logins>>,
-    State(audit): State<Arc<Audit>>,
-    State(TokenLifetime(lifetime)): State<TokenLifetime>,
+    State(issuer): State<LoginIssuer>,
     Extension(peer): Extension<PeerAddress>,
     body::Json(request): body::Json<LoginRequest>,
 ) -> Result<Json<LoginAnswer>, HttpProblem> {
     let role = passwords.verify(peer, &request.user, &request.password).await?;
     let role = role.ok_or_else(|| HttpProblem::unauthorized("wrong user name or password"))?;
-    let token = logins.issue(NewLogin {
+    let new = NewUserLogin {
         user: &request.user,
-        address: peer.0,
-        now: Instant::now(),
-        now_unix_ms: unix_ms(SystemTime::now()),
-        lifetime,
-    });
-    let token = token.ok_or_else(|| HttpProblem::internal("the operating system returned no random bytes"))?;
-    ApiCounters::add(&passwords.counters.logins);
-    info!(user = %request.user, address = %peer.0, "API login succeeded");
-    let entry = AuditEntry {
-        number: 0,
-        at_unix_ms: unix_ms(SystemTime::now()),
-        user: request.user.clone(),
-        address: peer.0.to_string(),
-        operation: "login".into(),
-        method: "POST".into(),
-        path: "/api/v1/login".into(),
+        provider_role: None,
+        path: "/api/v1/login",
         body: None,
-        before: None,
-        after: None,
-        status: StatusCode::OK.as_u16(),
     };
-    web::block(move || audit.write(entry)).await?;
+    let issued = issuer.issue(peer.0, new).await?;
     Ok(Json(LoginAnswer {
-        token: token.to_string(),
-        expires_at_unix_ms: unix_ms(SystemTime::now() + lifetime),
+        token: issued.token.to_string(),
+        expires_at_unix_ms: issued.expires_at_unix_ms,
         must_change_password: passwords.admins.has_one_time_password(&request.user),
         has_first_password: passwords.admins.has_first_password(&request.user),
         user: request.user,
@@ -265,6 +320,11 @@ async fn change_password(
     Extension(login): Extension<AuthenticatedUser>,
     body::Json(change): body::Json<PasswordChange>,
 ) -> Result<Json<PasswordChanged>, HttpProblem> {
+    if is_provider_user(&login.user) {
+        return Err(HttpProblem::forbidden(
+            "the identity provider manages the password of this user",
+        ));
+    }
     change.new_password.check_strength("new_password")?;
     if change.new_password.0 == change.current_password.0 {
         return Err(HttpProblem::invalid(

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use tracing::info;
 use web::admins::Admins;
 use web::guard::{AuthenticatedUser, RequiredAccess};
-use web::logins::{LoginSummary, Logins};
+use web::logins::{LoginSummary, Logins, is_provider_user};
 use web::paging::{self, Page};
 use web::problem::HttpProblem;
 use web::query::Params;
@@ -106,7 +106,8 @@ pub fn endpoints() -> Vec<Endpoint> {
         .tag("Login")
         .describe(
             "End all logins of a console user",
-            "Their tokens stop working and their WebSockets close. API keys that the user issued stay valid.",
+            "Their tokens stop working and their WebSockets close. API keys that the user issued stay valid. The name of a user of the \
+             identity provider begins with `oidc:`.",
         )
         .path_parameter("name", "Percent-encoded.")
         .returns::<EndedLogins>("Ended."),
@@ -176,7 +177,7 @@ async fn end_all_of(
     Extension(login): Extension<AuthenticatedUser>,
     Path(name): Path<String>,
 ) -> Result<Json<EndedLogins>, HttpProblem> {
-    if admins.role(&name).is_none() {
+    if admins.role(&name).is_none() && !is_provider_user(&name) {
         return Err(HttpProblem::not_found("there is no console user with this name"));
     }
     let ended = logins.revoke_user(&name);

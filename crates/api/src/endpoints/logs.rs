@@ -18,7 +18,7 @@ use crate::log_ring::{LogLine, LogLineLevel, LogRing};
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AuditQuery {
-    /// This user; for an API key, `key:` and its name.
+    /// This user; for a user of the identity provider, `oidc:` and the name; for an API key, `key:` and its name.
     user: Option<String>,
     /// This operation, such as `add_user`.
     operation: Option<String>,

@@ -28,6 +28,7 @@ pub mod openapi;
 pub mod publish;
 pub mod retained;
 pub mod rules;
+pub mod single_sign_on;
 pub mod sources;
 pub mod stats;
 pub mod subscriptions;

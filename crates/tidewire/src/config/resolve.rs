@@ -16,7 +16,7 @@ use super::options::listeners::{
     API_LISTENER, ListenerKind, ListenerOptions, PeerName, ProxyProtocol, TlsDefaults, TlsOptions, TlsVersion,
     VerifyClient, WsOptions,
 };
-use super::options::{access, integration, mqtt, platform, server};
+use super::options::{access, integration, mqtt, platform, server, single_sign_on};
 use super::origin::{ConfigDiagnostic, ValueOrigin};
 use super::raw::{ConfigEntry, ConfigSources, RawConfig, default_data_dir};
 use super::value::{OptionValue, RawOptionValue, Unset};
@@ -56,6 +56,7 @@ pub struct Config {
     pub rules: BTreeMap<String, Table<RuleDefinition>>,
     pub sys: server::Sys,
     pub api: server::Api,
+    pub oidc: single_sign_on::OidcConfig,
     pub benchmark: server::Benchmark,
     pub log: server::Log,
 }
@@ -167,6 +168,10 @@ pub fn resolve(raw: &mut RawConfig, sources: &ConfigSources) -> (Config, Vec<Eff
         rules: resolver.take_map(&["rules"], &integration::RULES),
         sys: server::Sys::resolve(&mut resolver, &["sys"]),
         api: server::Api::resolve(&mut resolver, &["api"]),
+        oidc: single_sign_on::OidcConfig {
+            options: single_sign_on::Oidc::resolve(&mut resolver, &["api", "oidc"]),
+            roles: resolver.take_map(&["api", "oidc", "roles"], &single_sign_on::ROLES),
+        },
         benchmark: server::Benchmark::resolve(&mut resolver, &["benchmark"]),
         log: server::Log::resolve(&mut resolver, &["log"]),
     };
@@ -428,6 +433,12 @@ impl Resolver<'_> {
     fn check(&mut self, config: &Config) {
         self.check_binds(config);
         self.check_providers(config);
+        for (key, message) in single_sign_on::OidcConfig::problems(config) {
+            match self.entries.contains_key(&key) {
+                true => self.add_diagnostic(&key, message),
+                false => self.add_diagnostic_at(self.any_origin_below(&["api", "oidc"]), &key, message),
+            }
+        }
         let api = &config.api;
         for (is_missing, option) in [
             (api.cert_file.0.is_some() && api.key_file.0.is_none(), "key_file"),

@@ -19,6 +19,7 @@ use super::certificates::NodeCertificates;
 use super::configure::ConfigChanger;
 use super::reload::Reloader;
 use super::restart::RestartRequest;
+use super::single_sign_on;
 use crate::banner::{self, AdminLogin};
 use crate::config::Config;
 use crate::config::files::{self, chain};
@@ -89,6 +90,7 @@ pub fn start(
         None => unsent_answer_bytes(process_limits::memory_bytes()),
     };
     api_config.token_lifetime = config.api.token_lifetime;
+    api_config.single_sign_on = single_sign_on::config(config)?;
     api_config.login_limiter = parts.access.login_limiter().clone();
     api_config.metrics_without_login = config.api.metrics_without_login;
     api_config.allowed_hosts = config.api.allowed_hosts.clone();

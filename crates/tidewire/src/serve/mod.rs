@@ -23,6 +23,7 @@ mod open_questions;
 mod providers;
 mod reload;
 pub mod restart;
+mod single_sign_on;
 mod translate;
 
 use std::io::{self, IsTerminal};

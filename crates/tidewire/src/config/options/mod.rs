@@ -7,6 +7,7 @@ pub mod listeners;
 pub mod mqtt;
 pub mod platform;
 pub mod server;
+pub mod single_sign_on;
 
 use super::option::Section;
 
@@ -49,6 +50,8 @@ pub const SECTIONS: &[Section] = &[
     platform::Platform::SECTION,
     server::Sys::SECTION,
     server::Api::SECTION,
+    single_sign_on::Oidc::SECTION,
+    single_sign_on::ROLES,
     server::Benchmark::SECTION,
     server::Log::SECTION,
 ];

@@ -1,0 +1,104 @@
+//! Logins to the console with OpenID Connect: connects the client of `auth-providers` with the API.
+
+use std::sync::Arc;
+
+use api::{IdentityProvider, ProviderAnswer, ProviderCode, ProviderFailure, ProviderIdentity, SingleSignOnConfig};
+use auth_providers::oidc::{AuthorizationCode, LoginSecrets, OidcClient, OidcConfig, OidcError};
+use connectors::TlsConfig;
+use web::admins::Role;
+use web::pending_logins::StartedLogin;
+
+use crate::config::Config;
+use crate::config::options::single_sign_on::{self, ConsoleRole};
+
+/// Path to which the provider sends the browser, below `external_url`.
+const RETURN_PATH: &str = "/api/v1/oidc/callback";
+
+struct Provider(OidcClient);
+
+/// Returns `None` if it is not configured. Sends no request: the server starts also if the provider does not answer.
+/// The error names the option.
+pub fn config(config: &Config) -> Result<Option<SingleSignOnConfig>, String> {
+    let Some(issuer) = config.oidc.issuer() else {
+        return Ok(None);
+    };
+    if let Some((key, problem)) = single_sign_on::OidcConfig::problems(config).first() {
+        return Err(format!("{key}: {problem}"));
+    }
+    if issuer.starts_with("http:") {
+        tracing::warn!(
+            "api.oidc.issuer does not begin with https: an attacker who can change its answers can log in as an administrator"
+        );
+    }
+    let options = &config.oidc.options;
+    let external_url = config.oidc.external_url();
+    let client = OidcClient::new(OidcConfig {
+        issuer: issuer.to_owned(),
+        client_id: options.client_id.clone(),
+        client_secret: options.client_secret.0.clone(),
+        scopes: options.scopes.clone(),
+        redirect_url: format!("{external_url}{RETURN_PATH}"),
+        user_name_claim: options.user_name_claim.clone(),
+        roles_claim: options.roles_claim.clone(),
+        timeout: options.timeout,
+        tls: TlsConfig {
+            ca_file: options.ca_file.0.clone(),
+            ..TlsConfig::default()
+        },
+    });
+    let roles = config
+        .oidc
+        .roles
+        .iter()
+        .map(|(value, role)| (value.clone(), role_of(*role)));
+    Ok(Some(SingleSignOnConfig {
+        provider: Arc::new(Provider(client.map_err(|error| format!("api.oidc.{error}"))?)),
+        label: options.label.clone(),
+        is_https: external_url.starts_with("https:"),
+        roles: roles.collect(),
+    }))
+}
+
+fn role_of(role: ConsoleRole) -> Role {
+    match role {
+        ConsoleRole::Viewer => Role::Viewer,
+        ConsoleRole::Operator => Role::Operator,
+        ConsoleRole::Admin => Role::Admin,
+    }
+}
+
+impl IdentityProvider for Provider {
+    fn login_address<'a>(&'a self, login: &'a StartedLogin) -> ProviderAnswer<'a, String> {
+        let secrets = LoginSecrets {
+            state: &login.state,
+            nonce: &login.nonce,
+            code_challenge: &login.code_challenge,
+        };
+        Box::pin(async move { self.0.authorization_url(secrets).await.map_err(failure) })
+    }
+
+    fn user<'a>(&'a self, answer: ProviderCode<'a>) -> ProviderAnswer<'a, ProviderIdentity> {
+        let code = AuthorizationCode {
+            code: answer.code,
+            issuer: answer.issuer,
+            nonce: answer.nonce,
+            code_verifier: answer.code_verifier,
+        };
+        Box::pin(async move {
+            let identity = self.0.identity(code).await.map_err(failure)?;
+            Ok(ProviderIdentity {
+                subject: identity.subject,
+                user_name: identity.user_name,
+                roles: identity.roles,
+            })
+        })
+    }
+}
+
+fn failure(error: OidcError) -> ProviderFailure {
+    match error {
+        OidcError::Unavailable(reason) => ProviderFailure::Unavailable(reason),
+        OidcError::Refused(reason) => ProviderFailure::Refused(reason),
+        OidcError::Invalid(reason) => ProviderFailure::Invalid(reason),
+    }
+}
