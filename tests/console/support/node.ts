@@ -22,11 +22,11 @@ export class Node {
     return Node.startAt("127.0.0.1", ...more);
   }
 
-  /** Starts a node with the API at this address. */
+  /** Starts a node with the API at this address. `{url}` in an option is the address of the console. */
   static async startAt(host: string, ...more: string[]): Promise<Node> {
     const directory = mkdtempSync(join(tmpdir(), "tidewire-console-"));
     const [api, tcp, ws] = [await freePort(), await freePort(), await freePort()];
-    const options = [`node.data_dir=${directory}`, `api.bind=${host}:${api}`, `listeners.tcp.default.bind=127.0.0.1:${tcp}`, `listeners.ws.default.bind=127.0.0.1:${ws}`, "sys.interval=1s", ...more];
+    const options = [`node.data_dir=${directory}`, `api.bind=${host}:${api}`, `listeners.tcp.default.bind=127.0.0.1:${tcp}`, `listeners.ws.default.bind=127.0.0.1:${ws}`, "sys.interval=1s", ...more.map((option) => option.replace("{url}", `http://${host}:${api}`))];
     const url = `http://${host}:${api}`;
     const child = await serve(options, url);
     return new Node(child, options, directory, url, tcp, readFileSync(join(directory, "admin-password"), "utf8").trim());

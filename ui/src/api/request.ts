@@ -20,6 +20,9 @@ export interface RequestOptions {
  */
 const TIMEOUT_MS = { read: 15_000, other: 120_000 };
 
+/** Requests of the login page. Others are not sent after the login has ended. */
+const WITHOUT_LOGIN = ["/api/v1/login", "/api/v1/oidc"];
+
 /** The login that a request uses: the console's own, or one of the device platform. */
 export interface Login {
   headers: Record<string, string>;
@@ -60,8 +63,8 @@ export function part(text: string): string {
 }
 
 export async function request<T>(method: string, path: string, options: RequestOptions = {}): Promise<T> {
-  // Without a login, only the login request is allowed.
-  if (session.hasEnded && path !== "/api/v1/login") throw new RequestError(401, { detail: "You are not logged in." });
+  if (session.hasEnded && !WITHOUT_LOGIN.includes(path))
+    throw new RequestError(401, { detail: "You are not logged in." });
   const headers: Record<string, string> =
     session.token && !session.hasEnded ? { Authorization: `Bearer ${session.token}` } : {};
   // A 401 without a token is a wrong password, not an expired login.

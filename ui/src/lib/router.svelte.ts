@@ -61,6 +61,12 @@ class Router {
     if (location.hash !== before) this.#ownTarget = location.hash;
   }
 
+  /** Shows a page in place of the current history entry. */
+  replace(target: string): void {
+    history.replaceState({ at: this.#at } satisfies HistoryState, "", target);
+    this.#hash = location.hash;
+  }
+
   /** Writes parameters to the address of the current page without a new history entry. Empty values are removed. */
   setParameters(named: Record<string, string>): void {
     const query = this.query;

@@ -4,6 +4,8 @@ import type { LoginAnswer, OwnLogin } from "../api/generated";
 
 const KEY = "tidewire-login";
 const LAST_KEY = "tidewire-user";
+/** Begins the names of users of the identity provider. */
+const PROVIDER_PREFIX = "oidc:";
 export const ENDED = "Your login has ended. Please log in again.";
 
 class Session {
@@ -21,7 +23,12 @@ class Session {
     return this.#login?.user ?? "";
   }
 
-  /** The last user of this tab, for the login form. */
+  /** The user logs in with a password of this server. */
+  get hasPassword(): boolean {
+    return !this.user.startsWith(PROVIDER_PREFIX);
+  }
+
+  /** The last user of this tab with a password, for the login form. */
   get lastUser(): string {
     return sessionStorage.getItem(LAST_KEY) ?? "";
   }
@@ -57,7 +64,7 @@ class Session {
     this.hasEnded = false;
     this.notice = "";
     sessionStorage.setItem(KEY, JSON.stringify(login));
-    sessionStorage.setItem(LAST_KEY, login.user);
+    if (this.hasPassword) sessionStorage.setItem(LAST_KEY, login.user);
   }
 
   /** Takes over the role that the server reports, after an administrator has changed it. */
