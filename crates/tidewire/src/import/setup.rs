@@ -21,15 +21,19 @@ use super::report::{Outcome, Report};
 use super::retained::RetainedMessage;
 use crate::config::files::chain;
 use crate::config::{self, ConfigSources};
-use crate::serve::BANS_FILE;
+use crate::serve::{BANS_FILE, check_access};
 
 pub const CONFIG_NAME: &str = "tidewire.toml";
 pub const REPORT_NAME: &str = "import-report.txt";
+/// Options with secrets. The server reads the files of this directory after the main file.
+const SECRETS_NAME: &str = "conf.d/secrets.toml";
 const PASSWORDS_NAME: &str = "passwords";
 const DATA_NAME: &str = "data";
 /// A batch of the journal is flushed at this size.
 const BATCH_BYTES: usize = 4 << 20;
 const NO_MATCH: &str = "access.no_match";
+const SOURCES: &str = "access.sources";
+const NOT_VALID: &str = "the imported configuration is not valid, nothing has been imported:";
 /// Maximum length of a connector, an action, a source or a listener.
 const NAME_BYTES_MAX: usize = 64;
 
@@ -44,6 +48,8 @@ pub struct Setup {
     items: BTreeMap<String, String>,
     /// Key and item of each definition whose key was taken.
     conflicts: Vec<(String, String)>,
+    /// Options with secrets, which get a file of their own.
+    secret_options: Table,
     files: BTreeMap<String, Vec<u8>>,
     users: Users,
     rules: Vec<AccessRule>,
@@ -72,6 +78,7 @@ impl Setup {
             options: Table::new(),
             items: BTreeMap::new(),
             conflicts: Vec::new(),
+            secret_options: Table::new(),
             files: BTreeMap::new(),
             users: Users::empty().map_err(|error| chain(&error))?,
             rules: Vec::new(),
@@ -88,15 +95,13 @@ impl Setup {
 
     /// Sets an option. `item` is where it comes from.
     pub fn set(&mut self, key: &str, item: &str, value: impl Into<Value>) {
-        let mut words: Vec<&str> = key.split('.').collect();
-        let last = words.pop().unwrap_or_default();
-        let mut table = &mut self.options;
-        for word in words {
-            let inner = table.entry(word).or_insert_with(|| Value::Table(Table::new()));
-            let Value::Table(inner) = inner else { return };
-            table = inner;
-        }
-        table.insert(last.to_owned(), value.into());
+        insert(&mut self.options, key, value.into());
+        self.items.insert(key.to_owned(), item.to_owned());
+    }
+
+    /// As `set`, for a password or a token. It is written to `SECRETS_NAME`, so that the main file contains none.
+    pub fn set_secret(&mut self, key: &str, item: &str, value: impl Into<Value>) {
+        insert(&mut self.secret_options, key, value.into());
         self.items.insert(key.to_owned(), item.to_owned());
     }
 
@@ -220,6 +225,23 @@ impl Setup {
         self.value(key)?.as_str()
     }
 
+    /// Returns the texts of an option that is a list.
+    #[cfg(test)]
+    pub fn list(&self, key: &str) -> Vec<&str> {
+        let items = self.value(key).and_then(Value::as_array).into_iter().flatten();
+        items.filter_map(Value::as_str).collect()
+    }
+
+    /// Returns the table of an option as TOML, with its secrets.
+    #[cfg(test)]
+    pub fn table_text(&self, key: &str) -> String {
+        let mut words = key.split('.');
+        let first = words.next().and_then(|word| self.secret_options.get(word));
+        let secrets = first.and_then(|first| words.try_fold(first, |value, word| value.get(word)));
+        let of = |value: Option<&Value>| value.map(Value::to_string).unwrap_or_default();
+        format!("{} {}", of(self.value(key)), of(secrets))
+    }
+
     #[cfg(test)]
     pub fn has_table(&self, key: &str) -> bool {
         self.value(key).is_some_and(Value::is_table)
@@ -273,6 +295,7 @@ impl Setup {
 
     /// Completes rules that deny all topics with those that begin with `$` and are not below `$SYS`. No filter matches
     /// all of them. So each rule gets a filter for each that a later rule allows, and `access.no_match` is `deny`.
+    /// A last rule allows the topics that `no_match` has allowed, unless it would decide before another source.
     fn deny_other_topics(&mut self, report: &Report) {
         let is_denial = |rule: &AccessRule| rule.permission == Permission::Deny && rule.topics == ALL_TOPICS;
         let Some(first) = self.rules.iter().position(is_denial) else {
@@ -302,7 +325,17 @@ impl Setup {
         }
         let item = self.items.get(NO_MATCH).cloned().unwrap_or_default();
         self.set(NO_MATCH, &item, "deny");
-        if !ends_rules {
+        if self.has(SOURCES) {
+            let because = "deny, because no rule can deny all topics that begin with $; to open topics that no source \
+                           decides about, add rules to access.rules";
+            let (to, because) = (NO_MATCH.to_owned(), because.to_owned());
+            report.add(
+                SOURCES,
+                0,
+                "topics that no source decides about",
+                Outcome::Changed { to, because },
+            );
+        } else if !ends_rules {
             self.rules.push(AccessRule::allow(AccessAction::All, &ALL_TOPICS));
             let because = "deny, because no rule can deny all topics that begin with $; the last rule allows the \
                            topics without $ and below $SYS; to open others, add them to access.rules";
@@ -367,6 +400,11 @@ impl Setup {
                 .expect("`access` is a table")
                 .insert("rules".to_owned(), Value::Array(rules.collect()));
         }
+        if !self.secret_options.is_empty() {
+            let text = toml::to_string(&self.secret_options);
+            let text = text.map_err(|error| format!("cannot write the secrets: {error}"))?;
+            self.files.insert(SECRETS_NAME.to_owned(), text.into_bytes());
+        }
         for (name, bytes) in &self.files {
             write(&directory.join(name), bytes)?;
         }
@@ -402,8 +440,12 @@ impl Setup {
                 file: Some(directory.join(CONFIG_NAME)),
                 ..ConfigSources::default()
             };
-            let Err(diagnostics) = config::load(&sources) else {
-                return Ok(());
+            let diagnostics = match config::load(&sources) {
+                Err(diagnostics) => diagnostics,
+                Ok(loaded) => {
+                    // A start would fail as well.
+                    return check_access(&loaded.config).map_err(|problem| format!("{NOT_VALID}\n{problem}"));
+                }
             };
             let mut is_changed = false;
             let mut fatal = Vec::new();
@@ -418,10 +460,7 @@ impl Setup {
             }
             // An option can be refused only because of another one that is left out now.
             if !is_changed {
-                return Err(format!(
-                    "the imported configuration is not valid, nothing has been imported:\n{}",
-                    fatal.join("\n")
-                ));
+                return Err(format!("{NOT_VALID}\n{}", fatal.join("\n")));
             }
         }
     }
@@ -474,6 +513,19 @@ impl Setup {
         let title = title.replace('\n', " ");
         write(&directory.join(CONFIG_NAME), format!("# {title}\n\n{text}").as_bytes())
     }
+}
+
+/// Sets the value of a dotted key.
+fn insert(table: &mut Table, key: &str, value: Value) {
+    let mut words: Vec<&str> = key.split('.').collect();
+    let last = words.pop().unwrap_or_default();
+    let mut table = table;
+    for word in words {
+        let inner = table.entry(word).or_insert_with(|| Value::Table(Table::new()));
+        let Value::Table(inner) = inner else { return };
+        table = inner;
+    }
+    table.insert(last.to_owned(), value);
 }
 
 fn replace_text(value: &mut Value, from: &str, to: &str) {

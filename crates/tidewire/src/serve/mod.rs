@@ -59,6 +59,7 @@ use certificates::NodeCertificates;
 use flapping::FlappingBans;
 use net::descriptors::{DescriptorNeeds, DescriptorShares};
 use observe::EventLog;
+pub use providers::check_access;
 use reload::Reloader;
 use restart::RestartRequest;
 use web::limits::ApiLimits;

@@ -15,6 +15,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use super::access::has_other_sources;
 use super::access_providers;
+use super::access_sources::AccessSources;
 use super::open_questions::OpenQuestions;
 use crate::config::Config;
 use crate::config::files::chain;
@@ -139,6 +140,16 @@ impl Drop for Providers {
             runtime.shutdown_background();
         }
     }
+}
+
+/// Returns why the providers or the sources of access rules cannot be created. Asks no other system.
+pub fn check_access(config: &Config) -> Result<(), String> {
+    let users = Arc::new(Users::empty().map_err(|error| chain(&error))?);
+    let mut made = MadeProviders::default();
+    for kind in config.provider_kinds() {
+        made.add(kind, config, &users)?;
+    }
+    AccessSources::new(config).map(drop)
 }
 
 /// The providers that are made from the configuration.

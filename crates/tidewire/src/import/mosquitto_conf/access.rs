@@ -6,6 +6,7 @@
 use auth::{AccessAction, AccessRule, Permission, Users, parse_mosquitto_acl};
 
 use super::dynamic_security::{self, connect_rule};
+use super::go_auth;
 use super::listener;
 use super::{CONFIG_BYTES_MAX, Conf, ConfLine, NO_FLAG, Sections, flag, last, read_bounded};
 use crate::config::files::chain;
@@ -13,7 +14,7 @@ use crate::import::access::ALL_TOPICS;
 use crate::import::report::Outcome;
 use crate::import::setup::Setup;
 
-pub const ACCESS: [&str; 12] = [
+const ACCESS: [&str; 12] = [
     "allow_anonymous",
     "password_file",
     "acl_file",
@@ -28,6 +29,11 @@ pub const ACCESS: [&str; 12] = [
     "auth_opt_config_file",
 ];
 
+/// Returns whether an option, wherever it stands, is about access.
+pub fn is_access(key: &str) -> bool {
+    ACCESS.contains(&key) || go_auth::option_name(key).is_some()
+}
+
 const PLUGINS: [&str; 5] = ["plugin", "auth_plugin", "global_plugin", "plugin_load", "plugin_use"];
 
 /// Plugins that decide nothing about access, by their file names.
@@ -36,10 +42,15 @@ const WITHOUT_ACCESS: [&str; 2] = ["persist_sqlite", "sparkplug_aware"];
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Plugin {
     DynamicSecurity,
+    /// mosquitto-go-auth.
+    GoAuth,
     WithoutAccess,
     /// It could deny access.
     Unknown,
 }
+
+const REPLACE_FIRST_RULE: &str =
+    "As it could deny access, the first rule denies all topics: replace it in access.rules";
 
 /// Options that name the users of a listener.
 const USERS: [&str; 3] = ["password_file", "plugin_opt_config_file", "auth_opt_config_file"];
@@ -55,8 +66,22 @@ pub fn import(conf: &Conf<'_>, found: &Sections<'_>, setup: &mut Setup) -> Resul
         let mut plugins = lines.iter().filter(|line| PLUGINS.contains(&line.key));
         plugins.any(|line| plugin(line, &lines) == kind)
     };
+    let go_auth = go_auth::Options::new(conf, found);
+    let is_go_auth = has_plugin(Plugin::GoAuth);
+    let plugins = lines
+        .iter()
+        .filter(|line| PLUGINS.contains(&line.key) && line.key != "plugin_load");
+    let plugins = plugins.filter(|line| plugin(line, &lines) != Plugin::WithoutAccess);
+    // Mosquitto asks all of them, and its files.
+    let other = match plugins.count() {
+        0 | 1 => ["password_file", "acl_file"]
+            .into_iter()
+            .find(|key| !of(key).is_empty()),
+        _ => Some("another line of a plug-in"),
+    };
+    let go_auth_problem = go_auth.problem(found, other).filter(|_| is_go_auth);
     // It comes before all other rules, which could allow what the plugin or the missing file denies.
-    if has_plugin(Plugin::Unknown) || !found.unread.is_empty() {
+    if has_plugin(Plugin::Unknown) || go_auth_problem.is_some() || !found.unread.is_empty() {
         setup.add_rule(AccessRule::deny(AccessAction::All, &ALL_TOPICS))?;
     }
     if let (Some(line), true) = (of("password_file").first(), has_plugin(Plugin::DynamicSecurity)) {
@@ -64,7 +89,7 @@ pub fn import(conf: &Conf<'_>, found: &Sections<'_>, setup: &mut Setup) -> Resul
             "the users of password_file and of dynamic security cannot be imported together: remove one of them first";
         return Err(conf.failure(line, because));
     }
-    let is_anonymous = anonymous(conf, found, &of("allow_anonymous"));
+    let is_anonymous = anonymous(conf, found, &of("allow_anonymous"), is_go_auth);
     let differences = different_users(found, &of("password_file"));
     passwords(conf, &of("password_file"), differences.as_deref(), setup)?;
     if let (Some(line), true) = (of("acl_file").first(), has_plugin(Plugin::DynamicSecurity)) {
@@ -78,10 +103,16 @@ pub fn import(conf: &Conf<'_>, found: &Sections<'_>, setup: &mut Setup) -> Resul
         is_anonymous,
         client_ids: client_ids.as_deref(),
         differences: differences.as_deref(),
+        go_auth_problem: go_auth_problem.as_deref(),
     };
     let has_bound = security.import(conf, &lines, setup)?;
-    if let (Some(pattern), false) = (client_ids, has_bound) {
-        setup.add_rule(connect_rule(Permission::Allow, None, &pattern))?;
+    if let (Some(pattern), false) = (&client_ids, has_bound) {
+        setup.add_rule(connect_rule(Permission::Allow, None, pattern))?;
+    }
+    match &go_auth_problem {
+        Some(problem) => go_auth.refuse_all(problem),
+        None if is_go_auth => go_auth::import(&go_auth, setup)?,
+        None => go_auth.refuse_all("its plugin is not supported"),
     }
     let anonymous = if is_anonymous { "always" } else { "never" };
     setup.set("access.anonymous", "allow_anonymous", anonymous);
@@ -102,6 +133,7 @@ fn plugin(line: &ConfLine<'_>, lines: &[&ConfLine<'_>]) -> Plugin {
     let name = file.rsplit('/').next().unwrap_or_default();
     match name.contains("dynamic_security") {
         true => Plugin::DynamicSecurity,
+        false if name.contains("go-auth") => Plugin::GoAuth,
         false if WITHOUT_ACCESS.iter().any(|known| name.contains(known)) => Plugin::WithoutAccess,
         false => Plugin::Unknown,
     }
@@ -114,6 +146,8 @@ struct Security<'a> {
     client_ids: Option<&'a str>,
     /// Why users cannot be imported.
     differences: Option<&'a str>,
+    /// Why mosquitto-go-auth cannot be imported.
+    go_auth_problem: Option<&'a str>,
 }
 
 impl Security<'_> {
@@ -129,12 +163,14 @@ impl Security<'_> {
                         security = Some(*line);
                         conf.imported(line, "access.rules");
                     }
+                    Plugin::GoAuth => match self.go_auth_problem {
+                        Some(problem) => conf.refuse(line, &format!("{problem}. {REPLACE_FIRST_RULE}")),
+                        None => conf.imported(line, "access.providers"),
+                    },
                     Plugin::WithoutAccess => conf.refuse(line, "tidewire has no plugins"),
-                    Plugin::Unknown => conf.refuse(
-                        line,
-                        "tidewire has no plugins. As it could deny access, the first rule denies all topics: replace it \
-                         in access.rules",
-                    ),
+                    Plugin::Unknown => {
+                        conf.refuse(line, &format!("tidewire has no plugins. {REPLACE_FIRST_RULE}"));
+                    }
                 },
                 "plugin_opt_config_file" | "auth_opt_config_file" if security.is_some() => {
                     if let Some(because) = self.differences {
@@ -217,7 +253,7 @@ fn client_ids(
 }
 
 /// Returns whether anonymous clients may connect at all listeners.
-fn anonymous(conf: &Conf<'_>, found: &Sections<'_>, lines: &[&ConfLine<'_>]) -> bool {
+fn anonymous(conf: &Conf<'_>, found: &Sections<'_>, lines: &[&ConfLine<'_>], is_go_auth: bool) -> bool {
     // Mosquitto 2 admits anonymous clients by default only if nothing opens a listener.
     let is_local = found.unread.is_empty()
         && found.listeners.is_empty()
@@ -225,7 +261,7 @@ fn anonymous(conf: &Conf<'_>, found: &Sections<'_>, lines: &[&ConfLine<'_>]) -> 
     let named =
         listener::names_users(&found.global) || found.listeners.iter().any(|lines| listener::names_users(lines));
     let is_anonymous = match (found.is_per_listener(), lines) {
-        _ if named => false,
+        _ if named || is_go_auth => false,
         (true, _) => found.listeners.iter().all(|listener| admits_anonymous(listener)),
         (false, []) => is_local,
         (false, lines) => lines.iter().all(|line| flag(line.value) == Some(true)),
@@ -237,6 +273,11 @@ fn anonymous(conf: &Conf<'_>, found: &Sections<'_>, lines: &[&ConfLine<'_>]) -> 
                 line,
                 "access.anonymous",
                 "never, because Mosquitto takes user names from client certificates; to open it, set this option",
+            ),
+            Some(true) if is_go_auth => conf.changed(
+                line,
+                "access.anonymous",
+                "never, because mosquitto-go-auth allows nothing to clients without a user name",
             ),
             Some(true) if !is_anonymous => conf.changed(
                 line,

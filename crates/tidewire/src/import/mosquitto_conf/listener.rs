@@ -1,6 +1,6 @@
 //! Listeners of Mosquitto. A listener with an option that narrows it and that tidewire does not have is left out.
 
-use super::access::ACCESS;
+use super::access::is_access;
 use super::{Conf, ConfLine, flag, last};
 use crate::config::mountpoint::MountpointTemplate;
 use crate::import::setup::Setup;
@@ -80,7 +80,7 @@ impl Listeners {
     pub fn add(&mut self, conf: &Conf<'_>, lines: &[ConfLine<'_>], setup: &mut Setup) {
         if let Err(because) = self.one(conf, lines, setup) {
             let because = format!("{because}. The listener is left out; to open it, add it to tidewire.toml");
-            let own = lines.iter().filter(|line| !ACCESS.contains(&line.key));
+            let own = lines.iter().filter(|line| !is_access(line.key));
             own.for_each(|line| conf.refuse(line, &because));
         }
     }

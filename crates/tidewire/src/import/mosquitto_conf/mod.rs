@@ -8,6 +8,7 @@
 mod access;
 mod bridge;
 mod dynamic_security;
+mod go_auth;
 mod listener;
 #[cfg(test)]
 mod tests;
@@ -20,7 +21,7 @@ use super::options::convert;
 use super::report::{Outcome, Report};
 use super::setup::{PersistenceFile, Setup};
 use super::{CONFIG_BYTES_MAX, read_bounded};
-use access::ACCESS;
+use access::is_access;
 use listener::Listeners;
 
 /// Maximum number of lines of a file.
@@ -202,7 +203,7 @@ impl<'a> Sections<'a> {
             let item = match &section {
                 Some(section) if matches!(key, "listener" | "connection") => section.item.clone(),
                 Some(section) if key == "topic" => format!("{}.topic[{}]", section.item, section.topics + 1),
-                Some(section) if !ACCESS.contains(&key) => format!("{}.{key}", section.item),
+                Some(section) if !is_access(key) => format!("{}.{key}", section.item),
                 _ => key.to_owned(),
             };
             let entry = ConfLine {

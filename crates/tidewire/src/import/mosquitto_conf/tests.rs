@@ -34,7 +34,7 @@ impl Drop for Files {
 }
 
 /// Imports a configuration. Returns the result before the check, and the report.
-fn try_import(conf: &str, others: &[(&str, &str)]) -> Result<(Setup, String), String> {
+pub fn try_import(conf: &str, others: &[(&str, &str)]) -> Result<(Setup, String), String> {
     let files = Files::new(conf, others);
     let report = Report::default();
     let setup = import(&files.0.join("mosquitto.conf"), &report)?;
