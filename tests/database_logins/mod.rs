@@ -6,7 +6,7 @@
 mod decisions;
 pub mod faults;
 mod mysql;
-mod postgresql;
+pub mod postgresql;
 mod redis;
 mod rules;
 mod sqlite;

@@ -7,6 +7,7 @@
 
 mod archive;
 mod emqx_closed;
+mod providers;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -110,6 +111,11 @@ impl ImportedServer {
 
     fn connack_code(&self, connect: &Connect) -> u8 {
         Peer::connect(self.mqtt).handshake(connect).code
+    }
+
+    /// As `connack_code`, at another listener.
+    fn connack_code_at(address: SocketAddr) -> impl Fn(&Connect) -> u8 {
+        move |connect| Peer::connect(address).handshake(connect).code
     }
 
     /// Publishes until the other broker has the message, because a bridge may still be connecting.
@@ -349,9 +355,10 @@ fn every_line_of_an_emqx_configuration_is_in_the_report() {
             PLANT,
             vec![],
             &[
-                // No client may do more than at EMQX, although its HTTP server is not asked any more.
-                "authorization.no_match                                              changed",
-                "tidewire does not authenticate clients with password_based http",
+                "authentication[1].url imported access.http.url",
+                "authentication[2].mechanism not supported because the authenticator is disabled",
+                "authorization.sources[1].headers.authorization imported access.source.http.headers",
+                "authorization.no_match imported access.no_match",
                 "rules.misspelt: ",
                 "no_such_function",
                 "tidewire has no connector of type mysql",

@@ -1,21 +1,26 @@
-//! Authorization of EMQX: the rules of `acl.conf` and of the built-in database.
+//! Authorization of EMQX: the rules of `acl.conf` and of the built-in database, and sources that ask another system.
 //!
 //! EMQX asks its sources in order, and the first rule that matches decides. The rules of the database for a client id
 //! come before those for a user name, and those before the rules for all. A source that tidewire cannot ask, and a rule
-//! that it cannot read, could deny access that a later rule allows. Behind it, rules that allow something are left out,
-//! and `no_match` is `deny`. The same applies if the archive names no sources: EMQX then uses `etc/acl.conf`, which the
-//! archive does not contain. A rule that allows something is only left out if it cannot be read.
+//! that it cannot read, could deny access that a later rule allows. Behind it, rules that allow something and other
+//! sources are left out, and `no_match` is `deny`. The same applies if the archive names no sources: EMQX then uses
+//! `etc/acl.conf`, which the archive does not contain. A rule that allows something is only left out if it cannot be
+//! read.
+
+use std::time::Duration;
 
 use auth::{AccessAction, Permission};
 
 use super::acl_file;
+use super::providers;
 use super::term::{Record, Table, Term};
 use super::unreadable::Unreadable;
+use crate::config::units::format_duration;
 use crate::import::access::{
     ALL_TOPICS, Clients, ForeignRule, ForeignTopic, LITERAL, PacketCondition, wider, without_user_names,
 };
 use crate::import::report::{Outcome, Report};
-use crate::import::settings::Setting;
+use crate::import::settings::{Setting, duration_ms};
 use crate::import::setup::Setup;
 use crate::journal_command::summary::count;
 
@@ -24,6 +29,14 @@ const UNKNOWN_PLACEHOLDERS: [&str; 3] = ["${cert_common_name}", "${client_attrs.
 /// Placeholders of tidewire that are ordinary text in EMQX.
 const OWN_PLACEHOLDERS: [&str; 2] = ["%c", "%u"];
 const NO_USER_NAMES: &str = "without authentication, clients have no user names";
+const TOKEN_NAMES: &str =
+    "EMQX compares the token of a client with user names (from = username of jwt), and tidewire a claim of it";
+/// `access.rules` in `access.sources`.
+const RULES: &str = "rules";
+const SOURCES: &str = "access.sources";
+/// Maxima of the decisions that a session stores.
+const CACHE_SIZE_MAX: u64 = 1000;
+const CACHE_TTL_MS_MAX: u64 = 86_400_000;
 const UNREADABLE_TOPIC: &str = "its topic cannot be read";
 const HOW_TO_OPEN: &str = "to open access, change access.rules and access.no_match";
 const DATABASE: &str = "mnesia/emqx_acl";
@@ -95,6 +108,10 @@ pub struct Authorization<'s, 'r> {
     no_match_default: &'static str,
     /// All clients are anonymous. EMQX compares the name that a client sends, also without authentication.
     is_anonymous: bool,
+    /// In EMQX, the user names of some clients are their tokens.
+    pub has_token_names: bool,
+    /// The value of `access.sources`.
+    sources: Vec<&'static str>,
 }
 
 impl<'s, 'r> Authorization<'s, 'r> {
@@ -112,6 +129,8 @@ impl<'s, 'r> Authorization<'s, 'r> {
             closed_by,
             no_match_default,
             is_anonymous,
+            has_token_names: false,
+            sources: Vec::new(),
         }
     }
 
@@ -138,34 +157,130 @@ impl<'s, 'r> Authorization<'s, 'r> {
                     continue;
                 }
             }
-            match source.get("type").text() {
-                Some("file") => self.file(&source),
-                Some("built_in_database") => {
-                    is_database_used = true;
+            let kind = source.get("type").text().unwrap_or("unknown");
+            is_database_used |= kind == "built_in_database";
+            let precondition = source.get("precondition");
+            if precondition.exists() && !precondition.is("") {
+                source.refuse_all("it applies to some clients only (precondition), which tidewire does not support");
+                self.close("a source before it applies to some clients only");
+                continue;
+            }
+            precondition.imported("as in tidewire");
+            match kind {
+                "file" => {
+                    self.begin_rules();
+                    self.file(&source);
+                }
+                "built_in_database" => {
+                    self.begin_rules();
                     self.database(database);
                     source.imported("access.rules");
                 }
+                "http" => self.remote("http", &source),
+                "postgresql" => self.remote("postgresql", &source),
+                "redis" => self.remote("redis", &source),
                 kind => {
-                    let kind = kind.unwrap_or("unknown");
                     source.refuse(&format!("tidewire has no source of access rules of type {kind}"));
-                    self.close(&format!(
-                        "EMQX asks the source of type {kind} first, which could deny it"
-                    ));
+                    self.close(&first_source(kind));
                 }
             }
         }
         if let (false, Some(table)) = (is_database_used, database.rules) {
             self.unused_database(table);
         }
+        if self.has_remote() {
+            self.setup.set(SOURCES, &sources.path, self.sources.clone());
+        }
         self.no_match(authorization);
         let deny_action = authorization.get("deny_action");
-        match deny_action.is("disconnect") {
-            true => deny_action.refuse("a rejected packet never disconnects the client"),
-            false => deny_action.imported("as in tidewire"),
+        match deny_action.text() {
+            Some(action @ ("ignore" | "disconnect")) => {
+                self.setup.set("access.deny_action", &deny_action.path, action);
+                deny_action.imported("access.deny_action");
+            }
+            _ => deny_action.refuse("its value is neither ignore nor disconnect"),
         }
-        authorization
-            .get("cache")
-            .refuse("tidewire evaluates the rules of a session once, when it connects");
+        self.cache(&authorization.get("cache"));
+    }
+
+    fn has_remote(&self) -> bool {
+        self.sources.iter().any(|source| *source != RULES)
+    }
+
+    /// The rules of files and of the database have one place among the sources. Rules with another place could allow
+    /// what a source between them denies.
+    fn begin_rules(&mut self) {
+        if !self.sources.contains(&RULES) {
+            self.sources.push(RULES);
+        } else if self.sources.last() != Some(&RULES) {
+            self.close("EMQX asks another source before it, and all rules of tidewire come before this source");
+        }
+    }
+
+    /// Imports a source that asks another system.
+    fn remote(&mut self, kind: &'static str, source: &Setting<'_>) {
+        let draft = match &self.closed_by {
+            Some(because) => Err(format!("{because}; to ask it, add it to access.sources")),
+            None if self.is_anonymous => Err(NO_USER_NAMES.to_owned()),
+            None if self.has_token_names => Err(TOKEN_NAMES.to_owned()),
+            None if self.sources.contains(&kind) => Err(format!("tidewire has one source {kind}")),
+            None => providers::source(kind, source),
+        };
+        match draft {
+            Ok(draft) => {
+                draft.install(self.setup);
+                self.sources.push(kind);
+                for key in ["type", "enable"] {
+                    source.get(key).imported(SOURCES);
+                }
+            }
+            Err(because) => {
+                source.refuse_all(&because);
+                self.close(&first_source(kind));
+            }
+        }
+    }
+
+    /// Only decisions of an HTTP service are stored.
+    fn cache(&mut self, cache: &Setting<'_>) {
+        const SIZE: &str = "access.source.http.cache_size";
+        const TTL: &str = "access.source.http.cache_ttl";
+        if !self.sources.contains(&"http") {
+            cache.refuse("tidewire evaluates the rules of a session once, when it connects");
+            return;
+        }
+        let (enable, size, ttl) = (cache.get("enable"), cache.get("max_size"), cache.get("ttl"));
+        let excludes = cache.get("excludes");
+        if enable.flag(true) != Ok(true) || !excludes.items().is_empty() {
+            self.setup.set(SIZE, &cache.path, 0);
+            enable.imported(SIZE);
+            cache.changed(
+                SIZE,
+                "0: the service is asked about each action, also about topics that are not excluded",
+            );
+            return;
+        }
+        enable.imported(SIZE);
+        match size.number() {
+            Some(number) if number <= CACHE_SIZE_MAX => {
+                self.setup.set(SIZE, &size.path, number as i64);
+                size.imported(SIZE);
+            }
+            Some(_) => {
+                self.setup.set(SIZE, &size.path, CACHE_SIZE_MAX as i64);
+                size.changed(SIZE, &format!("{CACHE_SIZE_MAX}, the largest possible value"));
+            }
+            None => size.refuse("its value is not a number"),
+        }
+        match ttl.text().and_then(duration_ms).filter(|ms| *ms <= CACHE_TTL_MS_MAX) {
+            Some(ms) => {
+                self.setup
+                    .set(TTL, &ttl.path, format_duration(Duration::from_millis(ms)));
+                ttl.imported(TTL);
+            }
+            None => ttl.refuse("its value has no counterpart in access.source.http.cache_ttl"),
+        }
+        excludes.imported(SIZE);
     }
 
     /// From now on, nothing is allowed. The first reason is reported.
@@ -236,8 +351,8 @@ impl<'s, 'r> Authorization<'s, 'r> {
             }
         };
         self.setup.set(OPTION, &no_match.path, decision);
-        // Without rules, `no_match` has no effect.
-        if decision == "deny" && !self.setup.has_rules() {
+        // Without rules and other sources, `no_match` has no effect.
+        if decision == "deny" && !self.setup.has_rules() && !self.has_remote() {
             let rule = ForeignRule {
                 permission: Permission::Deny,
                 clients: Ok(Clients::all()),
@@ -319,6 +434,7 @@ impl<'s, 'r> Authorization<'s, 'r> {
     fn add(&mut self, term: &Term, rule: Result<ForeignRule, String>) -> Outcome {
         let rule = match rule {
             Ok(rule) if self.is_anonymous => without_user_names(rule, None, NO_USER_NAMES),
+            Ok(rule) if self.has_token_names => without_user_names(rule, None, TOKEN_NAMES),
             Ok(rule) => rule,
             Err(because) => {
                 // It could deny something.
@@ -348,6 +464,10 @@ impl<'s, 'r> Authorization<'s, 'r> {
             }
         }
     }
+}
+
+fn first_source(kind: &str) -> String {
+    format!("EMQX asks the source of type {kind} first, which could deny it")
 }
 
 fn all_topics() -> Vec<Result<String, ForeignTopic>> {

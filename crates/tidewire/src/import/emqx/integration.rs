@@ -11,7 +11,7 @@ use crate::import::definition::without_nulls;
 use crate::import::settings::{Setting, bytes, duration_ms};
 use crate::import::setup::{Setup, simple_name};
 
-use super::options::pem;
+use super::pem::pem;
 
 /// Types of EMQX and ours.
 const CONNECTOR_KINDS: [(&str, &str); 8] = [

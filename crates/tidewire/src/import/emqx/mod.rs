@@ -5,7 +5,7 @@
 //! |---|---|
 //! | `META.hocon` | checked: version 5 or 6 |
 //! | `cluster.hocon` | options, listeners, access rules, connectors, actions, sources, rules |
-//! | `mnesia/emqx_authn_mnesia` | users |
+//! | `mnesia/emqx_authn_mnesia`, `emqx_authn_scram_mnesia` | users |
 //! | `mnesia/emqx_acl` | access rules |
 //! | `mnesia/emqx_banned`, `emqx_banned_rules` | bans |
 //! | `mnesia/emqx_retainer_message` | retained messages |
@@ -13,8 +13,12 @@
 mod access;
 mod acl_file;
 mod archive;
+mod draft;
 mod integration;
 mod options;
+mod pem;
+mod providers;
+mod scram;
 mod state;
 mod term;
 mod unreadable;
@@ -36,24 +40,26 @@ use crate::journal_command::summary::count;
 const ARCHIVE_BYTES_MAX: u64 = 512 << 20;
 const CONFIG: &str = "cluster.hocon";
 const META: &str = "META.hocon";
+/// Group of the users of all listeners in the tables.
+const ALL_LISTENERS: &str = "mqtt:global";
 /// Directory of the tables.
 const TABLES: &str = "mnesia/";
 
 /// Tables that tidewire does not import, and what to do instead.
-const OTHER_TABLES: [(&str, &str); 6] = [
+const OTHER_TABLES: [(&str, &str); 4] = [
     (
         "emqx_admin",
         "users of the dashboard: create administrators with tidewire passwd",
     ),
     ("emqx_app", "API keys: create them in the console"),
     ("emqx_psk", "tidewire does not support TLS with pre-shared keys"),
-    ("emqx_authn_scram_mnesia", "tidewire does not support SCRAM"),
-    ("emqx_enhanced_authn_scram_mnesia", "tidewire does not support SCRAM"),
     ("emqx_retainer_index_meta", "tidewire has an index of its own"),
 ];
 
-const READ_TABLES: [&str; 5] = [
+const READ_TABLES: [&str; 7] = [
     "emqx_authn_mnesia",
+    scram::TABLES[0],
+    scram::TABLES[1],
     "emqx_acl",
     "emqx_banned",
     "emqx_banned_rules",
@@ -85,19 +91,27 @@ fn convert(archive: Archive, setup: &mut Setup, report: &Report) -> Result<(), S
     let tables = read_tables(archive, report)?;
     options::import(&root, setup);
     let listeners = root.get("listeners");
-    options::listeners(&listeners, setup);
     let authentication = users::Authentication {
         authenticators: root.get("authentication"),
         is_by_listener: options::have_authenticators(&listeners),
     };
-    authentication.import(tables.get("emqx_authn_mnesia"), setup, report);
+    let users = users::UserTables {
+        passwords: tables.get("emqx_authn_mnesia"),
+        scram: scram::TABLES.iter().find_map(|name| tables.get(name)),
+    };
+    // Before those of listeners, which can only use the same providers.
+    let mut providers = providers::Providers::new(version);
+    authentication.import(&users, &mut providers, setup, report);
+    options::listeners(&listeners, &mut providers, setup);
     let no_match = if version < 6 { "allow" } else { "deny" };
-    let closed_by = options::closed_by(&root);
+    let closed_by = options::closed_by(&root).or(providers.rules_closed_by.take());
     let database = access::Database {
         rules: tables.get("emqx_acl"),
         has_namespaces: tables.contains_key(NAMESPACE_RULES),
     };
-    access::Authorization::new(setup, report, no_match, closed_by).import(&root.get("authorization"), &database);
+    let mut authorization = access::Authorization::new(setup, report, no_match, closed_by);
+    authorization.has_token_names = providers.has_token_names;
+    authorization.import(&root.get("authorization"), &database);
     integration::import(&root, setup);
     state::bans(&tables, setup, report)?;
     state::retained(&tables, setup, report);

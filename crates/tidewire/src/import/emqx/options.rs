@@ -1,5 +1,8 @@
 //! Options and listeners of EMQX.
 
+use super::pem::pem;
+use super::providers::Providers;
+use super::users::is_enabled;
 use crate::config::mountpoint::MountpointTemplate;
 use crate::import::options::Form::{
     Bytes, BytesLimit, Choice, Duration, DurationSwitch, Factor, Flag, Limit, Number, Seconds,
@@ -200,10 +203,10 @@ const MISSING_LISTENER: &str = "false, because it is missing in the archive, and
 /// The filter of addresses that EMQX writes for a listener without one.
 const NO_FILTER: &str = "allow all";
 
-pub fn listeners(listeners: &Setting<'_>, setup: &mut Setup) {
+pub fn listeners<'a>(listeners: &Setting<'a>, providers: &mut Providers<'a>, setup: &mut Setup) {
     for (theirs, kind) in LISTENER_KINDS {
         for (name, listener) in listeners.get(theirs).entries() {
-            if let Err(because) = self::listener(kind, name, &listener, setup) {
+            if let Err(because) = self::listener(kind, name, &listener, providers, setup) {
                 listener.refuse_all(&because);
                 if name == "default" {
                     setup.set(&format!("listeners.{kind}.default.enabled"), &listener.path, false);
@@ -236,6 +239,27 @@ fn has_authenticators(listener: &Setting<'_>) -> bool {
     !listener.get("authentication").items().is_empty()
 }
 
+/// Imports the authenticators of a listener and returns the kinds of their providers. All of them must be imported.
+fn own_providers<'a>(
+    authenticators: &Setting<'a>,
+    providers: &mut Providers<'a>,
+    setup: &mut Setup,
+) -> Result<Vec<&'static str>, String> {
+    let mut kinds = Vec::new();
+    for authenticator in authenticators.items() {
+        let failed = |because: String| format!("it has authenticators of its own that are not imported: {because}");
+        if !is_enabled(&authenticator).map_err(failed)? {
+            authenticator.refuse("the authenticator is disabled");
+            continue;
+        }
+        kinds.push(providers.add(&authenticator, setup).map_err(failed)?);
+    }
+    match kinds.is_empty() && !authenticators.items().is_empty() {
+        true => Err("it has authenticators of its own, and none of them is enabled".to_owned()),
+        false => Ok(kinds),
+    }
+}
+
 /// Returns why tidewire cannot have the listener: without these settings, it would admit more clients, or others.
 fn check_admission(listener: &Setting<'_>) -> Result<(), String> {
     // EMQX marks a deleted listener with a text.
@@ -251,9 +275,6 @@ fn check_admission(listener: &Setting<'_>) -> Result<(), String> {
         return Err(
             "its enable_authn is not true; tidewire authenticates clients in the same way on all listeners".to_owned(),
         );
-    }
-    if has_authenticators(listener) {
-        return Err("it has authenticators of its own; tidewire has the same users on all listeners".to_owned());
     }
     let filter = listener.get("access_rules");
     if !filter.items().iter().all(|rule| rule.is(NO_FILTER)) {
@@ -281,12 +302,20 @@ fn check_admission(listener: &Setting<'_>) -> Result<(), String> {
     Ok(())
 }
 
-fn listener(kind: &str, name: &str, listener: &Setting<'_>, setup: &mut Setup) -> Result<(), String> {
+fn listener<'a>(
+    kind: &str,
+    name: &str,
+    listener: &Setting<'a>,
+    providers: &mut Providers<'a>,
+    setup: &mut Setup,
+) -> Result<(), String> {
     let key = format!("listeners.{kind}.{}", simple_name(name));
-    check_admission(listener).map_err(|because| format!("{because}; to open it, add {key} yourself"))?;
+    let closed = |because| format!("{because}; to open it, add {key} yourself");
+    check_admission(listener).map_err(closed)?;
     if setup.has(&format!("{key}.enabled")) {
         return Err(format!("another listener is imported as {key}"));
     }
+    let providers = own_providers(&listener.get("authentication"), providers, setup).map_err(closed)?;
     let files = match kind {
         "tls" | "wss" => Some(tls_files(&listener.get("ssl_options"), &key, setup)?),
         _ => None,
@@ -336,6 +365,9 @@ fn listener(kind: &str, name: &str, listener: &Setting<'_>, setup: &mut Setup) -
         for (option, path) in files {
             setup.set(&format!("{key}.{option}"), item, path);
         }
+    }
+    if !providers.is_empty() {
+        setup.set(&format!("{key}.providers"), item, providers);
     }
     options::same(listener, SAME_OF_LISTENER);
     listener
@@ -426,27 +458,6 @@ fn tls_files(options: &Setting<'_>, key: &str, setup: &mut Setup) -> Result<Vec<
     Ok(found)
 }
 
-/// Returns the text of a certificate or key. A file name is read on this machine.
-pub fn pem(text: &str) -> Result<Vec<u8>, String> {
-    if text.contains("-----BEGIN ") {
-        return Ok(text.as_bytes().to_vec());
-    }
-    let place = match is_file_name(text) {
-        true => format!("file {text}"),
-        // It may be the text of a key.
-        false => "such file".to_owned(),
-    };
-    crate::import::read_bounded(std::path::Path::new(text), 1 << 20)
-        .map_err(|_| format!("the archive contains only the name of the file, and this machine has no {place}"))
-}
-
-/// Whether a text can be the name of a file, and not a key in Base64 or hexadecimal form. These have no dot.
-fn is_file_name(text: &str) -> bool {
-    const NAME_BYTES_MAX: usize = 255;
-    let is_part = |c: char| c.is_ascii_alphanumeric() || "/._-${}~@".contains(c);
-    text.len() <= NAME_BYTES_MAX && text.contains('.') && text.chars().all(is_part)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -459,7 +470,7 @@ mod tests {
         let hocon = Hocon::parse("cluster.hocon", &text, &|_| Err(String::new())).expect("valid");
         let (mut setup, report) = (Setup::new().expect("random bytes"), Report::default());
         let root = Setting::root(&hocon, &report);
-        listeners(&root.get("listeners"), &mut setup);
+        listeners(&root.get("listeners"), &mut Providers::new(5), &mut setup);
         root.finish();
         let kind = if kind == "ssl" { "tls" } else { kind };
         (setup.has(&format!("listeners.{kind}.a.bind")), report.text("title"))
@@ -509,7 +520,7 @@ mod tests {
         let hocon = Hocon::parse("cluster.hocon", text, &|_| Err(String::new())).expect("valid");
         let (mut setup, report) = (Setup::new().expect("random bytes"), Report::default());
         let root = Setting::root(&hocon, &report);
-        listeners(&root.get("listeners"), &mut setup);
+        listeners(&root.get("listeners"), &mut Providers::new(5), &mut setup);
         assert_eq!(setup.option("listeners.tcp.a.mountpoint"), Some("t/${username}/"));
         assert!(setup.is_false("access.include_mountpoint"));
     }
@@ -545,7 +556,8 @@ mod tests {
         let text = "listeners.tcp { \"a b\" {bind = \"127.0.0.1:1999\"}, \"a/b\" {max_connections = 5} }";
         let hocon = Hocon::parse("cluster.hocon", text, &|_| Err(String::new())).expect("valid");
         let (mut setup, report) = (Setup::new().expect("random bytes"), Report::default());
-        listeners(&Setting::root(&hocon, &report).get("listeners"), &mut setup);
+        let found = Setting::root(&hocon, &report).get("listeners");
+        listeners(&found, &mut Providers::new(5), &mut setup);
         assert!(setup.has("listeners.tcp.a_b.bind") && !setup.has("listeners.tcp.a_b.max_connections"));
         assert!(
             report
@@ -592,7 +604,8 @@ mod tests {
         let text = "listeners.tcp.default = marked_for_deletion";
         let hocon = Hocon::parse("cluster.hocon", text, &|_| Err(String::new())).expect("valid");
         let (mut setup, report) = (Setup::new().expect("random bytes"), Report::default());
-        listeners(&Setting::root(&hocon, &report).get("listeners"), &mut setup);
+        let found = Setting::root(&hocon, &report).get("listeners");
+        listeners(&found, &mut Providers::new(5), &mut setup);
         assert!(setup.has("listeners.tcp.default.enabled"));
         assert!(report.text("title").contains("it is not a listener"));
     }
@@ -607,7 +620,8 @@ mod tests {
         ] {
             let hocon = Hocon::parse("cluster.hocon", text, &|_| Err(String::new())).expect("valid");
             let (mut setup, report) = (Setup::new().expect("random bytes"), Report::default());
-            listeners(&Setting::root(&hocon, &report).get("listeners"), &mut setup);
+            let found = Setting::root(&hocon, &report).get("listeners");
+            listeners(&found, &mut Providers::new(5), &mut setup);
             let report = report.text("title");
             for (kind, is_closed) in [("tcp", tcp), ("ws", ws)] {
                 let enabled = format!("listeners.{kind}.default.enabled");
@@ -616,28 +630,5 @@ mod tests {
                 assert_eq!(report.contains(&row), is_closed, "{text}\n{report}");
             }
         }
-    }
-
-    #[test]
-    fn a_key_text_is_not_echoed() {
-        for key in [
-            "MC4CAQAwBQYDK2VwBCIEIHVzaHVzaHVzaHVzaHVzaHVzaHVzaHVzaHVzaHVz",
-            "/MC4CAQAwBQYDK2VwBCIEIHVzaHVzaHVzaHVzaHVzaHVzaHVzaHVzaHVzaHVz",
-            "302e020100300506032b657004220420",
-            "MC4CAQAwBQYDK2VwBCIEIHVz\naHVzaHVzaHVzaHVzaHVzaHVz\n-----END PRIVATE KEY-----",
-            r#"{"kty":"OKP","crv":"Ed25519","d":"aHVzaHVzaHVz.x"}"#,
-        ] {
-            let error = pem(key).unwrap_err();
-            assert!(error.contains("this machine has no such file"), "{error}");
-            assert!(
-                !error.contains("aHVza") && !error.contains("302e02") && !error.contains("MC4C"),
-                "{error}"
-            );
-        }
-        let error = pem("${EMQX_ETC_DIR}/certs/key.pem").unwrap_err();
-        assert!(
-            error.contains("this machine has no file ${EMQX_ETC_DIR}/certs/key.pem"),
-            "{error}"
-        );
     }
 }

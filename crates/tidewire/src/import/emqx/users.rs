@@ -1,9 +1,14 @@
-//! Authentication of EMQX: the users of the built-in database. Their password hashes stay as they are if the password
-//! file supports them.
+//! Authentication of EMQX: the order of its authenticators, and the users of the built-in database. Their password
+//! hashes stay as they are if the password file supports them.
+//!
+//! EMQX asks its authenticators in order. Behind one that is not imported and that could reject a client, no other is
+//! imported: it could admit this client.
 
 use auth::{Password, PasswordHash};
 use base64ct::{Base64, Base64Unpadded, Encoding};
 
+use super::providers::Providers;
+use super::scram;
 use super::term::{Record, Table, Term};
 use super::unreadable::Unreadable;
 use crate::import::report::{Outcome, Report};
@@ -12,10 +17,10 @@ use crate::import::setup::Setup;
 use crate::journal_command::summary::count;
 
 const DATABASE: &str = "mnesia/emqx_authn_mnesia";
-/// Users of the authentication that applies to all listeners.
-const GLOBAL: &str = "mqtt:global";
 /// Item of the report.
 const ITEM: &str = "authentication";
+const USERS_MISSING: &str =
+    "EMQX asks its built-in database first, which knows users that are not imported, and could reject them";
 const HOW_TO_OPEN: &str =
     "to admit every client, set access.anonymous to \"always\" and access.unknown_users to \"anonymous\"";
 
@@ -26,12 +31,33 @@ pub struct Authentication<'a> {
     pub is_by_listener: bool,
 }
 
-impl Authentication<'_> {
-    pub fn import(&self, database: Option<&Table>, setup: &mut Setup, report: &Report) {
-        let mut built_in: Option<Setting<'_>> = None;
-        // Why the users of the built-in database are left out.
-        let mut users_closed_by = None;
-        let mut is_required = false;
+/// The tables with users.
+#[derive(Default)]
+pub struct UserTables<'t> {
+    pub passwords: Option<&'t Table>,
+    pub scram: Option<&'t Table>,
+}
+
+/// Why authenticators are left out: EMQX asks another one before them that is not imported, and that could reject
+/// clients.
+#[derive(Default)]
+struct Closed {
+    users: Option<String>,
+    providers: Option<String>,
+}
+
+impl Closed {
+    fn all(&mut self, because: String) {
+        self.users.get_or_insert_with(|| because.clone());
+        self.providers.get_or_insert(because);
+    }
+}
+
+impl<'a> Authentication<'a> {
+    pub fn import(&self, tables: &UserTables<'_>, providers: &mut Providers<'a>, setup: &mut Setup, report: &Report) {
+        let mut order: Vec<&'static str> = Vec::new();
+        let mut closed = Closed::default();
+        let (mut is_required, mut has_built_in, mut has_scram) = (false, false, false);
         for authenticator in self.authenticators.items() {
             match is_enabled(&authenticator) {
                 Ok(false) => {
@@ -42,37 +68,80 @@ impl Authentication<'_> {
                 Err(because) => {
                     is_required = true;
                     authenticator.refuse_all(&because);
-                    if built_in.is_none() {
-                        users_closed_by.get_or_insert_with(|| first_authenticator("that cannot be read"));
-                    }
+                    closed.all(first_authenticator("that cannot be read"));
                     continue;
                 }
             }
             let kind = [authenticator.get("mechanism"), authenticator.get("backend")];
             match kind.each_ref().map(|part| part.text().unwrap_or_default()) {
-                ["password_based", "built_in_database"] if built_in.is_none() => {
-                    if authenticator.get("precondition").exists() && !authenticator.get("precondition").is("") {
-                        users_closed_by.get_or_insert_with(|| "the authenticator has a precondition".to_owned());
+                ["password_based", "built_in_database"] if !has_built_in => {
+                    has_built_in = true;
+                    let precondition = authenticator.get("precondition");
+                    if precondition.exists() && !precondition.is("") {
+                        closed.all("the authenticator has a precondition".to_owned());
                     }
-                    built_in = Some(authenticator.clone());
+                    match built_in(&authenticator, tables.passwords, closed.users.as_deref(), setup, report) {
+                        Imported::All => order.push("users"),
+                        Imported::Part => {
+                            order.push("users");
+                            closed.all(USERS_MISSING.to_owned());
+                        }
+                        Imported::Nothing => closed.all(USERS_MISSING.to_owned()),
+                    }
+                }
+                ["scram", "built_in_database"] if !has_scram => {
+                    has_scram = true;
+                    scram::import(&authenticator, tables.scram, setup, report);
                 }
                 [mechanism, backend] => {
                     let kind = [mechanism, backend].join(" ");
                     let kind = kind.trim_end();
-                    authenticator.refuse(&format!(
-                        "tidewire does not authenticate clients with {kind}; add users with tidewire passwd"
-                    ));
-                    // The others ignore a client with a password.
-                    if built_in.is_none() && !matches!(mechanism, "jwt" | "scram") {
-                        users_closed_by.get_or_insert_with(|| first_authenticator(kind));
+                    let added = match &closed.providers {
+                        Some(because) => Err(format!("{because}; to ask it, add it to access.providers")),
+                        None => providers.add(&authenticator, setup),
+                    };
+                    match added {
+                        Ok(provider) => order.push(provider),
+                        Err(because) => {
+                            authenticator.refuse_all(&because);
+                            match mechanism {
+                                // It ignores clients with a password.
+                                "scram" => {}
+                                // It ignores clients whose password is no token. A service could admit a token.
+                                "jwt" => {
+                                    closed.providers.get_or_insert_with(|| first_authenticator(kind));
+                                }
+                                _ => closed.all(first_authenticator(kind)),
+                            }
+                        }
                     }
                 }
             }
         }
-        let closed_by = if is_required {
-            None
-        } else if self.is_by_listener {
-            Some("listeners have authenticators of their own, which tidewire does not support")
+        if setup.has("access.scram") && !order.contains(&"users") {
+            order.push("users");
+        }
+        if !order.is_empty() && order != ["users"] {
+            let words: Vec<toml::Value> = order.into_iter().map(Into::into).collect();
+            setup.set("access.providers", ITEM, words);
+        }
+        self.admission(is_required, setup, report);
+        for (is_used, table, path) in [
+            (has_built_in, tables.passwords, DATABASE),
+            (has_scram, tables.scram, scram::DATABASE),
+        ] {
+            let unused = table.filter(|table| !is_used && table.len() > 0);
+            if let Some(table) = unused {
+                let because = "no enabled authenticator uses the built-in database".to_owned();
+                report.add(path, 0, &count(table.len(), "user"), Outcome::NotSupported { because });
+            }
+        }
+    }
+
+    /// Sets which clients may connect without authentication.
+    fn admission(&self, is_required: bool, setup: &mut Setup, report: &Report) {
+        let closed_by = if self.is_by_listener {
+            Some("listeners have authenticators of their own, and others admit every client")
         } else if !self.authenticators.exists() {
             Some("the archive contains no authentication, but etc/emqx.conf of EMQX can contain it")
         } else {
@@ -82,29 +151,6 @@ impl Authentication<'_> {
             (true, _) => setup.set("access.anonymous", ITEM, "never"),
             (false, Some(because)) => self.close(because, setup, report),
             (false, None) => self.open(setup, report),
-        }
-        match (&built_in, database) {
-            (Some(authenticator), Some(table)) if users_closed_by.is_some() => {
-                let because = users_closed_by.unwrap_or_default();
-                let because = format!("{because}; add the users with tidewire passwd");
-                authenticator.refuse(&because);
-                let users = count(table.len(), "user");
-                report.add(DATABASE, 0, &users, Outcome::NotSupported { because });
-            }
-            (Some(authenticator), Some(table)) => users(authenticator, table, setup, report),
-            (Some(authenticator), None) => {
-                authenticator.refuse("the archive does not contain its users, or they cannot be read");
-            }
-            (None, Some(table)) if table.len() > 0 => {
-                let because = "no enabled authenticator uses the built-in database".to_owned();
-                report.add(
-                    DATABASE,
-                    0,
-                    &count(table.len(), "user"),
-                    Outcome::NotSupported { because },
-                );
-            }
-            (None, _) => {}
         }
     }
 
@@ -135,22 +181,61 @@ impl Authentication<'_> {
 }
 
 fn first_authenticator(kind: &str) -> String {
-    format!("EMQX asks the authenticator {kind} first, which could reject them")
+    format!("EMQX asks the authenticator {kind} first, which could reject clients")
 }
 
 /// An authenticator that cannot be read counts as an error: EMQX may admit no client without it.
-fn is_enabled(authenticator: &Setting<'_>) -> Result<bool, String> {
+pub fn is_enabled(authenticator: &Setting<'_>) -> Result<bool, String> {
     match authenticator.is_object() {
         true => authenticator.get("enable").flag(true),
         false => Err("it is not an authenticator".to_owned()),
     }
 }
 
-fn users(authenticator: &Setting<'_>, table: &Table, setup: &mut Setup, report: &Report) {
+/// How many users of the built-in database are imported.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Imported {
+    All,
+    Part,
+    Nothing,
+}
+
+fn built_in(
+    authenticator: &Setting<'_>,
+    table: Option<&Table>,
+    closed_by: Option<&str>,
+    setup: &mut Setup,
+    report: &Report,
+) -> Imported {
+    match (table, closed_by) {
+        (Some(table), Some(because)) => {
+            let because = format!("{because}; add the users with tidewire passwd");
+            authenticator.refuse(&because);
+            report.add(
+                DATABASE,
+                0,
+                &count(table.len(), "user"),
+                Outcome::NotSupported { because },
+            );
+            Imported::Nothing
+        }
+        (Some(table), None) => match users(authenticator, table, setup, report) {
+            true => Imported::All,
+            false => Imported::Part,
+        },
+        (None, _) => {
+            authenticator.refuse("the archive does not contain its users, or they cannot be read");
+            Imported::Nothing
+        }
+    }
+}
+
+/// Returns whether all users are imported, except those of listeners.
+fn users(authenticator: &Setting<'_>, table: &Table, setup: &mut Setup, report: &Report) -> bool {
     let is_by_client_id = authenticator.get("user_id_type").is("clientid");
     let algorithm = authenticator.get("password_hash_algorithm");
     let scheme = Scheme::of(&algorithm);
-    let mut imported = 0;
+    let (mut imported, mut of_listeners) = (0, 0);
     let mut unreadable = Unreadable::default();
     for record in table.records() {
         let (group, name) = match record.get("user_id").map(Term::tuple) {
@@ -161,7 +246,8 @@ fn users(authenticator: &Setting<'_>, table: &Table, setup: &mut Setup, report: 
             unreadable.add("the name is missing or not UTF-8".to_owned());
             continue;
         };
-        let result = if group != GLOBAL {
+        let result = if group != super::ALL_LISTENERS {
+            of_listeners += 1;
             Err(format!(
                 "it belongs to the listener {group}; tidewire has the same users on all listeners"
             ))
@@ -196,6 +282,7 @@ fn users(authenticator: &Setting<'_>, table: &Table, setup: &mut Setup, report: 
         Err(because) => algorithm.refuse(because),
     }
     authenticator.imported("access.password_file");
+    imported + of_listeners == table.len()
 }
 
 fn user(record: &Record<'_>, name: &str, scheme: &Result<Scheme, String>, setup: &mut Setup) -> Result<(), String> {
@@ -305,6 +392,13 @@ mod tests {
     use super::*;
     use crate::import::hocon::Hocon;
 
+    fn of_passwords(table: &Table) -> UserTables<'_> {
+        UserTables {
+            passwords: Some(table),
+            scram: None,
+        }
+    }
+
     /// Imports one user with the algorithm. Returns the setup's users and the report.
     fn import_one(algorithm: &str, hash: &str, salt: &str) -> (Setup, String) {
         let text = format!(
@@ -329,7 +423,7 @@ mod tests {
             authenticators: root.get("authentication"),
             is_by_listener: false,
         };
-        authentication.import(Some(&table), &mut setup, &report);
+        authentication.import(&of_passwords(&table), &mut Providers::new(5), &mut setup, &report);
         root.finish();
         (setup, report.text("title"))
     }
@@ -355,7 +449,7 @@ mod tests {
             authenticators: Setting::root(&hocon, &report).get("authentication"),
             is_by_listener: false,
         };
-        authentication.import(Some(&table), &mut setup, &report);
+        authentication.import(&of_passwords(&table), &mut Providers::new(5), &mut setup, &report);
         let text = report.text("title");
         let row = text
             .lines()
@@ -381,7 +475,7 @@ mod tests {
             authenticators: root.get("authentication"),
             is_by_listener,
         };
-        authentication.import(Some(&table), &mut setup, &report);
+        authentication.import(&of_passwords(&table), &mut Providers::new(5), &mut setup, &report);
         root.finish();
         (setup, report.text("title"))
     }
@@ -406,7 +500,7 @@ mod tests {
             (
                 "authentication = [{mechanism = jwt}]",
                 false,
-                "does not authenticate clients with jwt",
+                "its algorithm is missing",
             ),
         ] {
             let (setup, report) = import_config(config, is_by_listener);

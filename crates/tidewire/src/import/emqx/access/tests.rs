@@ -269,3 +269,150 @@ fn rules_behind_an_unreadable_one_allow_nothing() {
     assert!(matches!(outcomes[1], Outcome::NotSupported { .. }), "{outcomes:?}");
     assert_eq!(rules, "deny All x\n");
 }
+
+const HTTP: &str = "{type = http, method = post, url = \"http://127.0.0.1:1/acl\", \
+                    body {topic = \"${topic}\", action = \"${action}\"}, headers {authorization = \"hush-1\"}}";
+const POSTGRESQL: &str = "{type = postgresql, server = \"127.0.0.1:5432\", database = mqtt, username = postgres, \
+                          password = \"hush-2\", query = \"SELECT permission, action, topic FROM mqtt_acl WHERE \
+                          username = ${username}\"}";
+const REDIS: &str = "{type = redis, redis_type = single, server = \"127.0.0.1:6379\", password = \"hush-3\", \
+                     database = 1, cmd = \"HGETALL mqtt_user:${username}\"}";
+const FILE: &str = "{type = file, rules = \"{allow, all, all, [\\\"a\\\"]}.\"}";
+
+/// Imports an authorization, with `allow` as default.
+fn imported_setup(config: &str, has_token_names: bool) -> (Setup, String) {
+    let hocon = Hocon::parse("cluster.hocon", config, &|_| Err(String::new())).expect("valid");
+    let (mut setup, report) = (Setup::new().expect("random bytes"), Report::default());
+    let root = Setting::root(&hocon, &report);
+    let database = Database {
+        rules: None,
+        has_namespaces: false,
+    };
+    let mut authorization = Authorization::new(&mut setup, &report, "allow", None);
+    authorization.has_token_names = has_token_names;
+    authorization.import(&root.get("authorization"), &database);
+    root.finish();
+    let report = report.text("title");
+    assert!(!report.contains("hush"), "{report}");
+    (setup, report)
+}
+
+#[test]
+fn sources_keep_their_order() {
+    for (sources, expected, rules) in [
+        (format!("{FILE}, {HTTP}"), &["rules", "http"][..], "allow All a\n"),
+        (format!("{HTTP}, {FILE}"), &["http", "rules"], "allow All a\n"),
+        (
+            format!("{POSTGRESQL}, {REDIS}, {HTTP}"),
+            &["postgresql", "redis", "http"],
+            "",
+        ),
+        (format!("{FILE}, {FILE}"), &[], "allow All a\nallow All a\n"),
+    ] {
+        let config = format!("authorization {{no_match = deny, deny_action = disconnect, sources = [{sources}]}}");
+        let (setup, report) = imported_setup(&config, false);
+        assert_eq!(setup.list("access.sources"), expected, "{report}");
+        assert_eq!(setup.rules_text(), rules, "{report}");
+        assert_eq!(setup.option("access.deny_action"), Some("disconnect"));
+        setup.install(None, "title", &Report::default()).expect("valid");
+    }
+}
+
+#[test]
+fn no_source_is_asked_behind_one_that_is_left_out() {
+    for (first, part) in [
+        (
+            "{type = mysql, query = \"SELECT ${username}\"}".to_owned(),
+            "no source of access rules of type mysql",
+        ),
+        (
+            HTTP.replace("${topic}", "${peerport}"),
+            "unknown placeholder ${peerport}",
+        ),
+        (
+            HTTP.replace("method = post", "precondition = x, method = post"),
+            "applies to some clients only",
+        ),
+        (REDIS.replace("HGETALL", "HMGET"), "its command is not HGETALL"),
+        (
+            REDIS.replace("database = 1", "compatibility_mode = v4"),
+            "compatibility_mode",
+        ),
+        (POSTGRESQL.replace("${username}", "${topic}"), "${topic}"),
+        (
+            FILE.replace("type", "precondition = x, type"),
+            "applies to some clients only",
+        ),
+    ] {
+        let sources = format!("{first}, {POSTGRESQL}, {FILE}");
+        let (setup, report) = imported_setup(
+            &format!("authorization {{no_match = allow, sources = [{sources}]}}"),
+            false,
+        );
+        assert!(!setup.has("access.sources"), "{first}\n{report}");
+        assert_eq!(setup.rules_text(), DENY_ALL, "{first}\n{report}");
+        assert_eq!(setup.option("access.no_match"), Some("deny"));
+        assert!(report.contains(part), "{part}\n{report}");
+        assert!(report.contains("to ask it, add it to access.sources"), "{report}");
+    }
+    let (setup, report) = imported_setup(
+        &format!("authorization.sources = [{HTTP}, {HTTP}, {POSTGRESQL}]"),
+        false,
+    );
+    assert_eq!(setup.list("access.sources"), ["http"], "{report}");
+    assert_eq!(setup.option("access.no_match"), Some("deny"), "{report}");
+}
+
+#[test]
+fn rules_on_both_sides_of_a_source_allow_nothing_behind_it() {
+    let denial = FILE.replace("allow, all", "deny, all");
+    let (setup, report) = imported_setup(
+        &format!("authorization {{no_match = allow, sources = [{FILE}, {HTTP}, {denial}, {FILE}]}}"),
+        false,
+    );
+    assert_eq!(setup.list("access.sources"), ["rules", "http"], "{report}");
+    assert_eq!(setup.rules_text(), "allow All a\ndeny All a\n", "{report}");
+    assert_eq!(setup.option("access.no_match"), Some("deny"), "{report}");
+}
+
+#[test]
+fn a_rule_for_all_other_topics_does_not_decide_before_a_source() {
+    let denial = "{type = file, rules = \"{deny, {user, \\\"a\\\"}, all, all}.\"}";
+    let config = format!("authorization {{no_match = allow, sources = [{denial}, {HTTP}]}}");
+    let (setup, report) = imported_setup(&config, false);
+    assert_eq!(setup.list("access.sources"), ["rules", "http"], "{report}");
+    let report = Report::default();
+    let text = setup.install(None, "title", &report).expect("valid");
+    assert!(text.contains("to open topics that no source decides about"), "{text}");
+    assert!(!text.contains("the last rule allows"), "{text}");
+}
+
+#[test]
+fn tokens_as_user_names_match_no_rule() {
+    let rules = "{allow, {user, \\\"admin\\\"}, all, all}. {deny, {user, \\\"b\\\"}, all, [\\\"x\\\"]}. {allow, all, all, [\\\"a\\\"]}.";
+    let file = format!("{{type = file, rules = \"{rules}\"}}");
+    let (setup, report) = imported_setup(&format!("authorization {{no_match = deny, sources = [{file}]}}"), true);
+    assert_eq!(setup.rules_text(), "deny All x\nallow All a\n", "{report}");
+    let (setup, report) = imported_setup(&format!("authorization {{no_match = allow, sources = [{HTTP}]}}"), true);
+    assert!(!setup.has("access.sources"), "{report}");
+    assert_eq!(setup.rules_text(), DENY_ALL, "{report}");
+}
+
+#[test]
+fn cached_decisions_are_those_of_the_service() {
+    let sizes = |cache: &str| {
+        let config = format!("authorization {{sources = [{HTTP}], cache {{{cache}}}}}");
+        let (setup, report) = imported_setup(&config, false);
+        let text = setup.table_text("access.source.http");
+        (text, report)
+    };
+    let (options, report) = sizes("enable = true, max_size = 32, ttl = 30s");
+    assert!(
+        options.contains("cache_size = 32") && options.contains("cache_ttl = \"30s\""),
+        "{options}\n{report}"
+    );
+    for cache in ["enable = false, ttl = 1m", "enable = true, excludes = [\"t/1\"]"] {
+        let (options, report) = sizes(cache);
+        assert!(options.contains("cache_size = 0"), "{options}\n{report}");
+    }
+}
