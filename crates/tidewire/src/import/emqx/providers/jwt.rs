@@ -15,7 +15,7 @@ const REFRESH_S: (u64, u64) = (10, 86_400);
 /// Header that EMQX sends if none is configured.
 const ACCEPT: &str = "accept";
 
-/// The provider, and what other parts of the import need to know.
+/// The provider, and two of its settings that concern other parts of the import.
 pub struct JwtImport<'a> {
     pub draft: Draft<'a>,
     /// The user name of CONNECT is the token.

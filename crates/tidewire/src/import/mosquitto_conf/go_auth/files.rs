@@ -125,7 +125,7 @@ fn password_hash(hash: &str, hasher: &str, is_utf8_salt: bool) -> Result<Passwor
     PasswordHash::parse(&text).map_err(|error| error.to_string())
 }
 
-/// What a line of the access file gives.
+/// The access that a line of the access file defines.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Access {
     Read,

@@ -55,7 +55,7 @@ const OTHERS: [(&str, &str); 7] = [
         "retry_count",
         "a failed question is not repeated: the client connects again",
     ),
-    ("exhaust_backend_first", "it does not change what is allowed"),
+    ("exhaust_backend_first", "it has no effect on decisions"),
     ("prefixes", "check_prefix is off"),
 ];
 
@@ -219,7 +219,7 @@ impl Target {
     }
 }
 
-/// What clients may do, by the checks of the backends.
+/// The access that the backends allow.
 #[derive(Default)]
 struct Allowed {
     /// A backend without rules allows everything.
