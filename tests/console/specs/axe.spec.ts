@@ -61,7 +61,7 @@ const ASKING: Record<string, string[]> = {
   devices: ["Import CSV…", "New device…"], "devices/{boiler}?tab=telemetry": [...DEVICE, "Add to dashboard…"], "devices/{boiler}?tab=connection": [...DEVICE, "Change credentials…", "New token…"],
   ...Object.fromEntries(["attributes", "commands", "alarms", "events", "relations"].map((tab) => [`devices/{boiler}?tab=${tab}`, DEVICE])),
   dashboards: ["Import…", "New dashboard…"], "dashboards/{plant}": ["Screen…"], "profiles/{furnace}": ["Delete…"], chains: ["Import…", "New rule chain…"], "chains/{root}": ["Rename…"],
-  "rules/hot": ["Reset counters…"], "actions/http:alert": ["Purge…", "Delete…"], users: ["New user…", "Edit…"], access: ["Add rule…", "Edit…"], "console-users": ["New user…"], keys: ["New key…"],
+  "rules/hot": ["Reset counters…"], "actions/http:alert": ["Purge…", "Delete…"], users: ["New user…", "Edit…"], access: ["Add rule…", "Edit…"], "console-users": ["New user…", "Change role…", "End…"], keys: ["New key…"],
   listeners: ["Restart server…", "Add listener…"], configuration: ["Restart server…", "Change…"],
 };
 

@@ -44,7 +44,7 @@ test("an administrator of the provider logs in and out", async ({ page }) => {
   await begin(page, "clients");
   await provider.logIn(page, "ada");
   await expect(page.getByRole("heading", { name: "Clients", exact: true })).toBeVisible();
-  expect(page.url()).toBe(`${node.url}/#/clients`);
+  await expect(page).toHaveURL(`${node.url}/#/clients`);
   await page.setViewportSize({ width: 1280, height: 900 });
   await expect(page.getByRole("link", { name: "oidc:ada", exact: true })).toBeVisible();
   await open(page, "account");

@@ -98,5 +98,6 @@ describe("words", () => {
   it("names_become_words", () => {
     expect(format.words("queue_full")).toBe("Queue full");
     expect(format.words("offline_qos0")).toBe("Offline QoS 0");
+    expect(format.words("add_api_key")).toBe("Add API key");
   });
 });
