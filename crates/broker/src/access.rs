@@ -305,6 +305,11 @@ pub trait SessionAccess: Send + Sync {
     fn can_subscribe(&self, filter: &str) -> SubscribeAccess;
     fn can_receive(&self, topic: &str) -> bool;
 
+    /// Like `can_subscribe`, for a filter that the session has. An answer about a packet that waits does not count.
+    fn keeps_subscription(&self, filter: &str) -> SubscribeAccess {
+        self.can_subscribe(filter)
+    }
+
     /// Like `can_publish`, for the will of the client, which was decided when the client connected.
     fn can_publish_will(&self, topic: &str, qos: QoS, retain: bool) -> bool {
         self.can_publish(topic, qos, retain)

@@ -389,7 +389,7 @@ impl Router {
                 let Ok(target) = ParsedFilter::parse(filter) else {
                     continue;
                 };
-                match access.can_subscribe(target.filter()) {
+                match access.keeps_subscription(target.filter()) {
                     SubscribeAccess::Denied => denied.push(filter.to_owned()),
                     SubscribeAccess::AllowedInPart => is_filtered = true,
                     SubscribeAccess::Allowed => {}

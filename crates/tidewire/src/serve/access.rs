@@ -178,10 +178,9 @@ impl NodeAccess {
         state.rules = configured.rules;
         self.replace_acl(configured.acl);
         drop(state);
-        let applied = self
-            .log_out(invalid)
-            .and_then(|()| self.forget_logins(demoted))
-            .and_then(|()| self.update_shards());
+        // A failure of one step or shard must not leave the old rights to the clients of the others.
+        let steps = [self.log_out(invalid), self.forget_logins(demoted), self.update_shards()];
+        let applied: Result<(), CallError> = steps.into_iter().collect();
         applied.map_err(|e| {
             format!("the new users and rules are in use, but could not be applied to all connected clients: {e}")
         })
@@ -247,7 +246,7 @@ impl NodeAccess {
         let Some(net) = self.net.get() else {
             return Ok(());
         };
-        for shard in (0..net.shards()).map(ShardId) {
+        let visit_shard = |shard| {
             let mut from = Some(SessionSlot::FIRST);
             while let Some(slot) = from {
                 let visit = visit.clone();
@@ -255,8 +254,11 @@ impl NodeAccess {
                     visit(shard.operator(now), slot)
                 })?;
             }
-        }
-        Ok(())
+            Ok(())
+        };
+        // All shards, also after a failure.
+        let visited: Vec<Result<(), CallError>> = (0..net.shards()).map(ShardId).map(visit_shard).collect();
+        visited.into_iter().collect()
     }
 
     /// Applies the current rules to existing sessions.

@@ -180,6 +180,10 @@ impl AccessSources {
                     sources.record(&self.cache, action, decision, is_cached);
                 })
                 .await;
+                if AskingClient::current().is_gone() {
+                    // Nothing handles the packet.
+                    sources.forget_answers();
+                }
             }
             Asked::Login(actions) => {
                 self.decide(client, actions, |action, decision, is_cached| {

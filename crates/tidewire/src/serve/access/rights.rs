@@ -131,6 +131,22 @@ impl AskingRights {
             Some(Decision::Deny | Decision::Failed) | None => false,
         }
     }
+
+    fn subscribe(&self, filter: &str, decision: Option<Decision>) -> SubscribeAccess {
+        let before = self.before.decide_subscribe(filter);
+        let decided = |is_allowed| SubscriptionDecision {
+            decision: Some(is_allowed),
+            ..before
+        };
+        let decision = match (before.decision, decision) {
+            (Some(_), _) => before,
+            (None, Some(Decision::Allow)) => decided(true),
+            (None, Some(Decision::Ignore)) => before.then(self.after.decide_subscribe(filter)),
+            (None, Some(Decision::Deny | Decision::Failed) | None) => decided(false),
+        };
+        let options = self.after.options();
+        subscribe_access(decision.grant(options.no_match == Permission::Allow, options))
+    }
 }
 
 fn action_of(request: &AccessRequest<'_>) -> RequestedAction {
@@ -163,19 +179,11 @@ impl SessionAccess for AskingRights {
     }
 
     fn can_subscribe(&self, filter: &str) -> SubscribeAccess {
-        let before = self.before.decide_subscribe(filter);
-        let decided = |is_allowed| SubscriptionDecision {
-            decision: Some(is_allowed),
-            ..before
-        };
-        let decision = match (before.decision, self.sources.decision_to_subscribe(filter)) {
-            (Some(_), _) => before,
-            (None, Some(Decision::Allow)) => decided(true),
-            (None, Some(Decision::Ignore)) => before.then(self.after.decide_subscribe(filter)),
-            (None, Some(Decision::Deny | Decision::Failed) | None) => decided(false),
-        };
-        let options = self.after.options();
-        subscribe_access(decision.grant(options.no_match == Permission::Allow, options))
+        self.subscribe(filter, self.sources.decision_to_subscribe(filter))
+    }
+
+    fn keeps_subscription(&self, filter: &str) -> SubscribeAccess {
+        self.subscribe(filter, self.sources.stored_decision(filter))
     }
 
     /// The decision about the filter is the decision about its messages, unless a rule before the service is about the
@@ -242,6 +250,13 @@ impl SessionAccess for RightsBelow {
     fn can_subscribe(&self, filter: &str) -> SubscribeAccess {
         match self.below(filter) {
             Some(filter) => self.rights.can_subscribe(filter),
+            None => SubscribeAccess::Denied,
+        }
+    }
+
+    fn keeps_subscription(&self, filter: &str) -> SubscribeAccess {
+        match self.below(filter) {
+            Some(filter) => self.rights.keeps_subscription(filter),
             None => SubscribeAccess::Denied,
         }
     }

@@ -224,6 +224,11 @@ impl NodeAccess {
         let (sources, actions) = (question.sources.clone(), actions.clone());
         let is_failed = |action| sources.answer(action) == Some(Decision::Failed);
         let asked = self.providers.wait_for(self.sources.answer(*question));
-        asked.is_some() && !actions.iter().any(is_failed)
+        let is_answered = asked.is_some() && !actions.iter().any(is_failed);
+        if !is_answered {
+            // A failure decides nothing later.
+            sources.forget_failures();
+        }
+        is_answered
     }
 }

@@ -307,6 +307,11 @@ impl SessionSources {
             .or_else(|| state.filters.get(filter).map(|stored| stored.decision))
     }
 
+    /// Returns the decision about a filter, without the answer to a question about a packet that was not handled.
+    pub fn stored_decision(&self, filter: &str) -> Option<Decision> {
+        self.lock().filters.get(filter).map(|stored| stored.decision)
+    }
+
     /// Returns the decision about a message with this topic, which is delivered through one of the filters of the
     /// session. A filter that it does not have any more allows nothing.
     pub fn decision_to_receive(&self, topic: &str) -> Option<Decision> {
@@ -373,12 +378,20 @@ impl SessionSources {
         self.lock().denies_others = true;
     }
 
-    /// The packet of the last question was handled.
+    /// The packet of the last question was handled, or will not be handled.
     pub fn forget_answers(&self) {
         // With its memory: a SUBSCRIBE may have many filters.
         let mut state = self.lock();
         state.answered = HashMap::new();
         state.denies_others = false;
+    }
+
+    /// A packet about which the service has not decided is not handled.
+    pub fn forget_failures(&self) {
+        self.lock().answered.retain(|_, answers| {
+            answers.retain(|(_, decision)| *decision != Decision::Failed);
+            !answers.is_empty()
+        });
     }
 
     pub fn stored_filters(&self) -> usize {
@@ -387,9 +400,11 @@ impl SessionSources {
 
     pub fn retain_filters(&self, is_subscribed: &dyn Fn(&str) -> bool) {
         let mut state = self.lock();
-        state.filters.retain(|filter, stored| {
+        // The packet of an answer may subscribe to its filter.
+        let SourceState { filters, answered, .. } = &mut *state;
+        filters.retain(|filter, stored| {
             stored.is_subscribed = is_subscribed(filter);
-            stored.is_subscribed
+            stored.is_subscribed || answered.contains_key(filter)
         });
         state.filters.shrink_to_fit();
     }

@@ -138,6 +138,7 @@ fn messages_follow_the_decision_about_their_filter() {
     ] {
         assert_eq!(sources.decision_to_receive(topic), expected, "{topic}");
     }
+    sources.forget_answers();
     sources.retain_filters(&|filter| filter == "b/#");
     assert_eq!(sources.stored_filters(), 1);
     assert_eq!(sources.decision_to_receive("a/1"), None);
@@ -174,7 +175,33 @@ fn decision_about_a_removed_filter_allows_no_message() {
     sources.set_subscribed("#", false);
     assert_eq!(sources.decision_to_receive("a/1"), None);
     // The filters of a session that continues.
+    sources.forget_answers();
     sources.retain_filters(&|filter| filter == "a/1");
     assert_eq!(sources.decision_to_receive("a/1"), Some(Decision::Allow));
     assert_eq!(sources.stored_filters(), 1);
+}
+
+#[test]
+fn answer_about_an_unhandled_packet_ends_no_subscription() {
+    let (cache, sources) = (DecisionCache::new(8, TTL), sources());
+    sources.record(&cache, &subscribe("f", AtMostOnce).1, Decision::Allow, true);
+    sources.set_subscribed("f", true);
+    sources.forget_answers();
+    // The service does not answer about the filter again.
+    sources.record(&cache, &subscribe("f", AtMostOnce).1, Decision::Failed, true);
+    assert_eq!(sources.decision_to_subscribe("f"), Some(Decision::Failed));
+    assert_eq!(sources.stored_decision("f"), Some(Decision::Allow));
+    assert_eq!(sources.decision_to_receive("f"), Some(Decision::Allow));
+    sources.forget_failures();
+    assert_eq!(sources.decision_to_subscribe("f"), Some(Decision::Allow));
+}
+
+#[test]
+fn new_rules_do_not_delete_the_decision_about_a_packet_that_waits() {
+    let (cache, sources) = (DecisionCache::new(8, TTL), sources());
+    sources.record(&cache, &subscribe("f", AtMostOnce).1, Decision::Allow, true);
+    sources.retain_filters(&|_| false);
+    sources.set_subscribed("f", true);
+    sources.forget_answers();
+    assert_eq!(sources.decision_to_receive("f"), Some(Decision::Allow));
 }
