@@ -116,7 +116,7 @@ pub fn fixed_limits() -> Vec<(&'static str, u64, &'static str, &'static str)> {
             "The user's login that expires first ends.",
         ),
         (
-            "Logins at an identity provider that are not complete",
+            "Logins that an identity provider has confirmed, and that the console has not collected",
             pending_logins::PENDING_MAX as u64,
             "",
             "The client with the most loses its oldest.",

@@ -159,8 +159,8 @@ impl SingleSignOn {
     }
 
     /// Returns the address of the provider, and the value of the cookie.
-    pub async fn start(&self, address: IpAddr) -> Result<(String, Zeroizing<String>), LoginFailure> {
-        let started = self.pending.start(address, Instant::now());
+    pub async fn start(&self) -> Result<(String, Zeroizing<String>), LoginFailure> {
+        let started = self.pending.start(Instant::now());
         let started = started.ok_or(LoginFailure::Unavailable)?;
         let target = self.ask(self.config.provider.login_address(&started)).await?;
         Ok((target, started.cookie))

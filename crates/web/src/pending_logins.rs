@@ -5,8 +5,9 @@
 //! replaces the cookie. With the new cookie, the console *collects* the login once. Codes, states and cookies are not
 //! tokens: no address of a page contains anything with which a request could be made.
 //!
-//! Both tables are in memory and bounded. If one is full, the client with the most entries loses its oldest. Secrets
-//! are stored as hashes, as in `logins.rs`.
+//! A started login is not stored, so that no number of them can end those of others: state, nonce and code verifier
+//! follow from the cookie and a key of this process. The tables of used cookies and of finished logins are in memory
+//! and bounded. Secrets are stored as hashes, as in `logins.rs`.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -14,6 +15,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use base64ct::{Base64UrlUnpadded, Encoding};
+use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Digest, Sha256};
 use zeroize::Zeroizing;
 
@@ -56,69 +58,99 @@ pub struct ProviderUser {
     pub role: Role,
 }
 
-#[derive(Default)]
 pub struct PendingLogins {
-    started: Mutex<HashMap<SecretHash, Entry<Start>>>,
-    finished: Mutex<HashMap<SecretHash, Entry<ProviderUser>>>,
+    key: Zeroizing<[u8; SECRET_BYTES]>,
+    /// Cookies contain the time since then.
+    begun: Instant,
+    /// Cookies whose state was used, and when they expire.
+    used: Mutex<HashMap<SecretHash, Instant>>,
+    finished: Mutex<HashMap<SecretHash, FinishedLogin>>,
 }
 
-struct Start {
-    cookie: SecretHash,
-    nonce: String,
-    code_verifier: Zeroizing<String>,
-}
-
-struct Entry<T> {
-    value: T,
+struct FinishedLogin {
+    user: ProviderUser,
     /// Address of the client, or its network.
     address: IpAddr,
     expires_at: Instant,
 }
 
+impl Default for PendingLogins {
+    fn default() -> Self {
+        let mut key = Zeroizing::new([0; SECRET_BYTES]);
+        getrandom::fill(&mut *key).expect("the operating system provides random bytes");
+        PendingLogins {
+            key,
+            begun: Instant::now(),
+            used: Mutex::default(),
+            finished: Mutex::default(),
+        }
+    }
+}
+
 impl PendingLogins {
     /// `None`: the operating system returned no random bytes.
-    pub fn start(&self, address: IpAddr, now: Instant) -> Option<StartedLogin> {
-        let (state, cookie, code_verifier) = (random()?, random()?, random()?);
-        let nonce = random()?.to_string();
-        let entry = Entry {
-            value: Start {
-                cookie: hash(&cookie),
-                nonce: nonce.clone(),
-                code_verifier: code_verifier.clone(),
-            },
-            address: net::client_network(address),
-            expires_at: now + START_LIFETIME,
-        };
-        insert(&mut lock(&self.started), hash(&state), entry, now);
+    pub fn start(&self, now: Instant) -> Option<StartedLogin> {
+        let started_ms = now.saturating_duration_since(self.begun).as_millis();
+        let cookie = Zeroizing::new(format!("{}.{started_ms}", &*random()?));
+        let code_verifier = self.derived("code verifier", &cookie);
         Some(StartedLogin {
             code_challenge: Base64UrlUnpadded::encode_string(&hash(&code_verifier)),
-            state,
+            state: self.derived("state", &cookie),
+            nonce: self.derived("nonce", &cookie).to_string(),
             cookie,
-            nonce,
         })
     }
 
     /// Ends the first step. `None`: there is no such login, or another browser has started it.
     pub fn take_returned(&self, state: &str, cookie: &str, now: Instant) -> Option<ReturnedLogin> {
-        let mut started = lock(&self.started);
-        let key = hash(state);
-        let entry = started.get(&key)?;
-        // The entry stays: the state alone must not be enough to end the login of another browser.
-        if entry.value.cookie != hash(cookie) {
+        let state = Base64UrlUnpadded::decode_vec(state).ok()?;
+        // Before the time is read: the key proves that this process has written it.
+        self.mac("state", cookie).verify_slice(&state).ok()?;
+        let started_ms = cookie.rsplit_once('.')?.1.parse().ok()?;
+        let expires_at = self.begun + Duration::from_millis(started_ms) + START_LIFETIME;
+        if expires_at <= now || !self.use_once(cookie, expires_at, now) {
             return None;
         }
-        let entry = started.remove(&key).filter(|entry| entry.expires_at > now)?;
         Some(ReturnedLogin {
-            nonce: entry.value.nonce,
-            code_verifier: entry.value.code_verifier,
+            nonce: self.derived("nonce", cookie).to_string(),
+            code_verifier: self.derived("code verifier", cookie),
         })
+    }
+
+    /// Returns false if the cookie was used before.
+    fn use_once(&self, cookie: &str, expires_at: Instant, now: Instant) -> bool {
+        let mut used = lock(&self.used);
+        if used.len() >= PENDING_MAX {
+            used.retain(|_, expires_at| *expires_at > now);
+        }
+        if used.len() >= PENDING_MAX {
+            // The provider accepts each code once as well.
+            let oldest = used.iter().min_by_key(|(_, expires_at)| **expires_at);
+            if let Some(oldest) = oldest.map(|(cookie, _)| *cookie) {
+                used.remove(&oldest);
+            }
+        }
+        used.insert(hash(cookie), expires_at).is_none()
+    }
+
+    fn mac(&self, purpose: &str, cookie: &str) -> Hmac<Sha256> {
+        let mut mac = Hmac::<Sha256>::new_from_slice(&*self.key).expect("HMAC takes keys of any length");
+        mac.update(purpose.as_bytes());
+        mac.update(b"\0");
+        mac.update(cookie.as_bytes());
+        mac
+    }
+
+    fn derived(&self, purpose: &str, cookie: &str) -> Zeroizing<String> {
+        let value = self.mac(purpose, cookie).finalize().into_bytes();
+        Zeroizing::new(Base64UrlUnpadded::encode_string(&value))
     }
 
     /// Returns the value of the new cookie. `None`: the operating system returned no random bytes.
     pub fn finish(&self, user: ProviderUser, address: IpAddr, now: Instant) -> Option<Zeroizing<String>> {
         let cookie = random()?;
-        let entry = Entry {
-            value: user,
+        let entry = FinishedLogin {
+            user,
             address: net::client_network(address),
             expires_at: now + FINISH_LIFETIME,
         };
@@ -129,11 +161,11 @@ impl PendingLogins {
     /// Returns the user of a finished login, once.
     pub fn collect(&self, cookie: &str, now: Instant) -> Option<ProviderUser> {
         let entry = lock(&self.finished).remove(&hash(cookie))?;
-        (entry.expires_at > now).then_some(entry.value)
+        (entry.expires_at > now).then_some(entry.user)
     }
 }
 
-fn insert<T>(table: &mut HashMap<SecretHash, Entry<T>>, key: SecretHash, entry: Entry<T>, now: Instant) {
+fn insert(table: &mut HashMap<SecretHash, FinishedLogin>, key: SecretHash, entry: FinishedLogin, now: Instant) {
     if table.len() >= PENDING_MAX {
         table.retain(|_, entry| entry.expires_at > now);
     }
@@ -144,7 +176,7 @@ fn insert<T>(table: &mut HashMap<SecretHash, Entry<T>>, key: SecretHash, entry: 
 }
 
 /// Removes the oldest entry of the client with the most entries, so that one client cannot end the logins of others.
-fn evict<T>(table: &mut HashMap<SecretHash, Entry<T>>) {
+fn evict(table: &mut HashMap<SecretHash, FinishedLogin>) {
     let mut counts: HashMap<IpAddr, usize> = HashMap::new();
     for entry in table.values() {
         *counts.entry(entry.address).or_default() += 1;
@@ -197,10 +229,7 @@ mod tests {
     #[test]
     fn state_works_once_and_only_with_its_cookie() {
         let (pending, now) = (PendingLogins::default(), Instant::now());
-        let (first, second) = (
-            pending.start(ADDRESS, now).unwrap(),
-            pending.start(ADDRESS, now).unwrap(),
-        );
+        let (first, second) = (pending.start(now).unwrap(), pending.start(now).unwrap());
         assert!(pending.take_returned(&first.state, &second.cookie, now).is_none());
         assert!(pending.take_returned(&first.state, "", now).is_none());
         assert!(pending.take_returned(&first.cookie, &first.cookie, now).is_none());
@@ -230,20 +259,47 @@ mod tests {
     #[test]
     fn flood_of_one_client_leaves_the_logins_of_others() {
         let (pending, now) = (PendingLogins::default(), Instant::now());
-        let mine = pending.start(ADDRESS, now).unwrap();
-        let first = pending.start(other(1), now).unwrap();
+        let mine = pending.start(now).unwrap();
+        let finished = pending.finish(user(), ADDRESS, now).unwrap();
+        let first = pending.finish(user(), other(1), now).unwrap();
         for n in 0..2 * PENDING_MAX as u64 {
-            pending.start(other(1), now + Duration::from_millis(n)).unwrap();
+            let later = now + Duration::from_millis(n);
+            let started = pending.start(later).unwrap();
+            assert!(pending.take_returned(&started.state, &started.cookie, later).is_some());
+            pending.finish(user(), other(1), later).unwrap();
         }
-        assert_eq!(lock(&pending.started).len(), PENDING_MAX);
-        assert!(pending.take_returned(&first.state, &first.cookie, now).is_none());
+        assert_eq!(lock(&pending.finished).len(), PENDING_MAX);
+        assert_eq!(lock(&pending.used).len(), PENDING_MAX);
         assert!(pending.take_returned(&mine.state, &mine.cookie, now).is_some());
-        pending.start(other(2), now + Duration::from_secs(3600)).unwrap();
-        pending.start(other(2), now + Duration::from_secs(3600)).unwrap();
+        assert!(pending.collect(&finished, now).is_some());
+        assert!(pending.collect(&first, now).is_none());
+        let later = now + Duration::from_secs(3600);
+        pending.finish(user(), other(2), later).unwrap();
+        pending.finish(user(), other(2), later).unwrap();
         assert_eq!(
-            lock(&pending.started).len(),
+            lock(&pending.finished).len(),
             1 + 1,
             "expired logins are removed when the table is full"
         );
+    }
+
+    #[test]
+    fn a_cookie_that_the_server_has_not_written_is_refused() {
+        let (pending, now) = (PendingLogins::default(), Instant::now());
+        let started = pending.start(now).unwrap();
+        let (random, _) = started.cookie.split_once('.').unwrap();
+        for cookie in [
+            random.to_owned(),
+            format!("{random}.999999999"),
+            format!("{random}."),
+            ".".to_owned(),
+        ] {
+            assert!(
+                pending.take_returned(&started.state, &cookie, now).is_none(),
+                "{cookie}"
+            );
+        }
+        let restarted = PendingLogins::default();
+        assert!(restarted.take_returned(&started.state, &started.cookie, now).is_none());
     }
 }

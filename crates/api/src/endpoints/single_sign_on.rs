@@ -71,12 +71,9 @@ async fn info(State(sso): State<Option<SingleSignOn>>) -> Json<SingleSignOnInfo>
     })
 }
 
-async fn start(
-    State(sso): State<Option<SingleSignOn>>,
-    Extension(peer): Extension<PeerAddress>,
-) -> Result<Response, HttpProblem> {
+async fn start(State(sso): State<Option<SingleSignOn>>) -> Result<Response, HttpProblem> {
     let sso = configured(sso)?;
-    Ok(match sso.start(peer.0).await {
+    Ok(match sso.start().await {
         Ok((target, value)) => redirect(&target, Some(LoginCookie::of(&sso).sent(&value, "Lax", START_LIFETIME))),
         Err(failure) => refused(failure),
     })

@@ -16,6 +16,9 @@ const RETURN_PATH: &str = "/api/v1/oidc/callback";
 
 struct Provider(OidcClient);
 
+/// Beginnings of addresses whose traffic stays on the machine of the browser.
+const LOCAL_URLS: [&str; 3] = ["http://localhost:", "http://127.", "http://[::1]"];
+
 /// Returns `None` if it is not configured. Sends no request: the server starts also if the provider does not answer.
 /// The error names the option.
 pub fn config(config: &Config) -> Result<Option<SingleSignOnConfig>, String> {
@@ -32,6 +35,11 @@ pub fn config(config: &Config) -> Result<Option<SingleSignOnConfig>, String> {
     }
     let options = &config.oidc.options;
     let external_url = config.oidc.external_url();
+    if external_url.starts_with("http:") && !LOCAL_URLS.iter().any(|local| external_url.starts_with(local)) {
+        tracing::warn!(
+            "api.oidc.external_url does not begin with https: an attacker on the network path can take over logins"
+        );
+    }
     let client = OidcClient::new(OidcConfig {
         issuer: issuer.to_owned(),
         client_id: options.client_id.clone(),
