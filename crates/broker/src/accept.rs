@@ -285,6 +285,7 @@ impl Admission<'_> {
         connection.attach(slot, &config, connect);
         let publisher = PublisherIdentity {
             user_name: connect.user_name,
+            is_device: client.inbox_key.is_some(),
             address: connection.peer.address.ip(),
             listener: connection.peer.listener,
         };

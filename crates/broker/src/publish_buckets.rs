@@ -18,6 +18,8 @@ const SWEEP_MIN: usize = 1024;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PublisherIdentity<'a> {
     pub user_name: Option<&'a str>,
+    /// A device of the platform. Its name is not that of a user: two tenants can have devices with the same name.
+    pub is_device: bool,
     pub address: IpAddr,
     pub listener: u16,
 }
@@ -62,7 +64,7 @@ impl SharedBuckets {
         if !limits.client.is_unlimited() {
             add(&limits.client, [ClientMessages, ClientBytes], Arc::default());
         }
-        if !limits.user.is_unlimited() {
+        if !limits.user.is_unlimited() && !of.is_device {
             let name = owner_name(of.user_name, of.address);
             let buckets = self.buckets(BucketScope::User, name, now_ms);
             add(&limits.user, [UserMessages, UserBytes], buckets);
@@ -118,6 +120,7 @@ mod tests {
     fn identity(user_name: Option<&str>, address: [u8; 4]) -> PublisherIdentity<'_> {
         PublisherIdentity {
             user_name,
+            is_device: false,
             address: address.into(),
             listener: 1,
         }
@@ -171,6 +174,22 @@ mod tests {
         assert!(shared.quota(&listeners, first, NOW_MS).is_none());
         let unknown = PublisherIdentity { listener: 7, ..alice };
         assert!(shared.quota(&listeners, unknown, NOW_MS).is_none());
+    }
+
+    #[test]
+    fn devices_of_the_platform_do_not_use_the_bucket_of_a_user() {
+        let limits = PublishLimits {
+            user: SLOW,
+            ..PublishLimits::default()
+        };
+        let shared = SharedBuckets::default();
+        let alice = identity(Some("alice"), [10, 0, 0, 1]);
+        let device = PublisherIdentity {
+            is_device: true,
+            ..alice
+        };
+        assert!(shared.quota(&limits, device, NOW_MS).is_none());
+        assert_eq!(limited(&limits, &shared, alice), None);
     }
 
     #[test]

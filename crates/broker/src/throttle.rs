@@ -49,6 +49,7 @@ pub(crate) fn renew_quotas(core: &mut ShardCore, shared: &SharedBuckets) {
         let session = core.sessions.get(connection.session);
         let identity = PublisherIdentity {
             user_name: session.and_then(|session| session.user_name.as_deref()),
+            is_device: session.is_some_and(|session| session.inbox_key().is_some()),
             address: connection.peer.address.ip(),
             listener: connection.peer.listener,
         };

@@ -38,7 +38,7 @@ impl TokenRate {
 
     /// Returns the time in which so many tokens flow in.
     fn cost_ns(self, tokens: u64) -> u64 {
-        (tokens as f64 * self.period_ns() as f64 / self.amount.max(1) as f64).round() as u64
+        (tokens as f64 * self.period_ns() as f64 / self.amount.max(1) as f64).floor() as u64
     }
 
     fn tokens_in(self, ns: u64) -> u64 {
@@ -193,6 +193,22 @@ mod tests {
         let later = START_MS + 1_000_000;
         let free = (0..20).filter(|_| wait_ms(&bucket, TEN_PER_S, later) == 0).count();
         assert_eq!(free, 10, "at most one period accumulates");
+    }
+
+    #[test]
+    fn whole_amount_is_available_if_it_does_not_divide_the_period() {
+        for amount in [3, 6, 7, 15, 60, 90, 600, 999] {
+            let rate = TokenRate {
+                amount,
+                period_ms: 1000,
+            };
+            let (bucket, waited) = (TokenBucket::default(), TokenBucket::default());
+            for token in 1..=amount {
+                assert!(bucket.try_take(rate, START_MS), "{token} of {amount}");
+                assert_eq!(wait_ms(&waited, rate, START_MS), 0, "{token} of {amount}");
+            }
+            assert!(!bucket.try_take(rate, START_MS), "{amount}");
+        }
     }
 
     #[test]

@@ -63,30 +63,29 @@ impl NetWorker {
         let listener = &self.common.listeners[index];
         // The server's own connections, to itself, are no clients on this machine.
         let address = trusted_peer(address);
-        let refusal = match listener.admit(self.now.monotonic_ms) {
-            Err(refusal) => Some(refusal),
-            Ok(()) => self.common.admit().inspect_err(|_| listener.connection_closed()).err(),
+        let trusts_proxy = listener
+            .config
+            .proxy
+            .as_ref()
+            .map(|proxy| proxy.trusted.iter().any(|net| net.contains(address.ip())));
+        // Otherwise the address of the client follows in a header.
+        let is_of_client = trusts_proxy.is_none() && listener.config.is_address_of_client(address.ip());
+        // First, so that one address cannot use up the rate of the listener.
+        let is_too_fast = is_of_client && !self.common.admit_address(address.ip(), self.now.monotonic_ms);
+        let refusal = match is_too_fast.then_some(EarlyCloseReason::AddressRate) {
+            Some(refusal) => Some(refusal),
+            None => match listener.admit(self.now.monotonic_ms) {
+                Err(refusal) => Some(refusal),
+                Ok(()) => self.common.admit().inspect_err(|_| listener.connection_closed()).err(),
+            },
         };
         if let Some(refusal) = refusal {
             self.record_rejected(index, address, refusal);
             return reset(&socket);
         }
         self.counters.accepted += 1;
-        let trusts_proxy = listener
-            .config
-            .proxy
-            .as_ref()
-            .map(|proxy| proxy.trusted.iter().any(|net| net.contains(address.ip())));
         if trusts_proxy == Some(false) {
             self.record_rejected(index, address, EarlyCloseReason::ProxyUntrusted);
-            listener.connection_closed();
-            self.common.connections.fetch_sub(1, Ordering::Relaxed);
-            return reset(&socket);
-        }
-        // Otherwise the address of the client follows in a header.
-        let is_of_client = trusts_proxy.is_none() && listener.config.is_address_of_client(address.ip());
-        if is_of_client && !self.common.admit_address(address.ip(), self.now.monotonic_ms) {
-            self.record_rejected(index, address, EarlyCloseReason::AddressRate);
             listener.connection_closed();
             self.common.connections.fetch_sub(1, Ordering::Relaxed);
             return reset(&socket);

@@ -77,7 +77,7 @@ section! {
         /// client, as with `publish_rate`. A message may be larger than the amount: the client then waits longer.
         live publish_bytes: Switch<ByteRate> = "off";
         /// As `publish_rate`, for all connections of a user together. The server reads from them in turns. Clients
-        /// without a user name count by their address, IPv6 by its /64.
+        /// without a user name count by their address, IPv6 by its /64. Devices of the platform are no users.
         live publish_rate_per_user: Switch<Rate> = "off";
         /// As `publish_bytes`, for all connections of a user together.
         live publish_bytes_per_user: Switch<ByteRate> = "off";
