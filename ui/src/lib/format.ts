@@ -69,7 +69,10 @@ export const fullTime = (unixMs: Maybe<number>): string => (unixMs ? dateTime.fo
 
 /** Turns `queue_full` into words. */
 export function words(name: string): string {
-  const text = name.replaceAll("_", " ").replace("qos0", "QoS 0").replace(/\bapi\b/, "API");
+  const text = name
+    .replaceAll("_", " ")
+    .replace("qos0", "QoS 0")
+    .replace(/\bapi\b/, "API");
   return text.charAt(0).toUpperCase() + text.slice(1);
 }
 
