@@ -1,7 +1,7 @@
 //! Access rules of clients in a table of PostgreSQL.
 //!
 //! The query returns the rules of a client, in the order in which they are checked, with the columns of EMQX:
-//! `permission`, `action` and `topic`, and optionally `qos`, `retain` and `ipaddress`.
+//! `permission`, `action` and `topic`, and optionally `qos`, `retain` and `ipaddress` or `ipaddr`.
 
 use std::sync::Arc;
 
@@ -20,13 +20,23 @@ use crate::source_rules::{RULES_MAX, outcome};
 /// A column that every result has. The others are checked in each row.
 const TOPIC: &[&str] = &["topic"];
 /// Columns, and the fields of rules.
-const COLUMNS: [(&str, &str); 6] = [
+const COLUMNS: [(&str, &str); 7] = [
     ("permission", "permission"),
     ("action", "action"),
     ("topic", "topic"),
     ("qos", "qos"),
     ("retain", "retain"),
     ("ipaddress", "ipaddr"),
+    ("ipaddr", "ipaddr"),
+];
+/// Columns of EMQX with conditions that are not supported. Without its condition, a row would allow more.
+const CONDITIONS: [&str; 6] = [
+    "clientid_re",
+    "username_re",
+    "zone",
+    "zone_re",
+    "listener",
+    "listener_re",
 ];
 
 /// Configuration of the source.
@@ -101,7 +111,10 @@ fn rule(mut row: LookupRow) -> Result<Value, String> {
                 let text = String::from_utf8(bytes).map_err(|_| format!("the column {column} is not text"))?;
                 let text = text.trim_end_matches(' ');
                 if !text.is_empty() || field == "topic" {
-                    fields.insert(field.to_owned(), Value::String(text.to_owned()));
+                    let value = Value::String(text.to_owned());
+                    if fields.insert(field.to_owned(), value).is_some() {
+                        return Err(format!("two columns of a row have an {field}"));
+                    }
                 }
             }
             Some(LookupValue::Unsupported) => {
@@ -111,5 +124,50 @@ fn rule(mut row: LookupRow) -> Result<Value, String> {
             }
         }
     }
+    for column in CONDITIONS {
+        if !matches!(row.take(column), None | Some(LookupValue::Null)) {
+            return Err(format!("the condition of the column {column} is not supported"));
+        }
+    }
     Ok(Value::Object(fields))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(value: &str) -> LookupValue {
+        LookupValue::Bytes(value.as_bytes().to_vec())
+    }
+
+    fn row(columns: &[(&str, LookupValue)]) -> LookupRow {
+        let columns = columns.iter();
+        LookupRow {
+            columns: columns
+                .map(|(name, value)| ((*name).to_owned(), value.clone()))
+                .collect(),
+        }
+    }
+
+    #[test]
+    fn addresses_have_two_names() {
+        let of = |columns: &[(&str, LookupValue)]| rule(row(columns));
+        for name in ["ipaddress", "ipaddr"] {
+            let found = of(&[("topic", text("t")), (name, text("10.0.0.0/8"))]).unwrap();
+            assert_eq!(found["ipaddr"], "10.0.0.0/8", "{name}");
+        }
+        let both = [("ipaddress", text("10.0.0.1")), ("ipaddr", text("10.0.0.2"))];
+        assert!(of(&both).is_err());
+        let one = of(&[("ipaddress", text("")), ("ipaddr", text("10.0.0.2"))]).unwrap();
+        assert_eq!(one["ipaddr"], "10.0.0.2");
+    }
+
+    #[test]
+    fn rows_with_unsupported_conditions_are_invalid() {
+        for column in CONDITIONS {
+            let error = rule(row(&[("topic", text("t")), (column, text("x"))])).unwrap_err();
+            assert!(error.contains(column), "{error}");
+            assert!(rule(row(&[("topic", text("t")), (column, LookupValue::Null)])).is_ok());
+        }
+    }
 }

@@ -54,15 +54,20 @@ pub fn convert<'a>(from: &Setting<'a>, denies_missing: bool) -> Result<JwtImport
     claims(&mut draft)?;
     draft.text("acl_claim_name", "acl_claim_name")?;
     let disconnect = from.get("disconnect_after_expire");
-    draft.put(&disconnect, "disconnect_after_expire", disconnect.flag(true)?);
+    if disconnect.flag(true)? {
+        draft.used(&disconnect, "disconnect_after_expire");
+    } else {
+        disconnect.note_all(&Outcome::Changed {
+            to: "access.jwt.disconnect_after_expire".to_owned(),
+            because: "true, because EMQX denies all topics to a client whose token has expired".to_owned(),
+        });
+    }
+    draft.set("disconnect_after_expire", true);
+    draft.set("leeway", "0s");
     draft.set("require_expiry", false);
     from.get("require_expiry").note_missing(Outcome::Changed {
         to: "access.jwt.require_expiry".to_owned(),
         because: "false, because EMQX accepts tokens without exp; set it to true if all tokens have it".to_owned(),
-    });
-    from.get("leeway").note_missing(Outcome::Changed {
-        to: "access.jwt.leeway".to_owned(),
-        because: "tokens are accepted until 5 seconds after exp; set it to 0s if all clocks agree".to_owned(),
     });
     Ok(JwtImport {
         draft,

@@ -73,7 +73,8 @@ fn documented_tokens_are_imported() {
             "secret_base64_encoded = false",
             "from = \"password\"",
             "username = \"${username}\"",
-            "disconnect_after_expire = false",
+            "disconnect_after_expire = true",
+            "leeway = \"0s\"",
             "require_expiry = false",
         ],
     );

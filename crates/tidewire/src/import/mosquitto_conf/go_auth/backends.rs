@@ -157,6 +157,11 @@ fn users(options: &Options<'_, '_, '_>, prefix: &str, marks: Marks, target: &mut
     let super_name = format!("{prefix}_superquery");
     let superuser = options.get(&super_name).filter(|query| !query.is_empty());
     let superuser = superuser.filter(|_| options.has_check(prefix, "superuser"));
+    // The plug-in accepts integers only. MySQL and SQLite compare other values with numbers as well.
+    let (superuser, left_out) = match marks {
+        Marks::Numbered => (superuser, None),
+        Marks::Question | Marks::Either => (None, superuser),
+    };
     let user_name = format!("{prefix}_userquery");
     target.set(
         "query",
@@ -168,6 +173,13 @@ fn users(options: &Options<'_, '_, '_>, prefix: &str, marks: Marks, target: &mut
             super_name,
             "query",
             "the server asks when a client connects, and not for each topic",
+        );
+    }
+    if left_out.is_some() {
+        target.changed(
+            format!("{prefix}_superquery"),
+            "query",
+            "left out, so that there are no superusers: add the column is_superuser to the query",
         );
     }
     Ok(())
@@ -225,6 +237,9 @@ fn http(options: &Options<'_, '_, '_>) -> Result<Target, String> {
         target.used(name, "url");
     }
     target.changed("http_getuser_uri", "url", HTTP_ANSWERS);
+    if let Some("json" | "text") = options.get("http_response_mode") {
+        return Err("tidewire admits a client after the status 204, whatever the body is".to_owned());
+    }
     target.changed("http_response_mode", "url", HTTP_ANSWERS);
     if let "GET" | "PUT" = options.get("http_method").unwrap_or("POST") {
         return Err("tidewire sends a body only with the method POST".to_owned());

@@ -1,5 +1,6 @@
 //! The backend `files`: passwords and access rules.
 
+use std::collections::HashMap;
 use std::path::Path;
 
 use auth::{AccessAction, AccessRule, PasswordHash, Permission};
@@ -67,6 +68,11 @@ fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     lines.filter(|(_, line)| !line.trim().is_empty() && !line.starts_with('#'))
 }
 
+/// Returns the name and the hash of a line.
+fn user_of(line: &str) -> Option<(&str, &str)> {
+    line.split_once(':').filter(|(_, hash)| !hash.contains(':'))
+}
+
 /// Imports the users and returns the names of the file.
 fn users(options: &Options<'_, '_, '_>, path: &str, text: &str, is_checked: bool, setup: &mut Setup) -> Vec<String> {
     let file = file_name(path);
@@ -74,17 +80,23 @@ fn users(options: &Options<'_, '_, '_>, path: &str, text: &str, is_checked: bool
         .iter()
         .any(|name| options.get(name) == Some("utf-8"));
     let mut names = Vec::new();
+    let users = lines(text).filter_map(|(line, entry)| Some((user_of(entry)?.0, line)));
+    let last: HashMap<&str, usize> = users.collect();
     for (line, entry) in lines(text) {
         let add = |item: &str, outcome| options.conf.report.add(&file, line, item, outcome);
         let refuse = |because: &str| Outcome::NotSupported {
             because: because.to_owned(),
         };
-        let Some((name, hash)) = entry.split_once(':').filter(|(_, hash)| !hash.contains(':')) else {
+        let Some((name, hash)) = user_of(entry) else {
             add("user", refuse("the line is not a name and a hash"));
             continue;
         };
-        names.push(name.to_owned());
         let item = format!("user {name}");
+        if last.get(name) != Some(&line) {
+            add(&item, refuse("a later line of the user replaces it"));
+            continue;
+        }
+        names.push(name.to_owned());
         if !is_checked {
             add(&item, refuse("the backend files checks no users"));
             continue;

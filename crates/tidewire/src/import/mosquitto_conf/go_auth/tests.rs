@@ -20,7 +20,7 @@ const LDAP: &str = "auth_opt_backends ldap\nauth_opt_ldap_url ldap://localhost:3
                     auth_opt_ldap_superuser_filter (&(uid=%s)(memberOf=cn=admins,dc=example,dc=org))\n";
 const HTTP: &str = "auth_opt_backends http\nauth_opt_http_host auth.example\nauth_opt_http_port 3000\n\
                     auth_opt_http_getuser_uri /user\nauth_opt_http_superuser_uri /superuser\n\
-                    auth_opt_http_aclcheck_uri /acl\nauth_opt_http_response_mode json\nauth_opt_http_params_mode form\n\
+                    auth_opt_http_aclcheck_uri /acl\nauth_opt_http_response_mode status\nauth_opt_http_params_mode form\n\
                     auth_opt_http_with_tls true\nauth_opt_http_timeout 7\n";
 
 /// Imports the options behind the line of the plug-in. Each line is in the report.
@@ -118,10 +118,14 @@ fn documented_service_decides_about_logins_only() {
     );
     assert_eq!(setup.rules_text(), DENY_ALL, "{report}");
     setup.install(None, "title", &Report::default()).expect("valid");
+    for mode in ["json", "text"] {
+        let (setup, report) = imported(&HTTP.replace("mode status", &format!("mode {mode}")));
+        assert!(!setup.has_table("access.http"), "{report}");
+    }
 }
 
 /// The password is `hush-ann`, with the salt `salt-of-12-by`.
-const PASSWORDS: &str = "ann:PBKDF2$sha512$1000$c2FsdC1vZi0xMi1ieQ==$lnwkBU9nScSY1223i+0ZRnx/YlkLZcNHGYbDorSZoG//kDOWADQqiiprsTYxm60TgERM5K/6PpARniWb4hT2uA==\nbob:$2a$10$x\nbad line\n";
+const PASSWORDS: &str = "ann:PBKDF2$sha512$1$b2xk$b2xk\nann:PBKDF2$sha512$1000$c2FsdC1vZi0xMi1ieQ==$lnwkBU9nScSY1223i+0ZRnx/YlkLZcNHGYbDorSZoG//kDOWADQqiiprsTYxm60TgERM5K/6PpARniWb4hT2uA==\nbob:$2a$10$x\nbad line\n";
 const ACL: &str = "topic read news/#\npattern write in/%u/%c\nuser ann\ntopic test/topic\ntopic deny test/secret\n\
                    topic read #\nuser carol\ntopic write all/#\n";
 
@@ -139,6 +143,7 @@ fn files_become_users_and_rules() {
         &report,
         &[
             "user bob",
+            "a later line of the user replaces it",
             "the line is not a name and a hash",
             "the password file does not contain the user",
         ],
