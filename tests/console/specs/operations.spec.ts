@@ -66,7 +66,7 @@ test("an API key is created, disabled and deleted", async ({ console: page, node
   await page.getByLabel("Contains", { exact: true }).fill("grafana");
   const log = page.getByRole("region", { name: "Table: Audit log", exact: true });
   await expect(log.getByRole("row")).toHaveCount(4);
-  await expect(log.getByRole("row", { name: /Remove api key/ })).toContainText("204");
+  await expect(log.getByRole("row", { name: /Remove API key/ })).toContainText("204");
   await expect(log).not.toContainText("twk_");
 });
 
