@@ -83,9 +83,8 @@ impl Operator<'_> {
         from: SessionSlot,
         is_meant: impl Fn(&ClientIdentity) -> bool,
     ) -> Option<SessionSlot> {
-        let end = self.lifecycle.tick.core.sessions.end();
-        let until = SessionSlot(from.0.saturating_add(LOOK_MAX as u32)).min(end);
-        for slot in from.until(until) {
+        let (slots, next) = self.next_slots(from);
+        for slot in slots {
             let Some(session) = self.lifecycle.tick.core.sessions.get(slot) else {
                 continue;
             };
@@ -102,7 +101,14 @@ impl Operator<'_> {
                 session.set_grant(LoginGrant::Forgotten);
             }
         }
-        (until < end).then_some(until)
+        next
+    }
+
+    /// Returns a bounded number of slots from `from` on, and the slot to continue at.
+    fn next_slots(&self, from: SessionSlot) -> (impl Iterator<Item = SessionSlot> + use<>, Option<SessionSlot>) {
+        let end = self.lifecycle.tick.core.sessions.end();
+        let until = SessionSlot(from.0.saturating_add(LOOK_MAX as u32)).min(end);
+        (from.until(until), (until < end).then_some(until))
     }
 
     /// Drops the will of a session. Recovery must not publish it either.
@@ -121,9 +127,8 @@ impl Operator<'_> {
         publishes_will: bool,
         is_meant: impl Fn(&Session) -> bool,
     ) -> Option<SessionSlot> {
-        let end = self.lifecycle.tick.core.sessions.end();
-        let until = SessionSlot(from.0.saturating_add(LOOK_MAX as u32)).min(end);
-        for slot in from.until(until) {
+        let (slots, next) = self.next_slots(from);
+        for slot in slots {
             let Some(session) = self.lifecycle.tick.core.sessions.get(slot) else {
                 continue;
             };
@@ -136,7 +141,7 @@ impl Operator<'_> {
                 self.kick_connection(conn, detail);
             }
         }
-        (until < end).then_some(until)
+        next
     }
 
     /// Applies changed access rules to every session.

@@ -327,7 +327,7 @@ fn write(event: &ConnectionEvent, durability: &str, omitted_lines: u64) {
                 limit = limit.name(),
                 option = limit.option(),
                 omitted_lines,
-                "client is slowed down: its publish rate is above the limit; raise the option to allow more"
+                "client is slowed down: a publish rate is above its limit; raise the option to allow more"
             );
         }
     }

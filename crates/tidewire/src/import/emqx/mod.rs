@@ -101,10 +101,14 @@ fn convert(archive: Archive, setup: &mut Setup, report: &Report) -> Result<(), S
     };
     // Before those of listeners, which can only use the same providers.
     let mut providers = providers::Providers::new(version);
+    let closed_by = options::closed_by(&root);
+    if let Some(because) = &closed_by {
+        providers.close(because);
+    }
     authentication.import(&users, &mut providers, setup, report);
     options::listeners(&listeners, &mut providers, setup);
     let no_match = if version < 6 { "allow" } else { "deny" };
-    let closed_by = options::closed_by(&root).or(providers.rules_closed_by.take());
+    let closed_by = closed_by.or(providers.rules_closed_by.take());
     let database = access::Database {
         rules: tables.get("emqx_acl"),
         has_namespaces: tables.contains_key(NAMESPACE_RULES),

@@ -19,8 +19,16 @@ const ITERATIONS: u64 = 4096;
 /// Scheme of the verifiers in a password file, and the method in `access.scram`.
 type Method = (&'static str, &'static str);
 
-pub fn import(authenticator: &Setting<'_>, table: Option<&Table>, setup: &mut Setup, report: &Report) {
-    let (method, iterations) = match (method(authenticator), table) {
+/// Imports the users, unless `other` says why they are left out.
+pub fn import(
+    authenticator: &Setting<'_>,
+    table: Option<&Table>,
+    other: Option<&str>,
+    setup: &mut Setup,
+    report: &Report,
+) {
+    let method = other.map_or_else(|| method(authenticator), |because| Err(because.to_owned()));
+    let (method, iterations) = match (method, table) {
         (Ok(method), Some(_)) => method,
         (Ok(_), None) => {
             authenticator.refuse("the archive does not contain its users, or they cannot be read");
@@ -148,7 +156,7 @@ mod tests {
         let (mut setup, report) = (Setup::new().expect("random bytes"), Report::default());
         let root = Setting::root(&hocon, &report);
         for authenticator in root.get("authentication").items() {
-            import(&authenticator, Some(&table), &mut setup, &report);
+            import(&authenticator, Some(&table), None, &mut setup, &report);
         }
         root.finish();
         (setup, report.text("title"))

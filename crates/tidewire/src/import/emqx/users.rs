@@ -46,6 +46,10 @@ struct Closed {
     providers: Option<String>,
 }
 
+/// Why users with SCRAM are left out: EMQX would not admit them with a password.
+const OTHER_AUTHENTICATORS: &str = "there are other authenticators, and its users could log in with their password \
+                                    without them; add the users with tidewire passwd --scram";
+
 impl Closed {
     fn all(&mut self, because: String) {
         self.users.get_or_insert_with(|| because.clone());
@@ -58,6 +62,9 @@ impl<'a> Authentication<'a> {
         let mut order: Vec<&'static str> = Vec::new();
         let mut closed = Closed::default();
         let (mut is_required, mut has_built_in, mut has_scram) = (false, false, false);
+        let enabled = self.authenticators.items();
+        let enabled = enabled.iter().filter(|one| is_enabled(one) != Ok(false));
+        let other = (enabled.count() > 1).then_some(OTHER_AUTHENTICATORS);
         for authenticator in self.authenticators.items() {
             match is_enabled(&authenticator) {
                 Ok(false) => {
@@ -91,7 +98,7 @@ impl<'a> Authentication<'a> {
                 }
                 ["scram", "built_in_database"] if !has_scram => {
                     has_scram = true;
-                    scram::import(&authenticator, tables.scram, setup, report);
+                    scram::import(&authenticator, tables.scram, other, setup, report);
                 }
                 [mechanism, backend] => {
                     let kind = [mechanism, backend].join(" ");

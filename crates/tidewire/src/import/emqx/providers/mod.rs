@@ -18,6 +18,8 @@ use crate::import::setup::Setup;
 pub struct Providers<'a> {
     /// Major version of EMQX.
     version: u32,
+    /// Why no provider is imported.
+    closed_by: Option<String>,
     /// Kind of each provider, and the authenticator that it comes from.
     taken: Vec<(&'static str, Setting<'a>)>,
     /// The token is the user name in EMQX, and a claim of it in tidewire.
@@ -32,6 +34,7 @@ impl<'a> Providers<'a> {
     pub fn new(version: u32) -> Providers<'a> {
         Providers {
             version,
+            closed_by: None,
             taken: Vec::new(),
             has_token_names: false,
             rules_closed_by: None,
@@ -39,9 +42,17 @@ impl<'a> Providers<'a> {
         }
     }
 
+    /// Leaves out all providers: they could admit clients that EMQX rejects, or give them rights that they do not have.
+    pub fn close(&mut self, because: &str) {
+        self.closed_by = Some(because.to_owned());
+    }
+
     /// Imports an authenticator and returns the kind of its provider. The error says why it is left out.
     pub fn add(&mut self, authenticator: &Setting<'a>, setup: &mut Setup) -> Result<&'static str, String> {
         let kind = kind_of(authenticator)?;
+        if let Some(because) = &self.closed_by {
+            return Err(because.clone());
+        }
         let precondition = authenticator.get("precondition");
         if precondition.exists() && !precondition.is("") {
             return Err("the authenticator has a precondition".to_owned());

@@ -374,3 +374,29 @@ fn a_service_is_not_asked_about_clients_without_a_required_token() {
     let (setup, report) = imported(&format!("{}, {POSTGRESQL}", jwt(", on_missing_jwt = deny")));
     assert_eq!(setup.list("access.providers"), ["jwt", "postgresql"], "{report}");
 }
+
+#[test]
+fn scram_users_with_other_authenticators_are_left_out() {
+    let scram = "{mechanism = scram, backend = built_in_database}";
+    for authenticators in [format!("{scram}, {HTTP}"), format!("{HTTP}, {scram}")] {
+        let (setup, report) = imported(&authenticators);
+        assert_eq!(setup.list("access.providers"), ["http"], "{report}");
+        assert!(!setup.has("access.scram"), "{report}");
+        assert!(report.contains("there are other authenticators"), "{report}");
+    }
+}
+
+#[test]
+fn providers_are_left_out_if_emqx_decides_with_something_else() {
+    let text = format!("authentication = [{HTTP}]");
+    let hocon = Hocon::parse("cluster.hocon", &text, &|_| Err(String::new())).expect("valid");
+    let (mut setup, report) = (Setup::new().expect("random bytes"), Report::default());
+    let root = Setting::root(&hocon, &report);
+    let mut providers = Providers::new(5);
+    providers.close("EMQX sets the client ID");
+    for authenticator in root.get("authentication").items() {
+        let added = providers.add(&authenticator, &mut setup);
+        assert_eq!(added, Err("EMQX sets the client ID".to_owned()));
+    }
+    assert!(!setup.has_table("access.http"));
+}

@@ -36,7 +36,9 @@ pub fn of_rules(query: &str) -> Result<String, String> {
         ["1", "2", "4"].map(|access| replaced(query, Marks::Numbered, &["${username}", access]));
     let (read, write, subscribe) = (read?, write?, subscribe?);
     let topic = "replace(replace(topic, '%c', '$' || '{clientid}'), '%u', '$' || '{username}') AS topic";
-    let is_plain = "topic NOT LIKE 'eq %' AND strpos(topic, '$' || '{') = 0";
+    // Mosquitto denies everything to a client with a wildcard in its name (auth_plugin_deny_special_chars).
+    let is_plain = "topic NOT LIKE 'eq %' AND strpos(topic, '$' || '{') = 0 AND strpos(${username}, '+') = 0 AND \
+                    strpos(${username}, '#') = 0";
     Ok(format!(
         "WITH go_auth_read (topic) AS ({read}\n), go_auth_write (topic) AS ({write}\n), go_auth_subscribe (topic) AS \
          ({subscribe}\n) SELECT 'allow' AS permission, 'publish' AS action, {topic} FROM go_auth_write WHERE {is_plain} \
