@@ -178,6 +178,8 @@ pub enum MailRequest {
         epoch: SessionEpoch,
         number: ReplayNumber,
         cursor: Option<ScanCursor>,
+        /// Those of `following` that match no message.
+        empty: Vec<FollowingReplay>,
     },
 }
 
@@ -189,8 +191,17 @@ pub struct ReplayRequest {
     pub number: ReplayNumber,
     pub filter: Box<str>,
     pub cursor: Option<ScanCursor>,
+    /// Later replays of the session that will ask the same shard.
+    pub following: Vec<FollowingReplay>,
     /// Shard of the session.
     pub from: ShardId,
+}
+
+/// A replay that waits for the active one.
+#[derive(Debug)]
+pub struct FollowingReplay {
+    pub filter: Box<str>,
+    pub number: ReplayNumber,
 }
 
 const ROUTE: u8 = 1;

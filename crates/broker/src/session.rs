@@ -458,9 +458,17 @@ impl Replays {
         }
     }
 
-    /// Returns the active replay if it has this number.
-    pub fn numbered_mut(&mut self, number: ReplayNumber) -> Option<&mut RetainedReplay> {
-        self.first_mut().filter(|first| first.number == number)
+    /// Returns the replays that wait for the active one, in order.
+    pub fn following(&self) -> impl Iterator<Item = &RetainedReplay> {
+        self.0.iter().flat_map(|pending| pending.replays.values().skip(1))
+    }
+
+    /// Returns the replay of a filter if it has this number.
+    pub fn numbered_mut(&mut self, filter: &str, number: ReplayNumber) -> Option<&mut RetainedReplay> {
+        let pending = self.0.as_mut()?;
+        let key = pending.by_filter.get(filter)?;
+        let replay = pending.replays.get_mut(key)?;
+        Some(replay).filter(|replay| replay.number == number)
     }
 
     /// Appends a replay. Removes an unfinished replay of the same filter.
@@ -480,19 +488,10 @@ impl Replays {
             .is_some_and(|pending| pending.by_filter.contains_key(filter))
     }
 
-    pub fn remove(&mut self, filter: &str) {
-        if let Some(pending) = &mut self.0
-            && let Some(at) = pending.by_filter.remove(filter)
-        {
-            pending.replays.remove(&at);
-        }
-    }
-
-    pub fn remove_first(&mut self) -> Option<RetainedReplay> {
+    pub fn remove(&mut self, filter: &str) -> Option<RetainedReplay> {
         let pending = self.0.as_mut()?;
-        let (_, first) = pending.replays.pop_first()?;
-        pending.by_filter.remove(&first.filter);
-        Some(first)
+        let key = pending.by_filter.remove(filter)?;
+        pending.replays.remove(&key)
     }
 
     pub fn clear(&mut self) {

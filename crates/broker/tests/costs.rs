@@ -147,6 +147,28 @@ fn retained_replay_cost_is_linear_in_the_filters() {
     }
 }
 
+/// Live messages wait until the other shards have answered.
+#[test]
+fn one_request_asks_for_the_retained_messages_of_many_filters() {
+    const FILTERS: usize = 5_000;
+    let mut w = World::new(3);
+    let publisher = w.connect(V5, "publisher", true, &[]);
+    for n in (0..FILTERS).step_by(100) {
+        retain(&mut w, publisher, &format!("{n}/a"));
+        retain(&mut w, publisher, &format!("{n}/b"));
+    }
+    let client = w.connect(V5, "client", true, &[]);
+    let filters: Vec<String> = (0..FILTERS).map(|n| format!("{n}/#")).collect();
+    let before = w.delivered_mails;
+    subscribe_to_all(&mut w, client, &filters);
+    let mails = w.delivered_mails - before;
+    let mut topics: Vec<String> = w.messages(client).into_iter().map(|message| message.topic).collect();
+    topics.dedup();
+    assert_eq!(topics.len(), 2 * FILTERS / 100);
+    // A request and an answer for each filter and each other shard would be 20,000.
+    assert!(mails < 1_000, "{mails} mails");
+}
+
 #[test]
 fn retained_search_is_spread_over_ticks() {
     let mut w = World::new(1);

@@ -6,6 +6,9 @@
 //!
 //! While another shard is asked, live messages on matching topics are held (`ShardCore::hold_for_replay`). The
 //! retained message is older, and a subscriber that receives it last would take it for the current value.
+//!
+//! A request also asks about the next replays of the session. Those without messages skip the shard, so that a session
+//! with 100,000 subscriptions does not wait 100,000 times for another shard.
 
 use mqtt::{RetainHandling, SubscriptionOptions};
 
@@ -14,7 +17,7 @@ use crate::delivery::DeliveryOptions;
 use crate::durable::record_fields::RecordFields;
 use crate::effect::{Now, ShardId};
 use crate::encode::EncodedForms;
-use crate::mail::{Envelope, MailRequest, ReplayRequest};
+use crate::mail::{Envelope, FollowingReplay, MailRequest, ReplayRequest};
 use crate::message::Publication;
 use crate::retained::{ScanBudget, ScanCursor};
 use crate::retained_messages::RetainedMessages;
@@ -37,6 +40,13 @@ pub(super) const STEPS_PER_TICK: usize = 16 * 1024;
 /// A batch for another shard ends with the message that exceeds this size, because it is sent regardless of the output
 /// buffer.
 const BATCH_BYTES: usize = 64 * 1024;
+
+/// Replays about which a request asks in addition to the active one, and the length of their filters.
+const FOLLOWING_MAX: usize = 256;
+const FOLLOWING_BYTES: usize = 64 * 1024;
+
+/// Topics that the other shard visits for them.
+const FOLLOWING_STEPS: usize = 4096;
 
 impl RetainedMessages {
     /// Begins a tick, which allows more steps of replays.
@@ -130,12 +140,14 @@ impl RetainedMessages {
                 return yield_replay(now, core, slot);
             }
             let cursor = self.send_batch(now, core, slot, &replay);
-            self.advance(core, slot, replay.number, cursor);
+            self.advance(core, slot, (&replay.filter, replay.number), cursor);
         }
     }
 
-    fn request(&self, tick: &mut Tick<'_>, slot: SessionSlot, replay: RetainedReplay) {
+    fn request(&mut self, tick: &mut Tick<'_>, slot: SessionSlot, replay: RetainedReplay) {
         tick.core.link_mut(slot).is_replaying = true;
+        self.skip_own_messages(tick, slot);
+        let following = following(tick.core, slot, |next| next.shard == replay.shard);
         let session = tick.core.sessions.at_mut(slot);
         session.replays.await_answer();
         let request = ReplayRequest {
@@ -144,9 +156,39 @@ impl RetainedMessages {
             number: replay.number,
             filter: replay.filter,
             cursor: replay.cursor,
+            following,
             from: self.shard,
         };
         tick.mail.request(replay.shard, MailRequest::ReplayRequest(request));
+    }
+
+    /// The replays that wait for the active one skip this shard if it has no messages for them.
+    fn skip_own_messages(&mut self, tick: &mut Tick<'_>, slot: SessionSlot) {
+        for next in following(tick.core, slot, |next| next.shard == self.shard) {
+            let mut steps_left = self.replay_steps_left;
+            if steps_left == 0 {
+                return;
+            }
+            if self.is_empty(&next.filter, tick.now, &mut steps_left) {
+                self.advance(tick.core, slot, (&next.filter, next.number), None);
+            }
+            self.replay_steps_left = steps_left;
+        }
+    }
+
+    /// Returns whether this shard has no message for a filter. Returns false if the steps do not suffice to know.
+    fn is_empty(&self, filter: &str, now: Now, steps_left: &mut usize) -> bool {
+        let budget = ScanBudget {
+            matches_max: 1,
+            steps_max: *steps_left,
+        };
+        let mut is_empty = true;
+        let scan = self.store.scan_counted(filter, None, now.monotonic_ms, budget, |_, _| {
+            is_empty = false;
+            false
+        });
+        *steps_left = steps_left.saturating_sub(scan.steps + BATCH_STEPS);
+        is_empty && scan.cursor.is_none()
     }
 
     fn send_batch(
@@ -176,9 +218,15 @@ impl RetainedMessages {
     }
 
     /// A batch is complete. Continues with the rest of this shard, the next shard, or the next replay.
-    fn advance(&self, core: &mut ShardCore, slot: SessionSlot, number: ReplayNumber, cursor: Option<ScanCursor>) {
+    fn advance(
+        &self,
+        core: &mut ShardCore,
+        slot: SessionSlot,
+        (filter, number): (&str, ReplayNumber),
+        cursor: Option<ScanCursor>,
+    ) {
         let replays = &mut core.sessions.at_mut(slot).replays;
-        let Some(replay) = replays.numbered_mut(number) else {
+        let Some(replay) = replays.numbered_mut(filter, number) else {
             return;
         };
         let shard = match cursor {
@@ -188,7 +236,7 @@ impl RetainedMessages {
         match shard {
             Some(shard) => replay.advance(shard, cursor),
             None => {
-                if let Some(replay) = replays.remove_first() {
+                if let Some(replay) = replays.remove(filter) {
                     core.ledger.record_replayed(core.sessions.at(slot), &replay);
                 }
             }
@@ -203,6 +251,7 @@ impl RetainedMessages {
             number,
             filter,
             cursor,
+            mut following,
             from,
         } = request;
         let (mail, config) = (tick.mail.to(from), &tick.core.config);
@@ -220,11 +269,14 @@ impl RetainedMessages {
                 bytes += message.stored_bytes();
                 bytes <= bytes_max
             });
+        let mut steps_left = FOLLOWING_STEPS;
+        following.retain(|next| steps_left > 0 && self.is_empty(&next.filter, tick.now, &mut steps_left));
         mail.request(MailRequest::ReplayEnd {
             session,
             epoch,
             number,
             cursor,
+            empty: following,
         });
     }
 
@@ -240,17 +292,42 @@ impl RetainedMessages {
         deliver_retained(tick.core, tick.now, id.session, &replay, p, &mut forms);
     }
 
-    /// A batch that a session requested from another shard is complete.
-    pub fn answer_ended(&mut self, tick: &mut Tick<'_>, id: ReplayId, cursor: Option<ScanCursor>) {
+    /// A batch that a session requested from another shard is complete. That shard has no messages for `empty`.
+    pub fn answer_ended(
+        &mut self,
+        tick: &mut Tick<'_>,
+        id: ReplayId,
+        cursor: Option<ScanCursor>,
+        empty: &[FollowingReplay],
+    ) {
         let Some(session) = tick.core.sessions.live(id.session, id.epoch) else {
             return;
         };
-        if session.replays.awaiting(id.number).is_some() {
-            self.advance(tick.core, id.session, id.number, cursor);
+        if let Some(filter) = session.replays.awaiting(id.number).map(|replay| replay.filter.clone()) {
+            self.advance(tick.core, id.session, (&filter, id.number), cursor);
+            for next in empty {
+                self.advance(tick.core, id.session, (&next.filter, next.number), None);
+            }
         }
         // Also if this replay has been removed: others may have waited for it.
         self.replay(tick, id.session);
     }
+}
+
+/// Returns the next replays of a session that have not begun and to which `is_meant` applies.
+fn following(core: &ShardCore, slot: SessionSlot, is_meant: impl Fn(&RetainedReplay) -> bool) -> Vec<FollowingReplay> {
+    let mut bytes = 0;
+    let replays = core.sessions.at(slot).replays.following().take(FOLLOWING_MAX);
+    let meant = replays.filter(|next| next.cursor.is_none() && is_meant(next));
+    let bounded = meant.take_while(|next| {
+        bytes += next.filter.len();
+        bytes <= FOLLOWING_BYTES
+    });
+    let following = bounded.map(|next| FollowingReplay {
+        filter: next.filter.clone(),
+        number: next.number,
+    });
+    following.collect()
 }
 
 /// Yields to other sessions. Live messages need not wait, because this shard's retained messages are always up to date.

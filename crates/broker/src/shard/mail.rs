@@ -123,9 +123,10 @@ impl Shard {
                 epoch,
                 number,
                 cursor,
+                empty,
             } => {
                 let id = ReplayId { session, epoch, number };
-                parts.retained.answer_ended(tick, id, cursor);
+                parts.retained.answer_ended(tick, id, cursor, &empty);
             }
         }
     }

@@ -30,6 +30,8 @@ pub struct World {
     pub largest_arena_bytes: usize,
     /// Mail between shards stays in `post` until a test delivers it.
     pub is_mail_held: bool,
+    /// Number of mails that have been delivered.
+    pub delivered_mails: usize,
     /// Sender, receiver and content of mail, oldest first.
     post: VecDeque<(usize, usize, Mail)>,
 }
@@ -119,6 +121,7 @@ impl World {
             largest_arena_bytes: 0,
             node,
             is_mail_held: false,
+            delivered_mails: 0,
             post: VecDeque::new(),
         }
     }
@@ -315,6 +318,7 @@ impl World {
             .position(|mail| (mail.0, mail.1) == (from, to))
             .unwrap();
         let (_, to, mail) = self.post.remove(at).unwrap();
+        self.delivered_mails += 1;
         self.shards[to].mail(self.now, mail);
         true
     }
