@@ -207,3 +207,20 @@ fn hybrid_buffer_applies_back_pressure_when_full() {
     web.come();
     wait_for(&server, &web, &kept);
 }
+
+#[test]
+fn messages_survive_a_restart_of_the_action_in_every_mode() {
+    let server = Server::start(&Config::new(""));
+    for (number, mode) in (0..).zip(["memory", "hybrid", "disk"]) {
+        let web = WebServer::away();
+        define(&Api::of(&server), &web, &json!({"mode": mode, "max_bytes": 1 << 20}));
+        let kept = publish(&server, number * 1_000, 30);
+        Api::of(&server).ok("POST", &format!("{ACTION}/restart"), &json!(null));
+        assert_eq!(Api::of(&server).get(ACTION)["metrics"]["queued_messages"], 30, "{mode}");
+        web.come();
+        wait_for(&server, &web, &kept);
+        for path in ["/api/v1/rules/all", ACTION, "/api/v1/connectors/web"] {
+            Api::of(&server).ok("DELETE", path, &json!(null));
+        }
+    }
+}

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::bad_input::metric;
 use super::web_server::WebServer;
@@ -23,12 +23,16 @@ const QUOTA_EXCEEDED: u8 = 0x97;
 
 /// Sends all messages under `t/` to the web server.
 fn define(api: &Api<'_>, web: &WebServer) {
+    define_with(api, web, &json!({}));
+}
+
+fn define_with(api: &Api<'_>, web: &WebServer, buffer: &Value) {
     let config = json!({"url": format!("http://{}", web.address)});
     let connector = json!({"type": "http", "name": "web", "config": config});
     api.ok("POST", "/api/v1/connectors", &connector);
     let action = json!({
         "type": "http", "name": "hook", "connector": "web", "parameters": {"body": "${payload}"},
-        "delivery": {"retry": {"first_ms": 20, "longest_ms": 100}, "health_check_interval_ms": 100},
+        "delivery": {"buffer": buffer, "retry": {"first_ms": 20, "longest_ms": 100}, "health_check_interval_ms": 100},
     });
     api.ok("POST", "/api/v1/actions", &action);
     let rule = json!({"id": "all", "sql": "SELECT payload FROM \"t/#\"", "actions": ["http:hook"]});
@@ -92,8 +96,11 @@ impl Held {
 fn assert_visible(server: &Server, because: &str) -> String {
     let api = Api::of(server);
     let directory = buffer(server).display().to_string();
+    // The target of the action may have failed as well.
+    let has_alarm =
+        |alarm: &Value| alarm["name"] == "action:http:hook" && alarm["message"].to_string().contains(because);
     server.wait_until("an alarm is active", |_| {
-        api.get("/api/v1/alarms")["active"][0]["name"] == "action:http:hook"
+        has_alarm(&api.get("/api/v1/alarms")["active"][0])
     });
     let alarm = api.get("/api/v1/alarms")["active"][0]["message"].to_string();
     let (status, ready) = server.http_get("/readyz");
@@ -243,4 +250,35 @@ fn failed_sync_of_a_buffer_holds_publishers_back_until_it_reopens() {
     assert_recovered(&server);
     let expected = publish(&server, 100..150);
     wait_for(&server, &web, &expected);
+}
+
+/// A hybrid buffer acknowledges messages before they are on the disk.
+#[test]
+fn failed_sync_of_a_hybrid_buffer_loses_no_message() {
+    /// Messages in flight to the target stay in memory, at most 8 MiB. This is more.
+    const MANY: u32 = 1_400;
+    const BYTES: usize = 10_000;
+    let server = Server::start(&faulty_disk::config(""));
+    let web = WebServer::away();
+    let buffer = json!({"mode": "hybrid", "memory_bytes": 65_536, "segment_bytes": 65_536, "max_bytes": 64 << 20});
+    define_with(&Api::of(&server), &web, &buffer);
+    let mut client = server.session(&Connect::new(V5, unique("publisher")));
+    let mut acknowledged = BTreeSet::new();
+    let mut publish = |number: u32| {
+        let payload = format!("{number:08}{}", "x".repeat(BYTES - 8));
+        let reason = client.publish(&Publish::new("t/1", &payload).qos(1));
+        if reason < 0x80 {
+            acknowledged.insert(payload);
+        }
+        reason
+    };
+    assert!((0..MANY).all(|number| publish(number) < 0x80));
+    fs::write(faulty_disk::buffer_sync_fails(&server), "").unwrap();
+    let refused = (MANY..2 * MANY).map(publish).find(|reason| *reason >= 0x80);
+    assert_eq!(refused, Some(QUOTA_EXCEEDED));
+    assert_visible(&server, "Input/output error (os error 5)");
+    fs::remove_file(faulty_disk::buffer_sync_fails(&server)).unwrap();
+    web.come();
+    wait_for(&server, &web, &acknowledged);
+    assert_recovered(&server);
 }

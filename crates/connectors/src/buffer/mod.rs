@@ -23,6 +23,7 @@ mod dropped;
 mod queue;
 mod reader;
 
+use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -149,11 +150,32 @@ struct Restored {
     waiting: Vec<RecordChunk>,
 }
 
-/// Start of the part on the disk, as positions in the queue and in the journal.
-#[derive(Clone, Copy, Debug)]
+/// The part on the disk. Its start is a position in the queue and in the journal.
+#[derive(Debug)]
 struct Spill {
     queue_base: u64,
     log_base: u64,
+    /// The newest chunks, which the journal has not committed yet.
+    uncommitted: VecDeque<RecordChunk>,
+}
+
+impl Spill {
+    /// Returns the position in the journal of one in the queue.
+    fn in_log(&self, position: u64) -> Lsn {
+        Lsn(self.log_base + (position - self.queue_base))
+    }
+
+    /// Adds an appended chunk and removes those that are committed now.
+    fn add(&mut self, chunk: RecordChunk, committed: Lsn) {
+        while self
+            .uncommitted
+            .front()
+            .is_some_and(|first| self.in_log(first.end) <= committed)
+        {
+            self.uncommitted.pop_front();
+        }
+        self.uncommitted.push_back(chunk);
+    }
 }
 
 struct Signals {
@@ -188,6 +210,18 @@ impl ActionBuffer {
         query_mode: QueryMode,
         on_progress: impl Fn() + Send + Sync + 'static,
     ) -> Result<ActionBuffer, BufferError> {
+        ActionBuffer::open_after(None, directory, config, query_mode, on_progress)
+    }
+
+    /// Opens the buffer like [`ActionBuffer::open`]. `previous` is the closed buffer with the same directory, to which
+    /// [`ActionBuffer::restore`] will be applied. Without it, a hybrid buffer deletes its files.
+    pub fn open_after(
+        previous: Option<&ActionBuffer>,
+        directory: &Path,
+        config: &BufferConfig,
+        query_mode: QueryMode,
+        on_progress: impl Fn() + Send + Sync + 'static,
+    ) -> Result<ActionBuffer, BufferError> {
         let signals = Signals::new(on_progress);
         let mut aside = Vec::new();
         let (journal, queue) = match config.mode {
@@ -199,7 +233,9 @@ impl ActionBuffer {
                 (Some(start(log, &signals)?), queue)
             }
             BufferMode::Hybrid => {
-                disk::wipe(directory)?;
+                if previous.is_none_or(|it| it.inner.config.mode != BufferMode::Hybrid) {
+                    disk::wipe(directory)?;
+                }
                 let (log, _) = disk::open(directory, config)?;
                 (
                     Some(start(log, &signals)?),
@@ -301,7 +337,7 @@ impl ActionBuffer {
     }
 
     /// Returns why the buffer accepts no records until it is opened again: it could not be opened, or its journal has
-    /// failed. The text names the files, and the remedy if [`ActionBuffer::can_reopen`] is false.
+    /// failed. The text names the files.
     pub fn failure(&self) -> Option<String> {
         let inner = &*self.inner;
         let reason = match (&inner.unavailable, &inner.journal) {
@@ -312,29 +348,48 @@ impl ActionBuffer {
             },
             (None, _) => return None,
         };
-        let remedy = match self.can_reopen() {
-            true => "",
-            false => "; restart the action to delete the messages of its buffer and continue",
-        };
-        Some(format!(
-            "{}: {reason}{remedy}",
-            inner.directory.join(DIRECTORY_NAME).display()
-        ))
+        Some(format!("{}: {reason}", inner.directory.join(DIRECTORY_NAME).display()))
     }
 
-    /// Returns whether [`ActionBuffer::open`] would find everything that this buffer has accepted, apart from what
-    /// [`ActionBuffer::restore`] adds. Opening a hybrid buffer deletes its files.
-    pub fn can_reopen(&self) -> bool {
-        self.inner.unavailable.is_some() || self.inner.config.mode == BufferMode::Disk
-    }
-
-    /// Appends the records that `previous`, a closed buffer with the same files, could not commit. Call it once, before
-    /// anything is appended. Opening the files has rewritten and synced their content.
+    /// Continues with the records of `previous`, a closed buffer of the same mode and with the same files, that these
+    /// files do not contain. Call it once, before anything is appended or read. Opening the files has rewritten and
+    /// synced their content.
     pub fn restore(&self, previous: &ActionBuffer) {
-        let inner = &*self.inner;
-        if inner.config.mode != BufferMode::Disk {
-            return;
+        match self.inner.config.mode {
+            mode if mode != previous.inner.config.mode => {}
+            BufferMode::Disk => self.append_uncommitted(previous),
+            BufferMode::Memory | BufferMode::Hybrid => self.take_over(previous),
         }
+    }
+
+    /// Takes the queue and the unfinished records of the previous buffer, and appends those that its journal has not
+    /// committed.
+    fn take_over(&self, previous: &ActionBuffer) {
+        let (inner, previous) = (&*self.inner, &*previous.inner);
+        let mut queue = inner.queue();
+        std::mem::swap(&mut *queue, &mut *previous.queue());
+        inner.appended.store(queue.next.base, Release);
+        inner.confirmed.store(queue.cursor.position, Release);
+        let spill = previous.spill().take();
+        if let (Some(journal), Some(spill)) = (&inner.journal, &spill) {
+            let opened_at = journal.committed();
+            for chunk in spill
+                .uncommitted
+                .iter()
+                .filter(|chunk| spill.in_log(chunk.end) > opened_at)
+            {
+                append_chunk(journal, chunk);
+            }
+        }
+        *inner.spill() = spill;
+        let unfinished = previous.reader().take();
+        if let (Some(reader), Some(unfinished)) = (inner.reader().as_mut(), unfinished) {
+            reader.continue_after(unfinished);
+        }
+    }
+
+    fn append_uncommitted(&self, previous: &ActionBuffer) {
+        let inner = &*self.inner;
         let mut queue = inner.queue();
         let opened_at = queue.next.base;
         let mut waiting = previous.uncommitted();
@@ -436,11 +491,11 @@ impl ActionBuffer {
 
     /// Takes the only reader. Returns `None` while another pump has it.
     pub(crate) fn take_reader(&self) -> Option<BufferReader> {
-        self.inner.reader.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.inner.reader().take()
     }
 
     pub(crate) fn return_reader(&self, reader: BufferReader) {
-        *self.inner.reader.lock().unwrap_or_else(PoisonError::into_inner) = Some(reader);
+        *self.inner.reader() = Some(reader);
     }
 
     pub(crate) async fn readable(&self) {
@@ -529,7 +584,7 @@ impl ActionBuffer {
     /// Drops all records that are unread, or that a stopped pump has returned. Returns their number.
     pub(crate) fn purge(&self) -> u64 {
         let unread = self.inner.queue().skip_unread();
-        let mut reader = self.inner.reader.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut reader = self.inner.reader();
         let Some(reader) = reader.as_mut() else {
             return unread;
         };
@@ -695,13 +750,13 @@ impl BufferInner {
             queue.push_hot(chunk);
             return end;
         }
-        let mut batch = LogBatch::new();
-        batch.record(|bytes| bytes.extend_from_slice(&chunk.bytes));
-        let appended = journal.append(&mut batch);
-        spill.get_or_insert(Spill {
+        let appended = append_chunk(journal, &chunk);
+        let spill = spill.get_or_insert_with(|| Spill {
             queue_base: chunk.block.base,
             log_base: appended.base.0,
+            uncommitted: VecDeque::new(),
         });
+        spill.add(chunk, journal.committed());
         end
     }
 
@@ -866,7 +921,7 @@ impl BufferInner {
     /// Returns the position before which the journal may be truncated.
     fn done_in_log(&self) -> Option<Lsn> {
         let queue = self.queue();
-        match (self.config.mode, *self.spill()) {
+        match (self.config.mode, &*self.spill()) {
             (BufferMode::Disk, _) => Some(Lsn(queue.cursor.block.base)),
             // No record in the journal is unread; records in flight are in memory.
             (_, None) => self.journal.as_ref().map(Journal::committed),
@@ -885,6 +940,16 @@ impl BufferInner {
     fn spill(&self) -> MutexGuard<'_, Option<Spill>> {
         self.spill.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    fn reader(&self) -> MutexGuard<'_, Option<BufferReader>> {
+        self.reader.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn append_chunk(journal: &Journal, chunk: &RecordChunk) -> Appended {
+    let mut batch = LogBatch::new();
+    batch.record(|bytes| bytes.extend_from_slice(&chunk.bytes));
+    journal.append(&mut batch)
 }
 
 #[cfg(test)]

@@ -41,6 +41,12 @@ impl BufferReader {
         }
     }
 
+    /// Continues with the unfinished records of the previous reader.
+    pub fn continue_after(&mut self, previous: BufferReader) {
+        self.finished_before = previous.finished_before;
+        self.returned = previous.returned;
+    }
+
     /// Reads the next committed chunk.
     pub fn next_chunk(&mut self, buffer: &ActionBuffer) -> Result<Option<RecordChunk>, BufferError> {
         loop {
@@ -87,10 +93,7 @@ impl BufferReader {
         };
         let inner = &buffer.inner;
         let from = block.base;
-        let at = match *inner.spill() {
-            Some(spill) => spill.log_base + (from - spill.queue_base),
-            None => from,
-        };
+        let at = inner.spill().as_ref().map_or(from, |spill| spill.in_log(from).0);
         if follower.next().0 != at {
             follower.seek(Lsn(at));
         }

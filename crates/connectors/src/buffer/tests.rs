@@ -4,8 +4,8 @@
 use std::path::PathBuf;
 use std::sync::atomic::AtomicU32;
 use std::sync::mpsc::{Receiver, channel};
-use std::time::Duration;
-use std::{env, fs, process};
+use std::time::{Duration, Instant};
+use std::{env, fs, process, thread};
 
 use super::*;
 use crate::record::Record;
@@ -226,6 +226,68 @@ fn uncommitted_records_are_restored_after_a_reopen() {
     assert_eq!(reopened.buffer.ticket_of_previous(committed), Some(committed));
     reopened.wait(reopened.buffer.ticket_of_previous(uncommitted).unwrap());
     assert_eq!(reopened.numbers(), range(0..20));
+}
+
+/// The journal of the previous hybrid buffer failed before it committed its last records, and the first reopening
+/// failed.
+#[test]
+fn a_hybrid_buffer_continues_after_a_reopen() {
+    let (scratch, copy) = (BufferTestDirectory::new(), BufferTestDirectory::new());
+    let config = config(BufferMode::Hybrid);
+    let mut opened = OpenedBuffer::new(&scratch, &config);
+    for number in 0..2_000 {
+        opened.append(number..number + 1).unwrap();
+    }
+    let journal = opened.buffer.inner.journal.as_ref().expect("the mode has a journal");
+    let spilled = opened
+        .buffer
+        .inner
+        .spill()
+        .as_ref()
+        .expect("memory is full")
+        .in_log(opened.buffer.stored().0);
+    while journal.committed() < spilled {
+        opened.progress.recv_timeout(PATIENCE).expect("the journal commits");
+    }
+    copy_directory(&scratch.0.join("journal"), &copy.0.join("journal"));
+    for number in 2_000..2_100 {
+        opened.append(number..number + 1).unwrap();
+    }
+    let chunk = opened
+        .reader
+        .as_mut()
+        .unwrap()
+        .next_chunk(&opened.buffer)
+        .unwrap()
+        .expect("a chunk");
+    let mut reader = opened.reader.take().unwrap();
+    let block = Some(chunk.block);
+    let mut returned = Vec::new();
+    reader
+        .records(&chunk, &mut |record| returned.push(ReturnedRecord { record, block }))
+        .unwrap();
+    reader.returned = returned;
+    opened.buffer.return_reader(reader);
+    let failed = ActionBuffer::unavailable(&copy.0, &config, QueryMode::Async, "damaged".to_owned(), || ());
+    failed.restore(&opened.buffer);
+    assert_eq!(failed.stats().unread_records, 2_099);
+    let on_progress = || ();
+    let reopened = ActionBuffer::open_after(Some(&failed), &copy.0, &config, QueryMode::Async, on_progress).unwrap();
+    reopened.restore(&failed);
+    let mut reader = reopened.take_reader().unwrap();
+    let returned: Vec<u32> = reader.returned.iter().map(|it| number(&it.record)).collect();
+    assert_eq!(returned, [0]);
+    let mut numbers = Vec::new();
+    let deadline = Instant::now() + PATIENCE;
+    while numbers.len() < 2_099 && Instant::now() < deadline {
+        match reader.next_chunk(&reopened).unwrap() {
+            Some(chunk) => reader
+                .records(&chunk, &mut |record| numbers.push(number(&record)))
+                .unwrap(),
+            None => thread::yield_now(),
+        }
+    }
+    assert_eq!(numbers, range(1..2_100));
 }
 
 /// The cursor is written with the next appended records, without an explicit save.

@@ -189,11 +189,13 @@ impl Engine {
         };
         let (directory, config, mode) = (&self.buffer_directory(&id), &delivery.buffer, delivery.query_mode);
         let is_disk = config.mode == BufferMode::Disk;
+        let running = |it: &Result<ActionEntry, Problems>| it.as_ref().ok().map(|running| running.action.clone());
+        let previous = self.state().actions.get(&id).and_then(running);
+        let previous = previous.as_ref().map(|action| action.buffer());
         let opened = match is_disk && buffer_marks::is_missing(directory) {
             true => Err(self.missing_buffer(directory)),
-            false => {
-                ActionBuffer::open(directory, config, mode, on_progress.clone()).map_err(|error| with_causes(&error))
-            }
+            false => ActionBuffer::open_after(previous, directory, config, mode, on_progress.clone())
+                .map_err(|error| with_causes(&error)),
         };
         if is_disk
             && opened.is_ok()
@@ -203,10 +205,8 @@ impl Engine {
         }
         let buffer =
             opened.unwrap_or_else(|error| ActionBuffer::unavailable(directory, config, mode, error, on_progress));
-        let running = |it: &Result<ActionEntry, Problems>| it.as_ref().ok().map(|running| running.action.clone());
-        let previous = self.state().actions.get(&id).and_then(running);
         if let Some(previous) = previous {
-            buffer.restore(previous.buffer());
+            buffer.restore(previous);
         }
         let earlier = self.state().action_counts.get(&id).cloned().unwrap_or_default();
         let fallback = self.fallback(&fallbacks);

@@ -102,7 +102,7 @@ impl Engine {
             let state = self.state();
             let running = state.actions.get(id).and_then(|it| it.as_ref().ok());
             let is_due = running.map(|running| running.action.buffer());
-            let is_due = is_due.is_some_and(|buffer| buffer.failure().is_some() && buffer.can_reopen());
+            let is_due = is_due.is_some_and(|buffer| buffer.failure().is_some());
             (state.definitions.actions.get(id).cloned(), is_due)
         };
         if let Some(definition) = definition.filter(|_| is_due) {
