@@ -10,6 +10,7 @@ mod failed_start;
 mod fault_matrix;
 mod flapping;
 mod listener_providers;
+mod opentelemetry;
 mod other_brokers;
 mod process_limits;
 mod restore;

@@ -6,7 +6,7 @@
 
 mod alarms;
 mod backup;
-mod bad_input;
+pub mod bad_input;
 mod broken;
 mod buffers;
 mod changes;

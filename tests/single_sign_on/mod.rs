@@ -570,6 +570,25 @@ fn errors_of_the_token_endpoint_and_of_userinfo_fail_the_login() {
 }
 
 #[test]
+fn invented_codes_lock_out_their_address() {
+    let provider = Provider::here();
+    let server = provider.server("timeout = \"1s\"");
+    let mut browser = Browser::new(&server);
+    let refused = json!({"error": "invalid_grant"}).to_string();
+    provider.set("/token/", Answer::Text(400, refused));
+    let mut try_code = |number: u32| {
+        let begun = browser.begin();
+        browser.come_back(&format!("state={}&code=invented{number}", begun["state"]))
+    };
+    let outcomes: Vec<String> = (0..15).map(&mut try_code).collect();
+    assert_eq!(outcomes[0], problem("refused"));
+    assert_eq!(outcomes[14], problem("busy"));
+    // The limit is 10 failures, one of which is forgotten every 6 seconds.
+    let asked = provider.received("/token/").len();
+    assert!((10..14).contains(&asked), "{asked} codes reached the provider");
+}
+
+#[test]
 fn user_without_a_role_is_refused_and_recorded() {
     let provider = Provider::here();
     let server = provider.server("roles_claim = \"realm_access.roles\"");

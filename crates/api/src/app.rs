@@ -32,6 +32,7 @@ use crate::device_platform::DevicePlatform;
 use crate::disk::DataDirectory;
 use crate::history::History;
 use crate::log_ring::LogRing;
+use crate::opentelemetry::{ExportCounters, TelemetryConfig};
 use crate::readiness::Readiness;
 use crate::single_sign_on::SingleSignOn;
 use crate::start_error::ApiStartError;
@@ -68,6 +69,7 @@ struct AppState {
     answers: Arc<AnswerMemory>,
     alarms: Arc<Alarms>,
     history: Arc<History>,
+    exports: Arc<ExportCounters>,
     configuration: ShownConfiguration,
     openapi: Arc<OpenApiDocument>,
 }
@@ -96,6 +98,8 @@ parts! {
     Arc<Readiness> = readiness;
     Arc<Alarms> = alarms;
     Arc<History> = history;
+    Arc<ExportCounters> = exports;
+    Option<TelemetryConfig> = config.telemetry;
     DataDirectory = data_directory;
     ShownConfiguration = configuration;
     Guard = guard;
@@ -160,7 +164,10 @@ impl App {
                 port: Arc::new(HttpPort::of(&config)),
                 data_directory: DataDirectory::new(data_dir),
                 token_lifetime: TokenLifetime(config.token_lifetime),
-                single_sign_on: config.single_sign_on.clone().map(SingleSignOn::new),
+                single_sign_on: config
+                    .single_sign_on
+                    .clone()
+                    .map(|single_sign_on| SingleSignOn::new(single_sign_on, config.login_limiter.clone())),
                 answers: AnswerMemory::new(config.limits.unsent_answer_bytes_max),
                 config,
                 net,
@@ -177,6 +184,7 @@ impl App {
                 counters: Arc::default(),
                 alarms: Arc::default(),
                 history: Arc::default(),
+                exports: Arc::default(),
                 configuration: ShownConfiguration::default(),
                 openapi: Arc::default(),
             }),

@@ -16,6 +16,7 @@ use crate::certificate_admin::CertificateAdmin;
 use crate::config_admin::ConfigAdmin;
 use crate::device_platform::DevicePlatform;
 use crate::log_ring::LogRing;
+use crate::opentelemetry::TelemetryConfig;
 use crate::single_sign_on::SingleSignOnConfig;
 
 /// Returns the content type and the gzip-compressed content of a file below `/docs/`.
@@ -48,6 +49,8 @@ pub struct ApiConfig {
     pub allowed_hosts: Vec<String>,
     /// Publish statistics below `$SYS`.
     pub sys: Option<SysConfig>,
+    /// Export to an OpenTelemetry collector.
+    pub telemetry: Option<TelemetryConfig>,
     /// The rule engine, with actions and connectors.
     pub engine: Option<integration::Engine>,
     /// The device platform. `None`: it is not enabled.
@@ -81,6 +84,7 @@ impl ApiConfig {
             metrics_without_login: false,
             allowed_hosts: Vec::new(),
             sys: None,
+            telemetry: None,
             engine: None,
             device_platform: None,
             data_dir: None,

@@ -33,6 +33,7 @@ mod history_store;
 mod log_ring;
 mod message_body;
 mod metrics;
+mod opentelemetry;
 mod packet_fields;
 #[cfg(feature = "platform")]
 mod platform_routes;
@@ -69,6 +70,7 @@ pub use fixed_limits::fixed_limits;
 pub use history_store::DIRECTORY_NAME as HISTORY_NAME;
 pub use log_ring::{LogLineLevel, LogRing};
 pub use metrics::{Family as MetricFamily, families as metric_families};
+pub use opentelemetry::{ExportAnswer, ExportError, TelemetryCollector, TelemetryConfig};
 pub use routes::operations;
 pub use server::{ApiHandle, TlsReloader, bind, start, start_on};
 pub use single_sign_on::{

@@ -1,10 +1,10 @@
-//! The metrics and the OpenMetrics text. One table lists the name, kind, unit and meaning of each metric, and reads its
-//! value.
+//! The metrics. One table lists the name, kind, unit and meaning of each metric, and reads its value. `open_metrics` and
+//! `opentelemetry` write them.
 //!
 //! Labels have few values: reasons, packet types, QoS levels, listeners, and a limited number of names from operators
 //! (rules, actions). Clients and topics are never labels.
 
-use std::fmt::{Display, Write};
+use std::fmt::Display;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
@@ -20,15 +20,17 @@ mod auth_providers;
 mod devices;
 mod http;
 mod integration;
+mod open_metrics;
 mod sources;
 
 use crate::access_admin::AuthProviderFigures;
 use crate::disk::DiskView;
 use crate::process::ProcessView;
 
-pub use sources::MetricSources;
+use crate::opentelemetry::Signal;
 
-pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+pub use open_metrics::{CONTENT_TYPE, expose};
+pub use sources::MetricSources;
 
 /// All values, read at the same time.
 pub struct MetricsSnapshot<'a> {
@@ -277,6 +279,17 @@ metric_families! {
     Gauge "tidewire_process_threads" "Threads." known |s| s.process.threads;
     Gauge "tidewire_process_open_files" "Open file descriptors." known |s| s.process.open_files;
     Gauge "tidewire_process_open_files_max" "Soft limit of open file descriptors." known |s| s.process.open_files_max;
+    Counter "tidewire_opentelemetry_exports" "Exports to the OpenTelemetry collector, by signal and result."
+        samples |s, out| {
+            for signal in Signal::ALL {
+                for (result, count) in ["sent", "failed"].into_iter().zip(s.sources.exports.of(signal)) {
+                    out.put(&[("signal", signal.name()), ("result", result)], count);
+                }
+            }
+        };
+    Counter "tidewire_opentelemetry_dropped_spans"
+        "Spans that were not exported, because their queue was full or the collector rejected them."
+        samples |s, out| out.put_counter(&s.sources.exports.dropped_spans);
 }
 
 fn labels(listener: &ListenerInfo) -> [(&'static str, &str); 2] {
@@ -306,10 +319,26 @@ const PACKET_TYPES: [&str; 16] = [
     "auth",
 ];
 
+/// A format of metrics.
+pub trait SampleWriter {
+    fn begin_family(&mut self, _: &Family) {}
+    fn sample(&mut self, family: &Family, labels: &[(&str, &str)], value: &dyn Display);
+    fn histogram(&mut self, family: &Family, labels: &[(&str, &str)], histogram: &Histogram);
+    fn end_family(&mut self, _: &Family) {}
+}
+
+/// A histogram in the unit of its family.
+pub struct Histogram {
+    /// Upper bounds, and the number of values at or below each.
+    pub buckets: Vec<(f64, u64)>,
+    pub count: u64,
+    pub sum: f64,
+}
+
 /// Receives the samples of a family.
 pub struct Samples<'a> {
     family: &'a Family,
-    text: &'a mut String,
+    writer: &'a mut dyn SampleWriter,
 }
 
 impl Samples<'_> {
@@ -342,29 +371,17 @@ impl Samples<'_> {
     /// `per_unit`: number of counted units in a unit of the family. Multiplying by a fraction would print 0.0025 as
     /// 0.0024999999999999998.
     fn histogram(&mut self, counts: &journal::HistogramCounts, per_unit: f64) {
-        let name = self.family.name;
-        for (bound, count) in counts.bounds.iter().zip(counts.cumulative) {
-            let bound = *bound as f64 / per_unit;
-            writeln!(self.text, "{name}_bucket{{le=\"{bound}\"}} {count}").expect("writing to a String cannot fail");
-        }
-        let (count, sum) = (counts.count, counts.sum as f64 / per_unit);
-        writeln!(
-            self.text,
-            "{name}_bucket{{le=\"+Inf\"}} {count}\n{name}_count {count}\n{name}_sum {sum}"
-        )
-        .expect("writing to a String cannot fail");
+        let bounds = counts.bounds.iter().map(|bound| *bound as f64 / per_unit);
+        let histogram = Histogram {
+            buckets: bounds.zip(counts.cumulative).collect(),
+            count: counts.count,
+            sum: counts.sum as f64 / per_unit,
+        };
+        self.writer.histogram(self.family, &[], &histogram);
     }
 
     fn put(&mut self, labels: &[(&str, &str)], value: impl Display) {
-        self.text.push_str(self.family.name);
-        self.text.push_str(self.family.kind.suffix());
-        for (index, (name, value)) in labels.iter().enumerate() {
-            self.text.push(if index == 0 { '{' } else { ',' });
-            let value = value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
-            write!(self.text, "{name}=\"{value}\"").expect("writing to a String cannot fail");
-        }
-        let end = if labels.is_empty() { "" } else { "}" };
-        writeln!(self.text, "{end} {value}").expect("writing to a String cannot fail");
+        self.writer.sample(self.family, labels, &value);
     }
 }
 
@@ -416,27 +433,13 @@ pub fn families() -> impl Iterator<Item = &'static Family> {
     own.chain(integration::FAMILIES).chain(of_devices)
 }
 
-/// Returns the text in the format OpenMetrics 1.0.
-pub fn expose(snapshot: &MetricsSnapshot<'_>) -> String {
-    let mut text = String::with_capacity(32 * 1024);
+/// Writes all metrics, in the order of [`families`].
+pub fn write_families(snapshot: &MetricsSnapshot<'_>, writer: &mut dyn SampleWriter) {
     for family in families() {
-        let Family { name, kind, help, .. } = family;
-        writeln!(text, "# TYPE {name} {}", kind.name()).expect("writing to a String cannot fail");
-        let unit = family.unit();
-        if !unit.is_empty() {
-            writeln!(text, "# UNIT {name} {unit}").expect("writing to a String cannot fail");
-        }
-        writeln!(text, "# HELP {name} {help}").expect("writing to a String cannot fail");
-        (family.samples)(
-            snapshot,
-            &mut Samples {
-                family,
-                text: &mut text,
-            },
-        );
+        writer.begin_family(family);
+        (family.samples)(snapshot, &mut Samples { family, writer });
+        writer.end_family(family);
     }
-    text.push_str("# EOF\n");
-    text
 }
 
 impl<'a> MetricsSnapshot<'a> {

@@ -17,6 +17,7 @@ use crate::app::App;
 use crate::config::{ApiConfig, ConfigValue, HttpPort, NodeInfo, ShownConfiguration, SysConfig};
 use crate::device_platform::{self, DevicePlatform};
 use crate::endpoints::console;
+use crate::opentelemetry::{self, TelemetryConfig};
 use crate::readiness::Readiness;
 use crate::routes;
 use crate::sampler::Sampler;
@@ -75,6 +76,10 @@ pub fn start_on(
     if let Some(sys) = app.part::<Option<SysConfig>>() {
         let publisher = SysPublisher::new(app.part(), app.part(), app.part(), sys);
         runtime.spawn(publish_statistics(publisher, stopped.clone()));
+    }
+    if let Some(telemetry) = app.part::<Option<TelemetryConfig>>() {
+        let _guard = runtime.enter();
+        opentelemetry::start(&app, &telemetry, &stopped);
     }
     runtime.spawn(app.part::<Sampler>().sample(stopped.clone()));
     runtime.spawn(app.part::<AlarmWatcher>().watch(stopped.clone()));

@@ -10,6 +10,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use auth::{LoginAttempt, LoginKind, LoginLimiter};
 use tokio::sync::Semaphore;
 use tracing::{debug, info, warn};
 use web::admins::Role;
@@ -91,7 +92,7 @@ pub enum LoginFailure {
     NoRole,
     /// The login is unknown, has expired, was used, or another browser has started it.
     Expired,
-    /// Too many logins wait for the provider.
+    /// Too many logins wait for the provider, or the address is locked out after wrong credentials.
     Busy,
 }
 
@@ -136,16 +137,18 @@ pub struct SingleSignOn {
     config: Arc<SingleSignOnConfig>,
     pending: Arc<PendingLogins>,
     waiting: Arc<Semaphore>,
+    limiter: Arc<LoginLimiter>,
     /// Times of the last lines in the log, by kind of failure.
     logged: Arc<Mutex<[Option<Instant>; 3]>>,
 }
 
 impl SingleSignOn {
-    pub fn new(config: SingleSignOnConfig) -> SingleSignOn {
+    pub fn new(config: SingleSignOnConfig, limiter: Arc<LoginLimiter>) -> SingleSignOn {
         SingleSignOn {
             config: Arc::new(config),
             pending: Arc::default(),
             waiting: Arc::new(Semaphore::new(WAITING_MAX)),
+            limiter,
             logged: Arc::default(),
         }
     }
@@ -186,6 +189,15 @@ impl SingleSignOn {
             let reason = "the identity provider returned no code".to_owned();
             return ReturnOutcome::Failed(self.failed(&ProviderFailure::Invalid(reason)));
         };
+        let attempt = LoginAttempt {
+            kind: LoginKind::ProviderCode,
+            address,
+            user_name: None,
+            secret: code.as_bytes(),
+        };
+        if self.limiter.admit(&attempt, Instant::now()).is_err() {
+            return ReturnOutcome::Failed(LoginFailure::Busy);
+        }
         let code = ProviderCode {
             code,
             issuer: parameters.issuer,
@@ -194,7 +206,13 @@ impl SingleSignOn {
         };
         let identity = match self.ask(self.config.provider.user(code)).await {
             Ok(identity) => identity,
-            Err(failure) => return ReturnOutcome::Failed(failure),
+            Err(failure) => {
+                // An invented code takes a request to the provider, like a wrong password takes a hash.
+                if failure == LoginFailure::Refused {
+                    self.limiter.record_failure(&attempt, Instant::now());
+                }
+                return ReturnOutcome::Failed(failure);
+            }
         };
         let name = format!("{PROVIDER_PREFIX}{}", identity.user_name);
         let Some(role) = self.role(&identity.roles) else {

@@ -70,6 +70,8 @@ pub enum LoginKind {
     /// Access token of a device, in MQTT or HTTP.
     DeviceToken,
     ConsoleUser,
+    /// Authorization code of an identity provider, for the console.
+    ProviderCode,
     PlatformUser,
     Provisioning,
     Claim,

@@ -1,11 +1,9 @@
 //! Metrics of rules, actions, sources and connectors, with their names as labels. To limit the output, only the first
 //! of each kind are listed; a metric counts the others.
 
-use std::fmt::Write;
-
 use integration::{ActionStats, MeasuredDefinition, RuleCounts, RuleTiming};
 
-use super::{MetricsSnapshot, Samples, metric_families, samples};
+use super::{Histogram, MetricsSnapshot, Samples, metric_families, samples};
 
 /// Listed items of each kind.
 const LISTED_MAX: usize = 1000;
@@ -168,20 +166,16 @@ fn states<T>(all: &[MeasuredDefinition<T>], label: &str, out: &mut Samples<'_>) 
 }
 
 fn latency(out: &mut Samples<'_>, action: &str, stats: &ActionStats) {
-    let name = out.family.name;
-    let mut count = 0;
+    let mut histogram = Histogram {
+        buckets: Vec::with_capacity(stats.latency.len()),
+        count: 0,
+        sum: stats.latency_sum_us as f64 / 1e6,
+    };
     for bucket in &stats.latency {
-        count += bucket.messages;
-        let bound = bucket
-            .up_to_us
-            .map_or("+Inf".to_owned(), |bound| (bound as f64 / 1e6).to_string());
-        writeln!(out.text, "{name}_bucket{{action=\"{action}\",le=\"{bound}\"}} {count}")
-            .expect("writing to a String cannot fail");
+        histogram.count += bucket.messages;
+        if let Some(bound) = bucket.up_to_us {
+            histogram.buckets.push((bound as f64 / 1e6, histogram.count));
+        }
     }
-    let sum = stats.latency_sum_us as f64 / 1e6;
-    writeln!(
-        out.text,
-        "{name}_count{{action=\"{action}\"}} {count}\n{name}_sum{{action=\"{action}\"}} {sum}"
-    )
-    .expect("writing to a String cannot fail");
+    out.writer.histogram(out.family, &[("action", action)], &histogram);
 }

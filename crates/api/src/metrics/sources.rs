@@ -16,6 +16,7 @@ use crate::config::NodeInfo;
 #[cfg(feature = "platform")]
 use crate::device_platform::DevicePlatform;
 use crate::disk::DataDirectory;
+use crate::opentelemetry::ExportCounters;
 use crate::readiness::Readiness;
 
 /// The parts of the node that are measured.
@@ -30,6 +31,7 @@ pub struct MetricSources {
     pub login_limiter: Arc<LoginLimiter>,
     pub access: Arc<dyn AccessAdmin>,
     pub data_directory: DataDirectory,
+    pub exports: Arc<ExportCounters>,
     pub engine: Option<Engine>,
     #[cfg(feature = "platform")]
     pub platform: Option<DevicePlatform>,
@@ -48,6 +50,7 @@ impl FromRef<App> for MetricSources {
             login_limiter: app.part(),
             access: app.part(),
             data_directory: app.part(),
+            exports: app.part(),
             engine: app.part(),
             #[cfg(feature = "platform")]
             platform: app.part(),

@@ -139,7 +139,7 @@ fn named_files(config: &Config) -> Vec<NamedFile<'_>> {
     let (api, access, http) = (&config.api, &config.access, &config.access_http.options);
     let (postgresql, mysql, redis) = (&config.access_postgresql, &config.access_mysql, &config.access_redis);
     let ldap = &config.access_ldap.options;
-    let optional: [(&Unset<PathBuf>, _, FileCheck); 24] = [
+    let optional: [(&Unset<PathBuf>, _, FileCheck); 25] = [
         (&api.cert_file, "cert_file", can_be_read),
         (&api.key_file, "key_file", is_protected),
         (&api.users_file, "users_file", is_console_users_file),
@@ -164,6 +164,7 @@ fn named_files(config: &Config) -> Vec<NamedFile<'_>> {
         (&config.jwt.public_key_file, "public_key_file", is_public_key),
         (&config.jwt.ca_file, "ca_file", can_be_read),
         (&config.oidc.options.ca_file, "ca_file", can_be_read),
+        (&config.opentelemetry.ca_file, "ca_file", can_be_read),
     ];
     let sources = &config.access_sources;
     let (http, postgresql, redis) = (&sources.http, &sources.postgresql, &sources.redis);

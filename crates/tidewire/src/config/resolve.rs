@@ -16,7 +16,7 @@ use super::options::listeners::{
     API_LISTENER, ListenerKind, ListenerOptions, PeerName, ProxyProtocol, TlsDefaults, TlsOptions, TlsVersion,
     VerifyClient, WsOptions,
 };
-use super::options::{access, integration, mqtt, platform, server, single_sign_on};
+use super::options::{access, integration, mqtt, opentelemetry, platform, server, single_sign_on};
 use super::origin::{ConfigDiagnostic, ValueOrigin};
 use super::raw::{ConfigEntry, ConfigSources, RawConfig, default_data_dir};
 use super::value::{OptionValue, RawOptionValue, Unset};
@@ -57,6 +57,7 @@ pub struct Config {
     pub sys: server::Sys,
     pub api: server::Api,
     pub oidc: single_sign_on::OidcConfig,
+    pub opentelemetry: opentelemetry::OpenTelemetry,
     pub benchmark: server::Benchmark,
     pub log: server::Log,
 }
@@ -172,6 +173,7 @@ pub fn resolve(raw: &mut RawConfig, sources: &ConfigSources) -> (Config, Vec<Eff
             options: single_sign_on::Oidc::resolve(&mut resolver, &["api", "oidc"]),
             roles: resolver.take_map(&["api", "oidc", "roles"], &single_sign_on::ROLES),
         },
+        opentelemetry: opentelemetry::OpenTelemetry::resolve(&mut resolver, &["opentelemetry"]),
         benchmark: server::Benchmark::resolve(&mut resolver, &["benchmark"]),
         log: server::Log::resolve(&mut resolver, &["log"]),
     };
@@ -437,6 +439,12 @@ impl Resolver<'_> {
             match self.entries.contains_key(&key) {
                 true => self.add_diagnostic(&key, message),
                 false => self.add_diagnostic_at(self.any_origin_below(&["api", "oidc"]), &key, message),
+            }
+        }
+        for (key, message) in opentelemetry::OpenTelemetry::problems(config) {
+            match self.entries.contains_key(&key) {
+                true => self.add_diagnostic(&key, message.to_owned()),
+                false => self.add_diagnostic_at(self.any_origin_below(&["opentelemetry"]), &key, message.to_owned()),
             }
         }
         let api = &config.api;

@@ -20,6 +20,7 @@ use super::configure::ConfigChanger;
 use super::reload::Reloader;
 use super::restart::RestartRequest;
 use super::single_sign_on;
+use super::telemetry;
 use crate::banner::{self, AdminLogin};
 use crate::config::Config;
 use crate::config::files::{self, chain};
@@ -91,6 +92,7 @@ pub fn start(
     };
     api_config.token_lifetime = config.api.token_lifetime;
     api_config.single_sign_on = single_sign_on::config(config)?;
+    api_config.telemetry = telemetry::config(config)?;
     api_config.login_limiter = parts.access.login_limiter().clone();
     api_config.metrics_without_login = config.api.metrics_without_login;
     api_config.allowed_hosts = config.api.allowed_hosts.clone();

@@ -24,6 +24,7 @@ mod providers;
 mod reload;
 pub mod restart;
 mod single_sign_on;
+mod telemetry;
 mod translate;
 
 use std::io::{self, IsTerminal};

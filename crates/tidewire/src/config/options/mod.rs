@@ -5,6 +5,7 @@ pub mod access;
 pub mod integration;
 pub mod listeners;
 pub mod mqtt;
+pub mod opentelemetry;
 pub mod platform;
 pub mod server;
 pub mod single_sign_on;
@@ -52,6 +53,7 @@ pub const SECTIONS: &[Section] = &[
     server::Api::SECTION,
     single_sign_on::Oidc::SECTION,
     single_sign_on::ROLES,
+    opentelemetry::OpenTelemetry::SECTION,
     server::Benchmark::SECTION,
     server::Log::SECTION,
 ];
