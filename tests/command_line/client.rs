@@ -500,6 +500,50 @@ fn messages_beyond_the_count_stay_queued() {
     }
 }
 
+/// `sub` acknowledges a message after it has printed it, so a kill loses none. It may print some again.
+#[test]
+fn killed_sub_loses_no_message() {
+    const MESSAGES: u32 = 500;
+    let broker = Mosquitto::start();
+    let port = broker.port.to_string();
+    for qos in ["1", "2"] {
+        let id = format!("killed-{qos}");
+        let session = ["sub", "-p", &port, "-V", "5", "-i", &id, "-c", "-q", qos, "-t", &id];
+        ok(&tidewire(&[&session[..], &["-E"]].concat()));
+        let numbers: String = (0..MESSAGES).map(|number| format!("{number:04}\n")).collect();
+        let sent = tidewire_with_input(&["pub", "-p", &port, "-q", qos, "-t", &id, "-l"], numbers.as_bytes());
+        assert!(sent.status.success(), "{}", text(&sent.stderr));
+        let mut printed = String::new();
+        for _ in 0..5 {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_tidewire"));
+            let mut sub = command
+                .args(session)
+                .stdout(Stdio::piped())
+                .spawn()
+                .expect("the program starts");
+            let mut output = BufReader::new(sub.stdout.take().expect("the output is a pipe"));
+            for _ in 0..40 {
+                output.read_line(&mut printed).expect("the output is text");
+            }
+            signal(&sub, "KILL");
+            sub.wait().expect("the process has ended");
+            output.read_to_string(&mut printed).expect("the output is text");
+            // The kill may cut the last line off, which was then not acknowledged.
+            printed.truncate(printed.rfind('\n').map_or(0, |end| end + 1));
+        }
+        let rest = tidewire(&[&session[..], &["-W", "2"]].concat());
+        printed.push_str(&text(&rest.stdout));
+        let mut seen: Vec<&str> = printed.lines().collect();
+        seen.sort_unstable();
+        seen.dedup();
+        assert!(
+            seen.iter().copied().eq(numbers.lines()),
+            "QoS {qos}: {} of {MESSAGES}",
+            seen.len()
+        );
+    }
+}
+
 #[test]
 fn session_expiry_and_unsubscribe_options_work() {
     let broker = Mosquitto::start();

@@ -4,6 +4,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use tidewire::config::show::{ShowOptions, show};
 use tidewire::config::{self, ConfigSources, LoadedConfig, ValueOrigin, reference};
@@ -269,6 +270,19 @@ fn paths_that_the_server_cannot_use_are_reported() {
     let problems = check(&format!("log.file = \"{directory}\"\n"));
     assert_eq!(problems, [format!("log.file: {directory} is a directory")]);
     assert!(!scratch.0.join("data").exists(), "the check creates nothing");
+}
+
+#[test]
+fn check_warns_of_variables_that_are_ignored() {
+    let scratch = Scratch::new("variables");
+    let output = Command::new(env!("CARGO_BIN_EXE_tidewire"))
+        .args(["check", "--set", &format!("node.data_dir={}", scratch.0.display())])
+        .env("TIDEWIRE_MQTT_MAX_QOS", "1")
+        .output()
+        .expect("the program starts");
+    let text = String::from_utf8(output.stdout).unwrap();
+    let warning = "warning   TIDEWIRE_MQTT_MAX_QOS is ignored; did you mean TIDEWIRE__MQTT__MAX_QOS?";
+    assert!(output.status.success() && text.contains(warning), "{text}");
 }
 
 #[test]

@@ -118,6 +118,7 @@ fn inspect_and_verify_work_on_a_running_server() {
     assert!(succeed(&["journal", "verify", "--data-dir", &data_dir]).contains("is intact"));
 }
 
+// fault: Damaged bytes; Ingest log, Action buffers
 #[test]
 fn damage_of_a_buffer_and_of_the_platforms_log_is_found() {
     let mut server = Server::start(&Config::new("[platform]\nenabled = true\n"));
@@ -192,6 +193,7 @@ fn backup_of_a_running_server_can_be_restored() {
     assert!(succeed(&["journal", "verify", "--data-dir", &backup]).contains("is intact"));
 }
 
+// fault: Damaged bytes; Backup and restore
 #[test]
 fn damaged_backup_is_not_restored() {
     let mut server = server();
@@ -255,6 +257,7 @@ fn restore_tied_to_stdin_ends_when_stdin_closes() {
     fs::remove_dir_all(&directory).unwrap();
 }
 
+// fault: Missing files; Backup and restore
 #[test]
 fn incomplete_backup_needs_the_incomplete_option() {
     let mut server = server();

@@ -89,6 +89,7 @@ fn backups_under_load_contain_all_earlier_acknowledged_messages() {
 }
 
 /// An incomplete backup is not accepted as a backup.
+// fault: Process killed; Backup and restore
 #[test]
 fn interrupted_backups_are_not_restored() {
     let mut server = Server::start(&Config::new(CONFIG));

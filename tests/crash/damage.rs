@@ -32,6 +32,7 @@ reserve_bytes = "0B"
 /// Log position after both damaged messages. Replay must begin at this position or later.
 const REPLAY_FROM: u64 = 1_000_000;
 
+// fault: Damaged bytes; Journal
 #[test]
 fn damage_before_the_checkpoint_loses_only_that_message() {
     let mut server = Server::start(&Config::new(CONFIG));
@@ -110,6 +111,7 @@ fn damage_before_the_checkpoint_loses_only_that_message() {
 
 /// Compaction finds the damage when it rewrites live records for an offline client. The segment is removed anyway, and
 /// the client is notified of its loss when it connects.
+// fault: Damaged bytes; Journal
 #[test]
 fn damaged_messages_do_not_block_journal_truncation() {
     let mut server = Server::start(&Config::new(CONFIG));

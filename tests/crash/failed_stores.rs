@@ -272,6 +272,8 @@ fn define(api: &Api<'_>, web: &WebServer) {
     api.ok("POST", "/api/v1/rules", &rule);
 }
 
+// fault: Write or sync fails; Journal, Action buffers, Ingest log, Entity database, Time series
+// fault: Disk full; Journal, Action buffers, Ingest log, Entity database, Time series
 #[test]
 fn acknowledged_data_survives_kills_while_stores_fail() {
     let seed = super::number("TIDEWIRE_CRASH_SEED", 1);

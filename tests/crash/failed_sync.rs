@@ -21,6 +21,7 @@ const CLOSED_WITHIN: Duration = Duration::from_secs(20);
 const CLIENTS: u32 = 16;
 const STOPPED_WITHIN: Duration = Duration::from_secs(20);
 
+// fault: Write or sync fails; Journal
 #[test]
 fn permanent_sync_failure_stops_acknowledgements() {
     let mut scene = Scene::begin();
@@ -33,6 +34,7 @@ fn permanent_sync_failure_stops_acknowledgements() {
     scene.assert_acknowledged_survive_a_restart();
 }
 
+// fault: Write or sync fails; Journal
 #[test]
 fn failed_journal_ends_the_process_if_configured() {
     let mut server = Server::start(&faulty_disk::config("[durability]\non_failure = \"exit\"\n"));
@@ -53,6 +55,7 @@ fn failed_journal_ends_the_process_if_configured() {
 }
 
 /// Also stops the server cleanly. The shutdown must neither hang nor report that everything is durable.
+// fault: Write or sync fails; Journal
 #[test]
 fn one_failed_sync_is_final() {
     let mut scene = Scene::begin();
@@ -69,6 +72,7 @@ fn one_failed_sync_is_final() {
 
 /// While the disk hangs, so many messages arrive that the server stops reading from connections. When the disk fails,
 /// the server continues without waiting for it.
+// fault: Write or sync fails; Journal
 #[test]
 fn traffic_without_journal_continues_after_sync_failure() {
     let server = Server::start(&faulty_disk::config(""));

@@ -17,6 +17,7 @@ const DISK_BYTES: usize = 24 << 20;
 /// Wait time for an acknowledgement that must not arrive.
 const SILENCE: Duration = Duration::from_millis(300);
 
+// fault: Disk full; Journal
 #[test]
 fn full_journal_rejects_or_holds_publishers_until_delivery() {
     let config =
@@ -58,12 +59,14 @@ fn publish_retained(api: &Api) -> (u16, Value) {
     api.call("POST", "/api/v1/publish", &message)
 }
 
+// fault: Disk full; Journal
 #[test]
 fn full_disk_rejects_or_holds_publishers_until_space_is_free() {
     full_disk(Disk::tmpfs);
 }
 
 /// Unlike tmpfs, ext4 reserves blocks for root, has its own journal and allocates blocks late.
+// fault: Disk full; Journal
 #[test]
 fn full_ext4_rejects_or_holds_publishers_until_space_is_free() {
     full_disk(Disk::ext4);
@@ -103,11 +106,13 @@ fn full_disk(mount: Mount) {
     scene.assert_delivered(&server, subscriber, Vec::new());
 }
 
+// fault: Disk full; Journal
 #[test]
 fn full_disk_recovers_by_delivery_with_a_small_reserve() {
     taken_reserve(Disk::tmpfs);
 }
 
+// fault: Disk full; Journal
 #[test]
 fn full_ext4_recovers_by_delivery_with_a_small_reserve() {
     taken_reserve(Disk::ext4);
@@ -149,6 +154,7 @@ fn journal_bytes(server: &Server, of: &str) -> u64 {
 }
 
 /// The file system has no space left in the middle of a write, although it had reserved the space.
+// fault: Disk full; Journal
 #[test]
 fn failed_journal_writes_resume_at_the_same_position() {
     let mut server = Server::start(&faulty_disk::config("durability.segment_bytes = \"256KiB\"\n"));

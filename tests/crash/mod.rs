@@ -37,6 +37,7 @@ use crate::support::scaled;
 
 const ROUNDS: u64 = 50;
 
+// fault: Process killed; Journal
 #[test]
 fn acknowledged_messages_survive_kills() {
     rounds::run(number("TIDEWIRE_CRASH_SEED", 1), scaled(ROUNDS) as u32);

@@ -14,6 +14,7 @@ const ROUNDS: u64 = 12;
 /// Upper limit of the time until the kill. It covers a start and an orderly shutdown.
 const KILL_WITHIN_MS: u64 = 250;
 
+// fault: Process killed; Backup and restore
 #[test]
 fn killed_restore_leaves_all_old_or_all_new_data() {
     let mut random = Random::new(7, 0);

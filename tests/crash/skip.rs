@@ -20,6 +20,7 @@ const HEADLESS: usize = 300;
 const CONFIG: &str =
     "[node]\nworkers = 2\n[mqtt]\nmax_queued_messages = 10000\n[durability]\nsegment_bytes = \"64KiB\"\n";
 
+// fault: Damaged bytes; Journal
 #[test]
 fn repair_that_skips_damage_loses_only_damaged_records() {
     let mut server = Server::start(&Config::new(CONFIG));

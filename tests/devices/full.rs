@@ -11,6 +11,7 @@ const QUOTA_EXCEEDED: u8 = 0x97;
 /// Wait time for an acknowledgement that must not arrive.
 const SILENCE: Duration = Duration::from_millis(300);
 
+// fault: Disk full; Ingest log
 #[test]
 fn full_log_rejects_or_delays_device_messages() {
     let (mut world, ()) = World::new(|devices, tenant| {
@@ -54,6 +55,7 @@ fn full_log_rejects_or_delays_device_messages() {
     assert_eq!(again.publish(&message), 0);
 }
 
+// fault: Write or sync fails; Ingest log
 #[test]
 fn failed_log_is_visible_and_rejects_or_delays_device_messages() {
     let (mut world, ()) = World::new(|devices, tenant| {

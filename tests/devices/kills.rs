@@ -31,6 +31,7 @@ struct Said {
     acknowledged: Vec<i64>,
 }
 
+// fault: Process killed; Ingest log
 #[test]
 fn acknowledged_points_are_stored_once_despite_kills() {
     let kills = scaled(KILLS);

@@ -9,6 +9,7 @@ mod early_closes;
 mod failed_start;
 mod fault_matrix;
 mod flapping;
+mod forwarded_requests;
 mod listener_providers;
 mod opentelemetry;
 mod other_brokers;

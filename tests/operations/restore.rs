@@ -135,6 +135,7 @@ fn restore_runs_in_process_and_sets_previous_data_aside() {
     assert_eq!(Api::of(&server).get("/api/v1/users")["items"][0]["name"], "ada");
 }
 
+// fault: Damaged bytes; Backup and restore
 #[test]
 fn damaged_backups_are_rejected_with_file_and_reason() {
     let server = Server::start(&Config::new(""));

@@ -162,6 +162,7 @@ fn rule_counts_messages_once_while_its_action_is_full() {
     assert_eq!(seen(), accepted);
 }
 
+// fault: Process killed; Action buffers
 #[test]
 fn hybrid_buffer_spills_to_disk_and_loses_messages_only_on_crash() {
     /// Messages in flight to the target stay in memory, at most 8 MiB. This is more.

@@ -131,6 +131,7 @@ fn wait_for(server: &Server, web: &WebServer, expected: &BTreeSet<String>) {
     });
 }
 
+// fault: Write or sync fails; Action buffers
 #[test]
 fn unopenable_buffer_holds_publishers_back_until_it_opens() {
     let server = Server::start(&Config::new(""));
@@ -149,6 +150,7 @@ fn unopenable_buffer_holds_publishers_back_until_it_opens() {
     wait_for(&server, &web, &expected);
 }
 
+// fault: Damaged bytes; Action buffers
 #[test]
 fn damaged_buffer_names_the_command_that_repairs_it() {
     let mut server = Server::start(&Config::new(""));
@@ -189,6 +191,7 @@ fn damaged_buffer_names_the_command_that_repairs_it() {
 }
 
 /// The messages of a buffer whose directory was deleted are lost, but not silently.
+// fault: Missing files; Action buffers
 #[test]
 fn missing_buffer_holds_publishers_back_until_the_loss_is_accepted() {
     let mut server = Server::start(&Config::new(""));
@@ -233,6 +236,7 @@ fn missing_buffer_holds_publishers_back_until_the_loss_is_accepted() {
     assert!(!buffer(&server).with_file_name("http-hook.exists").exists());
 }
 
+// fault: Write or sync fails; Action buffers
 #[test]
 fn failed_sync_of_a_buffer_holds_publishers_back_until_it_reopens() {
     let server = Server::start(&faulty_disk::config(""));
@@ -253,6 +257,7 @@ fn failed_sync_of_a_buffer_holds_publishers_back_until_it_reopens() {
 }
 
 /// A hybrid buffer acknowledges messages before they are on the disk.
+// fault: Write or sync fails; Action buffers
 #[test]
 fn failed_sync_of_a_hybrid_buffer_loses_no_message() {
     /// Messages in flight to the target stay in memory, at most 8 MiB. This is more.
@@ -281,4 +286,25 @@ fn failed_sync_of_a_hybrid_buffer_loses_no_message() {
     web.come();
     wait_for(&server, &web, &acknowledged);
     assert_recovered(&server);
+}
+
+// fault: Write or sync fails; Action buffers
+#[test]
+fn failed_sync_does_not_hold_publishers_back_if_messages_may_be_dropped() {
+    for overflow in ["drop-oldest", "drop-newest"] {
+        let server = Server::start(&faulty_disk::config(""));
+        let web = WebServer::here();
+        define_with(&Api::of(&server), &web, &json!({"overflow": overflow}));
+        let mut expected = publish(&server, 0..50);
+        fs::write(faulty_disk::buffer_sync_fails(&server), "").unwrap();
+        // Each waits for its PUBACK.
+        publish(&server, 100..150);
+        assert_eq!(metric(&server, "tidewire_action_state", &["http:hook", "state=\"buffer_failed\""]), 1.0);
+        assert!(metric(&server, "tidewire_action_dropped_total", &["http:hook", "reason=\"disk\""]) > 0.0);
+        assert_eq!(server.http_get("/readyz").0, 200, "no publisher is held back");
+        fs::remove_file(faulty_disk::buffer_sync_fails(&server)).unwrap();
+        assert_recovered(&server);
+        expected.extend(publish(&server, 200..250));
+        wait_for(&server, &web, &expected);
+    }
 }

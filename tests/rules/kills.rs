@@ -11,6 +11,7 @@ use crate::support::*;
 
 const KILLS: u64 = 20;
 
+// fault: Process killed; Action buffers
 #[test]
 fn acknowledged_messages_arrive_despite_kills() {
     let mut server = Server::start(&Config::new("[durability]\nsegment_bytes = \"256KiB\"\n"));

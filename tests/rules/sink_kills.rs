@@ -146,6 +146,7 @@ impl Targets {
     }
 }
 
+// fault: Process killed; Action buffers
 #[test]
 fn acknowledged_messages_reach_every_target_despite_kills() {
     let targets = Targets::start();
@@ -255,6 +256,7 @@ impl Got {
 }
 
 /// The source commits offsets after the server has stored the messages, so no Kafka record is skipped.
+// fault: Process killed; Action buffers
 #[test]
 fn kafka_records_reach_the_subscriber_despite_kills() {
     const KEYS: u64 = 8;

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use auth::LoginLimiter;
+use net::AddressPrefix;
 use schemars::JsonSchema;
 use serde::Serialize;
 use web::limits::ApiLimits;
@@ -47,6 +48,8 @@ pub struct ApiConfig {
     pub metrics_without_login: bool,
     /// Host names that a loopback port accepts besides `localhost` and IP addresses, such as that of a reverse proxy.
     pub allowed_hosts: Vec<String>,
+    /// Proxies whose `X-Forwarded-For` names the client.
+    pub trusted_proxies: Vec<AddressPrefix>,
     /// Publish statistics below `$SYS`.
     pub sys: Option<SysConfig>,
     /// Export to an OpenTelemetry collector.
@@ -83,6 +86,7 @@ impl ApiConfig {
             single_sign_on: None,
             metrics_without_login: false,
             allowed_hosts: Vec::new(),
+            trusted_proxies: Vec::new(),
             sys: None,
             telemetry: None,
             engine: None,
@@ -105,6 +109,7 @@ pub struct HttpPort {
     pub is_https: bool,
     /// Host names besides `localhost` and IP addresses.
     pub allowed_hosts: Vec<String>,
+    pub trusted_proxies: Vec<AddressPrefix>,
     pub limits: ApiLimits,
 }
 
@@ -113,6 +118,7 @@ impl HttpPort {
         HttpPort {
             is_https: config.tls.is_some(),
             allowed_hosts: config.allowed_hosts.clone(),
+            trusted_proxies: config.trusted_proxies.clone(),
             limits: config.limits.clone(),
         }
     }

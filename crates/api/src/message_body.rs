@@ -1,9 +1,12 @@
 //! Messages as JSON: payloads as text or base64, and the MQTT 5 properties of a message by name.
 
+use std::collections::BTreeMap;
+
 use base64ct::{Base64, Encoding};
 use mqtt::{Properties, Property, PropertyWriter};
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize};
 use web::problem::HttpProblem;
 
 /// Encoding of a payload in JSON.
@@ -52,8 +55,31 @@ pub struct MessageProperties {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(max = 1))]
     pub payload_format_indicator: Option<u8>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    /// As a list, or as an object with a text per name: `{"room": "5"}`. A list keeps the order, and can have a name
+    /// several times.
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "user_properties")]
+    #[schemars(with = "UserProperties")]
     pub user_properties: Vec<UserProperty>,
+}
+
+/// User properties in a request. Answers have the list.
+#[derive(Deserialize, JsonSchema)]
+#[serde(untagged)]
+enum UserProperties {
+    List(Vec<UserProperty>),
+    ByName(BTreeMap<String, String>),
+}
+
+fn user_properties<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<UserProperty>, D::Error> {
+    const EXPECTED: &str = "expected a list of objects with name and value, or an object with a text per name";
+    let found = UserProperties::deserialize(deserializer).map_err(|_| D::Error::custom(EXPECTED))?;
+    Ok(match found {
+        UserProperties::List(list) => list,
+        UserProperties::ByName(texts) => {
+            let property = |(name, value)| UserProperty { name, value };
+            texts.into_iter().map(property).collect()
+        }
+    })
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

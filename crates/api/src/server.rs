@@ -87,6 +87,7 @@ pub fn start_on(
     let options = HttpOptions {
         limits: port.limits.clone(),
         allowed_hosts: port.allowed_hosts.clone(),
+        trusted_proxies: port.trusted_proxies.clone(),
         may_wait: device_platform::may_wait,
         is_file: console::is_file,
     };

@@ -218,7 +218,10 @@ impl Bans {
 
     fn put(&self, all: &mut BTreeMap<BanKey, Ban>, changed: BTreeMap<BanKey, Ban>) -> Result<(), BanError> {
         let compiled = CompiledBans::of(changed.values())?;
-        self.save(&changed).map_err(BanError::Storage)?;
+        self.save(&changed).map_err(|source| BanError::Storage {
+            path: self.path.clone(),
+            source,
+        })?;
         *self.compiled.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(compiled);
         *all = changed;
         Ok(())
@@ -326,7 +329,7 @@ pub enum BanError {
     Address,
     Network(String),
     Pattern(String),
-    Storage(io::Error),
+    Storage { path: PathBuf, source: io::Error },
 }
 
 impl fmt::Display for BanError {
@@ -338,19 +341,12 @@ impl fmt::Display for BanError {
             BanError::ReasonLength => write!(f, "a reason must have at most {TEXT_BYTES_MAX} bytes"),
             BanError::Address => f.write_str("not an IP address"),
             BanError::Network(error) | BanError::Pattern(error) => f.write_str(error),
-            BanError::Storage(_) => f.write_str("cannot write the bans to disk"),
+            BanError::Storage { path, source } => write!(f, "cannot write {}: {source}", path.display()),
         }
     }
 }
 
-impl std::error::Error for BanError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            BanError::Storage(error) => Some(error),
-            _ => None,
-        }
-    }
-}
+impl std::error::Error for BanError {}
 
 /// The file of bans is unreadable or invalid.
 #[derive(Debug)]

@@ -63,10 +63,14 @@ pub(crate) struct RequestedSubscription<'a> {
     pub ticket: SubscribeTicket,
 }
 
-/// Returns whether a filter is malformed, so that the connection is closed [MQTT-4.7.3-1], [MQTT-4.13.1-1] (in 3.1.1
-/// [MQTT-4.8.0-1]). Shared subscriptions are not part of 3.1.1: there an invalid one only gets a failure code.
-fn is_malformed(error: FilterError, is_v5: bool) -> bool {
-    is_v5 || error != FilterError::Shared
+/// Returns why a filter is malformed, so that the connection is closed [MQTT-4.7.3-1], [MQTT-4.13.1-1] (in 3.1.1
+/// [MQTT-4.8.0-1]). Shared subscriptions are not part of 3.1.1: there an invalid one is a plain filter, which only gets a
+/// failure code.
+fn malformed(filter: &str, is_v5: bool) -> Option<FilterError> {
+    match ParsedFilter::parse(filter).err()? {
+        FilterError::Shared if !is_v5 => mqtt::validate_filter(filter).err(),
+        error => Some(error),
+    }
 }
 
 /// Returns the SUBACK code. MQTT 3.1.1 has only one failure code [MQTT-3.9.3-2].
@@ -241,11 +245,7 @@ impl Router {
         let core = &mut *tick.core;
         core.stats.packets_received[PacketType::Unsubscribe as usize] += 1;
         let is_v5 = core.sessions.at(slot).version == ProtocolVersion::V5;
-        let mut errors = unsubscribe
-            .filters
-            .iter()
-            .filter_map(|filter| ParsedFilter::parse(filter).err());
-        if let Some(error) = errors.find(|error| is_malformed(*error, is_v5)) {
+        if let Some(error) = unsubscribe.filters.iter().find_map(|filter| malformed(filter, is_v5)) {
             return Err(Violation::new(ReasonCode::MalformedPacket, error.to_string()));
         }
         let packet_id = unsubscribe.packet_id;
@@ -460,10 +460,10 @@ fn check_subscribe(
         }
     }
     for asked in subscribe.filters.iter() {
+        if let Some(error) = malformed(asked.filter, is_v5) {
+            return Err(Violation::new(ReasonCode::MalformedPacket, error.to_string()));
+        }
         match ParsedFilter::parse(asked.filter) {
-            Err(error) if is_malformed(error, is_v5) => {
-                return Err(Violation::new(ReasonCode::MalformedPacket, error.to_string()));
-            }
             Ok(ParsedFilter::Shared(_)) if asked.options.no_local => {
                 // [MQTT-3.8.3-4]
                 let detail = "No Local is not allowed in a shared subscription";

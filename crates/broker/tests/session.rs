@@ -644,6 +644,9 @@ fn invalid_shared_filter_is_malformed_in_5_only() {
     let old = w.connect(V3_1_1, "old", true, &[]);
     w.subscribe(old, "$share//a", AtMostOnce);
     assert_eq!(w.take(old), ["SUBACK 7 [80]"]);
+    // Not valid without shared subscriptions either [MQTT-4.7.1-3].
+    w.subscribe(old, "$share/g+/a", AtMostOnce);
+    assert!(w.take(old).is_empty() && w.is_closed(old));
 }
 
 #[test]

@@ -107,6 +107,7 @@ fn assert_complete(devices: &Devices, device: DeviceId, count: i64) {
     assert_eq!(points, expected.collect::<Vec<_>>());
 }
 
+// fault: Process killed; Ingest log
 #[test]
 fn log_is_replayed_after_a_crash() {
     let scratch = Scratch::new("replay");
@@ -152,6 +153,7 @@ fn copy_of(directory: &Path) -> PathBuf {
     copy
 }
 
+// fault: Process killed; Ingest log
 #[test]
 fn acknowledged_response_is_applied_after_a_crash() {
     let scratch = Scratch::new("answer");
@@ -289,6 +291,7 @@ fn usage_is_stored_and_continues_after_a_restart() {
 }
 
 /// A failed log must not leave callers waiting.
+// fault: Write or sync fails; Ingest log
 #[test]
 fn waiting_appends_fail_when_the_log_has_failed() {
     let scratch = Scratch::new("failed");

@@ -74,6 +74,7 @@ fn flip(disk: &ModelDisk, name: &str, bit: usize) {
     disk.write_file(name, &bytes);
 }
 
+// fault: Damaged bytes; Journal
 #[test]
 fn flipped_bit_is_damage_or_cuts_only_unsynced_data() {
     for disk in [journal(), journal_with_checkpoint()] {
@@ -121,6 +122,7 @@ fn is_about(error: &OpenError, name: &str) -> bool {
     }
 }
 
+// fault: Damaged bytes; Journal
 #[test]
 fn flipped_bit_after_a_clean_shutdown_is_damage() {
     let disk = journal();
@@ -139,6 +141,7 @@ fn flipped_bit_after_a_clean_shutdown_is_damage() {
     }
 }
 
+// fault: Damaged bytes; Journal
 #[test]
 fn damage_error_has_position_and_remedy() {
     let disk = journal();
@@ -170,6 +173,7 @@ fn damage_error_has_position_and_remedy() {
     assert_eq!(error_of(&disk).to_string(), error.to_string());
 }
 
+// fault: Process killed; Journal
 #[test]
 fn torn_tail_is_cut_and_the_log_continues() {
     let whole = journal();
@@ -219,6 +223,7 @@ fn block_ends(name: &str, bytes: &[u8]) -> Vec<usize> {
 }
 
 /// A file that was cut between two blocks is indistinguishable from one that was only filled so far.
+// fault: Damaged bytes; Journal
 #[test]
 fn active_segment_cut_within_a_block_is_damaged() {
     for disk in [journal(), journal_with_checkpoint()] {
@@ -272,6 +277,7 @@ fn active_segment_cut_within_a_block_is_damaged() {
     }
 }
 
+// fault: Missing files; Journal
 #[test]
 fn missing_segment_is_named() {
     for disk in [journal(), journal_with_checkpoint()] {
@@ -292,6 +298,7 @@ fn missing_segment_is_named() {
     }
 }
 
+// fault: Missing files; Journal
 #[test]
 fn log_without_its_checkpoint_segment_does_not_start_empty() {
     let disk = journal_with_checkpoint();
@@ -301,6 +308,7 @@ fn log_without_its_checkpoint_segment_does_not_start_empty() {
     assert!(matches!(error_of(&disk), OpenError::SegmentMissing { .. }));
 }
 
+// fault: Damaged bytes; Journal
 #[test]
 fn file_of_another_journal_is_rejected() {
     let (disk, other) = (journal(), ModelDisk::from_seed(2));
@@ -472,6 +480,7 @@ fn block_at_another_position_is_invalid() {
     assert_eq!((offset, what), (164, Damage::Block(InvalidBlock::Position)));
 }
 
+// fault: Missing files; Journal
 #[test]
 fn missing_segment_around_the_checkpoint_is_named() {
     let disk = journal();

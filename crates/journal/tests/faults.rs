@@ -62,6 +62,7 @@ fn payloads(numbers: &[u8]) -> Vec<Vec<u8>> {
     numbers.iter().map(|&number| vec![number; 1000]).collect()
 }
 
+// fault: Disk full; Journal
 #[test]
 fn log_is_full_before_an_append_blocks_and_recovers() {
     let disk = ModelDisk::from_seed(1);
@@ -87,6 +88,7 @@ fn log_is_full_before_an_append_blocks_and_recovers() {
     assert_eq!(replayed(&disk), payloads(&numbers));
 }
 
+// fault: Disk full; Journal
 #[test]
 fn disk_reserve_is_not_used() {
     let disk = ModelDisk::from_seed(1);
@@ -170,6 +172,7 @@ fn appends_to_a_full_log_exceed_quota_and_reserve() {
     assert_eq!(open(&disk, config).committed(), end);
 }
 
+// fault: Disk full; Journal
 #[test]
 fn write_without_space_is_retried_until_it_succeeds() {
     let disk = ModelDisk::from_seed(1);
@@ -190,6 +193,7 @@ fn write_without_space_is_retried_until_it_succeeds() {
     assert_eq!(replayed(&disk), payloads(&[1, 2]));
 }
 
+// fault: Write or sync fails; Journal
 #[test]
 fn failed_write_or_sync_is_permanent_and_not_retried() {
     for fault in [DiskFault::Write, DiskFault::Sync] {
@@ -225,6 +229,7 @@ fn failed_write_or_sync_is_permanent_and_not_retried() {
     }
 }
 
+// fault: Write or sync fails; Journal
 #[test]
 fn failed_sync_of_the_checkpoint_is_permanent() {
     let disk = ModelDisk::from_seed(1);
@@ -259,6 +264,7 @@ fn segments_stay_until_the_checkpoint_is_durable() {
     }
 }
 
+// fault: Disk full; Journal
 #[test]
 fn checkpoint_without_space_preserves_the_old_one() {
     let disk = ModelDisk::from_seed(1);
@@ -289,6 +295,7 @@ fn checkpoint_must_be_at_a_committed_batch() {
     }
 }
 
+// fault: Disk full; Journal
 #[test]
 fn existing_log_opens_on_a_full_disk() {
     let disk = ModelDisk::from_seed(1);
@@ -306,6 +313,7 @@ fn existing_log_opens_on_a_full_disk() {
     assert_eq!(replayed(&disk), payloads(&[1, 2]));
 }
 
+// fault: Disk full; Journal
 #[test]
 fn journal_continues_by_itself_when_space_returns() {
     let disk = ModelDisk::from_seed(1);
@@ -333,6 +341,7 @@ fn journal_continues_by_itself_when_space_returns() {
     journal.shut_down().unwrap();
 }
 
+// fault: Write or sync fails; Journal
 #[test]
 fn failed_or_full_journal_shuts_down() {
     for fault in [DiskFault::Sync, DiskFault::NoSpace] {

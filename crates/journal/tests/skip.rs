@@ -116,6 +116,7 @@ fn assert_only_lost(directory: &Path, whole: &Replayed, lost: &[usize]) -> Repai
     done
 }
 
+// fault: Damaged bytes; Journal
 #[test]
 fn damaged_record_is_the_only_loss() {
     let scratch = Scratch::new();
@@ -142,6 +143,7 @@ fn damaged_record_is_the_only_loss() {
 }
 
 /// The first and last byte of each part of a block in the middle of the log.
+// fault: Damaged bytes; Journal
 #[test]
 fn each_part_of_a_block_is_mended() {
     let block = 10;
@@ -174,6 +176,7 @@ fn each_part_of_a_block_is_mended() {
     }
 }
 
+// fault: Damaged bytes; Journal
 #[test]
 fn damage_over_several_blocks_loses_only_those() {
     let scratch = Scratch::new();
@@ -203,6 +206,7 @@ fn damage_over_several_blocks_loses_only_those() {
     assert!(replayed.starts_with(&whole[..9 * RECORDS + 2]));
 }
 
+// fault: Damaged bytes; Journal
 #[test]
 fn damaged_segment_header_loses_nothing() {
     let scratch = Scratch::new();
@@ -217,6 +221,7 @@ fn damaged_segment_header_loses_nothing() {
     assert_eq!(report.rewritten.len(), 2);
 }
 
+// fault: Missing files; Journal
 #[test]
 fn missing_and_truncated_segments_become_lost_records() {
     let scratch = Scratch::new();
@@ -249,6 +254,7 @@ fn missing_and_truncated_segments_become_lost_records() {
 }
 
 /// No block follows that could be lost, but the other records of the last block remain.
+// fault: Damaged bytes; Journal
 #[test]
 fn damage_in_the_last_block_keeps_its_other_records() {
     let scratch = Scratch::new();

@@ -31,6 +31,7 @@ mod failed_logins;
 mod fair_queue;
 mod flush;
 mod flush_notice;
+pub mod forwarded;
 mod handed_over;
 mod handover;
 mod handshake;

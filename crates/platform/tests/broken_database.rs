@@ -80,6 +80,7 @@ fn count(f: &Fixture, kind: EntityType) -> usize {
 }
 
 /// A device, its profile and its credentials are stored in one transaction, and the memory matches the disk.
+// fault: Write or sync fails; Entity database
 #[test]
 fn device_creation_is_atomic() {
     let f = fixture();
@@ -116,6 +117,7 @@ fn device_creation_is_atomic() {
     assert!(entities.directory().device(saved.id.unwrap()).is_some());
 }
 
+// fault: Write or sync fails; Entity database
 #[test]
 fn failed_change_leaves_the_device_unchanged() {
     let f = fixture();
@@ -155,6 +157,7 @@ fn failed_change_leaves_the_device_unchanged() {
 }
 
 /// Another program locks the file for longer than the platform waits: an error, but nothing is lost.
+// fault: Write or sync fails; Entity database
 #[test]
 fn locked_database_is_a_temporary_error() {
     let f = fixture();
@@ -169,6 +172,7 @@ fn locked_database_is_a_temporary_error() {
     assert_eq!(count(&f, EntityType::Device), 1);
 }
 
+// fault: Write or sync fails; Entity database
 #[test]
 fn user_alarms_are_stored_at_once_or_rejected() {
     let mut f = fixture();
@@ -206,6 +210,7 @@ fn user_alarms_are_stored_at_once_or_rejected() {
 }
 
 /// These changes come from the log, so the call is repeated until it succeeds.
+// fault: Write or sync fails; Entity database
 #[test]
 fn user_attributes_are_stored_after_recovery() {
     let mut f = fixture();

@@ -22,6 +22,7 @@ fn sqlite_fulfils_the_contract() {
     });
 }
 
+// fault: Process killed; Entity database
 #[test]
 fn reopened_file_has_its_data() {
     let directory = Scratch::new();
@@ -105,6 +106,7 @@ fn missing(directory: &Path) -> u64 {
 }
 
 /// SQLite alone opens each of these without a word.
+// fault: Missing files; Entity database
 #[test]
 fn lost_transactions_prevent_opening_until_they_are_accepted() {
     let original = Scratch::new();
@@ -184,6 +186,7 @@ fn repository_without_a_number_of_transactions_opens() {
     assert_eq!(missing(lost.path()), 1);
 }
 
+// fault: Damaged bytes; Entity database
 #[test]
 fn damaged_structure_prevents_opening() {
     let original = Scratch::new();

@@ -305,12 +305,13 @@ fn run_demo(root: &ArgMatches, own: &ArgMatches) -> ExitCode {
 }
 
 fn run_check(root: &ArgMatches, own: &ArgMatches) -> ExitCode {
-    match load(root, own) {
-        Err(code) => code,
+    let sources = sources(root, own);
+    match config::load(&sources) {
+        Err(diagnostics) => report(&diagnostics),
         Ok(loaded) => {
             let problems = config::paths::unusable_paths(&loaded.config);
             match problems.is_empty() {
-                true => print(&check_report(&loaded)),
+                true => print(&check_report(&loaded, &sources)),
                 false => fail(EXIT_FAILURE, &problems.join("\n")),
             }
         }
@@ -396,8 +397,11 @@ fn report(diagnostics: &[ConfigDiagnostic]) -> ExitCode {
     ExitCode::from(EXIT_USAGE)
 }
 
-fn check_report(loaded: &LoadedConfig) -> String {
+fn check_report(loaded: &LoadedConfig, sources: &ConfigSources) -> String {
     let mut text = String::new();
+    for (variable, right) in sources.misspelt_variables() {
+        let _ = writeln!(text, "warning   {variable} is ignored; did you mean {right}?");
+    }
     if loaded.files.is_empty() {
         text.push_str("no configuration file; defaults, environment and flags apply\n");
     }

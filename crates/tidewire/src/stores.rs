@@ -177,6 +177,13 @@ pub fn missing_stores(data_dir: &Path, is_accepted: bool) -> Result<Vec<String>,
     Ok(missing)
 }
 
+/// Returns the data directory to which a directory belongs.
+pub fn data_dir_of(directory: &Path) -> Option<PathBuf> {
+    let directory = fs::canonicalize(directory).ok()?;
+    let data_dir = directory.ancestors().find(|parent| parent.join(NAME).is_file());
+    data_dir.map(Path::to_owned)
+}
+
 /// Forgets all stores. For a data directory that was restored in part.
 pub fn forget(data_dir: &Path) -> Result<(), String> {
     match fs::remove_file(data_dir.join(NAME)) {

@@ -56,6 +56,7 @@ fn damage(disk: &ModelDisk, name: &str, change: impl FnOnce(&mut Vec<u8>)) {
     disk.write_file(name, &bytes);
 }
 
+// fault: Damaged bytes; Time series
 #[test]
 fn flipped_bit_is_an_error_and_never_a_wrong_result() {
     let whole = filled();
@@ -83,6 +84,7 @@ fn flipped_bit_is_an_error_and_never_a_wrong_result() {
 }
 
 /// Every bit of every header, the version included: a damaged version is not a later version.
+// fault: Damaged bytes; Time series
 #[test]
 fn flipped_bit_of_a_header_is_damage() {
     let whole = filled();
@@ -123,6 +125,8 @@ fn early_manifest_is_read() {
     assert_eq!(count(&store).unwrap(), 9000);
 }
 
+// fault: Damaged bytes; Time series
+// fault: Missing files; Time series
 #[test]
 fn truncated_or_missing_file_is_an_error() {
     let whole = filled();
@@ -137,6 +141,7 @@ fn truncated_or_missing_file_is_an_error() {
     }
 }
 
+// fault: Disk full; Time series
 #[test]
 fn full_disk_delays_writers_until_space_returns() {
     let disk = ModelDisk::from_seed(4);

@@ -30,6 +30,7 @@ fn both_stores_say_the_same() {
     }
 }
 
+// fault: Write or sync fails; Time series
 #[test]
 fn a_failing_disk_loses_nothing() {
     let mut crashes = 0;
@@ -67,6 +68,7 @@ fn same_seed_gives_the_same_operations() {
 }
 
 /// Runs writes, flushes, a merge and deletions. The power fails at each disk call in turn.
+// fault: Process killed; Time series
 #[test]
 fn a_crash_at_every_call_loses_nothing() {
     for cut in 0.. {

@@ -20,7 +20,9 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use net::AddressPrefix;
 use net::descriptors::SpareDescriptor;
+use net::forwarded::ForwardingHeaders;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, watch};
@@ -63,6 +65,8 @@ pub struct HttpOptions {
     pub limits: ApiLimits,
     /// Host names that a loopback port accepts besides `localhost` and IP addresses, such as that of a reverse proxy.
     pub allowed_hosts: Vec<String>,
+    /// Proxies whose `X-Forwarded-For` names the client.
+    pub trusted_proxies: Vec<AddressPrefix>,
     /// Whether a request to this path may wait for a long time. Such requests cause no work for the server.
     pub may_wait: fn(path: &str) -> bool,
     /// Whether the path is a file that browsers may store, and which has its own headers.
@@ -258,7 +262,8 @@ where
 async fn respond(context: &ListenerContext, client: Client<'_>, mut request: Request<Body>) -> Response<Body> {
     let server = &*context.server;
     ApiCounters::add(&server.counters.requests);
-    request.extensions_mut().insert(PeerAddress(client.address));
+    let address = client_of(&request, client.address, &server.options.trusted_proxies);
+    request.extensions_mut().insert(PeerAddress(address));
     request.extensions_mut().insert(client.answers.clone());
     let is_file = (server.options.is_file)(request.uri().path());
     let is_charged = !answer_memory::is_exempt(request.uri().path());
@@ -284,6 +289,16 @@ async fn respond(context: &ListenerContext, client: Client<'_>, mut request: Req
         Some(in_progress) => response.map(|body| in_progress.until_end_of(body)),
         None => response,
     }
+}
+
+/// Returns the address of the client behind a proxy, as far as it is known.
+fn client_of(request: &Request<Body>, peer: IpAddr, trusted: &[AddressPrefix]) -> IpAddr {
+    let mut forwarding = ForwardingHeaders::default();
+    for (name, value) in request.headers() {
+        // An address is ASCII. Other text is an entry that is not an address.
+        forwarding.take(name.as_str(), value.to_str().unwrap_or_default());
+    }
+    forwarding.origin().client(peer, trusted)
 }
 
 /// The answer to a request that is not a health check, on a connection beyond the limits.
@@ -445,6 +460,7 @@ mod tests {
         let options = HttpOptions {
             limits: ApiLimits::default(),
             allowed_hosts: Vec::new(),
+            trusted_proxies: Vec::new(),
             may_wait: |_| false,
             is_file: |_| false,
         };

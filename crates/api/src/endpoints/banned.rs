@@ -239,8 +239,8 @@ fn problem(error: BanError) -> HttpProblem {
         BanError::Length | BanError::Pattern(_) | BanError::TooMany(_) => HttpProblem::invalid("who", detail),
         BanError::Address => HttpProblem::invalid("who", detail).expected(IpAddr::from([10, 1, 2, 3]).to_string()),
         BanError::Network(_) => HttpProblem::invalid("who", detail).expected("10.0.0.0/8"),
-        BanError::Storage(source) => {
-            error!(error = %source, "writing a change of bans failed");
+        BanError::Storage { .. } => {
+            error!(error = detail, "a change of the bans has failed");
             HttpProblem::internal(detail)
         }
     }

@@ -19,7 +19,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 use trust::own::trusted_peer;
 use web::admins::Role;
-use web::guard::{AuthenticatedUser, LoginRecheck, RequiredAccess};
+use web::guard::{AuthenticatedUser, LoginRecheck, PeerAddress, RequiredAccess};
 use web::problem::HttpProblem;
 use web::stall::StallGuard;
 use web::websocket::{CHECK_INTERVAL, upgrade_to_mqtt};
@@ -64,7 +64,11 @@ async fn mqtt(
         }
         Some(Ok(place)) => place,
     };
-    tokio::spawn(serve(net, on_upgrade, place, pass, is_admin));
+    let client = ApiClient {
+        address: request.extensions().get::<PeerAddress>().map(|peer| peer.0),
+        is_admin,
+    };
+    tokio::spawn(serve(net, on_upgrade, place, pass, client));
     Ok(response)
 }
 
@@ -96,17 +100,25 @@ fn host_name(authority: &str) -> &str {
     }
 }
 
+/// The client of a request.
+#[derive(Clone, Copy)]
+struct ApiClient {
+    /// The address that a proxy names, if it is trusted.
+    address: Option<IpAddr>,
+    is_admin: bool,
+}
+
 /// Runs until the connection ends, or ends it when the login is no longer valid.
 async fn serve(
     net: net::ServerHandle,
     on_upgrade: OnUpgrade,
     place: ConnectionReservation,
     mut pass: LoginRecheck,
-    is_admin: bool,
+    client: ApiClient,
 ) {
     // The client has disconnected before the upgrade.
     let Ok(upgraded) = on_upgrade.await else { return };
-    let Some(upgraded) = into_socket(upgraded, is_admin) else {
+    let Some(upgraded) = into_socket(upgraded, client) else {
         return;
     };
     let Ok(tenure) = net.hand_over(place, upgraded) else {
@@ -126,7 +138,7 @@ type PlainStream = StallGuard<TcpStream>;
 
 /// Returns the socket below the HTTP connection. `None` if the client sent data before the answer (RFC 6455, section
 /// 4.1) or has disconnected.
-fn into_socket(upgraded: Upgraded, is_admin: bool) -> Option<net::UpgradedConnection> {
+fn into_socket(upgraded: Upgraded, client: ApiClient) -> Option<net::UpgradedConnection> {
     let (stream, tls, read) = match upgraded.downcast::<TokioIo<PlainStream>>() {
         Ok(parts) => (parts.io.into_inner(), None, parts.read_buf),
         Err(upgraded) => {
@@ -141,7 +153,7 @@ fn into_socket(upgraded: Upgraded, is_admin: bool) -> Option<net::UpgradedConnec
     let socket = stream.into_inner().into_std().ok()?;
     let peer = trusted_peer(socket.peer_addr().ok()?);
     Some(net::UpgradedConnection {
-        address: client_address(peer, is_admin),
+        address: client_address(peer, client),
         socket,
         tls,
     })
@@ -149,10 +161,15 @@ fn into_socket(upgraded: Upgraded, is_admin: bool) -> Option<net::UpgradedConnec
 
 /// Local clients have extra rights without a password, and behind a proxy on this machine every client seems local.
 /// Only an administrator, who could obtain these rights anyway, is treated as local.
-fn client_address(peer: SocketAddr, is_admin: bool) -> SocketAddr {
-    match peer.ip().to_canonical().is_loopback() && !is_admin {
+fn client_address(peer: SocketAddr, client: ApiClient) -> SocketAddr {
+    let is_local = |address: IpAddr| address.to_canonical().is_loopback();
+    if is_local(peer.ip()) && client.is_admin {
+        return peer;
+    }
+    let address = client.address.unwrap_or(peer.ip());
+    match is_local(address) {
         true => SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), peer.port()),
-        false => peer,
+        false => SocketAddr::new(address, peer.port()),
     }
 }
 
@@ -202,7 +219,14 @@ mod tests {
             (other, true, "192.0.2.1:7"),
         ] {
             assert_eq!(
-                client_address(peer, is_admin).to_string(),
+                client_address(
+                    peer,
+                    ApiClient {
+                        address: None,
+                        is_admin
+                    }
+                )
+                .to_string(),
                 expected,
                 "{peer} {is_admin}"
             );

@@ -7,6 +7,7 @@ mod clock;
 mod deadlines;
 mod groups;
 mod logins;
+mod many_subscriptions;
 mod node;
 mod owners;
 mod pair;

@@ -9,7 +9,7 @@ use tidewire_broker::*;
 use super::NOW;
 use super::node::Node;
 
-const START: RecordPosition = RecordPosition(0);
+pub const START: RecordPosition = RecordPosition(0);
 
 /// Returns the number and the bytes of the queued messages.
 fn counted(node: &mut Node) -> (u64, u64) {

@@ -326,11 +326,14 @@ impl ActionBuffer {
         }
     }
 
-    /// Returns the highest ticket whose records are stored, whether or not the target has confirmed them.
+    /// Returns the highest ticket whose records are stored, whether or not the target has confirmed them. After a
+    /// failure, a buffer that may drop records does not make publishers wait for those that it could not store.
     pub fn stored(&self) -> AppendTicket {
         let inner = &*self.inner;
         let stored = match &inner.journal {
-            Some(journal) if inner.config.mode == BufferMode::Disk => journal.committed().0,
+            Some(journal) if inner.config.mode == BufferMode::Disk && !inner.has_failed_and_drops(journal) => {
+                journal.committed().0
+            }
             _ => inner.appended.load(Acquire),
         };
         AppendTicket(stored.min(inner.dropped.due_before()))
@@ -426,8 +429,10 @@ impl ActionBuffer {
     /// in memory.
     pub fn ticket_of_previous(&self, ticket: AppendTicket) -> Option<AppendTicket> {
         let inner = &*self.inner;
+        let is_closed = inner.unavailable.is_some() && inner.config.mode == BufferMode::Disk;
         match inner.restored.get() {
-            _ if inner.unavailable.is_some() && inner.config.mode == BufferMode::Disk => Some(ticket),
+            _ if is_closed && inner.config.overflow == Overflow::BackPressure => Some(ticket),
+            _ if is_closed => Some(self.stored()),
             Some(restored) if ticket.0 > restored.opened_at => Some(AppendTicket(restored.end)),
             _ => (ticket <= self.stored()).then_some(ticket),
         }
@@ -780,6 +785,10 @@ impl BufferInner {
             };
         }
         (journal.backlog_bytes() > BACKLOG_BYTES_MAX).then_some(BufferFull::DiskTooSlow)
+    }
+
+    fn has_failed_and_drops(&self, journal: &Journal) -> bool {
+        self.config.overflow != Overflow::BackPressure && journal.health() == LogHealth::Failed
     }
 
     fn overflow(&self, records: &mut Records, full: BufferFull) -> Result<AppendTicket, BufferFull> {

@@ -168,6 +168,7 @@ fn a_reopened_buffer_continues_at_the_cursor() {
 }
 
 /// After a crash, all committed records exist, without those before the last saved cursor.
+// fault: Process killed; Action buffers
 #[test]
 fn committed_records_survive_a_crash() {
     let scratch = BufferTestDirectory::new();
@@ -315,6 +316,7 @@ fn copy_directory(from: &Path, to: &Path) {
     }
 }
 
+// fault: Disk full; Action buffers
 #[test]
 fn a_full_buffer_signals_when_it_has_space() {
     for mode in [BufferMode::Memory, BufferMode::Disk, BufferMode::Hybrid] {
@@ -475,6 +477,7 @@ fn recovery_reads_only_the_end_of_a_long_buffer() {
 }
 
 /// Segments that recovery skips are checked when they are read.
+// fault: Damaged bytes; Action buffers
 #[test]
 fn damage_in_an_old_segment_is_reported_when_read() {
     let scratch = BufferTestDirectory::new();

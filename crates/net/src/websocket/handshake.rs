@@ -4,12 +4,13 @@
 //! users of browsers and curl.
 
 use std::borrow::Cow;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::IpAddr;
 
 use base64ct::{Base64, Encoding};
 use ring::digest;
 
 use crate::address_prefix::AddressPrefix;
+use crate::forwarded::{ForwardingHeaders, RequestOrigin};
 
 pub const HEAD_BYTES_DEFAULT: usize = 8 * 1024;
 
@@ -37,36 +38,6 @@ pub enum Upgrade {
         response: Vec<u8>,
         reason: Cow<'static, str>,
     },
-}
-
-/// Where a request says that it comes from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RequestOrigin {
-    /// From the peer of the connection.
-    Peer,
-    /// A proxy has forwarded it. Contains the addresses of `X-Forwarded-For`, the nearest last, after the last entry
-    /// that is not an IP address.
-    Forwarded(Vec<IpAddr>),
-}
-
-impl RequestOrigin {
-    /// Returns the address of the client behind `peer`. A trusted proxy names it. A request that another proxy on this
-    /// machine has forwarded gets the unspecified address, so that it does not count as a local client.
-    pub fn client(&self, peer: IpAddr, trusted: &[AddressPrefix]) -> IpAddr {
-        let RequestOrigin::Forwarded(chain) = self else {
-            return peer;
-        };
-        let is_trusted = |address: IpAddr| trusted.iter().any(|network| network.contains(address));
-        if is_trusted(peer)
-            && let Some(client) = chain.iter().rev().find(|address| !is_trusted(**address))
-        {
-            return *client;
-        }
-        match peer.to_canonical().is_loopback() {
-            true => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-            false => peer,
-        }
-    }
 }
 
 /// Which upgrade requests are accepted.
@@ -219,10 +190,7 @@ fn check<'a>(head: &'a str, rules: &UpgradeRules) -> Result<UpgradeRequest<'a>, 
         UpgradeStatus::BadRequest,
         "Sec-WebSocket-Protocol must offer mqtt or mqttv3.1".into(),
     ))?;
-    let origin = match headers.is_forwarded {
-        true => RequestOrigin::Forwarded(headers.forwarded_for),
-        false => RequestOrigin::Peer,
-    };
+    let origin = headers.forwarding.origin();
     Ok(UpgradeRequest {
         key,
         sub_protocol,
@@ -239,20 +207,8 @@ struct Headers<'a> {
     sub_protocol: Option<&'static str>,
     host: Option<&'a str>,
     origin: Option<&'a str>,
-    /// A proxy has added one of its usual headers.
-    is_forwarded: bool,
-    forwarded_for: Vec<IpAddr>,
+    forwarding: ForwardingHeaders,
 }
-
-/// Headers that proxies add to the requests that they forward.
-const FORWARDING: [&str; 6] = [
-    "forwarded",
-    "x-forwarded-for",
-    "x-forwarded-host",
-    "x-forwarded-proto",
-    "x-real-ip",
-    "via",
-];
 
 impl<'a> Headers<'a> {
     fn read(lines: impl Iterator<Item = &'a str>) -> Result<Headers<'a>, UpgradeRefusal> {
@@ -275,7 +231,7 @@ impl<'a> Headers<'a> {
 
     fn take(&mut self, name: &str, value: &'a str) {
         let is = |wanted: &str| name.eq_ignore_ascii_case(wanted);
-        self.is_forwarded |= FORWARDING.into_iter().any(is);
+        self.forwarding.take(name, value);
         if is("upgrade") {
             self.upgrades_to_websocket |= list(value).any(|item| item.eq_ignore_ascii_case("websocket"));
         } else if is("connection") {
@@ -288,14 +244,6 @@ impl<'a> Headers<'a> {
             self.host = Some(value);
         } else if is("origin") {
             self.origin = Some(value);
-        } else if is("x-forwarded-for") {
-            for item in list(value) {
-                match forwarded_address(item) {
-                    Some(address) => self.forwarded_for.push(address),
-                    // The client itself may have written the entries before this one.
-                    None => self.forwarded_for.clear(),
-                }
-            }
         } else if is("sec-websocket-protocol") && self.sub_protocol.is_none() {
             // The client's order decides. The response must name one that it offered [MQTT-6.0.0-4].
             self.sub_protocol = list(value).find_map(|item| SUB_PROTOCOLS.into_iter().find(|known| *known == item));
@@ -305,12 +253,6 @@ impl<'a> Headers<'a> {
     fn is_upgrade(&self) -> bool {
         self.upgrades_to_websocket && self.connection_upgrade
     }
-}
-
-/// Returns the address of an entry of `X-Forwarded-For`. Some proxies add the port.
-fn forwarded_address(item: &str) -> Option<IpAddr> {
-    let with_port = || item.parse::<SocketAddr>().ok().map(|address| address.ip());
-    item.parse().ok().or_else(with_port)
 }
 
 fn list(value: &str) -> impl Iterator<Item = &str> {
@@ -383,7 +325,10 @@ fn refuse(status: UpgradeStatus, reason: impl Into<Cow<'static, str>>) -> Upgrad
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use super::*;
+    use crate::forwarded::FORWARDING;
 
     const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
 

@@ -725,9 +725,13 @@ fn add_ban(bans: &Bans, ban: &Ban, data_dir: &Path) -> Result<(), BanError> {
     }
     // Another list shows how the value of the ban is written in the file.
     let path = data_dir.join("banned.unfinished");
-    let scratch = Bans::open(&path).map_err(|error| BanError::Storage(io::Error::other(chain(&error))))?;
+    let unusable = |source| BanError::Storage {
+        path: path.clone(),
+        source,
+    };
+    let scratch = Bans::open(&path).map_err(|error| unusable(io::Error::other(chain(&error))))?;
     let ban = scratch.add(ban.clone(), now)?;
-    fs::remove_file(&path).map_err(BanError::Storage)?;
+    fs::remove_file(&path).map_err(unusable)?;
     let end = |ban: &Ban| ban.until_unix_ms.unwrap_or(u64::MAX);
     let is_same = |other: &Ban| other.kind == ban.kind && other.who == ban.who;
     let others = bans.list(now);

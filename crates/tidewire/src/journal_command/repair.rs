@@ -208,8 +208,16 @@ fn describe(text: &mut String, log: &Log, repaired: &RepairReport, mode: RepairM
     if let Some(from) = repaired.replay_from {
         let _ = writeln!(text, "replay {begins} at {from}");
     }
-    if repaired.is_emptied {
+    if repaired.is_emptied && log.is_journal {
         let _ = writeln!(text, "no record can be recovered: the next start creates a new journal");
+    } else if repaired.is_emptied {
+        let data_dir = stores::data_dir_of(&log.parent).unwrap_or_else(|| log.parent.clone());
+        let _ = writeln!(
+            text,
+            "no record can be recovered. Accept the loss before the next start: tidewire journal repair --accept-loss \
+             --data-dir {}",
+            show(&data_dir)
+        );
     }
     if let Some(saved_to) = &repaired.saved_to {
         let _ = writeln!(text, "copies of the original files are in {}", show(saved_to));

@@ -21,6 +21,7 @@ use super::reload::Reloader;
 use super::restart::RestartRequest;
 use super::single_sign_on;
 use super::telemetry;
+use super::translate::network;
 use crate::banner::{self, AdminLogin};
 use crate::config::Config;
 use crate::config::files::{self, chain};
@@ -96,6 +97,7 @@ pub fn start(
     api_config.login_limiter = parts.access.login_limiter().clone();
     api_config.metrics_without_login = config.api.metrics_without_login;
     api_config.allowed_hosts = config.api.allowed_hosts.clone();
+    api_config.trusted_proxies = config.api.trusted_proxies.iter().map(network).collect();
     api_config.sys = config.sys.interval.0.map(|interval| SysConfig {
         interval,
         mosquitto_tree: config.sys.mosquitto_tree,

@@ -117,7 +117,7 @@ fn listener_config(listener: &Listener) -> Result<ListenerConfig, String> {
     Ok(made)
 }
 
-fn network(cidr: &Cidr) -> AddressPrefix {
+pub fn network(cidr: &Cidr) -> AddressPrefix {
     AddressPrefix {
         address: cidr.address(),
         prefix_bits: cidr.prefix_bits(),
