@@ -266,6 +266,11 @@ metric_families! {
         "Logins rejected without a check, because their address is locked out, or their user is guessed from several addresses."
         one |s| s.logins.rejected;
     Gauge "tidewire_login_locked_addresses" "Addresses that are locked out now." one |s| s.logins.locked_addresses;
+    Counter "tidewire_net_quic_retries"
+        "QUIC clients that had to show that they receive at their address, because many handshakes were incomplete."
+        one |s| s.net.quic_retries;
+    Counter "tidewire_net_quic_datagrams_dropped" "QUIC datagrams dropped because a worker was overloaded."
+        one |s| s.net.quic_datagrams_dropped;
     Counter "tidewire_net_ticks" "Iterations of the event loops." one |s| s.net.ticks;
     Counter "tidewire_net_lodgings" "How often an idle worker moved to the first worker's thread."
         one |s| s.net.worker_moves;

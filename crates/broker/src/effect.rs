@@ -32,6 +32,7 @@ pub enum Transport {
     Tls,
     WebSocket,
     SecureWebSocket,
+    Quic,
 }
 
 /// Properties of a connection that the driver knows before the first packet.

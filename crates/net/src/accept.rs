@@ -27,7 +27,10 @@ const EXHAUSTED_PAUSE_MS: u64 = 100;
 impl NetWorker {
     pub(crate) fn accept_ready(&mut self) {
         for index in 0..self.acceptors.len() {
-            if self.acceptors[index].is_due(self.now.monotonic_ms) {
+            if self.acceptors[index]
+                .as_ref()
+                .is_some_and(|acceptor| acceptor.is_due(self.now.monotonic_ms))
+            {
                 self.accept_from(index);
             }
         }
@@ -36,7 +39,9 @@ impl NetWorker {
     fn accept_from(&mut self, index: usize) {
         self.common.spare_descriptor.restore();
         for _ in 0..ACCEPTS_PER_TICK {
-            let acceptor = &mut self.acceptors[index];
+            let Some(acceptor) = &mut self.acceptors[index] else {
+                return;
+            };
             match acceptor.socket.accept() {
                 Ok((socket, address)) => self.accepted(index, socket, address),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -51,7 +56,9 @@ impl NetWorker {
                         continue;
                     }
                     // The connection stays in the backlog, and the socket stays ready.
-                    self.acceptors[index].paused_until_ms = self.now.monotonic_ms + EXHAUSTED_PAUSE_MS;
+                    if let Some(acceptor) = &mut self.acceptors[index] {
+                        acceptor.paused_until_ms = self.now.monotonic_ms + EXHAUSTED_PAUSE_MS;
+                    }
                     let listener = &self.common.listeners[index].config;
                     return self.common.observer.accept_failed(&listener.name, &error);
                 }
@@ -95,7 +102,9 @@ impl NetWorker {
 
     /// Accepts a connection with the spare descriptor, and closes it at once. Returns `false` if that is impossible.
     fn reject_with_spare_descriptor(&mut self, index: usize) -> bool {
-        let acceptor = &mut self.acceptors[index];
+        let Some(acceptor) = &mut self.acceptors[index] else {
+            return false;
+        };
         let rejected = self.common.spare_descriptor.lend(|| {
             let (socket, address) = acceptor.socket.accept().ok()?;
             reset(&socket);
@@ -109,7 +118,7 @@ impl NetWorker {
     }
 
     /// Counts and reports a connection that was accepted and closed at once.
-    fn record_rejected(&self, index: usize, address: SocketAddr, reason: EarlyCloseReason) {
+    pub(crate) fn record_rejected(&self, index: usize, address: SocketAddr, reason: EarlyCloseReason) {
         self.report_early_close(index, address, reason, describe_limit(reason).into(), false);
     }
 
@@ -140,16 +149,20 @@ impl NetWorker {
         self.list_for_read(conn.slot);
     }
 
-    /// Registers a connection with the poll. Data that has arrived before causes an event too.
+    /// Registers a connection with the poll. Data that has arrived before causes an event too. The datagrams of a QUIC
+    /// connection arrive at this worker from now on.
     pub(crate) fn register(&mut self, slot: ConnSlot) -> io::Result<()> {
         let Some(connection) = self.slots.get_mut(slot) else {
             return Ok(());
         };
-        let interests = Interest::READABLE | Interest::WRITABLE;
-        self.poll
-            .registry()
-            .register(&mut connection.socket, Token(slot.index()), interests)?;
         connection.is_registered = true;
+        if let Some(socket) = connection.socket.tcp() {
+            let interests = Interest::READABLE | Interest::WRITABLE;
+            let registered = self.poll.registry().register(socket, Token(slot.index()), interests);
+            connection.is_registered = registered.is_ok();
+            return registered;
+        }
+        self.add_moved_quic(slot);
         Ok(())
     }
 

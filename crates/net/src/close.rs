@@ -6,7 +6,7 @@
 //! been read. The shard is informed exactly once.
 
 use std::borrow::Cow;
-use std::net::{Shutdown, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 
 use broker::{CloseCause, ConnSlot};
@@ -69,6 +69,9 @@ impl NetWorker {
                 .websocket()
                 .is_some_and(|websocket| !websocket.is_between_frames() || websocket.has_peer_closed());
         let is_probe = refusal == EarlyCloseReason::PeerClosed && !has_sent(connection);
+        if let Some(quic) = connection.socket.quic() {
+            quic.set_close_reason(refusal);
+        }
         if let ConnectionStage::Handshake(handshake) = &connection.stage {
             let (listener, address) = (usize::from(connection.listener), handshake.address);
             self.report_early_close(listener, address, refusal, detail, is_probe);
@@ -176,6 +179,8 @@ impl NetWorker {
             ConnectionStage::Open if connection.is_write_blocked => self.fail(slot, CloseCause::Peer),
             ConnectionStage::Open => self.close(slot, CloseCause::Peer),
             ConnectionStage::Closing { .. } => {}
+            // The acknowledgement of the last output removes the connection.
+            ConnectionStage::Draining { .. } if connection.socket.has_unacknowledged_output() => {}
             ConnectionStage::Draining { .. } => self.remove(slot),
         }
     }
@@ -193,10 +198,8 @@ impl NetWorker {
         let Some(connection) = self.slots.get_mut(slot) else {
             return;
         };
-        if !connection.has_ended {
-            // Fails only if the peer has reset the connection.
-            let _ = connection.socket.shutdown(Shutdown::Write);
-        }
+        connection.socket.finish(connection.has_ended);
+        self.quic.touch(slot, &mut connection.socket);
         match connection.stage {
             ConnectionStage::Closing { cause, is_open: true } => {
                 self.notices.push(FlushNotice::Closed { conn: reference, cause })
@@ -260,20 +263,23 @@ impl NetWorker {
             left_bytes: DRAIN_BYTES_MAX,
         };
         connection.discard_unread();
+        let is_unacknowledged = connection.socket.has_unacknowledged_output();
         self.abandon_questions(slot);
         self.shard.closed(self.now, slot, cause);
         match cause {
             CloseCause::Requested | CloseCause::Transport => self.drain(slot),
+            CloseCause::Peer if is_unacknowledged => self.drain(slot),
             CloseCause::Peer | CloseCause::Network => self.remove(slot),
         }
     }
 
-    /// Reads up to the peer's FIN, unless it has arrived.
+    /// Reads up to the peer's FIN, unless it has arrived. A QUIC connection waits for the acknowledgement of its
+    /// output.
     fn drain(&mut self, slot: ConnSlot) {
         let Some(connection) = self.slots.get_mut(slot) else {
             return;
         };
-        if connection.has_ended {
+        if connection.has_ended && !connection.socket.has_unacknowledged_output() {
             return self.remove(slot);
         }
         connection.stage = ConnectionStage::Draining {
@@ -312,6 +318,7 @@ impl NetWorker {
             debug_assert!(!connection.has_outbox(), "the shard still has the connection");
             self.counters.closed += 1;
             self.count_out(&connection);
+            self.end_quic(connection);
         }
     }
 

@@ -98,8 +98,11 @@ pub struct ListenerConfig {
     pub name: Box<str>,
     pub bind: SocketAddr,
     pub transport: Transport,
-    /// Present if and only if the transport is `Tls` or `SecureWebSocket`. Created by `tls::server_config`.
+    /// Present if and only if the transport is `Tls`, `SecureWebSocket` or `Quic`. Created by
+    /// `tls::server_config`.
     pub tls: Option<Arc<rustls::ServerConfig>>,
+    /// Secret of the stateless resets of QUIC, the same after each restart. `None`: random.
+    pub stateless_reset_secret: Option<Box<[u8]>>,
     /// If set, connections must begin with a PROXY protocol header.
     pub proxy: Option<ProxyConfig>,
     /// Path and allowed origins of WebSocket upgrades.
@@ -116,7 +119,8 @@ pub struct ListenerConfig {
     pub backlog: u32,
     /// Overrides the shard's limit if it is smaller.
     pub max_packet_size: Option<u32>,
-    /// Kernel buffers per connection (SO_SNDBUF, SO_RCVBUF). `None` leaves the kernel's automatic tuning enabled.
+    /// Kernel buffers per connection (SO_SNDBUF, SO_RCVBUF), or the windows of a QUIC connection. `None` leaves the
+    /// kernel's automatic tuning enabled.
     pub send_buffer_bytes: Option<u32>,
     pub receive_buffer_bytes: Option<u32>,
 }
@@ -128,6 +132,7 @@ impl ListenerConfig {
             bind,
             transport,
             tls: None,
+            stateless_reset_secret: None,
             proxy: None,
             websocket: UpgradeRules::default(),
             handshake_timeout: Duration::from_secs(10),
@@ -155,6 +160,11 @@ impl ListenerConfig {
         matches!(self.transport, Transport::Tls | Transport::SecureWebSocket)
     }
 
+    /// Returns whether the listener needs `tls`.
+    pub(crate) fn has_certificate(&self) -> bool {
+        self.is_tls() || self.transport == Transport::Quic
+    }
+
     pub(crate) fn is_websocket(&self) -> bool {
         matches!(self.transport, Transport::WebSocket | Transport::SecureWebSocket)
     }
@@ -167,6 +177,7 @@ pub fn transport_key(transport: Transport) -> &'static str {
         Transport::Tls => "tls",
         Transport::WebSocket => "ws",
         Transport::SecureWebSocket => "wss",
+        Transport::Quic => "quic",
     }
 }
 

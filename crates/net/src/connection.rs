@@ -5,16 +5,16 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use broker::{CloseCause, Peer, ShardId};
-use mio::net::TcpStream;
 use rustls::ServerConnection;
 
 use crate::packet_memory::{self, OutOfPacketMemory, PacketMemory, PacketMemoryShare};
+use crate::socket::ConnectionSocket;
 use crate::websocket::WebSocketState;
 
 pub(crate) struct SocketConnection {
-    pub(crate) socket: TcpStream,
+    pub(crate) socket: ConnectionSocket,
     pub(crate) listener: u16,
-    /// The worker's poll watches the socket.
+    /// The worker's poll watches the socket, or its datagrams arrive at this worker.
     pub(crate) is_registered: bool,
     /// The socket may have data: no read has returned `WouldBlock` since its last event.
     pub(crate) is_readable: bool,
@@ -96,9 +96,9 @@ pub(crate) struct MovedConnection {
 }
 
 impl SocketConnection {
-    pub(crate) fn new(socket: TcpStream, listener: u16, handshake: Handshake) -> SocketConnection {
+    pub(crate) fn new(socket: impl Into<ConnectionSocket>, listener: u16, handshake: Handshake) -> SocketConnection {
         SocketConnection {
-            socket,
+            socket: socket.into(),
             listener,
             is_registered: false,
             is_readable: false,

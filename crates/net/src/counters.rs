@@ -101,6 +101,10 @@ counters! {
     auth_queue_full,
     /// Questions about the access rules of clients, which paused them.
     access_questions,
+    /// Clients that were asked to show that they receive at their address before their QUIC connection was accepted.
+    quic_retries,
+    /// QUIC datagrams that were dropped because another worker's mailbox was full.
+    quic_datagrams_dropped,
     /// Iterations of the event loops.
     ticks,
     /// Times that a worker moved to the shared thread.

@@ -171,7 +171,7 @@ impl EarlyCloseTable {
 
 /// Returns whether the peer of a connection in its handshake has sent anything.
 pub(crate) fn has_sent(connection: &SocketConnection) -> bool {
-    !connection.unread.is_empty() || connection.layer.is_some()
+    !connection.unread.is_empty() || connection.layer.is_some() || connection.socket.is_quic()
 }
 
 /// Returns the words for a reason that says nothing more about the connection than its state.

@@ -101,6 +101,7 @@ impl NetWorker {
         } else {
             None
         };
+        self.quic.touch(slot, &mut connection.socket);
         match outlet::write_out(connection, outbox, &mut self.scratch, &mut self.counters) {
             Ok(FlushResult::All) if connection.is_closing() => self.finish_writing(slot),
             Ok(FlushResult::All) => {

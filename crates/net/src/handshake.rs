@@ -171,7 +171,7 @@ impl NetWorker {
         used
     }
 
-    fn next_step(&mut self, slot: ConnSlot, done: HandshakeStep) {
+    pub(crate) fn next_step(&mut self, slot: ConnSlot, done: HandshakeStep) {
         let common = self.common.clone();
         let Some(connection) = self.slots.get_mut(slot) else {
             return;
@@ -306,7 +306,17 @@ impl NetWorker {
         if let Some(connection) = self.slots.get_mut(slot) {
             connection.stage = ConnectionStage::Open;
             connection.needed = 0;
+            self.set_receive_window(slot);
             self.shard.open(self.now, slot, peer);
+        }
+    }
+
+    /// A QUIC client may send more at once from now on.
+    fn set_receive_window(&mut self, slot: ConnSlot) {
+        if let Some(connection) = self.slots.get_mut(slot)
+            && let Some(quic) = connection.socket.quic()
+        {
+            quic.set_receive_window(&self.common.listeners[usize::from(connection.listener)].config);
         }
     }
 
@@ -343,11 +353,15 @@ impl NetWorker {
         let Some(mut connection) = self.slots.remove(slot) else {
             return;
         };
-        if connection.is_registered && self.poll.registry().deregister(&mut connection.socket).is_err() {
+        let is_registered = connection.is_registered;
+        if let Some(socket) = connection.socket.tcp().filter(|_| is_registered)
+            && self.poll.registry().deregister(socket).is_err()
+        {
             // The socket is unusable.
             self.count_out(&connection);
             return;
         }
+        self.leave_quic(&mut connection, target);
         connection.reset_readiness();
         self.counters.moved += 1;
         self.send(
@@ -371,6 +385,7 @@ impl NetWorker {
         };
         connection.stage = ConnectionStage::Open;
         connection.needed = 0;
+        self.set_receive_window(slot);
         self.shard.open(self.now, slot, peer);
         self.read_previous_connection(slot);
         self.list_for_flush(slot);

@@ -2,9 +2,10 @@
 //! one thread while the load is low.
 //!
 //! Life of a connection: a worker accepts it; [PROXY header]; [TLS handshake]; [WebSocket upgrade]; CONNECT; it moves
-//! once to the worker that owns its client id; its bytes go in and out of that worker's shard until it is closed. The
-//! data plane has no async runtime, takes no lock and never blocks. Work that may block (password hashes, the API) runs
-//! on other threads, which communicate with workers through mailboxes.
+//! once to the worker that owns its client id; its bytes go in and out of that worker's shard until it is closed. With
+//! QUIC (`quic/`), a connection is a byte stream like the others when its handshake is complete. The data plane has no
+//! async runtime, takes no lock and never blocks. Work that may block (password hashes, the API) runs on other threads,
+//! which communicate with workers through mailboxes.
 //!
 //! Start with `worker.rs` (the tick), then `receive.rs` and `flush.rs`. `thread_sharing.rs` runs the threads.
 
@@ -47,12 +48,18 @@ mod outlet;
 mod packet_memory;
 mod port_owner;
 pub mod proxy;
+#[cfg(feature = "quic")]
+mod quic;
+#[cfg(not(feature = "quic"))]
+#[path = "quic_absent.rs"]
+mod quic;
 mod read_buffers;
 mod receive;
 mod reply;
 mod server;
 mod server_common;
 mod slots;
+mod socket;
 mod thread_sharing;
 pub mod tls;
 pub mod websocket;

@@ -8,7 +8,7 @@
 
 use std::fmt;
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -19,6 +19,16 @@ use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 use crate::config::ListenerConfig;
 use crate::counters::EarlyCloseReason;
 use crate::port_owner::{self, PortOwner};
+
+/// Size of the kernel's buffer for received datagrams, if the system allows it (`net.core.rmem_max`).
+const UDP_BUFFER_BYTES: usize = 4 * 1024 * 1024;
+
+/// The socket of a listener.
+pub(crate) enum ListenerSocket {
+    Tcp(TcpListener),
+    /// For QUIC.
+    Udp(UdpSocket),
+}
 
 /// A listener could not be bound.
 #[derive(Debug)]
@@ -132,7 +142,7 @@ pub(crate) fn try_increment(count: &AtomicUsize, limit: usize) -> bool {
 pub(crate) fn bind_all(
     configs: Vec<ListenerConfig>,
     keep_alive: Option<Duration>,
-) -> Result<Vec<(SharedListener, TcpListener)>, Vec<BindError>> {
+) -> Result<Vec<(SharedListener, ListenerSocket)>, Vec<BindError>> {
     let mut bound = Vec::new();
     let mut errors = Vec::new();
     for config in configs {
@@ -159,7 +169,27 @@ impl SharedListener {
     }
 }
 
-fn bind(config: &ListenerConfig, keep_alive: Option<Duration>) -> io::Result<(SocketAddr, TcpListener)> {
+fn bind(config: &ListenerConfig, keep_alive: Option<Duration>) -> io::Result<(SocketAddr, ListenerSocket)> {
+    if config.transport == Transport::Quic {
+        let socket = bind_udp(config)?;
+        return Ok((socket.local_addr()?, ListenerSocket::Udp(socket)));
+    }
+    let listener = listen(config, keep_alive)?;
+    Ok((listener.local_addr()?, ListenerSocket::Tcp(listener)))
+}
+
+/// Without SO_REUSEADDR, which would allow another process to bind the same port.
+fn bind_udp(config: &ListenerConfig) -> io::Result<UdpSocket> {
+    let socket = Socket::new(Domain::for_address(config.bind), Type::DGRAM, Some(Protocol::UDP))?;
+    socket.set_nonblocking(true)?;
+    // The system may allow less, which is no reason not to start.
+    let _ = socket.set_recv_buffer_size(UDP_BUFFER_BYTES);
+    let _ = socket.set_send_buffer_size(UDP_BUFFER_BYTES);
+    socket.bind(&config.bind.into())?;
+    Ok(socket.into())
+}
+
+fn listen(config: &ListenerConfig, keep_alive: Option<Duration>) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::for_address(config.bind), Type::STREAM, Some(Protocol::TCP))?;
     // A restarted server must not wait until connections of its predecessor leave TIME_WAIT.
     #[cfg(unix)]
@@ -175,8 +205,7 @@ fn bind(config: &ListenerConfig, keep_alive: Option<Duration>) -> io::Result<(So
     }
     socket.bind(&config.bind.into())?;
     socket.listen(i32::try_from(config.backlog).unwrap_or(i32::MAX))?;
-    let listener: TcpListener = socket.into();
-    Ok((listener.local_addr()?, listener))
+    Ok(socket.into())
 }
 
 /// Sets options of every connection. A failure is not serious enough to reject the connection.
@@ -189,7 +218,8 @@ pub(crate) fn tune(socket: SockRef<'_>, keep_alive: Option<Duration>) {
 }
 
 fn bind_error(config: &ListenerConfig, source: io::Error) -> BindError {
-    let is_taken = source.kind() == io::ErrorKind::AddrInUse;
+    // The owners of UDP ports are in another table of the system.
+    let is_taken = source.kind() == io::ErrorKind::AddrInUse && config.transport != Transport::Quic;
     BindError {
         listener: config.name.clone(),
         address: config.bind,
@@ -209,8 +239,7 @@ mod tests {
 
     #[test]
     fn port_in_use_error_names_listener_key_and_owner() {
-        let (_, first) = bind(&config("127.0.0.1:0".parse().unwrap()), None).unwrap();
-        let address = first.local_addr().unwrap();
+        let (address, _first) = bind(&config("127.0.0.1:0".parse().unwrap()), None).unwrap();
         let Err(errors) = bind_all(vec![config(address)], None) else {
             panic!("the port is in use")
         };
@@ -227,7 +256,8 @@ mod tests {
 
     #[test]
     fn accepted_sockets_have_nodelay_and_keepalive() {
-        let (address, listener) = bind(&config("127.0.0.1:0".parse().unwrap()), Some(Duration::from_secs(77))).unwrap();
+        let listener = listen(&config("127.0.0.1:0".parse().unwrap()), Some(Duration::from_secs(77))).unwrap();
+        let address = listener.local_addr().unwrap();
         let _client = std::net::TcpStream::connect(address).unwrap();
         listener.set_nonblocking(false).unwrap();
         let (accepted, _) = listener.accept().unwrap();
@@ -240,8 +270,7 @@ mod tests {
 
     #[test]
     fn all_bind_errors_are_returned_together() {
-        let (_, first) = bind(&config("127.0.0.1:0".parse().unwrap()), None).unwrap();
-        let address = first.local_addr().unwrap();
+        let (address, _first) = bind(&config("127.0.0.1:0".parse().unwrap()), None).unwrap();
         let free = config("127.0.0.1:0".parse().unwrap());
         let Err(errors) = bind_all(vec![config(address), free, config(address)], None) else {
             panic!("the port is in use")

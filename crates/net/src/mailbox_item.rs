@@ -10,6 +10,7 @@ use crate::auth_pool::AuthTicket;
 use crate::connection::MovedConnection;
 use crate::handed_over::HandedOver;
 use crate::mailbox::{MailboxSender, WeightBytes};
+use crate::quic::QuicMail;
 use crate::thread_sharing::SharedThreadWorker;
 
 pub(crate) type ShardCall = Box<dyn FnOnce(&mut Shard, Now) + Send>;
@@ -38,6 +39,9 @@ pub(crate) enum MailboxItem {
     Committed,
     /// A worker for this worker's thread to run.
     SharedThreadWorker(SharedThreadWorker),
+    /// Datagrams for this worker's QUIC connections, and events of connections whose socket this worker reads.
+    #[cfg_attr(not(feature = "quic"), expect(dead_code, reason = "QUIC needs the feature"))]
+    Quic(Box<QuicMail>),
     /// Applies to connections accepted from now on.
     ReloadTls {
         listener: u16,
@@ -59,6 +63,7 @@ impl WeightBytes for MailboxItem {
     fn weight_bytes(&self) -> usize {
         match self {
             MailboxItem::Mail(mail) => mail.size_bytes(),
+            MailboxItem::Quic(mail) => mail.size_bytes(),
             _ => 0,
         }
     }

@@ -57,6 +57,14 @@ impl NetWorker {
         }
     }
 
+    /// Sends an item that may be lost: only if the mailbox has space now. Returns whether it was sent.
+    #[cfg(feature = "quic")]
+    pub(crate) fn send_lossy(&mut self, to: ShardId, item: MailboxItem) -> bool {
+        let index = usize::from(to.0);
+        // After an item that must arrive first, such as the connection itself.
+        self.unsent[index].is_empty() && self.mailboxes[index].try_send(item).is_ok()
+    }
+
     fn drop_undeliverable(&mut self, item: MailboxItem) {
         if let MailboxItem::MovedConnection(moved) = item {
             let connection = moved.connection;

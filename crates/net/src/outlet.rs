@@ -11,11 +11,11 @@
 use std::io::{self, IoSlice, Write};
 
 use broker::{ConnSlot, Outbox};
-use mio::net::TcpStream;
 use rustls::ServerConnection;
 
 use crate::connection::SocketConnection;
 use crate::counters::NetCounters;
+use crate::socket::ConnectionSocket;
 use crate::websocket::WebSocketState;
 use crate::websocket::packets::{self, PacketFrame};
 
@@ -261,7 +261,7 @@ impl WriteResult {
 
 /// The socket with its TLS state.
 struct TlsSocket<'a> {
-    socket: &'a mut TcpStream,
+    socket: &'a mut ConnectionSocket,
     tls: Option<&'a mut ServerConnection>,
     counters: &'a mut NetCounters,
 }
@@ -296,9 +296,9 @@ impl TlsSocket<'_> {
     fn write_socket(&mut self, slices: &[IoSlice<'_>], offered: usize) -> io::Result<WriteResult> {
         loop {
             self.counters.writes += 1;
-            match PlainSocket(self.socket).write_vectored(slices) {
+            match self.socket.write_slices(slices) {
                 Ok(taken) => {
-                    self.counters.bytes_out += taken as u64;
+                    self.counters.bytes_out += self.socket.wire_bytes(taken);
                     return Ok(WriteResult {
                         taken,
                         is_full: taken < offered,
@@ -341,7 +341,7 @@ impl TlsSocket<'_> {
         let Some(tls) = &mut self.tls else { return Ok(true) };
         while tls.wants_write() {
             self.counters.writes += 1;
-            match tls.write_tls(&mut PlainSocket(self.socket)) {
+            match tls.write_tls(self.socket) {
                 Ok(bytes) => self.counters.bytes_out += bytes as u64,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -357,26 +357,6 @@ impl TlsSocket<'_> {
         } else {
             FlushResult::Blocked
         })
-    }
-}
-
-/// A socket that sends a single slice with send(2), which is cheaper than writev(2).
-struct PlainSocket<'a>(&'a mut TcpStream);
-
-impl Write for PlainSocket<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.write(bytes)
-    }
-
-    fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        match slices {
-            [slice] => self.0.write(slice),
-            _ => self.0.write_vectored(slices),
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.0.flush()
     }
 }
 

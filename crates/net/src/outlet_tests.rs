@@ -5,6 +5,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::thread::{self, JoinHandle};
 
 use broker::CloseCause;
+use mio::net::TcpStream;
 use socket2::SockRef;
 
 use super::*;
@@ -225,7 +226,7 @@ fn idle_websocket_owns_no_buffer() {
 #[test]
 fn many_small_slices_are_sent_in_few_writes() {
     let (mut connection, reader) = connection();
-    SockRef::from(&connection.socket)
+    SockRef::from(&*connection.socket.tcp().unwrap())
         .set_send_buffer_size(1024 * 1024)
         .unwrap();
     let mut outbox = outbox();

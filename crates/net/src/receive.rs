@@ -118,6 +118,7 @@ impl NetWorker {
                 return ReadEnd::Suspended;
             }
             self.counters.reads += 1;
+            self.quic.touch(slot, &mut connection.socket);
             let bytes = match connection.socket.read(&mut buffers.input[HEADROOM_BYTES..]) {
                 Ok(0) => return ReadEnd::PeerClosed,
                 Ok(bytes) => bytes,
@@ -125,11 +126,12 @@ impl NetWorker {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(_) => return ReadEnd::Failed,
             };
-            self.counters.bytes_in += bytes as u64;
+            self.counters.bytes_in += connection.socket.wire_bytes(bytes);
             budget = budget.saturating_sub(bytes);
             // A short read has emptied the socket, and new data causes a new event. The exception is the end of the
             // stream: it may have been reported together with this data, and then no event follows.
             let is_emptied = bytes < READ_BYTES;
+            connection.is_read_closed |= connection.socket.is_peer_finished();
             let is_read_closed = connection.is_read_closed;
             connection.has_ended |= is_emptied && is_read_closed;
             self.received(slot, buffers, bytes);
@@ -150,8 +152,8 @@ impl NetWorker {
             && matches!(connection.stage, ConnectionStage::Open)
             && connection.layer.is_none()
             && connection.unread.is_empty();
-        let has_left = is_at_end
-            && (connection.has_ended || connection.is_read_closed && matches!(connection.socket.peek(&mut [0]), Ok(0)));
+        let has_left =
+            is_at_end && (connection.has_ended || connection.is_read_closed && connection.socket.is_at_end());
         has_left && self.shard.inspect().waits_for_login(slot)
     }
 

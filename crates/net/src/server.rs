@@ -128,7 +128,7 @@ impl Server {
         let listeners = std::mem::take(&mut config.listeners);
         if let Some(listener) = listeners
             .iter()
-            .find(|listener| listener.is_tls() && listener.tls.is_none())
+            .find(|listener| listener.has_certificate() && listener.tls.is_none())
         {
             return Err(StartError::TlsMissing {
                 listener: listener.name.clone(),
@@ -163,7 +163,7 @@ impl Server {
             config,
         });
         let worker_resources = (0..shards)
-            .map(|id| WorkerResources::new(ShardId(id), &sockets))
+            .map(|id| WorkerResources::new(ShardId(id), &sockets, &common))
             .collect::<io::Result<Vec<_>>>()
             .map_err(StartError::Resources)?;
         let inner = Arc::new(ServerInner {

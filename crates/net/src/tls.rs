@@ -31,7 +31,10 @@ pub struct TlsFiles {
     pub client_certificates: ClientCertificates,
     /// Revocation lists of all CAs of client certificates, PEM. `None`: no certificate counts as revoked.
     pub revocation_lists: Option<PathBuf>,
+    /// QUIC needs TLS 1.3, whatever this is.
     pub oldest_version: OldestVersion,
+    /// The listener speaks MQTT over QUIC.
+    pub is_for_quic: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -125,21 +128,46 @@ const TLS13_ONLY: &[&rustls::SupportedProtocolVersion] = &[&rustls::version::TLS
 
 /// Creates a configuration for TLS 1.2 and 1.3. Sessions are resumed with tickets that every worker accepts and that
 /// are valid only for this configuration, so that new client CAs cannot be bypassed. With revocation lists, sessions
-/// are not resumed: each connection checks the lists, which may have expired.
+/// are not resumed: each connection checks the lists, which may have expired. 0-RTT is disabled: an
+/// attacker could send a recorded CONNECT and PUBLISH again.
 pub fn server_config(files: &TlsFiles) -> Result<Arc<ServerConfig>, TlsError> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let certificates = certificates(&files.certificate)?;
-    let key = PrivateKeyDer::from_pem_file(&files.key).map_err(|source| {
+    let mut config = create(files)?;
+    if files.is_for_quic {
+        config.alpn_protocols = vec![QUIC_PROTOCOL.to_vec()];
+    }
+    Ok(Arc::new(config))
+}
+
+/// Derives the secret of QUIC's stateless resets from the private key, so that it is the same after a restart.
+pub fn stateless_reset_secret(files: &TlsFiles) -> Result<Box<[u8]>, TlsError> {
+    let key = private_key(files)?;
+    let key = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, key.secret_der());
+    Ok(ring::hmac::sign(&key, b"tidewire: stateless reset of QUIC")
+        .as_ref()
+        .into())
+}
+
+/// The name of MQTT over QUIC in the TLS handshake, as EMQX and NanoMQ use it.
+const QUIC_PROTOCOL: &[u8] = b"mqtt";
+
+fn private_key(files: &TlsFiles) -> Result<PrivateKeyDer<'static>, TlsError> {
+    PrivateKeyDer::from_pem_file(&files.key).map_err(|source| {
         let path = files.key.clone();
         match source {
             pem::Error::NoItemsFound => TlsError::NoKey { path },
             source => TlsError::File { path, source },
         }
-    })?;
+    })
+}
+
+fn create(files: &TlsFiles) -> Result<ServerConfig, TlsError> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let certificates = certificates(&files.certificate)?;
+    let key = private_key(files)?;
     let builder = ServerConfig::builder_with_provider(provider.clone())
         .with_protocol_versions(match files.oldest_version {
-            OldestVersion::Tls12 => rustls::ALL_VERSIONS,
-            OldestVersion::Tls13 => TLS13_ONLY,
+            OldestVersion::Tls12 if !files.is_for_quic => rustls::ALL_VERSIONS,
+            OldestVersion::Tls12 | OldestVersion::Tls13 => TLS13_ONLY,
         })
         .map_err(|source| rejected(&files.certificate, source))?;
     let builder = match client_verifier(files, &provider)? {
@@ -158,11 +186,11 @@ pub fn server_config(files: &TlsFiles) -> Result<Arc<ServerConfig>, TlsError> {
     if files.revocation_lists.is_some() {
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
-        return Ok(Arc::new(config));
+        return Ok(config);
     }
     config.ticketer = rustls::crypto::ring::Ticketer::new().map_err(|source| rejected(&files.certificate, source))?;
     config.send_tls13_tickets = 1;
-    Ok(Arc::new(config))
+    Ok(config)
 }
 
 fn client_verifier(

@@ -10,7 +10,6 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
-use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -27,9 +26,11 @@ use crate::counters::{EarlyCloseReason, NetCounters};
 use crate::deadlines::Deadlines;
 use crate::flush_notice::FlushNotice;
 use crate::latency::{AckLatency, EndedTick};
+use crate::listener::ListenerSocket;
 use crate::mailbox::{self, MAILBOX_BYTES_MAX, MAILBOX_ITEMS_MAX, Mailbox, MailboxSender, WeightBytes};
 use crate::mailbox_item::MailboxItem;
 use crate::outlet::WriteBuffers;
+use crate::quic::QuicWorker;
 use crate::read_buffers::ReadBuffers;
 use crate::server_common::ServerCommon;
 use crate::slots::SlotTable;
@@ -39,7 +40,7 @@ const WAKE: Token = Token(usize::MAX);
 
 /// Lower tokens are connections, by slot: a process has fewer descriptors than a quarter of the tokens, also with 32
 /// bits. Tokens from here on are listeners, by index.
-const FIRST_LISTENER: usize = 1 << (usize::BITS - 2);
+pub(crate) const FIRST_LISTENER: usize = 1 << (usize::BITS - 2);
 
 /// First token of workers that share this worker's thread, by shard: far above the listeners.
 pub(crate) const FIRST_SHARED_WORKER: usize = 1 << (usize::BITS - 1);
@@ -66,30 +67,37 @@ pub(crate) struct WorkerResources {
     pub(crate) address: MailboxSender<MailboxItem>,
     poll: Poll,
     mailbox: Mailbox<MailboxItem>,
-    acceptors: Vec<Acceptor>,
+    acceptors: Vec<Option<Acceptor>>,
+    quic: QuicWorker,
 }
 
 impl WorkerResources {
-    pub(crate) fn new(id: ShardId, sockets: &[TcpListener]) -> io::Result<WorkerResources> {
+    pub(crate) fn new(id: ShardId, sockets: &[ListenerSocket], common: &ServerCommon) -> io::Result<WorkerResources> {
         let poll = Poll::new()?;
         let waker = Waker::new(poll.registry(), WAKE)?;
         let (address, mailbox) = mailbox::mailbox(Box::new(waker), MAILBOX_ITEMS_MAX, MAILBOX_BYTES_MAX);
         let mut acceptors = Vec::new();
         for (index, socket) in sockets.iter().enumerate() {
+            let ListenerSocket::Tcp(socket) = socket else {
+                acceptors.push(None);
+                continue;
+            };
             let mut socket = mio::net::TcpListener::from_std(socket.try_clone()?);
             acceptor::register_listener(poll.registry(), &mut socket, Token(FIRST_LISTENER + index))?;
-            acceptors.push(Acceptor {
+            acceptors.push(Some(Acceptor {
                 socket,
                 is_ready: true,
                 paused_until_ms: 0,
-            });
+            }));
         }
+        let quic = QuicWorker::new(id, sockets, common, poll.registry())?;
         Ok(WorkerResources {
             id,
             address,
             poll,
             mailbox,
             acceptors,
+            quic,
         })
     }
 }
@@ -101,7 +109,9 @@ pub(crate) struct NetWorker {
     pub(crate) now: Now,
     pub(crate) poll: Poll,
     pub(crate) slots: SlotTable,
-    pub(crate) acceptors: Vec<Acceptor>,
+    /// By listener. `None` for QUIC.
+    pub(crate) acceptors: Vec<Option<Acceptor>>,
+    pub(crate) quic: QuicWorker,
     /// One per listener; replaced by a reload.
     pub(crate) tls_configs: Vec<Option<Arc<rustls::ServerConfig>>>,
     pub(crate) counters: NetCounters,
@@ -172,6 +182,7 @@ impl NetWorker {
             poll: resources.poll,
             slots: SlotTable::new(),
             acceptors: resources.acceptors,
+            quic: resources.quic,
             tls_configs: common
                 .listeners
                 .iter()
@@ -256,6 +267,7 @@ impl NetWorker {
         self.do_effects();
         self.read_mailbox();
         self.accept_ready();
+        self.receive_quic();
         self.send_unsent();
         if self.can_read() {
             self.read_ready();
@@ -268,6 +280,7 @@ impl NetWorker {
         self.continue_shut_down();
         self.do_effects();
         self.flush_all();
+        self.transmit_quic();
         self.record_latency(began, appended_before);
         self.common.counters[usize::from(self.id.0)].publish(&self.counters);
     }
@@ -287,6 +300,7 @@ impl NetWorker {
         let paused = self
             .acceptors
             .iter()
+            .flatten()
             .filter(|acceptor| acceptor.is_ready)
             .map(|acceptor| acceptor.paused_until_ms);
         if self.shard.inspect().is_checkpoint_active() {
@@ -299,6 +313,7 @@ impl NetWorker {
             self.shard.inspect().next_deadline(),
             self.handshake_deadlines.iter().filter_map(Deadlines::next_ms).min(),
             self.linger_deadlines.next_ms(),
+            self.quic.due_ms(self.now.monotonic_ms),
             looks_again.then_some(self.now.monotonic_ms + RETRY_MS),
             self.next_journal_check_ms(),
         ]
@@ -314,7 +329,7 @@ impl NetWorker {
         if self.is_poll_stale {
             return false;
         }
-        if has_all_events && self.ready_list.is_empty() {
+        if has_all_events && self.ready_list.is_empty() && !self.quic.has_unread_datagrams() {
             self.deadlines_held_since_ms = None;
             return true;
         }
@@ -331,8 +346,10 @@ impl NetWorker {
             match event.token() {
                 WAKE => {}
                 Token(index) if index >= FIRST_LISTENER => {
-                    if let Some(acceptor) = self.acceptors.get_mut(index - FIRST_LISTENER) {
-                        acceptor.is_ready = true;
+                    let index = index - FIRST_LISTENER;
+                    match self.acceptors.get_mut(index) {
+                        Some(Some(acceptor)) => acceptor.is_ready = true,
+                        _ => self.quic.socket_is_ready(index),
                     }
                 }
                 Token(slot) => self.record_event(ConnSlot(slot as u32), event),
@@ -383,8 +400,10 @@ impl NetWorker {
                 MailboxItem::ReloadTls { listener, config } => {
                     if let Some(current) = self.tls_configs.get_mut(usize::from(listener)) {
                         *current = Some(config);
+                        self.reload_quic(usize::from(listener));
                     }
                 }
+                MailboxItem::Quic(mail) => self.receive_quic_mail(*mail),
                 MailboxItem::SharedThreadWorker(shared_worker) => self.arrived_workers.push(shared_worker),
                 MailboxItem::ShutDown { deadline } => self.begin_shut_down(deadline),
             }
@@ -440,6 +459,7 @@ impl NetWorker {
 
     fn begin_shut_down(&mut self, deadline: Instant) {
         self.acceptors.clear();
+        self.quic.stop_accepting();
         let left = deadline.saturating_duration_since(Instant::now());
         let deadline_ms = self.now.monotonic_ms + millis(left);
         self.stopping = Some(ShutdownProgress {
@@ -463,7 +483,10 @@ impl NetWorker {
 
     pub(crate) fn is_done(&self) -> bool {
         self.stopping.is_some_and(|stopping| {
-            let is_empty = stopping.has_disconnected_all && self.slots.len() == 0 && self.notices.is_empty();
+            let is_empty = stopping.has_disconnected_all
+                && self.slots.len() == 0
+                && self.notices.is_empty()
+                && self.quic.has_no_connections();
             is_empty || self.now.monotonic_ms >= stopping.deadline_ms
         })
     }

@@ -54,6 +54,7 @@ const PARTS: &[BuildPart] = &[
         cfg!(feature = "postgresql"),
         "PostgreSQL connectors, actions and authentication",
     ),
+    part("quic", cfg!(feature = "quic"), "MQTT over QUIC"),
     part(
         "redis",
         cfg!(feature = "redis"),

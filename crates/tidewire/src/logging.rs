@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use api::LogRing;
-use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::fmt::writer::BoxMakeWriter;
 use tracing_subscriber::prelude::*;
@@ -104,7 +104,7 @@ where
         LogFormat::Auto => surroundings.is_journal,
     };
     let registry = tracing_subscriber::registry()
-        .with(level_filter(log.level))
+        .with(line_filter(log.level))
         .with(RingLayer(ring.clone()));
     let lines = tracing_subscriber::fmt::layer()
         .with_writer(writer)
@@ -122,6 +122,13 @@ where
     } else {
         Box::new(registry.with(lines))
     }
+}
+
+/// The QUIC library logs mistakes of its peers as warnings, without a limit. The server has its own lines about them.
+fn line_filter(level: LogLevel) -> Targets {
+    Targets::new()
+        .with_default(level_filter(level))
+        .with_target("quinn_proto", LevelFilter::OFF)
 }
 
 fn level_filter(level: LogLevel) -> LevelFilter {

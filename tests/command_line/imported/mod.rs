@@ -375,7 +375,7 @@ fn every_line_of_an_emqx_configuration_is_in_the_report() {
                 "its mountpoint cannot be used: the prefix must end with `/`",
                 "this machine has no file",
                 "it denies all clients, because access rules cannot contain regular expressions",
-                "tidewire does not support MQTT over QUIC",
+                "certfile is missing",
             ][..],
         ),
     ] {
@@ -463,7 +463,7 @@ fn every_line_of_a_nanomq_configuration_is_in_the_report() {
             &[
                 "the value at gateway.conf:3 replaces it",
                 "which could deny it",
-                "tidewire does not support MQTT over QUIC",
+                "connectors of tidewire use TCP or TLS, not QUIC",
                 "it maps topics with wildcards that are not at the end",
                 "tidewire has no bridge to AWS IoT Core",
             ][..],

@@ -127,7 +127,7 @@ fn policy(net: &net::ServerHandle, headers: &HeaderMap) -> String {
             let scheme = match listener.transport {
                 Transport::WebSocket => "ws",
                 Transport::SecureWebSocket => "wss",
-                Transport::Tcp | Transport::Tls => continue,
+                Transport::Tcp | Transport::Tls | Transport::Quic => continue,
             };
             write!(policy, " {scheme}://{host}:{}", listener.address.port()).expect("writing to a String cannot fail");
         }

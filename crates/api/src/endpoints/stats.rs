@@ -169,6 +169,7 @@ pub enum TransportView {
     Tls,
     Ws,
     Wss,
+    Quic,
 }
 
 impl From<broker::Transport> for TransportView {
@@ -178,6 +179,7 @@ impl From<broker::Transport> for TransportView {
             broker::Transport::Tls => TransportView::Tls,
             broker::Transport::WebSocket => TransportView::Ws,
             broker::Transport::SecureWebSocket => TransportView::Wss,
+            broker::Transport::Quic => TransportView::Quic,
         }
     }
 }

@@ -29,6 +29,7 @@ fn b01_slowloris_is_closed_and_delays_no_client() {
             Transport::Tcp => b"\x10",
             Transport::WebSocket => b"G",
             Transport::Tls | Transport::SecureWebSocket => b"\x16",
+            Transport::Quic => unreachable!("not a TCP stream"),
         };
         let mut sockets: Vec<_> = (0..75).map(|_| tcp(running.address(transport))).collect();
         for socket in &mut sockets {
@@ -112,7 +113,7 @@ fn a38_a_half_closed_connection_publishes_its_will() {
 fn packets_received_with_the_fin_are_handled() {
     const CLIENTS: usize = 12;
     let running = start(4);
-    for transport in TRANSPORTS {
+    for transport in ALL_TRANSPORTS {
         let mut watcher = running.client(transport, "watcher");
         watcher.subscribe("last/#");
         for n in 0..CLIENTS {
@@ -216,7 +217,7 @@ fn a40_packets_after_disconnect_are_ignored() {
 #[test]
 fn last_packet_reaches_a_client_that_still_sends() {
     let running = start(1);
-    for transport in TRANSPORTS {
+    for transport in ALL_TRANSPORTS {
         let mut old = running.open(transport);
         old.write_all(&connect_v5("same")).unwrap();
         assert_eq!(read_packet(&mut old).unwrap().first, 0x20);

@@ -67,6 +67,7 @@ pub fn open(transport: Transport, address: SocketAddr, config: &Arc<ClientConfig
         Transport::Tls => Box::new(tls(address, config.clone())),
         Transport::WebSocket => Box::new(WebSocket::upgrade(tcp(address))),
         Transport::SecureWebSocket => Box::new(WebSocket::upgrade(tls(address, config.clone()))),
+        Transport::Quic => Box::new(super::quic_wire::QuicWire::connect(address, config)),
     }
 }
 

@@ -75,7 +75,7 @@ fn calls_keep_their_order() {
 fn shutdown_disconnects_clients_and_frees_the_port() {
     let running = start(4);
     let mut clients = Vec::new();
-    for transport in TRANSPORTS {
+    for transport in ALL_TRANSPORTS {
         for n in 0..40 {
             let mut stream = running.open(transport);
             stream.write_all(&connect_v5(&format!("{transport:?}-{n}"))).unwrap();

@@ -128,6 +128,7 @@ fn trusted_proxy_provides_the_client_address() {
                 Transport::Tls => Client::connect(tls(stream), &id),
                 Transport::WebSocket => Client::connect(WebSocket::upgrade(stream), &id),
                 Transport::SecureWebSocket => Client::connect(WebSocket::upgrade(tls(stream)), &id),
+                Transport::Quic => unreachable!("not a TCP stream"),
             }
             .ping();
             let (_, address) = witness.seen.lock().unwrap().pop().unwrap();

@@ -18,5 +18,7 @@ mod handle;
 mod leisure;
 mod limits;
 mod messages;
+mod quic;
+mod quic_wire;
 mod server;
 mod tls;

@@ -28,7 +28,7 @@ fn every_transport_connects_subscribes_and_publishes_through_four_workers() {
 }
 
 pub fn exchange(running: &Running) {
-    for transport in TRANSPORTS {
+    for transport in ALL_TRANSPORTS {
         let mut clients: Vec<Client> = (0..CLIENTS)
             .map(|n| running.client(transport, &format!("{transport:?}-{n}")))
             .collect();
@@ -70,7 +70,7 @@ pub fn exchange(running: &Running) {
 #[test]
 fn a_session_delivered_one_byte_at_a_time_works() {
     let running = start(4);
-    for transport in TRANSPORTS {
+    for transport in ALL_TRANSPORTS {
         for n in 0..4 {
             let mut stream = running.open(transport);
             let session = [
@@ -100,7 +100,7 @@ fn a_session_delivered_one_byte_at_a_time_works() {
 #[test]
 fn packets_pipelined_behind_connect_are_handled_in_order_after_the_move() {
     let running = start(4);
-    for transport in TRANSPORTS {
+    for transport in ALL_TRANSPORTS {
         for n in 0..16 {
             let mut stream = running.open(transport);
             let topic = format!("pipe/{n}");
@@ -139,7 +139,7 @@ fn large_messages_pass_through_small_socket_buffers_intact() {
         listener.receive_buffer_bytes = Some(16 * 1024);
     }
     let running = options.start();
-    for transport in TRANSPORTS {
+    for transport in ALL_TRANSPORTS {
         let mut subscriber = running.client(transport, "subscriber");
         subscriber.subscribe("large");
         let mut publisher = running.client(transport, "publisher");

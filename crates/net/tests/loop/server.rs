@@ -23,6 +23,15 @@ pub const TRANSPORTS: [Transport; 4] = [
     Transport::SecureWebSocket,
 ];
 
+/// With QUIC, whose connections are no TCP streams.
+pub const ALL_TRANSPORTS: [Transport; 5] = [
+    Transport::Tcp,
+    Transport::Tls,
+    Transport::WebSocket,
+    Transport::SecureWebSocket,
+    Transport::Quic,
+];
+
 pub struct Running {
     pub handle: ServerHandle,
     pub authority: Authority,
@@ -49,11 +58,15 @@ pub fn options(workers: u16) -> Options {
     let authority = Authority::new();
     let tls = authority.server_config("localhost");
     let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
-    let listeners = TRANSPORTS
+    let listeners = ALL_TRANSPORTS
         .into_iter()
         .map(|transport| {
             let mut listener = ListenerConfig::new("test", transport, any);
-            listener.tls = matches!(transport, Transport::Tls | Transport::SecureWebSocket).then(|| tls.clone());
+            listener.tls = match transport {
+                Transport::Tcp | Transport::WebSocket => None,
+                Transport::Tls | Transport::SecureWebSocket => Some(tls.clone()),
+                Transport::Quic => Some(for_quic(&tls)),
+            };
             listener
         })
         .collect();
@@ -70,6 +83,13 @@ pub fn options(workers: u16) -> Options {
         authority,
         restart: None,
     }
+}
+
+/// Returns the configuration with the name of the protocol.
+pub fn for_quic(tls: &TlsServerConfig) -> Arc<TlsServerConfig> {
+    let mut config = tls.clone();
+    config.alpn_protocols = vec![b"mqtt".to_vec()];
+    Arc::new(config)
 }
 
 pub fn start(workers: u16) -> Running {

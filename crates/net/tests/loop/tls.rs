@@ -116,6 +116,7 @@ fn configuration_is_created_from_pem_files() {
         client_certificates: ClientCertificates::Required,
         revocation_lists: None,
         oldest_version: Default::default(),
+        is_for_quic: false,
     };
     let mut options = options(1);
     options.listener(Transport::Tls).tls = Some(server_config(&files).unwrap());

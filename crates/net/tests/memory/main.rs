@@ -8,6 +8,8 @@ extern crate tidewire_net as net;
 
 #[path = "../loop/client.rs"]
 mod client;
+#[path = "../loop/quic_wire.rs"]
+mod quic_wire;
 #[path = "../loop/server.rs"]
 mod server;
 

@@ -99,6 +99,7 @@ pub fn tls_files(tls: &ListenerTls) -> TlsFiles {
             TlsVersion::V1_2 => OldestVersion::Tls12,
             TlsVersion::V1_3 => OldestVersion::Tls13,
         },
+        is_for_quic: tls.is_for_quic,
     }
 }
 
@@ -111,6 +112,7 @@ pub fn api_tls_files(api: &Api) -> Option<TlsFiles> {
         client_certificates: ClientCertificates::None,
         revocation_lists: None,
         oldest_version: OldestVersion::Tls12,
+        is_for_quic: false,
     })
 }
 

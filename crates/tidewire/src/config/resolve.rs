@@ -84,6 +84,8 @@ pub struct ListenerTls {
     pub peer_cert_as_user_name: PeerName,
     pub peer_cert_as_client_id: PeerName,
     pub min_tls_version: TlsVersion,
+    /// QUIC needs TLS 1.3 and a name for the protocol.
+    pub is_for_quic: bool,
 }
 
 /// One value in force, for `config show` and the API.
@@ -316,7 +318,8 @@ impl Resolver<'_> {
             })
             .map(|(key, _)| key.0[2].clone())
             .collect();
-        if !kind.has_tls() || defaults.cert_file.0.is_some() {
+        // UDP has to be wanted: nothing opens a port for it that was not there before an upgrade.
+        if kind != ListenerKind::Quic && (!kind.has_tls() || defaults.cert_file.0.is_some()) {
             names.push("default".into());
         }
         names.sort();
@@ -343,12 +346,18 @@ impl Resolver<'_> {
             return None;
         }
         self.check_listener(&path, &options, ws.as_ref());
+        if kind == ListenerKind::Quic && !self.check_quic(&path, &options) {
+            return None;
+        }
         if !has_bind {
             return None;
         }
         let tls = match tls {
             None => None,
-            Some(own) => Some(self.listener_tls(&path, own, defaults)?),
+            Some(own) => Some(ListenerTls {
+                is_for_quic: kind == ListenerKind::Quic,
+                ..self.listener_tls(&path, own, defaults)?
+            }),
         };
         Some(Listener {
             kind,
@@ -410,7 +419,28 @@ impl Resolver<'_> {
             peer_cert_as_user_name,
             peer_cert_as_client_id,
             min_tls_version,
+            is_for_quic: false,
         })
+    }
+
+    /// Returns whether the listener can exist.
+    fn check_quic(&mut self, path: &[&str], options: &ListenerOptions) -> bool {
+        let key = OptionKey::of(path);
+        if !cfg!(feature = "quic") {
+            let message = "this build has no QUIC support; build with --features quic";
+            self.add_diagnostic_at(self.any_origin_below(path), &key, message.into());
+            return false;
+        }
+        let has_header = options.proxy_protocol != ProxyProtocol::Off;
+        if has_header {
+            let message = "is not possible with QUIC, which has no connection of the proxy: remove it";
+            self.add_diagnostic_at(
+                self.any_origin_below(path),
+                &key.child("proxy_protocol"),
+                message.into(),
+            );
+        }
+        !has_header
     }
 
     fn check_listener(&mut self, path: &[&str], options: &ListenerOptions, ws: Option<&WsOptions>) {
@@ -481,15 +511,19 @@ impl Resolver<'_> {
     fn check_binds(&mut self, config: &Config) {
         let listeners = config.listeners.iter().map(|listener| {
             let key = OptionKey::of(&["listeners", listener.kind.word(), &listener.name, "bind"]);
-            (key, &listener.options.bind)
+            (key, &listener.options.bind, listener.kind == ListenerKind::Quic)
         });
         let api = config.api_bind().map(|bind| (OptionKey::of(&["api", "bind"]), bind));
         let platform = config
             .platform_bind()
             .map(|bind| (OptionKey::of(&["platform", "bind"]), bind));
-        let all: Vec<(OptionKey, &Bind)> = listeners.chain(api).chain(platform).collect();
-        for (at, (key, bind)) in all.iter().enumerate() {
-            if let Some((taker, taken)) = all[..at].iter().find(|(_, taken)| taken.overlaps(bind)) {
+        let tcp = api.into_iter().chain(platform).map(|(key, bind)| (key, bind, false));
+        let all: Vec<(OptionKey, &Bind, bool)> = listeners.chain(tcp).collect();
+        for (at, (key, bind, is_udp)) in all.iter().enumerate() {
+            // UDP and TCP have ports of their own.
+            let is_taken =
+                |(_, taken, is_other_udp): &&(OptionKey, &Bind, bool)| is_other_udp == is_udp && taken.overlaps(bind);
+            if let Some((taker, taken, _)) = all[..at].iter().find(is_taken) {
                 let with = if taken == bind {
                     String::new()
                 } else {

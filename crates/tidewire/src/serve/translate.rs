@@ -94,9 +94,14 @@ fn listener_config(listener: &Listener) -> Result<ListenerConfig, String> {
         ListenerKind::Tls => Transport::Tls,
         ListenerKind::Ws => Transport::WebSocket,
         ListenerKind::Wss => Transport::SecureWebSocket,
+        ListenerKind::Quic => Transport::Quic,
     };
     let mut made = ListenerConfig::new(&listener.name, transport, address(listener)?);
     made.tls = tls(listener)?;
+    if let Some(tls) = listener.tls.as_ref().filter(|tls| tls.is_for_quic) {
+        let secret = net::tls::stateless_reset_secret(&files::tls_files(tls));
+        made.stateless_reset_secret = Some(secret.map_err(|e| tls_error(listener, &e))?);
+    }
     if let Some(ws) = &listener.ws {
         made.websocket.path = ws.path.as_str().into();
         made.websocket.allowed_origins = ws.allowed_origins.iter().map(|origin| origin.as_str().into()).collect();
@@ -172,7 +177,11 @@ fn tls(listener: &Listener) -> Result<Option<Arc<rustls::ServerConfig>>, String>
     let Some(tls) = &listener.tls else { return Ok(None) };
     net::tls::server_config(&files::tls_files(tls))
         .map(Some)
-        .map_err(|e| format!("listeners.{}: {}", listener.label(), files::chain(&e)))
+        .map_err(|e| tls_error(listener, &e))
+}
+
+fn tls_error(listener: &Listener, error: &net::tls::TlsError) -> String {
+    format!("listeners.{}: {}", listener.label(), files::chain(error))
 }
 
 /// Equals `Listener::label` of the configuration.

@@ -1,4 +1,4 @@
-//! Options of listeners. All kinds share the first section; TLS and WebSocket add one each.
+//! Options of listeners. All kinds share the first section; TLS and WebSocket add one each. QUIC has the options of TLS.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,26 +14,27 @@ use crate::config::units::{ByteRate, ByteSize, Rate};
 use crate::config::value::{Limit, Switch, Unset, choice};
 
 choice! {
-    pub enum ListenerKind { Tcp = "tcp", Tls = "tls", Ws = "ws", Wss = "wss" }
+    pub enum ListenerKind { Tcp = "tcp", Tls = "tls", Ws = "ws", Wss = "wss", Quic = "quic" }
 }
 
-pub const KINDS: &[&str] = &["tcp", "tls", "ws", "wss"];
-pub const TLS_KINDS: &[&str] = &["tls", "wss"];
+pub const KINDS: &[&str] = &["tcp", "tls", "ws", "wss", "quic"];
+pub const TLS_KINDS: &[&str] = &["tls", "wss", "quic"];
 pub const WS_KINDS: &[&str] = &["ws", "wss"];
 
 /// Name of MQTT on the port of the API among the listeners. A WebSocket listener cannot have this name.
 pub const API_LISTENER: &str = "api";
 
 impl ListenerKind {
-    pub const ALL: [ListenerKind; 4] = [
+    pub const ALL: [ListenerKind; 5] = [
         ListenerKind::Tcp,
         ListenerKind::Tls,
         ListenerKind::Ws,
         ListenerKind::Wss,
+        ListenerKind::Quic,
     ];
 
     pub const fn has_tls(self) -> bool {
-        matches!(self, ListenerKind::Tls | ListenerKind::Wss)
+        matches!(self, ListenerKind::Tls | ListenerKind::Wss | ListenerKind::Quic)
     }
 
     pub const fn has_ws(self) -> bool {
@@ -47,6 +48,7 @@ impl ListenerKind {
             ListenerKind::Tls => 8883,
             ListenerKind::Ws => 8083,
             ListenerKind::Wss => 8084,
+            ListenerKind::Quic => 14567,
         }
     }
 
@@ -57,6 +59,7 @@ impl ListenerKind {
             ListenerKind::Tls => "mqtts",
             ListenerKind::Ws => "ws",
             ListenerKind::Wss => "wss",
+            ListenerKind::Quic => "quic",
         }
     }
 }
@@ -97,13 +100,14 @@ section! {
     /// Listeners for clients. Each kind can have any number of listeners, and each has a name:
     /// `[listeners.tcp.default]`, `[listeners.tcp.lan]`. `tcp.default` (1883) and `ws.default` (8083) exist unless
     /// they are disabled. `tls.default` (8883) and `wss.default` (8084) exist if `tls.cert_file` or their own
-    /// certificate is set.
+    /// certificate is set. A `quic` listener (MQTT over QUIC, UDP) exists only if it is configured; the port of
+    /// `quic.default` is 14567.
     pub struct ListenerOptions at [Fixed("listeners"), OneOf(KINDS), Any("name")] {
         /// Enables the listener.
         restart enabled: bool = "true";
         /// Address and port. A port alone means all IPv4 interfaces; "[::]:1883" means all interfaces. If a host name
         /// has several addresses, the server uses the first: `localhost` can be 127.0.0.1 or [::1]. Default ports of
-        /// listeners named `default`: 1883 (tcp), 8883 (tls), 8083 (ws) and 8084 (wss).
+        /// listeners named `default`: 1883 (tcp), 8883 (tls), 8083 (ws), 8084 (wss) and 14567 (quic, UDP).
         restart bind: Bind = "0.0.0.0:1883";
         /// Maximum number of connections on this listener.
         restart max_connections: Limit<u64> = "unlimited" ["1", "100000000"] in "connections";
@@ -118,7 +122,7 @@ section! {
         live max_publish_bytes: Switch<ByteRate> = "off";
         /// Time from accepting a connection to a complete CONNECT, including TLS and WebSocket handshakes.
         restart handshake_timeout: Duration = "10s" ["100ms", "10m"];
-        /// Number of connections that the kernel queues until the server accepts them.
+        /// Number of connections that the kernel queues until the server accepts them. Not for `quic`.
         restart backlog: u32 = "1024" ["1", "65535"] in "connections";
         /// Maximum packet size on this listener if it is smaller than `mqtt.max_packet_size`.
         restart max_packet_size: Unset<ByteSize> = "" ["20B", "256MiB"];
@@ -132,7 +136,7 @@ section! {
         /// an authentication provider has returned. The server rejects a client (0x87) whose value is missing, empty,
         /// or contains `+`, `#`, `/` or control characters. Devices of the platform have no prefix.
         restart mountpoint: Unset<MountpointTemplate> = "";
-        /// Whether every connection begins with a PROXY protocol header, version 1 or 2: `off` or `on`.
+        /// Whether every connection begins with a PROXY protocol header, version 1 or 2: `off` or `on`. Not for `quic`.
         restart proxy_protocol: ProxyProtocol = "off";
         /// Addresses or networks that may send this header. Required with `proxy_protocol`, because the header can
         /// contain any address, including loopback.
@@ -141,7 +145,7 @@ section! {
 }
 
 section! {
-    /// Certificates of all `tls` and `wss` listeners. A listener can have its own. Changes apply to new connections.
+    /// Certificates of all `tls`, `wss` and `quic` listeners. A listener can have its own. Changes apply to new connections.
     pub struct TlsDefaults at [Fixed("tls")] {
         /// Certificate chain (PEM). Setting it enables the `tls` and `wss` listeners named `default`.
         live cert_file: Unset<PathBuf> = "";
@@ -153,7 +157,7 @@ section! {
 }
 
 section! {
-    /// Additional options of `tls` and `wss` listeners. Changes apply to new connections.
+    /// Additional options of `tls`, `wss` and `quic` listeners. Changes apply to new connections.
     pub struct TlsOptions at [Fixed("listeners"), OneOf(TLS_KINDS), Any("name")] {
         /// Certificate chain (PEM). Empty: `tls.cert_file`.
         live cert_file: Unset<PathBuf> = "";
@@ -178,7 +182,7 @@ section! {
         /// Field of the client certificate that becomes the client ID, as in `peer_cert_as_user_name`. The client ID in
         /// CONNECT is ignored.
         restart peer_cert_as_client_id: PeerName = "off";
-        /// Minimum TLS version: "1.2" or "1.3".
+        /// Minimum TLS version: "1.2" or "1.3". QUIC always uses TLS 1.3.
         live min_tls_version: TlsVersion = "1.2";
     }
 }

@@ -179,7 +179,13 @@ pub fn closed_by(root: &Setting<'_>) -> Option<String> {
     closed_by
 }
 
-const LISTENER_KINDS: [(&str, &str); 4] = [("tcp", "tcp"), ("ssl", "tls"), ("ws", "ws"), ("wss", "wss")];
+const LISTENER_KINDS: [(&str, &str); 5] = [
+    ("tcp", "tcp"),
+    ("ssl", "tls"),
+    ("ws", "ws"),
+    ("wss", "wss"),
+    ("quic", "quic"),
+];
 
 /// Values of a listener with which EMQX does what tidewire does.
 const SAME_OF_LISTENER: &[(&str, &str)] = &[
@@ -225,7 +231,6 @@ pub fn listeners<'a>(listeners: &Setting<'a>, providers: &mut Providers<'a>, set
             });
         }
     }
-    listeners.get("quic").refuse("tidewire does not support MQTT over QUIC");
 }
 
 /// Returns whether a listener authenticates its clients in a way of its own.
@@ -312,12 +317,15 @@ fn listener<'a>(
     let key = format!("listeners.{kind}.{}", simple_name(name));
     let closed = |because| format!("{because}; to open it, add {key} yourself");
     check_admission(listener).map_err(closed)?;
+    if kind == "quic" && !cfg!(feature = "quic") {
+        return Err("this build has no QUIC support; build with --features quic".to_owned());
+    }
     if setup.has(&format!("{key}.enabled")) {
         return Err(format!("another listener is imported as {key}"));
     }
     let providers = own_providers(&listener.get("authentication"), providers, setup).map_err(closed)?;
     let files = match kind {
-        "tls" | "wss" => Some(tls_files(&listener.get("ssl_options"), &key, setup)?),
+        "tls" | "wss" | "quic" => Some(tls_files(&listener.get("ssl_options"), &key, setup)?),
         _ => None,
     };
     let item = listener.path.as_str();

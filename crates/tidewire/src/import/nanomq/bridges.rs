@@ -23,7 +23,7 @@ const REFUSED: [(&str, &str); 9] = [
     ("max_recv_queue_len", "messages wait in the other broker"),
     ("conn_properties", "the connection chooses its properties itself"),
     ("sub_properties", "subscriptions have no properties"),
-    ("hybrid_bridging", "tidewire does not support MQTT over QUIC"),
+    ("hybrid_bridging", "connectors of tidewire use TCP or TLS, not QUIC"),
 ];
 
 const SAME_RETAIN: &str = "${flags.retain}";
@@ -73,7 +73,7 @@ fn one(name: &str, bridge: &Setting<'_>, setup: &mut Setup, directory: &Path) {
     }
     for (key, setting) in bridge.entries() {
         if key.starts_with("quic_") {
-            setting.refuse("tidewire does not support MQTT over QUIC");
+            setting.refuse("connectors of tidewire use TCP or TLS, not QUIC");
         }
     }
 }
@@ -87,7 +87,7 @@ pub fn connector(name: &str, from: &Setting<'_>, setup: &mut Setup, directory: &
     let has_tls_scheme = match scheme {
         "mqtt-tcp" | "nmq-tcp" | "mqtt" | "tcp" => false,
         "mqtts" | "ssl" => true,
-        scheme if scheme.contains("quic") => return Err("tidewire does not support MQTT over QUIC".to_owned()),
+        scheme if scheme.contains("quic") => return Err("connectors of tidewire use TCP or TLS, not QUIC".to_owned()),
         scheme if scheme.starts_with("tls") => true,
         _ => return Err("a connector of type mqtt uses TCP or TLS, and its server has another scheme".to_owned()),
     };

@@ -1,0 +1,84 @@
+//! Settings and limits of QUIC.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use quinn_proto::crypto::rustls::QuicServerConfig;
+use quinn_proto::{EndpointConfig, IdleTimeout, RandomConnectionIdGenerator, ServerConfig, TransportConfig, VarInt};
+use ring::hmac;
+use ring::rand::SystemRandom;
+
+use crate::config::ListenerConfig;
+
+/// Connections of a listener whose handshake is not complete and whose address is not validated. Further clients get a
+/// Retry packet: they must show that they receive at their address, and the server keeps no state for them until then.
+pub(super) const UNVALIDATED_MAX: usize = 64;
+
+/// Connections of a listener whose handshake is not complete. Each takes about 20 KiB.
+pub(super) const HALF_OPEN_MAX: usize = 2048;
+
+/// Maximum number of streams that a client may open: the one with the MQTT packets, and others, which the server
+/// resets. Without permission to open them, a client would wait for ever.
+const STREAMS_MAX: u32 = 4;
+
+/// Data that a client may send before the server reads it, and data that the server sends before the client
+/// acknowledges it. At a round-trip time of 100 ms, this allows 5 MB/s.
+const WINDOW_BYTES: u32 = 512 * 1024;
+
+/// As `WINDOW_BYTES`, before CONNECT is complete: a client can send data out of order, which the server must store.
+const HANDSHAKE_WINDOW_BYTES: u32 = 16 * 1024;
+
+/// Size of connection IDs: large enough that no ID is used twice.
+const CONNECTION_ID_BYTES: usize = 8;
+
+/// Minimum interval between stateless resets. After a restart of the server, each client needs one.
+const RESET_INTERVAL: Duration = Duration::from_millis(1);
+
+/// The client must acknowledge a keep-alive within this time.
+const KEEP_ALIVE_GRACE: Duration = Duration::from_secs(60);
+
+/// `secret`: if it is the same after a restart, clients of the previous process learn at once that their connection
+/// has ended.
+pub(super) fn endpoint_config(secret: Option<&[u8]>) -> io::Result<Arc<EndpointConfig>> {
+    let key = match secret {
+        Some(secret) => hmac::Key::new(hmac::HMAC_SHA256, secret),
+        None => hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new())
+            .map_err(|_| io::Error::other("cannot get random bytes from the operating system"))?,
+    };
+    let mut config = EndpointConfig::new(Arc::new(key));
+    config.cid_generator(|| Box::new(RandomConnectionIdGenerator::new(CONNECTION_ID_BYTES)));
+    config.min_reset_interval(RESET_INTERVAL);
+    Ok(Arc::new(config))
+}
+
+/// The TLS configuration decides about 0-RTT: `tls::server_config` does not enable it.
+pub(super) fn server_config(
+    tls: Arc<rustls::ServerConfig>,
+    listener: &ListenerConfig,
+    keep_alive: Option<Duration>,
+) -> io::Result<Arc<ServerConfig>> {
+    let crypto = QuicServerConfig::try_from(tls).map_err(io::Error::other)?;
+    let mut config = ServerConfig::with_crypto(Arc::new(crypto));
+    config.transport_config(Arc::new(transport_config(listener, keep_alive)));
+    Ok(Arc::new(config))
+}
+
+/// Returns the receive window of a connection after CONNECT.
+pub(super) fn receive_window(listener: &ListenerConfig) -> VarInt {
+    VarInt::from_u32(listener.receive_buffer_bytes.unwrap_or(WINDOW_BYTES))
+}
+
+fn transport_config(listener: &ListenerConfig, keep_alive: Option<Duration>) -> TransportConfig {
+    let mut config = TransportConfig::default();
+    config
+        .max_concurrent_bidi_streams(VarInt::from_u32(STREAMS_MAX))
+        .max_concurrent_uni_streams(VarInt::from_u32(0))
+        .stream_receive_window(receive_window(listener))
+        .receive_window(VarInt::from_u32(HANDSHAKE_WINDOW_BYTES))
+        .send_window(listener.send_buffer_bytes.unwrap_or(WINDOW_BYTES).into())
+        .datagram_receive_buffer_size(None)
+        .keep_alive_interval(keep_alive)
+        .max_idle_timeout(keep_alive.and_then(|idle| IdleTimeout::try_from(idle + KEEP_ALIVE_GRACE).ok()));
+    config
+}

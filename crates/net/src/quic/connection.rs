@@ -1,0 +1,184 @@
+//! A QUIC connection as a byte stream: its first bidirectional stream.
+
+use std::io::{self, IoSlice};
+use std::time::Instant;
+
+use bytes::Bytes;
+use quinn_proto::{Connection, ConnectionHandle, Dir, ReadError, StreamId, VarInt, WriteError};
+
+use crate::config::ListenerConfig;
+use crate::counters::EarlyCloseReason;
+use crate::quic::config;
+
+/// Codes of CONNECTION_CLOSE, as EMQX uses them.
+const CODE_NO_ERROR: u32 = 0;
+const CODE_REFUSED: u32 = 2;
+
+/// Code of RESET_STREAM and STOP_SENDING for a further stream.
+const CODE_STREAM_REFUSED: u32 = 3;
+
+pub(crate) struct QuicConnection {
+    pub(super) connection: Connection,
+    /// Name of the connection in the endpoint of its listener.
+    pub(super) handle: ConnectionHandle,
+    pub(super) stream: Option<StreamId>,
+    /// The connection has ended: nothing can be sent any more.
+    pub(super) is_lost: bool,
+    /// In the worker's list of connections with events or output.
+    pub(super) is_touched: bool,
+    /// Time of its entry in the worker's timers.
+    pub(super) timer_ms: Option<u64>,
+    /// The handshake is not complete.
+    pub(super) is_half_open: bool,
+    /// The client's address was validated before the connection was accepted.
+    pub(super) is_validated: bool,
+    is_peer_finished: bool,
+    is_finishing: bool,
+    close_reason: Option<EarlyCloseReason>,
+}
+
+impl QuicConnection {
+    pub(super) fn new(connection: Connection, handle: ConnectionHandle, is_validated: bool) -> QuicConnection {
+        QuicConnection {
+            connection,
+            handle,
+            stream: None,
+            is_lost: false,
+            is_touched: false,
+            timer_ms: None,
+            is_half_open: true,
+            is_validated,
+            is_peer_finished: false,
+            is_finishing: false,
+            close_reason: None,
+        }
+    }
+
+    /// Accepts the first stream of the client, and rejects further ones.
+    pub(super) fn accept_streams(&mut self) {
+        while let Some(stream) = self.connection.streams().accept(Dir::Bi) {
+            if self.stream.is_none() {
+                self.stream = Some(stream);
+                continue;
+            }
+            let code = VarInt::from_u32(CODE_STREAM_REFUSED);
+            // Fails if the client has reset the stream already.
+            let _ = self.connection.recv_stream(stream).stop(code);
+            let _ = self.connection.send_stream(stream).reset(code);
+        }
+    }
+
+    /// Lets the client send more at once, after CONNECT.
+    pub(crate) fn set_receive_window(&mut self, listener: &ListenerConfig) {
+        self.connection.set_receive_window(config::receive_window(listener));
+    }
+
+    /// Reads until `buffer` is full or nothing is left.
+    pub(crate) fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.is_peer_finished {
+            return Ok(0);
+        }
+        let Some(stream) = self.stream else {
+            return Err(self.no_data());
+        };
+        let mut stream = self.connection.recv_stream(stream);
+        let Ok(mut chunks) = stream.read(true) else {
+            return Err(io::ErrorKind::ConnectionReset.into());
+        };
+        let mut filled = 0;
+        let end = loop {
+            if filled == buffer.len() {
+                break None;
+            }
+            match chunks.next(buffer.len() - filled) {
+                Ok(Some(chunk)) => {
+                    buffer[filled..filled + chunk.bytes.len()].copy_from_slice(&chunk.bytes);
+                    filled += chunk.bytes.len();
+                }
+                Ok(None) => {
+                    self.is_peer_finished = true;
+                    break None;
+                }
+                Err(error) => break Some(error),
+            }
+        };
+        // Every connection that was read is asked for datagrams at the end of the tick.
+        let _ = chunks.finalize();
+        match end {
+            Some(ReadError::Reset(_)) => Err(io::ErrorKind::ConnectionReset.into()),
+            Some(ReadError::Blocked) if filled == 0 => Err(self.no_data()),
+            _ => Ok(filled),
+        }
+    }
+
+    fn no_data(&self) -> io::Error {
+        match self.is_lost {
+            true => io::ErrorKind::ConnectionReset.into(),
+            false => io::ErrorKind::WouldBlock.into(),
+        }
+    }
+
+    /// Writes as much as the send window allows. `StreamEvent::Writable` follows a short write.
+    pub(crate) fn write(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        if self.is_lost {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        let Some(stream) = self.stream else {
+            return Err(io::ErrorKind::WouldBlock.into());
+        };
+        let mut stream = self.connection.send_stream(stream);
+        let mut written = 0;
+        for slice in slices {
+            let mut rest: &[u8] = slice;
+            while !rest.is_empty() {
+                match stream.write(rest) {
+                    Ok(bytes) => {
+                        written += bytes;
+                        rest = &rest[bytes..];
+                    }
+                    Err(WriteError::Blocked) if written == 0 => return Err(io::ErrorKind::WouldBlock.into()),
+                    Err(WriteError::Blocked) => return Ok(written),
+                    Err(WriteError::Stopped(_) | WriteError::ClosedStream) => {
+                        return Err(io::ErrorKind::BrokenPipe.into());
+                    }
+                }
+            }
+        }
+        Ok(written)
+    }
+
+    pub(crate) fn is_peer_finished(&self) -> bool {
+        self.is_peer_finished
+    }
+
+    /// Ends the stream in our direction.
+    pub(crate) fn finish(&mut self) {
+        if let Some(stream) = self.stream.filter(|_| !self.is_lost) {
+            // Fails if the stream is finished already, or if the peer has stopped it.
+            self.is_finishing |= self.connection.send_stream(stream).finish().is_ok();
+        }
+    }
+
+    /// Returns whether the peer has not acknowledged the end of our stream yet.
+    pub(crate) fn is_finishing(&self) -> bool {
+        self.is_finishing && !self.is_lost
+    }
+
+    pub(super) fn finished(&mut self) {
+        self.is_finishing = false;
+    }
+
+    /// Sets the reason that the client receives when the connection is removed.
+    pub(crate) fn set_close_reason(&mut self, reason: EarlyCloseReason) {
+        self.close_reason = Some(reason);
+    }
+
+    /// Closes the connection. One more datagram says so to the peer.
+    pub(super) fn close(&mut self, now: Instant) {
+        let (code, reason) = match self.close_reason {
+            Some(reason) => (CODE_REFUSED, Bytes::from_static(reason.name().as_bytes())),
+            None => (CODE_NO_ERROR, Bytes::new()),
+        };
+        self.connection.close(now, VarInt::from_u32(code), reason);
+    }
+}

@@ -1,0 +1,178 @@
+//! Passes the events of QUIC connections to the event loop: data, space for output, the end.
+
+use std::time::Instant;
+
+use broker::ConnSlot;
+use quinn_proto::{ConnectionError, ConnectionEvent, Dir, Event, StreamEvent};
+use rustls::pki_types::CertificateDer;
+
+use crate::certificate;
+use crate::connection::{ConnectionStage, HandshakeStep};
+use crate::counters::EarlyCloseReason;
+use crate::quic::lost;
+use crate::quic::mail::QuicId;
+use crate::worker::NetWorker;
+
+impl NetWorker {
+    /// Passes a datagram or new connection IDs to a connection of this worker. It may have been removed.
+    pub(super) fn pass_to_connection(&mut self, id: QuicId, event: ConnectionEvent) {
+        let Some(&slot) = self.quic.slots.get(&id) else {
+            return;
+        };
+        if let Some(quic) = self.slots.get_mut(slot).and_then(|connection| connection.socket.quic()) {
+            quic.connection.handle_event(event);
+            self.quic.touch_quic(slot, quic);
+        }
+    }
+
+    pub(super) fn run_quic_timers(&mut self) {
+        let now_ms = self.now.monotonic_ms;
+        let mut now = None;
+        while let Some((due_ms, slot)) = self.quic.timers.pop_due(now_ms) {
+            let connection = self.slots.get_mut(slot);
+            let Some(quic) = connection.and_then(|connection| connection.socket.quic()) else {
+                continue;
+            };
+            if quic.timer_ms == Some(due_ms) {
+                quic.timer_ms = None;
+                quic.connection.handle_timeout(*now.get_or_insert_with(Instant::now));
+                self.quic.touch_quic(slot, quic);
+            }
+        }
+    }
+
+    /// Processes the events of all connections that have some. They stay listed until their output is sent.
+    pub(super) fn poll_quic(&mut self) {
+        let mut index = 0;
+        while let Some(&slot) = self.quic.touched.get(index) {
+            index += 1;
+            while let Some(event) = self.next_quic_event(slot) {
+                self.quic_event(slot, event);
+            }
+        }
+    }
+
+    /// Returns the next event of a connection, after its events for the endpoint.
+    fn next_quic_event(&mut self, slot: ConnSlot) -> Option<Event> {
+        let connection = self.slots.get_mut(slot)?;
+        let listener = connection.listener;
+        loop {
+            let quic = self.slots.get_mut(slot)?.socket.quic()?;
+            let id = (listener, quic.handle);
+            let Some(event) = quic.connection.poll_endpoint_events() else {
+                return quic.connection.poll();
+            };
+            // `end_quic` tells the endpoint when the connection is removed, so that its name is not used again before.
+            if event.is_drained() {
+                continue;
+            }
+            let reader = self.quic.reader(listener);
+            if reader != self.id {
+                self.quic.outgoing[usize::from(reader.0)].to_endpoint.push((id, event));
+            } else if let Some(answer) = self.pass_to_endpoint(id, event) {
+                self.pass_to_connection(id, answer);
+            }
+        }
+    }
+
+    fn quic_event(&mut self, slot: ConnSlot, event: Event) {
+        match event {
+            Event::Connected => self.quic_connected(slot),
+            Event::ConnectionLost { reason } => self.quic_lost(slot, &reason),
+            Event::Stream(StreamEvent::Opened { dir: Dir::Bi }) => self.accept_stream(slot),
+            Event::Stream(event) => self.stream_event(slot, &event),
+            // There are no datagrams.
+            Event::HandshakeDataReady | Event::DatagramReceived | Event::DatagramsUnblocked => {}
+        }
+    }
+
+    fn stream_event(&mut self, slot: ConnSlot, event: &StreamEvent) {
+        let Some(connection) = self.slots.get_mut(slot) else {
+            return;
+        };
+        let own = connection.socket.quic().and_then(|quic| quic.stream);
+        match event {
+            StreamEvent::Readable { id } if own == Some(*id) => self.quic_readable(slot),
+            StreamEvent::Writable { id } if own == Some(*id) => {
+                connection.is_write_blocked = false;
+                self.list_for_flush(slot);
+            }
+            StreamEvent::Finished { id } if own == Some(*id) => self.quic_finished(slot),
+            StreamEvent::Stopped { id, .. } if own == Some(*id) => self.handle_broken(slot),
+            // The event belongs to a stream that the server has rejected. The server opens no streams.
+            _ => {}
+        }
+    }
+
+    /// Ends the TLS handshake. The client has shown that it receives at its address.
+    fn quic_connected(&mut self, slot: ConnSlot) {
+        let Some(connection) = self.slots.get_mut(slot) else {
+            return;
+        };
+        let listener = usize::from(connection.listener);
+        let Some(quic) = connection.socket.quic() else {
+            return;
+        };
+        quic.is_half_open = false;
+        let was_validated = quic.is_validated;
+        let identity = quic.connection.crypto_session().peer_identity();
+        let chain = identity.and_then(|identity| identity.downcast::<Vec<CertificateDer<'static>>>().ok());
+        let certificate = chain.as_ref().and_then(|chain| chain.first());
+        let ConnectionStage::Handshake(handshake) = &mut connection.stage else {
+            return;
+        };
+        handshake.certificate_common_name = certificate.and_then(|certificate| certificate::common_name(certificate));
+        handshake.certificate = certificate.map(|certificate| certificate.as_ref().into());
+        let address = handshake.address.ip();
+        self.next_step(slot, HandshakeStep::Tls);
+        if let Some(endpoint) = &mut self.quic.endpoints[listener] {
+            endpoint.handshake_ended(was_validated);
+        }
+        if !was_validated && !self.common.admit_address(address, self.now.monotonic_ms) {
+            self.refuse(slot, EarlyCloseReason::AddressRate);
+        }
+    }
+
+    fn accept_stream(&mut self, slot: ConnSlot) {
+        if let Some(quic) = self.slots.get_mut(slot).and_then(|connection| connection.socket.quic()) {
+            quic.accept_streams();
+            self.quic_readable(slot);
+        }
+    }
+
+    fn quic_readable(&mut self, slot: ConnSlot) {
+        if let Some(connection) = self.slots.get_mut(slot) {
+            connection.is_readable = true;
+            self.list_for_read(slot);
+        }
+    }
+
+    /// The client has acknowledged everything up to the end of our stream.
+    fn quic_finished(&mut self, slot: ConnSlot) {
+        let Some(connection) = self.slots.get_mut(slot) else {
+            return;
+        };
+        if let Some(quic) = connection.socket.quic() {
+            quic.finished();
+        }
+        if matches!(connection.stage, ConnectionStage::Draining { .. }) {
+            self.remove(slot);
+        }
+    }
+
+    fn quic_lost(&mut self, slot: ConnSlot, reason: &ConnectionError) {
+        let Some(connection) = self.slots.get_mut(slot) else {
+            return;
+        };
+        let Some(quic) = connection.socket.quic() else {
+            return;
+        };
+        quic.is_lost = true;
+        if let ConnectionStage::Handshake(_) = &connection.stage {
+            let (reason, detail) = lost::describe(reason);
+            return self.refuse_because(slot, reason, detail);
+        }
+        // Data that has arrived before is read first.
+        self.handle_broken(slot);
+    }
+}

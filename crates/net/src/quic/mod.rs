@@ -1,0 +1,33 @@
+//! MQTT over QUIC: one bidirectional stream per connection carries MQTT packets, as over TCP.
+//!
+//! The protocol is `quinn-proto`, a state machine without I/O, in the event loops of the workers. A listener has one
+//! UDP socket. One worker, the socket's *reader*, reads it and has the `Endpoint`, which finds the connection of each
+//! datagram by its connection ID, so that a client may change its address. One socket per worker with SO_REUSEPORT
+//! was rejected: the kernel selects a socket by address and port, and the datagrams of a client that has moved to
+//! another address would reach the wrong worker.
+//!
+//! Each `Connection` belongs to a worker, as a TCP connection does: first to the reader, and after CONNECT to the
+//! worker that owns the client id. That worker decrypts, encrypts, runs the timers, and sends with its own duplicate of
+//! the socket. The reader passes datagrams to it through its mailbox, at most one item per tick. A full mailbox drops
+//! them, as a network does: QUIC sends them again.
+//!
+//! Back-pressure: the server does not read from a paused connection, so that its flow control stops the client. It
+//! always receives datagrams, because they contain the acknowledgements of its output.
+//!
+//! `config.rs` has the limits. `endpoint.rs` accepts connections. `events.rs` passes events of a connection to the
+//! loop. `transmit.rs` sends. `connection.rs` is the byte stream. `mail.rs` goes to other workers.
+
+mod config;
+mod connection;
+mod endpoint;
+mod events;
+mod lost;
+mod mail;
+mod socket;
+mod timers;
+mod transmit;
+mod worker;
+
+pub(crate) use connection::QuicConnection;
+pub(crate) use mail::QuicMail;
+pub(crate) use worker::QuicWorker;

@@ -1,0 +1,275 @@
+//! Tests MQTT over QUIC: what differs from a TCP connection.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use broker::Transport;
+use net::EarlyCloseReason;
+use quinn_proto::ConnectionError;
+
+use super::client::*;
+use super::quic_wire::{QuicWire, with_protocol};
+use super::server::*;
+use super::tls::Witness;
+
+fn wire(running: &Running) -> QuicWire {
+    QuicWire::connect(running.address(Transport::Quic), &running.authority.client_config())
+}
+
+fn code(error: &ConnectionError) -> u64 {
+    match error {
+        ConnectionError::ConnectionClosed(close) => close.error_code.into(),
+        ConnectionError::ApplicationClosed(close) => close.error_code.into_inner(),
+        other => panic!("not closed by the server: {other:?}"),
+    }
+}
+
+fn connect_with_keep_alive(client_id: &str, seconds: u8) -> Vec<u8> {
+    let mut bytes = connect_with_will(client_id, "last/will", "words");
+    bytes[11] = seconds;
+    bytes
+}
+
+#[test]
+fn client_without_the_protocol_name_is_rejected() {
+    let running = start(2);
+    let config = with_protocol(&running.authority.client_config(), b"h3");
+    let Err(error) = QuicWire::try_connect(running.address(Transport::Quic), config) else {
+        panic!("accepted")
+    };
+    // no_application_protocol
+    assert_eq!(code(&error), 0x178);
+    eventually("the rejection is counted", || {
+        running.refused(Transport::Quic, EarlyCloseReason::TlsHandshake) == 1
+    });
+    let [close] = &running.handle.early_closes(10)[..] else {
+        panic!("one entry")
+    };
+    assert_eq!(close.detail, "the client does not offer the protocol mqtt (ALPN)");
+    assert_eq!(close.transport, Transport::Quic);
+    assert_eq!(running.handle.connections(), 0);
+}
+
+#[test]
+fn client_certificate_is_required_and_reaches_authentication() {
+    let witness = Arc::new(Witness::default());
+    let mut options = options(4);
+    options.access = witness.clone();
+    let mutual = options.authority.mutual_config();
+    options.listener(Transport::Quic).tls = Some(for_quic(&mutual));
+    let running = options.start();
+    let address = running.address(Transport::Quic);
+    for n in 0..4 {
+        let name = format!("meter-{n}");
+        let config = running.authority.client_config_as(&running.authority, &name);
+        Client::connect(QuicWire::connect(address, &config), &name).ping();
+        let seen = witness.seen.lock().unwrap().pop().unwrap();
+        assert_eq!(seen.0.as_deref(), Some(name.as_str()));
+        assert_eq!(seen.1, Ipv4Addr::LOCALHOST);
+    }
+    // In TLS 1.3 the client may believe that the handshake is complete before the server has rejected it.
+    let stranger = Authority::new();
+    for (config, alert) in [
+        // certificate_required, and decrypt_error: both authorities have the same name.
+        (running.authority.client_config(), 116),
+        (running.authority.client_config_as(&stranger, "meter-1"), 51),
+    ] {
+        let error = match QuicWire::try_connect(address, with_protocol(&config, b"mqtt")) {
+            Ok(wire) => wire.wait_until_lost(),
+            Err(error) => error,
+        };
+        assert_eq!(code(&error), 0x100 + alert);
+    }
+    eventually("the rejections are counted", || {
+        running.refused(Transport::Quic, EarlyCloseReason::TlsHandshake) == 2
+    });
+}
+
+#[test]
+fn client_that_changes_its_address_stays_connected() {
+    let running = start(4);
+    let mut watcher = running.client(Transport::Tcp, "watcher");
+    watcher.subscribe("from/#");
+    for n in 0..8 {
+        let mut wire = wire(&running);
+        wire.write_all(&connect(&format!("mover-{n}"))).unwrap();
+        assert_eq!(read_packet(&mut wire).unwrap().first, 0x20);
+        wire.write_all(&subscribe(1, &format!("to/{n}"), 0)).unwrap();
+        assert_eq!(read_packet(&mut wire).unwrap().first, 0x90);
+        wire.migrate();
+        wire.write_all(&publish(&format!("from/{n}"), b"another port")).unwrap();
+        assert_eq!(watcher.read().message().1, b"another port");
+        watcher.send(&publish(&format!("to/{n}"), b"to another port"));
+        assert_eq!(read_packet(&mut wire).unwrap().message().1, b"to another port");
+    }
+    assert!(running.handle.counters().moved > 0, "no connection moved to its worker");
+}
+
+#[test]
+fn further_streams_are_reset_and_the_connection_stays() {
+    let running = start(1);
+    let mut wire = wire(&running);
+    wire.write_all(&connect("streams")).unwrap();
+    assert_eq!(read_packet(&mut wire).unwrap().first, 0x20);
+    // More than a client may have at once.
+    for _ in 0..20 {
+        assert_eq!(wire.code_of_another_stream(&publish("other", b"stream")), 3);
+    }
+    wire.write_all(&PINGREQ).unwrap();
+    assert_eq!(read_packet(&mut wire).unwrap().first, PINGRESP);
+}
+
+#[test]
+fn vanished_client_is_closed_by_its_keep_alive() {
+    let running = start(2);
+    let mut watcher = running.client(Transport::Tcp, "watcher");
+    watcher.subscribe("last/will");
+    let mut wire = wire(&running);
+    wire.write_all(&connect_with_keep_alive("vanishing", 1)).unwrap();
+    assert_eq!(read_packet(&mut wire).unwrap().first, 0x20);
+    let begin = Instant::now();
+    wire.vanish();
+    assert_eq!(watcher.read().message(), ("last/will", &b"words"[..]));
+    assert!(begin.elapsed() >= Duration::from_secs(1));
+}
+
+#[test]
+fn closed_connection_publishes_the_will() {
+    let running = start(2);
+    let mut watcher = running.client(Transport::Tcp, "watcher");
+    watcher.subscribe("last/will");
+    let mut wire = wire(&running);
+    wire.write_all(&connect_with_will("closing", "last/will", "words"))
+        .unwrap();
+    assert_eq!(read_packet(&mut wire).unwrap().first, 0x20);
+    wire.close(0);
+    assert_eq!(watcher.read().message(), ("last/will", &b"words"[..]));
+    eventually("the connection is gone", || running.handle.connections() == 1);
+}
+
+#[test]
+fn silent_connection_is_closed_with_the_reason() {
+    let mut options = options(2);
+    options.listener(Transport::Quic).handshake_timeout = Duration::from_secs(2);
+    let running = options.start();
+    let wire = wire(&running);
+    let ConnectionError::ApplicationClosed(close) = wire.wait_until_lost() else {
+        panic!("not closed by the server")
+    };
+    assert_eq!(
+        (close.error_code.into_inner(), &close.reason[..]),
+        (2, &b"handshake_timeout"[..])
+    );
+    assert_eq!(running.refused(Transport::Quic, EarlyCloseReason::HandshakeTimeout), 1);
+    assert_eq!(running.handle.connections(), 0);
+}
+
+#[test]
+fn paused_connection_stops_the_client_and_loses_nothing() {
+    let mut options = options(1);
+    options.listener(Transport::Quic).receive_buffer_bytes = Some(16 * 1024);
+    options.shard.max_packet_size = 4 * 1024 * 1024;
+    let running = options.start();
+    let mut subscriber = running.client(Transport::Quic, "subscriber");
+    subscriber.subscribe("bulk");
+    let mut publisher = running.client(Transport::Quic, "publisher");
+    let payload: Vec<u8> = (0..1024 * 1024u32).map(|n| (n % 253) as u8).collect();
+    for _ in 0..3 {
+        publisher.send(&publish_qos1(9, "bulk", &payload));
+        assert_eq!(publisher.read().first, 0x40);
+        assert!(subscriber.read().message() == ("bulk", payload.as_slice()));
+    }
+}
+
+/// Sends the first datagram of a handshake from `count` sockets, as a client with a spoofed address could.
+fn begin_handshakes(running: &Running, count: usize) -> Vec<UdpSocket> {
+    let address = running.address(Transport::Quic);
+    let config = with_protocol(&running.authority.client_config(), b"mqtt");
+    let initials = (0..count).map(|_| {
+        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        socket.send_to(&initial(address, config.clone()), address).unwrap();
+        socket
+    });
+    initials.collect()
+}
+
+fn initial(address: SocketAddr, config: Arc<rustls::ClientConfig>) -> Vec<u8> {
+    let crypto = quinn_proto::crypto::rustls::QuicClientConfig::try_from(config).unwrap();
+    let client = quinn_proto::ClientConfig::new(Arc::new(crypto));
+    let mut endpoint = quinn_proto::Endpoint::new(Arc::new(quinn_proto::EndpointConfig::default()), None, true, None);
+    let now = Instant::now();
+    let (_, mut connection) = endpoint.connect(now, client, address, "localhost").unwrap();
+    let mut datagram = Vec::new();
+    let transmit = connection.poll_transmit(now, 1, &mut datagram).unwrap();
+    datagram.truncate(transmit.size);
+    datagram
+}
+
+#[test]
+fn unfinished_handshakes_are_bounded_and_delay_no_client() {
+    const ATTEMPTS: usize = 1000;
+    let mut options = options(2);
+    options.listener(Transport::Quic).handshake_timeout = Duration::from_secs(4);
+    let running = options.start();
+    let mut client = running.client(Transport::Quic, "early");
+    let _sockets = begin_handshakes(&running, ATTEMPTS);
+    eventually("the server has answered all", || {
+        let counters = running.handle.counters();
+        counters.accepted + counters.quic_retries > ATTEMPTS as u64
+    });
+    assert!(running.handle.connections() <= 65, "{}", running.handle.connections());
+    client.ping();
+    running.client(Transport::Quic, "late").ping();
+    let timeouts = running.refused(Transport::Quic, EarlyCloseReason::HandshakeTimeout);
+    assert_eq!(timeouts, 0, "served only when the others were gone");
+    eventually("unfinished handshakes are gone", || running.handle.connections() == 1);
+    assert_eq!(running.refused(Transport::Quic, EarlyCloseReason::HandshakeTimeout), 64);
+    client.ping();
+}
+
+#[test]
+fn garbage_is_ignored() {
+    let running = start(2);
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = running.address(Transport::Quic);
+    for size in [0, 1, 20, 100, 1200, 1400] {
+        for first in [0x00, 0x10, 0x40, 0xC0, 0xFF] {
+            let mut datagram = vec![7; size];
+            if let Some(byte) = datagram.first_mut() {
+                *byte = first;
+            }
+            socket.send_to(&datagram, address).unwrap();
+        }
+    }
+    running.client(Transport::Quic, "client").ping();
+}
+
+/// The client of a server that has restarted learns from a stateless reset that its connection has ended.
+#[test]
+fn client_learns_at_once_that_the_server_has_restarted() {
+    let mut first = options(2);
+    first.listener(Transport::Quic).stateless_reset_secret = Some(b"secret".to_vec().into());
+    let (authority, tls) = (first.authority.clone(), first.listener(Transport::Quic).tls.clone());
+    let running = first.start();
+    let address = running.address(Transport::Quic);
+    let mut wire = QuicWire::connect(address, &authority.client_config());
+    wire.write_all(&connect("client")).unwrap();
+    assert_eq!(read_packet(&mut wire).unwrap().first, 0x20);
+    // The client does not receive that the first server stops.
+    wire.set_deaf(true);
+    running.handle.shutdown(Duration::ZERO);
+    drop(running);
+    let mut second = options(2);
+    second.listener(Transport::Quic).stateless_reset_secret = Some(b"secret".to_vec().into());
+    second.listener(Transport::Quic).tls = tls;
+    second.listener(Transport::Quic).bind = address;
+    let _running = second.start();
+    // Datagrams of the first server are lost with the old socket.
+    wire.migrate();
+    wire.set_deaf(false);
+    wire.write_all(&PINGREQ).unwrap();
+    assert_eq!(wire.wait_until_lost(), ConnectionError::Reset);
+    assert!(wire.read(&mut [0]).is_err());
+}
