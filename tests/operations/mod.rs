@@ -14,6 +14,7 @@ mod listener_providers;
 mod opentelemetry;
 mod other_brokers;
 mod process_limits;
+mod quic;
 mod restore;
 mod screen;
 mod stall;

@@ -30,6 +30,7 @@ pub enum TargetTransport {
     Tls,
     Ws,
     Wss,
+    Quic,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

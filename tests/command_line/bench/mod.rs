@@ -27,8 +27,8 @@ struct Broker {
     directory: PathBuf,
     port: String,
     api_port: u16,
-    /// Ports of the TLS, WebSocket and secure WebSocket listeners.
-    other_ports: [u16; 3],
+    /// Ports of the TLS, WebSocket, secure WebSocket and QUIC listeners.
+    other_ports: [u16; 4],
 }
 
 impl Broker {
@@ -44,6 +44,7 @@ impl Broker {
             "listeners.tls.default",
             "listeners.ws.default",
             "listeners.wss.default",
+            "listeners.quic.default",
             "api",
         ] {
             command.args(["--set", &format!("{listener}.bind=127.0.0.1:0")]);
@@ -64,7 +65,7 @@ impl Broker {
             digits[..end].parse::<u16>().unwrap()
         };
         let port = port_of("mqtt").to_string();
-        let other_ports = ["mqtts", "ws", "wss"].map(&mut port_of);
+        let other_ports = ["mqtts", "ws", "wss", "quic"].map(&mut port_of);
         let api_port = port_of("http");
         std::thread::spawn(move || lines.read_to_string(&mut String::new()));
         Broker {

@@ -1,19 +1,20 @@
-//! Tests `tidewire bench` over TLS, WebSocket and secure WebSocket.
+//! Tests `tidewire bench` over TLS, WebSocket, secure WebSocket and QUIC.
 
 use serde_json::Value;
 
 use super::{Broker, pairs, refs};
 
 #[test]
-fn nothing_is_lost_over_tls_and_web_sockets() {
+fn nothing_is_lost_over_tls_web_sockets_and_quic() {
     let broker = Broker::start();
     let ca = broker.path("broker.pem");
     let messages = pairs(200);
-    let [tls, ws, wss] = broker.other_ports.map(|port| port.to_string());
+    let [tls, ws, wss, quic] = broker.other_ports.map(|port| port.to_string());
     for (port, flags, handshakes) in [
         (&tls, &["--tls", "--cacertfile", &ca][..], 40),
         (&ws, &["--ws"], 0),
         (&wss, &["--tls", "--ws", "--cacertfile", &ca], 40),
+        (&quic, &["--quic", "--cacertfile", &ca], 0),
     ] {
         let (code, said, result) = broker.run_at(port, &[&refs(&messages)[..], flags].concat());
         assert_eq!(code, 0, "{flags:?}: {said}");

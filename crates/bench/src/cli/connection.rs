@@ -22,9 +22,10 @@ pub fn args() -> Vec<Arg> {
             .long("port")
             .value_name("PORT")
             .value_parser(value_parser!(u16).range(1..))
-            .help("Port of the broker [default: 1883, 8883 with TLS, 80 and 443 with WebSocket]"),
+            .help("Port of the broker [default: 1883, 8883 with TLS, 80 and 443 with WebSocket, 14567 with QUIC]"),
         flag("tls", "Connect with TLS").short('S'),
         flag("ws", "Connect with WebSocket"),
+        flag("quic", "Connect with QUIC").conflicts_with_all(["tls", "ws"]),
         Arg::new("path")
             .long("path")
             .value_name("PATH")
@@ -70,7 +71,10 @@ fn file(name: &'static str, help: &'static str) -> Arg {
 pub fn target(matches: &ArgMatches) -> Result<LoadTarget, CommandFailure> {
     let text = |name: &str| matches.get_one::<String>(name).cloned().unwrap_or_default();
     let path = |name: &str| matches.get_one::<PathBuf>(name).cloned();
-    let transport = transport(matches.get_flag("tls"), matches.get_flag("ws"));
+    let transport = match matches.get_flag("quic") {
+        true => TargetTransport::Quic,
+        false => transport(matches.get_flag("tls"), matches.get_flag("ws")),
+    };
     Ok(LoadTarget {
         hosts: hosts(&text("host"))?,
         port: matches.get_one("port").copied().unwrap_or(default_port(transport)),
@@ -103,6 +107,7 @@ fn default_port(transport: TargetTransport) -> u16 {
         TargetTransport::Tls => 8883,
         TargetTransport::Ws => 80,
         TargetTransport::Wss => 443,
+        TargetTransport::Quic => 14567,
     }
 }
 

@@ -3,11 +3,13 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
+use std::time::Instant;
 
 use mio::Registry;
 
 use super::client::{ClientSlot, ConnectEpoch, LoadClient};
 use super::flow::{FlowGaps, ReceivedSet};
+use super::link::LoadLink;
 use super::meter::Meter;
 use super::plan::{GroupPlan, LoadPlan};
 use super::schedule::SendSchedule;
@@ -96,6 +98,8 @@ pub enum TimerKind {
     /// A client that comes and goes disconnects.
     Leave,
     LeaveDeadline,
+    /// A deadline of QUIC.
+    Link,
 }
 
 /// A timer of one connection of a client.
@@ -158,6 +162,16 @@ impl LoadContext {
         }
     }
 
+    /// Sets the timer of a QUIC connection, after anything that may have changed its deadline.
+    pub fn set_link_timer(&mut self, slot: ClientSlot, client: &mut LoadClient) {
+        let deadline = client.link.as_mut().and_then(LoadLink::new_deadline);
+        if let Some(deadline) = deadline {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let at_ns = self.plan.clock.now_ns() + left.as_nanos() as u64;
+            self.timers.add_for_client(at_ns, TimerKind::Link, slot, client);
+        }
+    }
+
     /// Records that the phase no longer waits for this client.
     pub fn settle(&mut self, client: &mut LoadClient) {
         if std::mem::take(&mut client.is_awaited) {
@@ -167,7 +181,7 @@ impl LoadContext {
 
     pub fn count_segments(&mut self, client: &mut LoadClient) {
         if let Some(link) = &client.link {
-            let total = super::tcp_info::segments(&link.stream);
+            let total = link.segments();
             let counts = &mut self.meter.interval.counts;
             counts.segments_in += u64::from(total.received.wrapping_sub(client.segments.received));
             counts.segments_out += u64::from(total.sent.wrapping_sub(client.segments.sent));

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use mio::{Interest, Token};
+use mio::Token;
 use mqtt::{
     ConnAck, Connect, Packet, Properties, Property, PropertyWriter, ProtocolVersion, QoS, ReasonCode, SubAck,
     Subscribe, SubscribeFilter, SubscribeFilters, SubscriptionOptions,
@@ -50,9 +50,12 @@ pub fn connect(slot: ClientSlot, client: &mut LoadClient, cx: &mut LoadContext) 
     client.state = LoadClientState::Connecting;
     (client.segments, client.is_peer_closed) = (Segments::default(), false);
     cx.connecting += 1;
-    let opened = LoadLink::connect(endpoint.address, from, target.receive_buffer_bytes).and_then(|mut link| {
-        let interest = Interest::READABLE | Interest::WRITABLE;
-        cx.registry.register(&mut link.stream, Token(slot.index()), interest)?;
+    let link = match target.transport {
+        TargetTransport::Quic => LoadLink::quic(endpoint.address, from),
+        _ => LoadLink::connect(endpoint.address, from, target.receive_buffer_bytes),
+    };
+    let opened = link.and_then(|mut link| {
+        link.register(&cx.registry, Token(slot.index()))?;
         Ok(link)
     });
     match opened {
@@ -105,7 +108,7 @@ pub fn advance(slot: ClientSlot, client: &mut LoadClient, cx: &mut LoadContext) 
 }
 
 fn host_of<'a>(endpoints: &'a [super::plan::BrokerEndpoint], link: &LoadLink) -> &'a str {
-    let peer = link.stream.peer_addr().ok();
+    let peer = link.server();
     let found = endpoints.iter().find(|endpoint| Some(endpoint.address) == peer);
     &found.unwrap_or(&endpoints[0]).host
 }

@@ -1,21 +1,31 @@
-//! One network connection: TCP, with TLS and WebSocket layers if the target asks for them. It never blocks.
+//! One network connection: TCP, with TLS and WebSocket layers if the target asks for them, or QUIC. It never blocks.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::time::Instant;
 
 use mio::net::TcpStream;
+use mio::{Interest, Registry, Token};
 use mqtt_client::{ClientWebSocket, Masks, Upgrade, WebSocketContent};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, HandshakeKind};
 use socket2::{Domain, Protocol, Socket, Type};
 
+use super::quic_link::QuicLink;
+use super::tcp_info::{self, Segments};
+
 /// Size of the WebSocket frames. No more data is accepted while a frame waits for the socket.
 const FRAME_PAYLOAD_MAX: usize = 64 * 1024;
 
 pub struct LoadLink {
-    pub stream: TcpStream,
+    socket: LinkSocket,
     layers: Option<Box<LinkLayers>>,
+}
+
+enum LinkSocket {
+    Tcp(TcpStream),
+    Quic(Box<QuicLink>),
 }
 
 struct LinkLayers {
@@ -60,23 +70,77 @@ impl LoadLink {
             _ => {}
         }
         let stream = TcpStream::from_std(socket.into());
-        Ok(LoadLink { stream, layers: None })
+        Ok(LoadLink {
+            socket: LinkSocket::Tcp(stream),
+            layers: None,
+        })
+    }
+
+    /// Opens a socket for QUIC. `wrap` starts the handshake.
+    pub fn quic(to: SocketAddr, from: Option<IpAddr>) -> io::Result<LoadLink> {
+        Ok(LoadLink {
+            socket: LinkSocket::Quic(Box::new(QuicLink::bind(to, from)?)),
+            layers: None,
+        })
+    }
+
+    pub fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        match &mut self.socket {
+            LinkSocket::Tcp(stream) => registry.register(stream, token, interest),
+            LinkSocket::Quic(quic) => registry.register(&mut quic.socket, token, interest),
+        }
+    }
+
+    pub fn server(&self) -> Option<SocketAddr> {
+        match &self.socket {
+            LinkSocket::Tcp(stream) => stream.peer_addr().ok(),
+            LinkSocket::Quic(quic) => Some(quic.server()),
+        }
+    }
+
+    /// Returns the number of TCP segments with data, or of datagrams.
+    pub fn segments(&self) -> Segments {
+        match &self.socket {
+            LinkSocket::Tcp(stream) => tcp_info::segments(stream),
+            LinkSocket::Quic(quic) => quic.datagrams(),
+        }
+    }
+
+    /// Returns a time at which `handle_deadline` must be called, and for which no timer is set yet.
+    pub fn new_deadline(&mut self) -> Option<Instant> {
+        match &mut self.socket {
+            LinkSocket::Tcp(_) => None,
+            LinkSocket::Quic(quic) => quic.new_deadline(),
+        }
+    }
+
+    pub fn handle_deadline(&mut self) {
+        if let LinkSocket::Quic(quic) = &mut self.socket {
+            quic.handle_deadline();
+        }
     }
 
     /// Returns whether the connection is established; fails if it cannot be.
     pub fn is_connected(&self) -> io::Result<bool> {
-        if let Some(error) = self.stream.take_error()? {
+        let LinkSocket::Tcp(stream) = &self.socket else {
+            return Ok(true);
+        };
+        if let Some(error) = stream.take_error()? {
             return Err(error);
         }
-        match self.stream.peer_addr() {
+        match stream.peer_addr() {
             Ok(_) => Ok(true),
             Err(error) if error.kind() == ErrorKind::NotConnected => Ok(false),
             Err(error) => Err(error),
         }
     }
 
-    /// Starts the layers on an established TCP connection.
+    /// Starts the layers on an established TCP connection, or the handshake of QUIC.
     pub fn wrap(&mut self, wrapping: &LinkSecurity<'_>) -> Result<(), String> {
+        if let (LinkSocket::Quic(quic), Some(tls)) = (&mut self.socket, wrapping.tls) {
+            return quic.begin(tls, wrapping.host);
+        }
         if wrapping.tls.is_none() && wrapping.path.is_none() {
             return Ok(());
         }
@@ -104,6 +168,9 @@ impl LoadLink {
 
     /// Whether all handshakes are complete.
     pub fn is_open(&self) -> bool {
+        if let LinkSocket::Quic(quic) = &self.socket {
+            return quic.is_open();
+        }
         let Some(layers) = &self.layers else { return true };
         let is_secure = layers.tls.as_ref().is_none_or(|tls| !tls.is_handshaking());
         is_secure && layers.web_socket.as_ref().is_none_or(ClientWebSocket::is_open)
@@ -117,18 +184,23 @@ impl LoadLink {
     /// Reads MQTT data into `buffer`.
     #[inline]
     pub fn read(&mut self, buffer: &mut [u8]) -> Result<LinkInput, String> {
+        let stream = match &mut self.socket {
+            LinkSocket::Tcp(stream) => stream,
+            LinkSocket::Quic(quic) => return quic.read(buffer),
+        };
         match &mut self.layers {
-            None => read_stream(&mut self.stream, buffer).map_err(|error| error.to_string()),
-            Some(layers) => layers.read(&mut self.stream, buffer),
+            None => read_stream(stream, buffer).map_err(|error| error.to_string()),
+            Some(layers) => layers.read(stream, buffer),
         }
     }
 
     /// Returns how many of `bytes` were accepted: none if the peer has closed. The close is reported by `read`, after
     /// the acknowledgements that the peer sent before it.
     pub fn write(&mut self, bytes: &[u8]) -> Result<usize, String> {
-        let result = match &mut self.layers {
-            None => self.stream.write(bytes),
-            Some(layers) => layers.write(&mut self.stream, bytes),
+        let result = match (&mut self.socket, &mut self.layers) {
+            (LinkSocket::Quic(quic), _) => quic.write(bytes),
+            (LinkSocket::Tcp(stream), None) => stream.write(bytes),
+            (LinkSocket::Tcp(stream), Some(layers)) => layers.write(stream, bytes),
         };
         match result {
             Ok(taken) => Ok(taken),
@@ -139,10 +211,17 @@ impl LoadLink {
 
     /// Sends what the layers have buffered; returns whether nothing is left.
     pub fn flush(&mut self) -> Result<bool, String> {
+        let stream = match &mut self.socket {
+            LinkSocket::Tcp(stream) => stream,
+            LinkSocket::Quic(quic) => {
+                quic.flush();
+                return Ok(true);
+            }
+        };
         let Some(layers) = &mut self.layers else {
             return Ok(true);
         };
-        match layers.flush(&mut self.stream) {
+        match layers.flush(stream) {
             Ok(is_empty) => Ok(is_empty),
             Err(error) if is_blocked(&error) || is_disconnected(&error) => Ok(false),
             Err(error) => Err(error.to_string()),
@@ -157,15 +236,19 @@ impl LoadLink {
 
     /// Sends the closing messages of the layers, after MQTT's DISCONNECT.
     pub fn close_layers(&mut self) {
+        let stream = match &mut self.socket {
+            LinkSocket::Tcp(stream) => stream,
+            LinkSocket::Quic(quic) => return quic.finish(),
+        };
         let Some(layers) = &mut self.layers else { return };
         if let Some(web_socket) = &mut layers.web_socket {
             web_socket.send_close();
         }
         // An error here means that the peer has closed already.
-        let _ = layers.flush(&mut self.stream);
+        let _ = layers.flush(stream);
         if let Some(tls) = &mut layers.tls {
             tls.send_close_notify();
-            let _ = flush_tls(tls, &mut self.stream);
+            let _ = flush_tls(tls, stream);
         }
     }
 }

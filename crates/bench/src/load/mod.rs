@@ -25,6 +25,7 @@ mod pattern;
 mod payload;
 mod plan;
 mod publish;
+mod quic_link;
 mod receive;
 mod reconcile;
 mod schedule;

@@ -119,7 +119,9 @@ impl LoadPlan {
             threads: wakers.len() as u32,
             endpoints: resolve(&job)?,
             tls: match job.target.transport {
-                TargetTransport::Tls | TargetTransport::Wss => Some(super::tls::config(&job.target.tls)?),
+                TargetTransport::Tls | TargetTransport::Wss | TargetTransport::Quic => {
+                    Some(super::tls::config(&job.target.tls)?)
+                }
                 TargetTransport::Tcp | TargetTransport::Ws => None,
             },
             topics,

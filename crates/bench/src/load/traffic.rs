@@ -26,6 +26,7 @@ pub fn on_ready(slot: ClientSlot, client: &mut LoadClient, cx: &mut LoadContext,
     if client.link.is_some() {
         flush(slot, client, cx);
         read(slot, client, cx, buffer);
+        cx.set_link_timer(slot, client);
     }
 }
 
@@ -134,6 +135,7 @@ pub fn flush(slot: ClientSlot, client: &mut LoadClient, cx: &mut LoadContext) {
     {
         link.close_layers();
     }
+    cx.set_link_timer(slot, client);
     if taken > 0 {
         publish::pump(slot, client, cx);
     }

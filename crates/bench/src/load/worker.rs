@@ -316,6 +316,12 @@ impl LoadWorker {
                 lifecycle::leave(slot, client, cx, is_abrupt);
             }
             TimerKind::LeaveDeadline => lifecycle::handle_disconnect(slot, client, cx, ""),
+            TimerKind::Link => {
+                if let Some(link) = &mut client.link {
+                    link.handle_deadline();
+                }
+                traffic::on_ready(slot, client, cx, &mut self.buffer);
+            }
             _ => {}
         }
     }

@@ -102,7 +102,7 @@ fn connection_args() -> Vec<Arg> {
             "port",
             Some('p'),
             "PORT",
-            "Port; overrides the port of the URL [default: 1883, with TLS 8883, ws 8083, wss 8084]",
+            "Port; overrides the port of the URL [default: 1883, with TLS 8883, ws 8083, wss 8084, quic 14567]",
         )
         .value_parser(value_parser!(u16))
         .conflicts_with("unix"),
@@ -110,7 +110,7 @@ fn connection_args() -> Vec<Arg> {
             "url",
             Some('L'),
             "URL",
-            "mqtt[s]://[user[:password]@]host[:port][/topic] or ws[s]://host[:port][/path]",
+            "mqtt[s]:// or quic://[user[:password]@]host[:port][/topic], or ws[s]://host[:port][/path]",
         ),
         valued("unix", None, "PATH", "Connect through a Unix domain socket").value_parser(value_parser!(PathBuf)),
         valued("bind", Some('A'), "ADDRESS", "Local address to connect from").value_parser(value_parser!(IpAddr)),

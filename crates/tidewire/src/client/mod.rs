@@ -1,4 +1,4 @@
-//! `tidewire pub` and `tidewire sub`: mosquitto_pub and mosquitto_sub, with WebSocket besides.
+//! `tidewire pub` and `tidewire sub`: mosquitto_pub and mosquitto_sub, with WebSocket and QUIC besides.
 //!
 //! A few threads with blocking sockets feed one channel (`events.rs`). The main thread owns everything else and waits
 //! only for that channel. Flags, output and exit codes are those of Mosquitto. Where Mosquitto 2.0.11 differs from its
@@ -11,6 +11,11 @@ pub(crate) mod failure;
 mod format;
 mod properties;
 mod publish;
+#[cfg(feature = "quic")]
+mod quic;
+#[cfg(not(feature = "quic"))]
+#[path = "quic_absent.rs"]
+mod quic;
 mod subscribe;
 pub(crate) mod target;
 mod tls;

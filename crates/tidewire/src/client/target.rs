@@ -9,6 +9,7 @@ pub enum UrlScheme {
     Mqtts,
     Ws,
     Wss,
+    Quic,
     /// Port of the API.
     Http,
     Https,
@@ -49,6 +50,7 @@ impl UrlScheme {
             UrlScheme::Mqtts => 8883,
             UrlScheme::Ws => 8083,
             UrlScheme::Wss => 8084,
+            UrlScheme::Quic => 14567,
             UrlScheme::Http | UrlScheme::Https => 18083,
         }
     }
@@ -59,19 +61,22 @@ impl UrlScheme {
             "mqtts" | "ssl" | "tls" => UrlScheme::Mqtts,
             "ws" => UrlScheme::Ws,
             "wss" => UrlScheme::Wss,
+            // The second is that of NanoMQ.
+            "quic" | "mqtt-quic" => UrlScheme::Quic,
             _ => return None,
         })
     }
 }
 
 impl ConnectTarget {
-    /// `mqtt[s]://[user[:password]@]host[:port][/topic]` or `ws[s]://[user[:password]@]host[:port][/path]`.
+    /// `mqtt[s]://` or `quic://` with `[user[:password]@]host[:port][/topic]`, or `ws[s]://` with
+    /// `[user[:password]@]host[:port][/path]`.
     pub fn parse_url(url: &str) -> Result<(ConnectTarget, UrlExtras), String> {
         let (scheme, rest) = url
             .split_once("://")
             .ok_or_else(|| format!("`{url}` is not a URL: `://` is missing"))?;
         let scheme = UrlScheme::parse(scheme)
-            .ok_or_else(|| format!("`{scheme}` is not a supported scheme; use mqtt, mqtts, ws or wss"))?;
+            .ok_or_else(|| format!("`{scheme}` is not a supported scheme; use mqtt, mqtts, ws, wss or quic"))?;
         let (authority, path) = match rest.find('/') {
             Some(at) => (&rest[..at], &rest[at..]),
             None => (rest, ""),
@@ -230,6 +235,7 @@ mod tests {
                 Some("p@q"),
                 Some("#"),
             ),
+            ("quic://h/t", UrlScheme::Quic, "h:14567", "/mqtt", None, None, Some("t")),
             ("ws://h", UrlScheme::Ws, "h:8083", "/mqtt", None, None, None),
             (
                 "wss://u:a%3Ab@h:443/x/y?z",

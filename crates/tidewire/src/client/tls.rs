@@ -24,7 +24,7 @@ pub fn connection(options: &ClientTlsOptions, host: &str) -> Result<ClientConnec
     ClientConnection::new(Arc::new(config), name).map_err(|error| ClientFailure::Connect(format!("TLS: {error}")))
 }
 
-fn config(options: &ClientTlsOptions) -> Result<ClientConfig, String> {
+pub fn config(options: &ClientTlsOptions) -> Result<ClientConfig, String> {
     let client = ClientTls {
         trust: Trust::Verifier(Arc::new(verifier(options)?)),
         cert_file: options.cert_file.as_deref(),

@@ -1,4 +1,4 @@
-//! The connection to the server: TCP or a Unix socket, optionally with TLS and WebSocket.
+//! The connection to the server: TCP or a Unix socket, optionally with TLS and WebSocket, or QUIC.
 //!
 //! Connecting blocks, within a time limit. Then another thread reads the socket, and its bytes are passed through
 //! `receive`. Writing blocks.
@@ -14,7 +14,8 @@ use socket2::{Domain, SockAddr, Socket as RawSocket, Type};
 
 use super::args::{ClientTlsOptions, ConnectOptions};
 use super::failure::ClientFailure;
-use super::target::ConnectTarget;
+use super::quic::{self, QuicForwarding};
+use super::target::{ConnectTarget, UrlScheme};
 use super::tls;
 
 /// For each address, and again for the handshakes.
@@ -31,6 +32,7 @@ pub struct ClientTransport {
     web_socket: Option<ClientWebSocket>,
     /// Data that arrived with the response to the upgrade.
     early: Vec<u8>,
+    quic: Option<QuicForwarding>,
 }
 
 /// Events that `receive` found besides data.
@@ -63,7 +65,14 @@ impl ClientTransport {
         from: Option<IpAddr>,
         tls: &ClientTlsOptions,
     ) -> Result<ClientTransport, ClientFailure> {
+        let mut forwarding = None;
         let socket = match &target.unix {
+            None if target.scheme == UrlScheme::Quic => {
+                let config = tls::config(tls).map_err(ClientFailure::Local)?;
+                let (socket, thread) = quic::connect(target, from, &config)?;
+                forwarding = Some(thread);
+                Socket::Unix(socket)
+            }
             Some(path) => UnixStream::connect(path)
                 .map(Socket::Unix)
                 .map_err(|error| cannot_connect(target, &error))?,
@@ -77,6 +86,7 @@ impl ClientTransport {
             tls: None,
             web_socket: None,
             early: Vec::new(),
+            quic: forwarding,
         };
         if target.scheme.has_tls() {
             transport.tls = Some(tls::connection(tls, &target.host)?);
@@ -194,6 +204,9 @@ impl ClientTransport {
             let _ = flush_tls(tls, &mut self.socket);
         }
         let _ = self.socket.shutdown(Shutdown::Write);
+        if let Some(forwarding) = &self.quic {
+            forwarding.wait();
+        }
     }
 
     /// Ends reading too, and with it the reading thread.

@@ -74,7 +74,7 @@ fn transport_args() -> Vec<Arg> {
         long("ciphers", "LIST", "Cipher suites"),
         long("signature-algs", "LIST", "Signature algorithms"),
         long("keyex-algs", "LIST", "Key exchange groups"),
-        long("quic", "true|false|FILE", "QUIC; not supported").default_value("false"),
+        long("quic", "true|false|FILE", "QUIC; FILE is not supported").default_value("false"),
         boolean("ws", "WebSocket"),
         long("load-qst", "FILE", "QUIC session tickets; not supported"),
     ]

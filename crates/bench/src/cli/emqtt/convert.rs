@@ -11,7 +11,7 @@ use crate::orchestrator::FOREVER_S;
 use crate::scenario::diagnostic::lines;
 use crate::scenario::document::Document;
 use crate::scenario::{ClientGroup, Payload, PublishSpec, Scenario, SubscribeSpec};
-use crate::target::{LoadTarget, TargetTls};
+use crate::target::{LoadTarget, TargetTls, TargetTransport};
 
 /// Largest template file.
 const TEMPLATE_BYTES_MAX: u64 = 1024 * 1024;
@@ -94,8 +94,8 @@ impl VerbArguments<'_> {
     /// Fails for flags that cannot be ignored, because the run would be another test than the one that was asked for.
     fn refuse(&self) -> Result<(), CommandFailure> {
         let usage = |message: &str| Err(CommandFailure::usage(message));
-        if self.text("quic").is_some_and(|quic| quic != "false") {
-            return usage("--quic: QUIC is not supported");
+        if self.text("quic").is_some_and(|quic| !matches!(quic, "true" | "false")) {
+            return usage("--quic FILE: not supported; use --quic true");
         }
         if self.text("topics-payload").is_some() {
             return usage(
@@ -146,7 +146,10 @@ impl VerbArguments<'_> {
                     )));
                 }
             },
-            transport: transport(self.is_tls(), self.is_set("ws")),
+            transport: match self.text("quic") {
+                Some("true") => TargetTransport::Quic,
+                _ => transport(self.is_tls(), self.is_set("ws")),
+            },
             tls: TargetTls {
                 ca_file: file("cacertfile"),
                 cert_file: file("certfile"),

@@ -137,6 +137,7 @@ fn target_of_flags_matches_emqtt_bench() {
         ("--ssl-version tlsv1.3", TargetTransport::Tls),
         ("--ws", TargetTransport::Ws),
         ("--ws true -S true", TargetTransport::Wss),
+        ("--quic true", TargetTransport::Quic),
     ] {
         assert_eq!(
             converted(&format!("conn {flags}")).unwrap().target.transport,
@@ -164,7 +165,7 @@ fn convert_notes_ignored_and_rejects_unsupported_flags() {
     let publish = accepted.scenario.group[0].publish.as_ref().unwrap();
     assert!(publish.retain && publish.window == 65_535);
     for (line, reason) in [
-        ("pub -t a --quic true", "QUIC is not"),
+        ("pub -t a --quic file.conf", "use --quic true"),
         ("pub -t a/%rand_0", "from 1"),
         ("pub -t a -u %rand_x", "%rand_N"),
         ("sub -t a/%rand_10", "+ in its place"),
