@@ -33,6 +33,13 @@ bind = "127.0.0.1:{wss}"
 bind = "127.0.0.1:{mtls}"
 verify_client = "required"
 
+[listeners.quic.default]
+bind = "127.0.0.1:{quic}"
+
+[listeners.quic.mutual]
+bind = "127.0.0.1:{mquic}"
+verify_client = "required"
+
 [tls]
 cert_file = "{directory}/server.pem"
 key_file = "{directory}/server.key"
@@ -53,7 +60,9 @@ level = "debug"
 file = "{directory}/tidewire.log"
 """
 
-TRANSPORTS = ("tcp", "ws", "tls", "wss", "mtls")
+TRANSPORTS = ("tcp", "ws", "tls", "wss", "mtls", "quic", "mquic")
+# Nothing shows that a UDP port is open. The server opens all ports before it accepts connections.
+UDP = ("quic", "mquic")
 USER = ("alice", "wonderland")
 
 
@@ -85,7 +94,7 @@ class Broker:
             )
         end = time.monotonic() + 20
         while time.monotonic() < end and self.process.poll() is None:
-            if all(listens(port) for port in self.ports.values()):
+            if all(listens(port) for transport, port in self.ports.items() if transport not in UDP):
                 return True
             time.sleep(0.02)
         self.process.kill()
@@ -94,9 +103,9 @@ class Broker:
 
     def credentials(self, transport: str) -> Dict[str, str]:
         files = {}
-        if transport in ("tls", "wss", "mtls"):
+        if transport in ("tls", "wss", "mtls", "quic", "mquic"):
             files["ca"] = f"{self.directory}/ca.pem"
-        if transport == "mtls":
+        if transport in ("mtls", "mquic"):
             files["cert"] = f"{self.directory}/client.pem"
             files["key"] = f"{self.directory}/client.key"
         return files

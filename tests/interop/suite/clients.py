@@ -162,6 +162,11 @@ NO_TRANSPORT = {
     for name in ("TLS", "mutual TLS", "WebSocket", "secure WebSocket")
 }
 
+NO_QUIC = {
+    name: "speaks no QUIC"
+    for name in ("QUIC", "mutual QUIC", "QUIC, large messages", "QUIC, another address", "QUIC, will")
+}
+
 CLIENTS = [
     Client(
         "mosquitto",
@@ -173,6 +178,7 @@ CLIENTS = [
             "wildcards, unsubscribe": "unsubscribes only while connecting",
             "WebSocket": "speaks TCP only",
             "secure WebSocket": "speaks TCP only",
+            **NO_QUIC,
             "overlapping identifiers": "one identifier per process",
             "reason of UNSUBACK": "does not print it",
             "assigned client id": "does not print it",
@@ -183,7 +189,7 @@ CLIENTS = [
         },
     ),
     Client("paho Python", (3, 4, 5), _install_paho_python, "paho-python", lacks={ALIAS_OUT: UNRESOLVED}),
-    Client("MQTT.js", (3, 4, 5), _install_mqttjs, "mqttjs"),
+    Client("MQTT.js", (3, 4, 5), _install_mqttjs, "mqttjs", lacks=NO_QUIC),
     Client(
         "rumqttc",
         (4, 5),
@@ -194,6 +200,7 @@ CLIENTS = [
             ALIAS_OUT: UNRESOLVED,
             "session expiry in DISCONNECT": "sends no properties with DISCONNECT",
             **NO_TRANSPORT,
+            **NO_QUIC,
         },
     ),
     Client(
@@ -206,6 +213,7 @@ CLIENTS = [
             ALIAS_OUT: UNRESOLVED,
             "overlapping identifiers": "keeps the last identifier of a message only",
             "properties of wills": "leaves the content type of a will out",
+            **NO_QUIC,
         },
     ),
     Client(
@@ -217,6 +225,7 @@ CLIENTS = [
         lacks={
             "subscription identifiers": "chooses and hides them",
             "overlapping identifiers": "chooses and hides them",
+            **NO_QUIC,
         },
     ),
 ]

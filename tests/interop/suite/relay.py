@@ -4,7 +4,7 @@ connection, so that a client ends without DISCONNECT or an acknowledgement is lo
 import socket
 import struct
 import threading
-from typing import Callable, List, Optional
+from typing import Any, Callable, List, Optional
 
 
 class Relay:
@@ -84,6 +84,64 @@ class Relay:
             sink.shutdown(socket.SHUT_WR)
         except OSError:
             pass
+
+
+class DatagramRelay:
+    """Forwards datagrams between one client and the broker, as a router with network address translation does."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._target = (host, port)
+        self._client: Any = None
+        self._inside = _datagram_socket()
+        self._outside = _datagram_socket()
+        self.port: int = self._inside.getsockname()[1]
+        self._is_cut = False
+        threading.Thread(target=self._to_broker, daemon=True).start()
+        threading.Thread(target=self._to_client, args=(self._outside,), daemon=True).start()
+
+    def rebind(self) -> None:
+        """The broker sees another port of the client from now on. The old one is closed."""
+        old, self._outside = self._outside, _datagram_socket()
+        threading.Thread(target=self._to_client, args=(self._outside,), daemon=True).start()
+        _close(old)
+
+    def cut(self) -> None:
+        self._is_cut = True
+        _close(self._inside)
+        _close(self._outside)
+
+    def _to_broker(self) -> None:
+        while not self._is_cut:
+            try:
+                data, self._client = self._inside.recvfrom(65536)
+                self._outside.sendto(data, self._target)
+            except OSError:
+                pass
+
+    def _to_client(self, outside: socket.socket) -> None:
+        while True:
+            data = _receive(outside)
+            if not data:
+                return
+            try:
+                self._inside.sendto(data, self._client)
+            except OSError:
+                return
+
+
+def _datagram_socket() -> socket.socket:
+    datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    datagrams.bind(("127.0.0.1", 0))
+    return datagrams
+
+
+def _close(datagrams: socket.socket) -> None:
+    """Wakes the thread that waits for a datagram."""
+    try:
+        datagrams.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        pass
+    datagrams.close()
 
 
 def _receive(source: socket.socket) -> Optional[bytes]:

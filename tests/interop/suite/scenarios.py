@@ -14,6 +14,7 @@ ALL = (3, 4, 5)
 # The payload contains every byte, so that no component can treat it as text.
 BYTES = bytes(range(256))
 LARGE = BYTES * 1200
+MEBIBYTE = BYTES * 4096
 
 
 @dataclass
@@ -257,3 +258,45 @@ def websocket(t: Trial) -> None:
 @scenario("secure WebSocket")
 def secure_websocket(t: Trial) -> None:
     _over(t, "wss")
+
+
+@scenario("QUIC")
+def quic(t: Trial) -> None:
+    _over(t, "quic")
+
+
+@scenario("mutual QUIC")
+def mutual_quic(t: Trial) -> None:
+    _over(t, "mquic")
+
+
+@scenario("QUIC, large messages")
+def quic_large(t: Trial) -> None:
+    peer = t.connect("peer", transport="quic", subscribe=[(t.topic("#"), 1)])
+    for _ in range(3):
+        peer.publish(t.topic("x"), MEBIBYTE, qos=1)
+        peer.expect(MEBIBYTE, qos=1)
+    peer.disconnect()
+
+
+@scenario("QUIC, another address")
+def quic_migration(t: Trial) -> None:
+    """The client's router changes its port, in both directions of messages."""
+    peer = t.connect("peer", transport="quic", relay=True, subscribe=[(t.topic("#"), 1)])
+    other = t.connect("other", transport="quic")
+    for number in range(3):
+        peer.relay.rebind()
+        peer.publish(t.topic("x"), b"from port %d" % number, qos=1)
+        peer.expect(b"from port %d" % number)
+        other.publish(t.topic("y"), b"to port %d" % number, qos=1)
+        peer.expect(b"to port %d" % number)
+    peer.disconnect()
+
+
+@scenario("QUIC, will")
+def quic_will(t: Trial) -> None:
+    """The connection ends without DISCONNECT."""
+    watcher = t.connect("watcher", subscribe=[(t.topic("#"), 1)])
+    will = {"topic": t.topic("will"), "payload": b"gone", "qos": 1, "retain": False}
+    t.connect("dying", transport="quic", will=will).forget()
+    watcher.expect(b"gone")

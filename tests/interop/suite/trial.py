@@ -9,12 +9,12 @@ from typing import Any, Callable, List, Optional
 from .broker import Broker
 from .driver import PATIENCE
 from .message import Failed, Message, Options, Subscription
-from .relay import Relay
+from .relay import DatagramRelay, Relay
 
 _numbers = itertools.count(1)
 _lock = threading.Lock()
 
-LISTENERS = {"tcp": "tcp", "tls": "tls", "ws": "ws", "wss": "wss", "mtls": "tls"}
+LISTENERS = {"tcp": "tcp", "tls": "tls", "ws": "ws", "wss": "wss", "mtls": "tls", "quic": "quic", "mquic": "quic"}
 
 
 class Peer:
@@ -86,7 +86,8 @@ class Trial:
     def connect(self, name: str, transport: str = "tcp", relay: bool = False, **fields: Any) -> Peer:
         subscribe = [_subscription(wanted) for wanted in fields.pop("subscribe", [])]
         port = self._broker.ports[transport]
-        wire = Relay("127.0.0.1", port) if relay else None
+        of_transport = DatagramRelay if LISTENERS[transport] == "quic" else Relay
+        wire = of_transport("127.0.0.1", port) if relay else None
         client_id = f"{name}-{self._number}" if name else ""
         options = Options(
             version=self.version,

@@ -15,6 +15,8 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
+from quic import QuicClient
+
 TIMEOUT = 15
 output = threading.Lock()
 connections = {}
@@ -105,7 +107,7 @@ class Connection:
         self.is_leaving = False
         transport = request["transport"]
         arguments = {} if self.is_v5 else {"clean_session": request["clean"]}
-        self.client = mqtt.Client(
+        self.client = (QuicClient if transport == "quic" else mqtt.Client)(
             mqtt.CallbackAPIVersion.VERSION2,
             client_id=request["client_id"],
             protocol=self.version,
@@ -113,6 +115,8 @@ class Connection:
             transport="websockets" if transport in ("ws", "wss") else "tcp",
             **arguments,
         )
+        if transport == "quic":
+            self.client.use(request)
         if transport in ("tls", "wss"):
             context = ssl.create_default_context(cafile=request["ca"])
             if "cert" in request:
