@@ -1643,7 +1643,7 @@ export type SubscriptionPage = {
 
 export type SyncMode = ("fsync" | "os");
 
-export type TransportView = "tcp" | "tls" | "ws" | "wss";
+export type TransportView = "tcp" | "tls" | "ws" | "wss" | "quic";
 
 /** An MQTT user. */
 export type User = {

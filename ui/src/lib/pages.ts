@@ -213,7 +213,7 @@ export const groups: Group[] = [
       {
         path: "listeners",
         title: "Listeners",
-        docs: "reference/configuration.html#listenerstcptlswswssname",
+        docs: "reference/configuration.html#listenerstcptlswswssquicname",
         load: () => import("../routes/settings/Listeners.svelte"),
       },
       {
