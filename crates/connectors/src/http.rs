@@ -6,6 +6,7 @@
 mod ask;
 mod client;
 mod config;
+mod fetch;
 mod query;
 mod request;
 mod sink;
@@ -15,6 +16,7 @@ mod url;
 pub use ask::{HttpAnswer, HttpQuestion};
 pub use client::HttpConnector;
 pub use config::{HttpActionConfig, HttpBatch, HttpConnectorConfig, HttpMethod, HttpSignConfig};
+pub use fetch::{FetchRequest, Fetcher};
 pub use query::restore_query_values;
 pub use sink::HttpSink;
 pub use url::UrlPart;

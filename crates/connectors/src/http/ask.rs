@@ -24,7 +24,7 @@ pub struct HttpQuestion {
 }
 
 /// A response.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct HttpAnswer {
     pub status: u16,
     /// Reason phrase, for example `Not Found`.
