@@ -1,7 +1,7 @@
 #!/bin/bash
 # Installs missing programs for one purpose: build, test, lint, docs, dist, edge, zig, dist-test, kafka, kerberos, ldap,
-# mariadb, postgres or redis. Prints a line for each installation, and fails with instructions if it may not install.
-# Does nothing if all programs are installed.
+# mariadb, pebble, postgres or redis. Prints a line for each installation, and fails with instructions if it may not
+# install. Does nothing if all programs are installed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=dev/lib.sh
@@ -126,6 +126,11 @@ need_ldap() {
 	fi
 }
 
+need_pebble() {
+	{ has pebble && has pebble-challtestsrv && has openssl; } ||
+		install_packages "Pebble, for the tests of automatic certificates" pebble openssl
+}
+
 need_postgres() {
 	if ! compgen -G "/usr/lib/postgresql/*/bin/initdb" >/dev/null && ! has initdb; then
 		install_packages "PostgreSQL, for the connector's tests" postgresql
@@ -233,6 +238,7 @@ test)
 	need_postgres
 	need_redis
 	need_ldap
+	need_pebble
 	need_kafka
 	need_browser
 	need_book_commands
@@ -248,6 +254,9 @@ ldap)
 	;;
 mariadb)
 	need_mariadb
+	;;
+pebble)
+	need_pebble
 	;;
 postgres)
 	need_postgres
@@ -276,6 +285,6 @@ docs)
 	has mdbook || need_mdbook
 	;;
 *)
-	fail "unknown purpose $1: expected build, test, lint, docs, dist, edge, zig, dist-test, kafka, kerberos, ldap, mariadb, postgres or redis"
+	fail "unknown purpose $1: expected build, test, lint, docs, dist, edge, zig, dist-test, kafka, kerberos, ldap, mariadb, pebble, postgres or redis"
 	;;
 esac

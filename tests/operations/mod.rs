@@ -3,7 +3,9 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod automatic_certificates;
 mod bridge_flag;
+mod cipher_suites;
 mod descriptors;
 mod early_closes;
 mod failed_start;

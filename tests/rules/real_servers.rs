@@ -43,6 +43,11 @@ impl Started {
         started
     }
 
+    /// Returns the text of a file in the directory of this server.
+    pub fn file(&self, name: &str) -> String {
+        std::fs::read_to_string(self.directory.join(name)).expect("the script has written the file")
+    }
+
     /// Calls the script for the directory of this server.
     pub fn call(&self, verb: &str, options: &[&str]) -> std::io::Result<std::process::Output> {
         let mut command = Command::new(&self.script);

@@ -18,7 +18,7 @@ use web::unix_ms;
 
 use crate::alarms::{AlarmCondition, Alarms, NodeAlarm};
 use crate::app::App;
-use crate::certificate_admin::CertificateAdmin;
+use crate::certificate_admin::{CertificateAdmin, ManagedItem, ManagedKind, ServerCertificate};
 use crate::config::{NodeInfo, SysConfig};
 use crate::device_platform::DevicePlatform;
 use crate::process::ProcessView;
@@ -126,6 +126,7 @@ impl AlarmWatcher {
         found.extend(self.locked_addresses());
         found.extend(self.open_files());
         found.extend(self.certificates().await);
+        found.extend(self.managed());
         found.extend(self.audit_log().await);
         let changed = self.alarms.update(found, &unsure, unix_ms(SystemTime::now()));
         for alarm in &changed {
@@ -287,14 +288,17 @@ impl AlarmWatcher {
             // `block` has already reported a panic.
             if let Ok(held) = web::block(move || admin.list()).await {
                 let now = unix_ms(SystemTime::now()) as i64;
-                let own = |chain: &[Vec<u8>]| Some(certificate::describe(chain.first()?)?.not_after_unix_s);
-                self.certificates = held
-                    .iter()
-                    .filter_map(|one| expiry(&one.listener, own(&one.chain)?.saturating_mul(1000), now))
-                    .collect();
+                self.certificates = held.iter().filter_map(|one| expiry_of(one, now)).collect();
             }
         }
         self.certificates.clone()
+    }
+
+    fn managed(&self) -> Vec<AlarmCondition> {
+        let now_unix_s = (unix_ms(SystemTime::now()) / 1000) as i64;
+        let items = self.certificate_admin.as_ref().map(|admin| admin.managed());
+        let items = items.unwrap_or_default();
+        items.iter().filter_map(|item| managed(item, now_unix_s)).collect()
     }
 
     /// Publishes alarms to `$SYS/brokers/<node>/alarms/…`.
@@ -350,6 +354,14 @@ fn clients_at_limit(connections: usize, limit: usize) -> Option<AlarmCondition> 
     Some(condition("open_files", message, &details))
 }
 
+/// A certificate that the server renews itself may live for a few days only: its alarm is `acme`.
+fn expiry_of(one: &ServerCertificate, now_unix_ms: i64) -> Option<AlarmCondition> {
+    let described = certificate::describe(one.chain.first()?)?;
+    let end_unix_ms = described.not_after_unix_s.saturating_mul(1000);
+    let alarm = expiry(&one.listener, end_unix_ms, now_unix_ms)?;
+    (!one.is_renewed || end_unix_ms <= now_unix_ms).then_some(alarm)
+}
+
 fn expiry(listener: &str, not_after_unix_ms: i64, now_unix_ms: i64) -> Option<AlarmCondition> {
     let left_ms = not_after_unix_ms - now_unix_ms;
     if left_ms > EXPIRES_WITHIN_MS {
@@ -366,6 +378,32 @@ fn expiry(listener: &str, not_after_unix_ms: i64, now_unix_ms: i64) -> Option<Al
         &format!("certificate:{listener}"),
         message,
         &[("not_after", &end)],
+    ))
+}
+
+/// The last attempt to obtain a certificate or a revocation list failed.
+fn managed(item: &ManagedItem, now_unix_s: i64) -> Option<AlarmCondition> {
+    let reason = item.last_error.as_ref()?;
+    let name = &item.name;
+    let end = item.expires_at_unix_s;
+    let end_text = end.map(|end| rfc3339(u64::try_from(end).unwrap_or_default() * 1000));
+    let (key, what) = match item.kind {
+        ManagedKind::Certificate => ("acme".to_owned(), format!("Obtaining the certificate of {name} failed")),
+        ManagedKind::RevocationList => (
+            format!("crl:{name}"),
+            format!("Downloading the revocation list {name} failed"),
+        ),
+    };
+    let stored = match (item.kind, &end_text) {
+        (ManagedKind::Certificate, None) => "TLS clients cannot connect before the server has one".to_owned(),
+        (ManagedKind::RevocationList, None) => "No list is stored".to_owned(),
+        (_, Some(text)) if end.is_some_and(|end| end <= now_unix_s) => format!("The present one has expired on {text}"),
+        (_, Some(text)) => format!("The present one stays in use until {text}"),
+    };
+    Some(condition(
+        &key,
+        format!("{what}: {reason}. {stored}"),
+        &[("reason", reason)],
     ))
 }
 
@@ -435,6 +473,32 @@ mod tests {
         assert!(soon.message.contains("expires on 1970-01-14"), "{}", soon.message);
         let over = expiry("tls.default", DAY_MS, 2 * DAY_MS).unwrap();
         assert!(over.message.contains("has expired on 1970-01-02"), "{}", over.message);
+    }
+
+    #[test]
+    fn failed_attempt_to_obtain_a_certificate_raises_an_alarm() {
+        let mut item = ManagedItem {
+            kind: ManagedKind::Certificate,
+            name: "a.example".into(),
+            expires_at_unix_s: Some(100),
+            failures: 1,
+            last_error: None,
+        };
+        assert_eq!(managed(&item, 0), None);
+        item.last_error = Some("no route".into());
+        let alarm = managed(&item, 0).unwrap();
+        assert_eq!(alarm.name, "acme");
+        assert_eq!(
+            alarm.message,
+            "Obtaining the certificate of a.example failed: no route. The present one stays in use until \
+             1970-01-01T00:01:40.000Z"
+        );
+        assert!(managed(&item, 100).unwrap().message.contains("has expired on"));
+        item.kind = ManagedKind::RevocationList;
+        item.expires_at_unix_s = None;
+        let alarm = managed(&item, 0).unwrap();
+        assert_eq!(alarm.name, "crl:a.example");
+        assert!(alarm.message.ends_with("No list is stored"), "{}", alarm.message);
     }
 
     #[test]

@@ -16,6 +16,33 @@ pub trait CertificateAdmin: Send + Sync + 'static {
 
     /// Reloads the certificates of all listeners from disk. Open connections stay.
     fn reload(&self) -> Result<(), CertificateError>;
+
+    /// Certificates and revocation lists that the server obtains itself. Does not block.
+    fn managed(&self) -> Vec<ManagedItem> {
+        Vec::new()
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ManagedKind {
+    /// From an ACME authority.
+    Certificate,
+    /// Downloaded.
+    RevocationList,
+}
+
+/// A certificate or a revocation list that the server obtains itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ManagedItem {
+    pub kind: ManagedKind,
+    /// Domains of the certificate, or URL of the list.
+    pub name: String,
+    /// When the stored one expires. `None`: none is stored.
+    pub expires_at_unix_s: Option<i64>,
+    /// Failed attempts since the start.
+    pub failures: u64,
+    /// Why the last attempt failed.
+    pub last_error: Option<String>,
 }
 
 /// The certificate of a listener.
@@ -26,6 +53,8 @@ pub struct ServerCertificate {
     pub certificate_file: PathBuf,
     pub key_file: PathBuf,
     pub client_certificates: ClientCertificates,
+    /// The server renews it itself.
+    pub is_renewed: bool,
     /// DER, the listener's certificate first.
     pub chain: Vec<Vec<u8>>,
     pub on_disk: DiskState,
@@ -55,7 +84,7 @@ pub enum CertificateError {
     Unknown,
     /// The certificate or key of the request cannot be used.
     Rejected { field: CertificateField, reason: String },
-    /// Another program manages the files.
+    /// Another program, or the server itself, manages the files.
     ExternallyManaged { reason: String },
     /// The files on disk cannot be used or written.
     Files { reason: String },

@@ -61,7 +61,9 @@ pub use bench_admin::{
     BenchAdmin, BenchError, BenchErrors, BenchMeasure, BenchOrder, BenchResult, BenchScenario, BenchSecond,
     BenchVerdict, Benchmark, Benchmarks, FailedBenchmark, RunningBenchmark,
 };
-pub use certificate_admin::{CertificateAdmin, CertificateError, CertificateField, DiskState, ServerCertificate};
+pub use certificate_admin::{
+    CertificateAdmin, CertificateError, CertificateField, DiskState, ManagedItem, ManagedKind, ServerCertificate,
+};
 pub use config::{ApiConfig, ConfigValue, NodeInfo, SysConfig};
 pub use config_admin::{ConfigAdmin, ConfigChangeError, ConfigChanges, ConfigDifference};
 pub use device_platform::DevicePlatform;

@@ -16,6 +16,7 @@ use net::{EarlyCloseReason, JournalView, ListenerInfo, NetCounters, transport_ke
 use web::unix_ms;
 
 mod auth_providers;
+mod certificates;
 #[cfg(feature = "platform")]
 mod devices;
 mod http;
@@ -24,6 +25,7 @@ mod open_metrics;
 mod sources;
 
 use crate::access_admin::AuthProviderFigures;
+use crate::certificate_admin::{CertificateAdmin, ManagedItem};
 use crate::disk::DiskView;
 use crate::process::ProcessView;
 
@@ -40,6 +42,7 @@ pub struct MetricsSnapshot<'a> {
     pub logins: LoginLimiterStats,
     pub auth_providers: Vec<AuthProviderFigures>,
     pub access_sources: Vec<AuthProviderFigures>,
+    pub managed: Vec<ManagedItem>,
     pub listeners: Vec<ListenerInfo>,
     pub journal: Option<JournalView>,
     pub publish_ack_us: journal::HistogramCounts,
@@ -434,8 +437,11 @@ pub fn families() -> impl Iterator<Item = &'static Family> {
     let of_devices = devices::FAMILIES;
     #[cfg(not(feature = "platform"))]
     let of_devices: &[Family] = &[];
-    let own = FAMILIES.iter().chain(auth_providers::FAMILIES).chain(http::FAMILIES);
-    own.chain(integration::FAMILIES).chain(of_devices)
+    let own = FAMILIES
+        .iter()
+        .chain(auth_providers::FAMILIES)
+        .chain(certificates::FAMILIES);
+    own.chain(http::FAMILIES).chain(integration::FAMILIES).chain(of_devices)
 }
 
 /// Writes all metrics, in the order of [`families`].
@@ -457,6 +463,11 @@ impl<'a> MetricsSnapshot<'a> {
             logins: sources.login_limiter.stats(Instant::now()),
             auth_providers: sources.access.auth_providers(),
             access_sources: sources.access.access_sources(),
+            managed: sources
+                .certificates
+                .as_deref()
+                .map(CertificateAdmin::managed)
+                .unwrap_or_default(),
             listeners: net.listeners(),
             journal: net.journal(),
             publish_ack_us: net.publish_ack_us(),

@@ -13,11 +13,13 @@
 //! ```
 
 mod identity;
+mod revocation_list;
 
 use std::fmt::Write;
 use std::net::IpAddr;
 
 pub use identity::{CertificateField, CertificateFieldError};
+pub use revocation_list::{RevocationListDescription, SignatureCheck, check_list_signature, describe_list};
 
 const SEQUENCE: u8 = 0x30;
 const SET: u8 = 0x31;

@@ -262,6 +262,9 @@ pub(crate) fn describe_tls(error: &TlsError, received: &[u8]) -> Cow<'static, st
         TlsError::InvalidCertificate(CertificateError::Expired | CertificateError::ExpiredContext { .. }) => {
             "the client's certificate has expired".into()
         }
+        TlsError::InvalidCertificate(CertificateError::UnknownRevocationStatus) => {
+            "no revocation list (crl_file, crl_urls) of the authority of the client's certificate is available".into()
+        }
         TlsError::InvalidCertificate(error) => format!("the client's certificate is invalid: {error}").into(),
         TlsError::AlertReceived(
             alert @ (AlertDescription::UnknownCA
@@ -275,9 +278,15 @@ pub(crate) fn describe_tls(error: &TlsError, received: &[u8]) -> Cow<'static, st
         TlsError::PeerIncompatible(why) => {
             format!("client and server have no common TLS version or cipher suite ({why:?})").into()
         }
+        TlsError::General(reason) if reason == NO_CERTIFICATE => {
+            "the server has no certificate yet: tls.acme has not obtained one; the log and the alarms say why".into()
+        }
         error => format!("the TLS handshake failed: {error}").into(),
     }
 }
+
+/// Text of the TLS library if the listener has no certificate.
+const NO_CERTIFICATE: &str = "no server certificate chain resolved";
 
 /// Returns what arrived instead of MQTT. `None` for MQTT, and for bytes that no known protocol begins with.
 pub(crate) fn other_protocol(bytes: &[u8]) -> Option<&'static str> {

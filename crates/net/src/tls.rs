@@ -1,15 +1,23 @@
 //! Creates TLS configurations from PEM files. Reads files, so it must not run on a worker. Called at startup and on
 //! reload.
 
+mod cipher_suites;
+mod revocation;
+
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::{self, PemObject};
-use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
-use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert, WebPkiClientVerifier};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{InconsistentKeys, RootCertStore, ServerConfig};
+
+pub use cipher_suites::check_cipher_suites;
+use revocation::NoListAvailable;
+pub use revocation::{MissingList, check_revocation_list};
 
 /// Whether a listener requests certificates from clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -21,20 +29,49 @@ pub enum ClientCertificates {
     Required,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct TlsFiles {
     /// The server certificate, followed by intermediate certificates.
     pub certificate: PathBuf,
     pub key: PathBuf,
+    pub origin: CertificateOrigin,
     /// CAs of client certificates. Required unless `client_certificates` is `ClientCertificates::None`.
     pub client_authorities: Option<PathBuf>,
     pub client_certificates: ClientCertificates,
     /// Revocation lists of all CAs of client certificates, PEM. `None`: no certificate counts as revoked.
     pub revocation_lists: Option<PathBuf>,
+    /// Downloaded revocation lists, DER, one in each file. A file may be missing.
+    pub downloaded_lists: Vec<PathBuf>,
+    pub missing_list: MissingList,
     /// QUIC needs TLS 1.3, whatever this is.
     pub oldest_version: OldestVersion,
+    /// Names of the allowed cipher suites, in the order of preference. Empty: all.
+    pub cipher_suites: Vec<String>,
     /// The listener speaks MQTT over QUIC.
     pub is_for_quic: bool,
+}
+
+/// How the server gets its certificate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CertificateOrigin {
+    /// Someone else writes the files.
+    #[default]
+    Files,
+    /// The server obtains it from a certificate authority. The file may be missing: TLS handshakes fail until the
+    /// certificate arrives.
+    Acme,
+}
+
+impl TlsFiles {
+    /// Whether client certificates are checked against revocation lists.
+    pub fn checks_revocation(&self) -> bool {
+        self.revocation_lists.is_some() || !self.downloaded_lists.is_empty()
+    }
+
+    /// Whether the server has not obtained its certificate yet.
+    pub fn awaits_certificate(&self) -> bool {
+        self.origin == CertificateOrigin::Acme && !self.certificate.exists()
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -56,6 +93,8 @@ pub enum TlsError {
     NoKey { path: PathBuf },
     /// Client certificates are requested, but no CA is configured.
     NoAuthorities,
+    /// The list of cipher suites is unusable.
+    CipherSuites { reason: String },
     /// The private key belongs to a different certificate.
     KeyMismatch { path: PathBuf, certificate: PathBuf },
     /// The TLS library rejected a CA, or the key together with its certificate.
@@ -75,7 +114,7 @@ impl TlsError {
             | TlsError::NoKey { path }
             | TlsError::KeyMismatch { path, .. }
             | TlsError::Rejected { path, .. } => Some(path),
-            TlsError::NoAuthorities => None,
+            TlsError::NoAuthorities | TlsError::CipherSuites { .. } => None,
         }
     }
 }
@@ -105,6 +144,7 @@ impl fmt::Display for TlsError {
             TlsError::NoAuthorities => {
                 f.write_str("client certificates are requested, but no client CA file is configured")
             }
+            TlsError::CipherSuites { reason } => write!(f, "cipher_suites: {reason}"),
             TlsError::Rejected { path, .. } => write!(f, "cannot use the certificates in {}", path.display()),
         }
     }
@@ -119,6 +159,7 @@ impl std::error::Error for TlsError {
             | TlsError::NoRevocationList { .. }
             | TlsError::NoKey { .. }
             | TlsError::KeyMismatch { .. }
+            | TlsError::CipherSuites { .. }
             | TlsError::NoAuthorities => None,
         }
     }
@@ -138,13 +179,16 @@ pub fn server_config(files: &TlsFiles) -> Result<Arc<ServerConfig>, TlsError> {
     Ok(Arc::new(config))
 }
 
-/// Derives the secret of QUIC's stateless resets from the private key, so that it is the same after a restart.
-pub fn stateless_reset_secret(files: &TlsFiles) -> Result<Box<[u8]>, TlsError> {
+/// Derives the secret of QUIC's stateless resets from the private key, so that it is the same after a restart. `None`
+/// before the server has obtained its certificate.
+pub fn stateless_reset_secret(files: &TlsFiles) -> Result<Option<Box<[u8]>>, TlsError> {
+    if files.awaits_certificate() {
+        return Ok(None);
+    }
     let key = private_key(files)?;
     let key = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, key.secret_der());
-    Ok(ring::hmac::sign(&key, b"tidewire: stateless reset of QUIC")
-        .as_ref()
-        .into())
+    let secret = ring::hmac::sign(&key, b"tidewire: stateless reset of QUIC");
+    Ok(Some(secret.as_ref().into()))
 }
 
 /// The name of MQTT over QUIC in the TLS handshake, as EMQX and NanoMQ use it.
@@ -161,9 +205,12 @@ fn private_key(files: &TlsFiles) -> Result<PrivateKeyDer<'static>, TlsError> {
 }
 
 fn create(files: &TlsFiles) -> Result<ServerConfig, TlsError> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let certificates = certificates(&files.certificate)?;
-    let key = private_key(files)?;
+    let oldest_version = match files.is_for_quic {
+        true => OldestVersion::Tls13,
+        false => files.oldest_version,
+    };
+    let provider = cipher_suites::provider(&files.cipher_suites, oldest_version)?;
+    let resolver = certificate_resolver(files, &provider)?;
     let builder = ServerConfig::builder_with_provider(provider.clone())
         .with_protocol_versions(match files.oldest_version {
             OldestVersion::Tls12 if !files.is_for_quic => rustls::ALL_VERSIONS,
@@ -174,16 +221,8 @@ fn create(files: &TlsFiles) -> Result<ServerConfig, TlsError> {
         Some(verifier) => builder.with_client_cert_verifier(verifier),
         None => builder.with_no_client_auth(),
     };
-    let mut config = builder
-        .with_single_cert(certificates, key)
-        .map_err(|source| match source {
-            rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => TlsError::KeyMismatch {
-                path: files.key.clone(),
-                certificate: files.certificate.clone(),
-            },
-            source => rejected(&files.certificate, source),
-        })?;
-    if files.revocation_lists.is_some() {
+    let mut config = builder.with_cert_resolver(resolver);
+    if files.checks_revocation() {
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
         return Ok(config);
@@ -191,6 +230,33 @@ fn create(files: &TlsFiles) -> Result<ServerConfig, TlsError> {
     config.ticketer = rustls::crypto::ring::Ticketer::new().map_err(|source| rejected(&files.certificate, source))?;
     config.send_tls13_tickets = 1;
     Ok(config)
+}
+
+fn certificate_resolver(files: &TlsFiles, provider: &CryptoProvider) -> Result<Arc<dyn ResolvesServerCert>, TlsError> {
+    if files.awaits_certificate() {
+        return Ok(Arc::new(NoCertificateYet));
+    }
+    let certificates = certificates(&files.certificate)?;
+    let key = private_key(files)?;
+    let certified = CertifiedKey::from_der(certificates, key, provider).map_err(|source| match source {
+        rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => TlsError::KeyMismatch {
+            path: files.key.clone(),
+            certificate: files.certificate.clone(),
+        },
+        source => rejected(&files.certificate, source),
+    })?;
+    cipher_suites::check_key(&provider.cipher_suites, certified.key.algorithm())?;
+    Ok(Arc::new(SingleCertAndKey::from(certified)))
+}
+
+/// Ends every handshake: the server has no certificate yet.
+#[derive(Debug)]
+struct NoCertificateYet;
+
+impl ResolvesServerCert for NoCertificateYet {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        None
+    }
 }
 
 fn client_verifier(
@@ -205,32 +271,26 @@ fn client_verifier(
     for certificate in certificates(path)? {
         roots.add(certificate).map_err(|source| rejected(path, source))?;
     }
-    let builder = WebPkiClientVerifier::builder_with_provider(roots.into(), provider.clone());
+    let roots = Arc::new(roots);
+    let builder = WebPkiClientVerifier::builder_with_provider(roots.clone(), provider.clone());
     let builder = match files.client_certificates {
         ClientCertificates::Optional => builder.allow_unauthenticated(),
         ClientCertificates::None | ClientCertificates::Required => builder,
     };
-    let (builder, path) = match &files.revocation_lists {
-        Some(path) => {
-            let lists = revocation_lists(path)?;
-            (builder.with_crls(lists).enforce_revocation_expiration(), path)
-        }
-        None => (builder, path),
+    let lists = revocation::lists(files, &roots, provider)?;
+    let has_no_list = lists.as_ref().is_some_and(Vec::is_empty);
+    let blamed = files.revocation_lists.as_ref().unwrap_or(path);
+    let builder = match (lists, files.missing_list) {
+        (None, _) => builder,
+        (Some(lists), MissingList::Deny) => builder.with_crls(lists).enforce_revocation_expiration(),
+        (Some(lists), MissingList::Allow) => builder.with_crls(lists).allow_unknown_revocation_status(),
     };
-    builder.build().map(Some).map_err(|source| rejected(path, source))
-}
-
-fn revocation_lists(path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, TlsError> {
-    let lists = CertificateRevocationListDer::pem_file_iter(path)
-        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-        .map_err(|source| TlsError::File {
-            path: path.to_owned(),
-            source,
-        })?;
-    match lists.is_empty() {
-        true => Err(TlsError::NoRevocationList { path: path.to_owned() }),
-        false => Ok(lists),
-    }
+    let verifier = builder.build().map_err(|source| rejected(blamed, source))?;
+    Ok(Some(match has_no_list && files.missing_list == MissingList::Deny {
+        // Without any list, the TLS library would not check the revocation.
+        true => Arc::new(NoListAvailable(verifier)),
+        false => verifier,
+    }))
 }
 
 /// Reads the certificates of a file, in order.

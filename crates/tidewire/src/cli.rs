@@ -413,7 +413,10 @@ fn check_report(loaded: &LoadedConfig, sources: &ConfigSources) -> String {
     }
     let api = &loaded.config.api;
     if api.enabled {
-        let scheme = if api.cert_file.0.is_some() { "https" } else { "http" };
+        let scheme = match loaded.config.api_certificate() {
+            Some(_) => "https",
+            None => "http",
+        };
         let _ = writeln!(text, "api       {:<16}{scheme}://{}", "", api.bind);
     }
     let declared = &loaded.declared;

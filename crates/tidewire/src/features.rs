@@ -20,6 +20,11 @@ const fn part(feature: &'static str, is_present: bool, description: &'static str
 }
 
 const PARTS: &[BuildPart] = &[
+    part(
+        "acme",
+        cfg!(feature = "acme"),
+        "certificates from an ACME authority such as Let's Encrypt",
+    ),
     part("bench", cfg!(feature = "bench"), "load generator, also in the console"),
     part(
         "console",

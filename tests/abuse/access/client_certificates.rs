@@ -23,20 +23,20 @@ const RULES: &str = "rules = [\n\
     { permission = \"allow\", action = \"all\", topics = [\"u/%u/c/%c/#\"] },\n\
     { permission = \"allow\", action = \"publish\", topics = [\"admin/#\"], users = [\"admin\"] },\n]\n";
 
-struct Authority(CertifiedIssuer<'static, KeyPair>);
+pub struct Authority(pub CertifiedIssuer<'static, KeyPair>);
 
 /// A certificate and its key in PEM format.
-struct Shown(String, String);
+pub struct Shown(pub String, pub String);
 
 impl Authority {
-    fn new() -> Authority {
+    pub fn new() -> Authority {
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let key = KeyPair::generate().expect("a key");
         Authority(CertifiedIssuer::self_signed(params, key).expect("a certificate"))
     }
 
-    fn issue(&self, change: impl FnOnce(&mut CertificateParams)) -> Shown {
+    pub fn issue(&self, change: impl FnOnce(&mut CertificateParams)) -> Shown {
         let mut params = CertificateParams::default();
         params.distinguished_name = DistinguishedName::new();
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth, ExtendedKeyUsagePurpose::ServerAuth];
@@ -66,12 +66,12 @@ impl Authority {
         list.pem().expect("a revocation list in PEM format")
     }
 
-    fn named(&self, common_name: &str) -> Shown {
+    pub fn named(&self, common_name: &str) -> Shown {
         self.issue(|params| params.distinguished_name.push(DnType::CommonName, utf8(common_name)))
     }
 }
 
-fn utf8(text: &str) -> DnValue {
+pub fn utf8(text: &str) -> DnValue {
     DnValue::Utf8String(text.to_owned())
 }
 
@@ -79,18 +79,18 @@ fn dns(name: &str) -> SanType {
     SanType::DnsName(name.try_into().expect("ASCII"))
 }
 
-struct World {
-    server: Server,
+pub struct World {
+    pub server: Server,
     port: u16,
 }
 
 impl World {
     /// Starts a server with a TLS listener that requires client certificates of the authority.
-    fn new(authority: &Authority, access: &str, listener: &str) -> World {
+    pub fn new(authority: &Authority, access: &str, listener: &str) -> World {
         World::with_files(authority, access, listener, &[])
     }
 
-    fn with_files(authority: &Authority, access: &str, listener: &str, files: &[(&'static str, String)]) -> World {
+    pub fn with_files(authority: &Authority, access: &str, listener: &str, files: &[(&'static str, String)]) -> World {
         let bind = free_port();
         let Shown(certificate, key) = authority.issue(|params| {
             params.subject_alt_names = vec![SanType::IpAddress([127, 0, 0, 1].into())];
@@ -134,23 +134,23 @@ impl World {
     }
 
     /// Returns whether the client may publish to a topic.
-    fn publishes(&self, shown: &Shown, topic: &str, more: &[&str]) -> bool {
+    pub fn publishes(&self, shown: &Shown, topic: &str, more: &[&str]) -> bool {
         self.run("pub", Some(shown), &[&["-t", topic, "-m", "x"], more].concat())
     }
 
     /// Returns whether the client has this user name and client id.
-    fn is_known_as(&self, shown: &Shown, user_name: &str, client_id: &str, more: &[&str]) -> bool {
+    pub fn is_known_as(&self, shown: &Shown, user_name: &str, client_id: &str, more: &[&str]) -> bool {
         self.publishes(shown, &format!("u/{user_name}/c/{client_id}/x"), more)
     }
 
     /// Returns the text of the list of refused clients.
-    fn refused(&self) -> String {
+    pub fn refused(&self) -> String {
         Api::of(&self.server).get("/api/v1/refused-clients").to_string()
     }
 }
 
-const PROVIDERS: &str = "providers = [\"certificate\", \"users\"]\n";
-const BY_NAME: &str = "peer_cert_as_user_name = \"cn\"\n";
+pub const PROVIDERS: &str = "providers = [\"certificate\", \"users\"]\n";
+pub const BY_NAME: &str = "peer_cert_as_user_name = \"cn\"\n";
 const BY_BOTH: &str = "peer_cert_as_user_name = \"cn\"\npeer_cert_as_client_id = \"san_dns\"\n";
 
 #[test]

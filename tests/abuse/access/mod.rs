@@ -75,12 +75,14 @@
 //! | 71. a token of one API at the other | `confusion::tokens_of_one` |
 //! | 72. another spelling of a path, and headers that change it | `confusion::other_spellings` |
 //! | 73. occupy the questions to a service by connecting and disconnecting | `providers::clients_that` |
+//! | 74. a revoked certificate while its revocation list cannot be downloaded, or has expired | `downloaded_lists` |
 
 pub mod access_control;
 mod client_certificates;
 mod client_ids;
 mod confusion;
 mod device_owners;
+mod downloaded_lists;
 pub mod guesses;
 mod logins;
 mod providers;

@@ -45,7 +45,8 @@ pub struct ListenerCertificate {
     pub shared_with: Vec<String>,
     /// Whether the listener requests certificates from clients.
     pub client_certificates: ClientCertificateMode,
-    /// The chain in force: the listener's certificate first, then its issuers.
+    /// The chain in force: the listener's certificate first, then its issuers. Empty until `tls.acme` has obtained the
+    /// first one.
     pub chain: Vec<Certificate>,
     /// The last certificate of the chain is self-signed: a private authority, or the listener's own certificate.
     /// Clients must trust it; `authority.pem` returns it. Otherwise the authority is not part of the chain, such as a

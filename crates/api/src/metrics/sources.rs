@@ -12,6 +12,7 @@ use web::logins::Logins;
 use crate::access_admin::AccessAdmin;
 use crate::alarms::Alarms;
 use crate::app::App;
+use crate::certificate_admin::CertificateAdmin;
 use crate::config::NodeInfo;
 #[cfg(feature = "platform")]
 use crate::device_platform::DevicePlatform;
@@ -30,6 +31,7 @@ pub struct MetricSources {
     pub logins: Arc<Logins>,
     pub login_limiter: Arc<LoginLimiter>,
     pub access: Arc<dyn AccessAdmin>,
+    pub certificates: Option<Arc<dyn CertificateAdmin>>,
     pub data_directory: DataDirectory,
     pub exports: Arc<ExportCounters>,
     pub engine: Option<Engine>,
@@ -49,6 +51,7 @@ impl FromRef<App> for MetricSources {
             logins: app.part(),
             login_limiter: app.part(),
             access: app.part(),
+            certificates: app.part(),
             data_directory: app.part(),
             exports: app.part(),
             engine: app.part(),

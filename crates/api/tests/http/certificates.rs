@@ -22,6 +22,7 @@ impl CertificateAdmin for TestBackend {
             certificate_file: "/etc/cert.pem".into(),
             key_file: key_file.into(),
             client_certificates: ClientCertificates::Optional,
+            is_renewed: false,
             chain: self.chain.clone(),
             on_disk,
         };

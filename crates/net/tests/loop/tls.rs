@@ -114,9 +114,7 @@ fn configuration_is_created_from_pem_files() {
         key: path("key.pem", &key),
         client_authorities: Some(path("authorities.pem", &authority.pem())),
         client_certificates: ClientCertificates::Required,
-        revocation_lists: None,
-        oldest_version: Default::default(),
-        is_for_quic: false,
+        ..TlsFiles::default()
     };
     let mut options = options(1);
     options.listener(Transport::Tls).tls = Some(server_config(&files).unwrap());

@@ -5,12 +5,13 @@ use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use net::tls::{ClientCertificates, OldestVersion, TlsFiles};
+use net::tls::{CertificateOrigin, ClientCertificates, MissingList, TlsFiles};
 
 use super::options::access::jwt::read_public_key;
-use super::options::listeners::{TlsVersion, VerifyClient};
-use super::options::server::Api;
+use super::options::certificates::MissingListPolicy;
+use super::options::listeners::VerifyClient;
 use super::origin::{ConfigDiagnostic, ValueOrigin};
+use super::resolve::tls::oldest_version;
 use super::resolve::{Config, EffectiveOption, ListenerTls};
 use super::value::Unset;
 
@@ -28,17 +29,33 @@ type FileCheck = fn(&Path) -> Result<(), String>;
 pub const API_LABEL: &str = "api";
 
 /// Options that name files with secrets.
-const SECRET_OPTIONS: [&str; 3] = ["key_file", "users_file", "password_file"];
+const SECRET_OPTIONS: [&str; 4] = ["key_file", "users_file", "password_file", "eab_key_file"];
 
 pub fn check(config: &Config, effective: &[EffectiveOption]) -> Vec<ConfigDiagnostic> {
     let named = named_files(config);
     let mut diagnostics = collect_diagnostics(effective, &named, |named| (named.check)(named.path));
     // The files can be checked together only if all of them exist.
     if diagnostics.is_empty() {
-        for (_, files) in tls_files_by_label(config) {
+        for (label, files) in tls_files_by_label(config) {
             if let Err(error) = net::tls::server_config(&files) {
+                // The server replaces a damaged certificate of its own.
+                if files.origin == CertificateOrigin::Acme && error.path() == Some(&files.certificate) {
+                    continue;
+                }
                 let is_to_blame = |named: &&NamedFile<'_>| error.path() == Some(named.path);
                 let blamed: Vec<NamedFile<'_>> = named.iter().filter(is_to_blame).take(1).copied().collect();
+                // Such as a list of cipher suites that does not fit the key.
+                if blamed.is_empty() {
+                    let key = match label.as_str() {
+                        API_LABEL => label,
+                        listener => format!("listeners.{listener}"),
+                    };
+                    diagnostics.push(ConfigDiagnostic {
+                        origin: ValueOrigin::Default,
+                        key: Some(key),
+                        message: chain(&error),
+                    });
+                }
                 diagnostics.extend(collect_diagnostics(effective, &blamed, |_| Err(chain(&error))));
             }
         }
@@ -77,17 +94,18 @@ fn names(value: &EffectiveOption, named: &NamedFile<'_>) -> bool {
 pub fn tls_files_by_label(config: &Config) -> Vec<(String, TlsFiles)> {
     let listeners = config.listeners.iter().filter_map(|listener| {
         let tls = listener.tls.as_ref()?;
-        Some((listener.label(), tls_files(tls)))
+        Some((listener.label(), tls_files(config, tls)))
     });
-    let api = api_tls_files(&config.api).map(|files| (API_LABEL.to_owned(), files));
+    let api = api_tls_files(config).map(|files| (API_LABEL.to_owned(), files));
     listeners.chain(api).collect()
 }
 
 /// Returns the settings from which `net` creates the TLS configuration of a listener.
-pub fn tls_files(tls: &ListenerTls) -> TlsFiles {
+pub fn tls_files(config: &Config, tls: &ListenerTls) -> TlsFiles {
     TlsFiles {
         certificate: tls.cert_file.clone(),
         key: tls.key_file.clone(),
+        origin: origin(tls.is_acme),
         client_authorities: tls.ca_file.clone(),
         client_certificates: match tls.verify_client {
             VerifyClient::None => ClientCertificates::None,
@@ -95,41 +113,61 @@ pub fn tls_files(tls: &ListenerTls) -> TlsFiles {
             VerifyClient::Required => ClientCertificates::Required,
         },
         revocation_lists: tls.crl_file.clone(),
-        oldest_version: match tls.min_tls_version {
-            TlsVersion::V1_2 => OldestVersion::Tls12,
-            TlsVersion::V1_3 => OldestVersion::Tls13,
+        downloaded_lists: tls.crl_url_files.clone(),
+        missing_list: match config.crl.missing {
+            MissingListPolicy::Deny => MissingList::Deny,
+            MissingListPolicy::Allow => MissingList::Allow,
         },
+        oldest_version: oldest_version(tls.min_tls_version),
+        cipher_suites: tls.cipher_suites.clone(),
         is_for_quic: tls.is_for_quic,
     }
 }
 
 /// The same of the API, if it has a certificate.
-pub fn api_tls_files(api: &Api) -> Option<TlsFiles> {
+pub fn api_tls_files(config: &Config) -> Option<TlsFiles> {
+    let api = &config.api;
+    let (certificate, key) = match api.acme && config.has_acme() {
+        true => {
+            let file = certificates::certificate_file(&config.data_dir);
+            (file.clone(), file)
+        }
+        false => (api.cert_file.0.clone()?, api.key_file.0.clone()?),
+    };
     Some(TlsFiles {
-        certificate: api.cert_file.0.clone()?,
-        key: api.key_file.0.clone()?,
-        client_authorities: None,
-        client_certificates: ClientCertificates::None,
-        revocation_lists: None,
-        oldest_version: OldestVersion::Tls12,
-        is_for_quic: false,
+        certificate,
+        key,
+        origin: origin(api.acme),
+        oldest_version: oldest_version(api.min_tls_version),
+        cipher_suites: api.cipher_suites.clone(),
+        ..TlsFiles::default()
     })
+}
+
+fn origin(is_acme: bool) -> CertificateOrigin {
+    match is_acme {
+        true => CertificateOrigin::Acme,
+        false => CertificateOrigin::Files,
+    }
 }
 
 /// Files that must be there.
 fn named_files(config: &Config) -> Vec<NamedFile<'_>> {
     let mut files = Vec::new();
     for tls in config.listeners.iter().filter_map(|listener| listener.tls.as_ref()) {
-        files.push(NamedFile {
-            path: &tls.cert_file,
-            option: "cert_file",
-            check: can_be_read,
-        });
-        files.push(NamedFile {
-            path: &tls.key_file,
-            option: "key_file",
-            check: is_protected,
-        });
+        // The server creates those of `tls.acme`.
+        if !tls.is_acme {
+            files.push(NamedFile {
+                path: &tls.cert_file,
+                option: "cert_file",
+                check: can_be_read,
+            });
+            files.push(NamedFile {
+                path: &tls.key_file,
+                option: "key_file",
+                check: is_protected,
+            });
+        }
         for (path, option) in [(&tls.ca_file, "ca_file"), (&tls.crl_file, "crl_file")] {
             files.extend(path.as_deref().map(|path| NamedFile {
                 path,
@@ -141,10 +179,13 @@ fn named_files(config: &Config) -> Vec<NamedFile<'_>> {
     let (api, access, http) = (&config.api, &config.access, &config.access_http.options);
     let (postgresql, mysql, redis) = (&config.access_postgresql, &config.access_mysql, &config.access_redis);
     let ldap = &config.access_ldap.options;
-    let optional: [(&Unset<PathBuf>, _, FileCheck); 25] = [
+    let optional: [(&Unset<PathBuf>, _, FileCheck); 28] = [
         (&api.cert_file, "cert_file", can_be_read),
         (&api.key_file, "key_file", is_protected),
         (&api.users_file, "users_file", is_console_users_file),
+        (&config.acme.ca_file, "ca_file", can_be_read),
+        (&config.acme.eab_key_file, "eab_key_file", is_external_account_key),
+        (&config.crl.ca_file, "ca_file", can_be_read),
         (&access.password_file, "password_file", is_password_file),
         (&access.acl_file, "acl_file", is_acl_file),
         (&http.ca_file, "ca_file", can_be_read),
@@ -215,6 +256,13 @@ fn has_protected_mode(path: &Path) -> Result<(), String> {
             path.display()
         ));
     }
+    Ok(())
+}
+
+fn is_external_account_key(path: &Path) -> Result<(), String> {
+    is_protected(path)?;
+    #[cfg(feature = "acme")]
+    certificates::acme::read_external_account("", path)?;
     Ok(())
 }
 

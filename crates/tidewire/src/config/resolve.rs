@@ -1,9 +1,10 @@
 //! Resolves the typed values: types, defaults, and checks that need more than one value.
 
 mod providers;
+pub mod tls;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use ::integration::{ActionDefinition, ConnectorDefinition, RuleDefinition, SourceDefinition};
 use auth::PasswordHash;
@@ -16,10 +17,11 @@ use super::options::listeners::{
     API_LISTENER, ListenerKind, ListenerOptions, PeerName, ProxyProtocol, TlsDefaults, TlsOptions, TlsVersion,
     VerifyClient, WsOptions,
 };
-use super::options::{access, integration, mqtt, opentelemetry, platform, server, single_sign_on};
+use super::options::{access, certificates, integration, mqtt, opentelemetry, platform, server, single_sign_on};
 use super::origin::{ConfigDiagnostic, ValueOrigin};
 use super::raw::{ConfigEntry, ConfigSources, RawConfig, default_data_dir};
-use super::value::{OptionValue, RawOptionValue, Unset};
+use super::value::{OptionValue, RawOptionValue};
+use tls::TlsSource;
 
 /// The configuration as used.
 #[derive(Clone, Debug, PartialEq)]
@@ -29,6 +31,8 @@ pub struct Config {
     pub data_dir: PathBuf,
     /// Enabled listeners; `tcp` first, then by name.
     pub listeners: Vec<Listener>,
+    pub acme: certificates::AcmeOptions,
+    pub crl: certificates::CrlOptions,
     pub mqtt: mqtt::Mqtt,
     pub shared_strategies: BTreeMap<String, mqtt::SharedStrategy>,
     pub retained: mqtt::Retained,
@@ -78,12 +82,18 @@ pub struct Listener {
 pub struct ListenerTls {
     pub cert_file: PathBuf,
     pub key_file: PathBuf,
+    /// The files are those of `tls.acme`.
+    pub is_acme: bool,
     pub ca_file: Option<PathBuf>,
     pub crl_file: Option<PathBuf>,
+    pub crl_urls: Vec<String>,
+    /// Files of the lists in `crl_urls`, in their order.
+    pub crl_url_files: Vec<PathBuf>,
     pub verify_client: VerifyClient,
     pub peer_cert_as_user_name: PeerName,
     pub peer_cert_as_client_id: PeerName,
     pub min_tls_version: TlsVersion,
+    pub cipher_suites: Vec<String>,
     /// QUIC needs TLS 1.3 and a name for the protocol.
     pub is_for_quic: bool,
 }
@@ -141,11 +151,15 @@ pub fn resolve(raw: &mut RawConfig, sources: &ConfigSources) -> (Config, Vec<Eff
         effective: Vec::new(),
     };
     let node = server::Node::resolve(&mut resolver, &["node"]);
-    let listeners = resolver.listeners();
+    let data_dir = node.data_dir.0.clone().unwrap_or_else(|| default_data_dir(sources));
+    let acme = certificates::AcmeOptions::resolve(&mut resolver, &["tls", "acme"]);
+    let listeners = resolver.listeners(&acme, &data_dir);
     let config = Config {
-        data_dir: node.data_dir.0.clone().unwrap_or_else(|| default_data_dir(sources)),
+        data_dir,
         node,
         listeners,
+        acme,
+        crl: certificates::CrlOptions::resolve(&mut resolver, &["tls", "crl"]),
         mqtt: mqtt::Mqtt::resolve(&mut resolver, &["mqtt"]),
         shared_strategies: resolver.take_map(&["mqtt", "shared_strategies"], &mqtt::SHARED_STRATEGIES),
         retained: mqtt::Retained::resolve(&mut resolver, &["retained"]),
@@ -297,8 +311,12 @@ impl Resolver<'_> {
         }
     }
 
-    fn listeners(&mut self) -> Vec<Listener> {
-        let defaults = TlsDefaults::resolve(self, &["tls"]);
+    fn listeners(&mut self, acme: &certificates::AcmeOptions, data_dir: &Path) -> Vec<Listener> {
+        let defaults = TlsSource {
+            options: TlsDefaults::resolve(self, &["tls"]),
+            acme_file: (!acme.domains.is_empty()).then(|| ::certificates::certificate_file(data_dir)),
+            data_dir: data_dir.to_owned(),
+        };
         let mut listeners = Vec::new();
         for kind in ListenerKind::ALL {
             for name in self.listener_names(kind, &defaults) {
@@ -309,7 +327,7 @@ impl Resolver<'_> {
     }
 
     /// The names that were typed, and `default` where it is there by itself.
-    fn listener_names(&self, kind: ListenerKind, defaults: &TlsDefaults) -> Vec<String> {
+    fn listener_names(&self, kind: ListenerKind, defaults: &TlsSource) -> Vec<String> {
         let mut names: Vec<String> = self
             .entries
             .iter()
@@ -319,7 +337,8 @@ impl Resolver<'_> {
             .map(|(key, _)| key.0[2].clone())
             .collect();
         // UDP has to be wanted: nothing opens a port for it that was not there before an upgrade.
-        if kind != ListenerKind::Quic && (!kind.has_tls() || defaults.cert_file.0.is_some()) {
+        let has_certificate = defaults.options.cert_file.0.is_some() || defaults.acme_file.is_some();
+        if kind != ListenerKind::Quic && (!kind.has_tls() || has_certificate) {
             names.push("default".into());
         }
         names.sort();
@@ -328,7 +347,7 @@ impl Resolver<'_> {
     }
 
     /// `None` when it is disabled or cannot be made.
-    fn listener(&mut self, kind: ListenerKind, name: &str, defaults: &TlsDefaults) -> Option<Listener> {
+    fn listener(&mut self, kind: ListenerKind, name: &str, defaults: &TlsSource) -> Option<Listener> {
         let path = ["listeners", kind.word(), name];
         let bind_key = OptionKey::of(&path).child("bind");
         let has_bind = self.entries.contains_key(&bind_key);
@@ -365,61 +384,6 @@ impl Resolver<'_> {
             options,
             tls,
             ws,
-        })
-    }
-
-    fn listener_tls(&mut self, path: &[&str], own: TlsOptions, defaults: &TlsDefaults) -> Option<ListenerTls> {
-        let either = |own: Unset<PathBuf>, default: &Unset<PathBuf>| own.0.or_else(|| default.0.clone());
-        let cert_file = either(own.cert_file, &defaults.cert_file);
-        let key_file = either(own.key_file, &defaults.key_file);
-        let ca_file = either(own.ca_file, &defaults.ca_file);
-        for (option, file) in [("cert_file", &cert_file), ("key_file", &key_file)] {
-            if file.is_none() {
-                let message = format!("is missing: set it, or `tls.{option}` for all listeners");
-                self.add_diagnostic_at(self.any_origin_below(path), &OptionKey::of(path).child(option), message);
-            }
-        }
-        if own.verify_client != VerifyClient::None && ca_file.is_none() {
-            let message = "is missing: verifying client certificates needs certificate authorities";
-            self.add_diagnostic_at(
-                self.any_origin_below(path),
-                &OptionKey::of(path).child("ca_file"),
-                message.into(),
-            );
-        }
-        if own.verify_client == VerifyClient::None && own.crl_file.0.is_some() {
-            let message = "needs client certificates: set `verify_client` to \"required\" or \"optional\"";
-            let key = OptionKey::of(path).child("crl_file");
-            self.add_diagnostic_at(self.any_origin_below(path), &key, message.into());
-        }
-        for (option, name) in [
-            ("peer_cert_as_user_name", own.peer_cert_as_user_name),
-            ("peer_cert_as_client_id", own.peer_cert_as_client_id),
-        ] {
-            if name != PeerName::Off && own.verify_client == VerifyClient::None {
-                let message = "needs client certificates: set `verify_client` to \"required\" or \"optional\"";
-                let key = OptionKey::of(path).child(option);
-                self.add_diagnostic_at(self.any_origin_below(path), &key, message.into());
-            }
-        }
-        let TlsOptions {
-            crl_file,
-            verify_client,
-            peer_cert_as_user_name,
-            peer_cert_as_client_id,
-            min_tls_version,
-            ..
-        } = own;
-        Some(ListenerTls {
-            cert_file: cert_file?,
-            key_file: key_file?,
-            ca_file,
-            crl_file: crl_file.0,
-            verify_client,
-            peer_cert_as_user_name,
-            peer_cert_as_client_id,
-            min_tls_version,
-            is_for_quic: false,
         })
     }
 
@@ -464,6 +428,7 @@ impl Resolver<'_> {
 
     fn check(&mut self, config: &Config) {
         self.check_binds(config);
+        self.check_acme(config);
         self.check_providers(config);
         for (key, message) in single_sign_on::OidcConfig::problems(config) {
             match self.entries.contains_key(&key) {
@@ -477,20 +442,7 @@ impl Resolver<'_> {
                 false => self.add_diagnostic_at(self.any_origin_below(&["opentelemetry"]), &key, message.to_owned()),
             }
         }
-        let api = &config.api;
-        for (is_missing, option) in [
-            (api.cert_file.0.is_some() && api.key_file.0.is_none(), "key_file"),
-            (api.key_file.0.is_some() && api.cert_file.0.is_none(), "cert_file"),
-        ] {
-            if is_missing {
-                let message = "is missing: HTTPS needs `api.cert_file` and `api.key_file`";
-                self.add_diagnostic_at(
-                    self.any_origin_below(&["api"]),
-                    &OptionKey::of(&["api", option]),
-                    message.into(),
-                );
-            }
-        }
+        self.check_api_tls(config);
         for (option, duration) in [
             ("server_keep_alive", config.mqtt.server_keep_alive.0),
             ("max_keep_alive", config.mqtt.max_keep_alive.0),
@@ -517,7 +469,11 @@ impl Resolver<'_> {
         let platform = config
             .platform_bind()
             .map(|bind| (OptionKey::of(&["platform", "bind"]), bind));
-        let tcp = api.into_iter().chain(platform).map(|(key, bind)| (key, bind, false));
+        let acme = config
+            .acme_bind()
+            .map(|(option, bind)| (OptionKey::of(&["tls", "acme", option]), bind));
+        let tcp = api.into_iter().chain(platform).chain(acme);
+        let tcp = tcp.map(|(key, bind)| (key, bind, false));
         let all: Vec<(OptionKey, &Bind, bool)> = listeners.chain(tcp).collect();
         for (at, (key, bind, is_udp)) in all.iter().enumerate() {
             // UDP and TCP have ports of their own.

@@ -52,10 +52,9 @@ pub fn prepare(sources: &mut ConfigSources) {
 
 /// `demo --remove`.
 pub fn remove(config: &Config) -> ExitCode {
-    let scheme = if config.api.cert_file.0.is_some() {
-        "https"
-    } else {
-        "http"
+    let scheme = match config.api_certificate() {
+        Some(_) => "https",
+        None => "http",
     };
     let url = format!("{scheme}://{}", config.api.bind);
     let removed = ConnectTarget::parse_api_url(&url)

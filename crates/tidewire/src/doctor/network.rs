@@ -7,6 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use jiff::{Timestamp, ToSpan};
+use net::tls::CertificateOrigin;
 
 use super::Finding;
 use crate::config::Config;
@@ -125,10 +126,24 @@ pub fn certificates(config: &Config) -> Vec<Finding> {
     let now = Timestamp::now();
     let mut findings = Vec::new();
     for (label, files) in tls_files_by_label(config) {
+        if files.awaits_certificate() {
+            let text = format!("{label} has no certificate yet: tls.acme has not obtained one");
+            let repair = "journalctl -u tidewire -g certificate    # says why";
+            findings.push(Finding::warning("certificate", text, repair));
+            continue;
+        }
         let file = files.certificate.display();
         let chain = net::tls::certificates(&files.certificate).unwrap_or_default();
         let described = chain.first().and_then(|der| net::certificate::describe(der));
         findings.push(match described {
+            // The server renews it in time.
+            Some(described) if files.origin == CertificateOrigin::Acme && at(described.not_after_unix_s) > now => {
+                let end = at(described.not_after_unix_s);
+                Finding::ok(
+                    "certificate",
+                    format!("{file} ({label}) is valid until {end}, renewed by tls.acme"),
+                )
+            }
             Some(described) => certificate(
                 now,
                 &format!("{file} ({label})"),
@@ -145,9 +160,12 @@ pub fn certificates(config: &Config) -> Vec<Finding> {
     findings
 }
 
+fn at(unix_s: i64) -> Timestamp {
+    Timestamp::from_second(unix_s).unwrap_or(Timestamp::MAX)
+}
+
 fn certificate(now: Timestamp, name: &str, not_before_s: i64, not_after_s: i64) -> Finding {
     const RENEW: &str = "renew the certificate, then: sudo systemctl reload tidewire";
-    let at = |seconds| Timestamp::from_second(seconds).unwrap_or(Timestamp::MAX);
     let (begin, end) = (at(not_before_s), at(not_after_s));
     let warn_from = end
         .saturating_sub((CERTIFICATE_WARNING_DAYS * 24).hours())

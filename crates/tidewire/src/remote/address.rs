@@ -132,10 +132,11 @@ fn configured(config: &Config, tls: &mut ClientTlsOptions) -> Result<ConnectTarg
     if !api.enabled {
         return Err(ApiError::Usage("api.enabled is false: this server has no API".into()));
     }
-    let is_https = api.cert_file.0.is_some();
+    let certificate = config.api_certificate();
+    let is_https = certificate.is_some();
     if tls.ca_file.is_none() && is_https {
         // The certificate file of the server itself: it is trusted for any host name.
-        tls.ca_file = api.cert_file.0.clone();
+        tls.ca_file = certificate;
         tls.is_insecure = true;
     }
     let host = match api.bind.host.as_str() {

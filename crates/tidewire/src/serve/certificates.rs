@@ -8,9 +8,12 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use api::{CertificateAdmin, CertificateError, CertificateField, DiskState, ServerCertificate, TlsReloader};
-use net::tls::{TlsError, TlsFiles};
+use api::{
+    CertificateAdmin, CertificateError, CertificateField, DiskState, ManagedItem, ServerCertificate, TlsReloader,
+};
+use net::tls::{CertificateOrigin, TlsError, TlsFiles};
 
+use super::managed_certificates::ManagedSources;
 use super::translate;
 use crate::config::Config;
 use crate::config::files::{self, API_LABEL as API, chain};
@@ -18,6 +21,7 @@ use crate::config::files::{self, API_LABEL as API, chain};
 pub struct NodeCertificates {
     net: net::ServerHandle,
     api: OnceLock<TlsReloader>,
+    managed: ManagedSources,
     used_certificates: Mutex<Vec<UsedCertificate>>,
 }
 
@@ -59,15 +63,19 @@ fn fresh(label: &str, files: &TlsFiles) -> Result<LoadedCertificate, String> {
 
 fn load(files: &TlsFiles) -> Result<(Arc<rustls::ServerConfig>, Vec<Vec<u8>>), TlsError> {
     let config = net::tls::server_config(files)?;
-    let chain = net::tls::certificates(&files.certificate)?;
+    let chain = match files.awaits_certificate() {
+        true => Vec::new(),
+        false => net::tls::certificates(&files.certificate)?,
+    };
     Ok((config, chain.iter().map(|der| der.to_vec()).collect()))
 }
 
 impl NodeCertificates {
     /// The configuration at the start of the server.
-    pub fn new(config: &Config, net: net::ServerHandle) -> Result<NodeCertificates, String> {
+    pub fn new(config: &Config, net: net::ServerHandle, managed: ManagedSources) -> Result<NodeCertificates, String> {
         Ok(NodeCertificates {
             net,
+            managed,
             api: OnceLock::new(),
             used_certificates: Mutex::new(read(config)?.into_iter().map(|fresh| fresh.certificate).collect()),
         })
@@ -90,6 +98,18 @@ impl NodeCertificates {
         held.retain(|one| one.label != API || has_api);
         let mut failures = Vec::new();
         for one in fresh.into_iter().filter(|one| self.is_open(&one.certificate.label)) {
+            let own = held.iter().find(|own| own.label == one.certificate.label);
+            if one.certificate.chain.is_empty() && !self.managed.has_acme() {
+                failures.push(format!(
+                    "{}: tls.acme takes effect after a restart; until then, nothing changes",
+                    one.certificate.label
+                ));
+                continue;
+            }
+            if let Some(reason) = own.and_then(|own| one.certificate.lost(own)) {
+                failures.push(reason);
+                continue;
+            }
             failures.extend(self.present(&one).err());
             match held.iter_mut().find(|own| own.label == one.certificate.label) {
                 Some(own) => *own = one.certificate,
@@ -132,6 +152,9 @@ impl NodeCertificates {
         let mut all = Vec::new();
         for one in held.iter_mut().filter(|one| is_wanted(one)) {
             let fresh = fresh(&one.label, &one.files).map_err(|reason| CertificateError::Files { reason })?;
+            if let Some(reason) = fresh.certificate.lost(one) {
+                return Err(CertificateError::Files { reason });
+            }
             all.push((one, fresh));
         }
         let mut failures = Vec::new();
@@ -147,6 +170,21 @@ impl NodeCertificates {
         }
     }
 
+    /// Reloads a file that the server has obtained itself, for the listeners that use it.
+    pub fn reload_file(&self, file: &Path) {
+        let is_used = |one: &UsedCertificate| {
+            one.files.certificate == file || one.files.downloaded_lists.iter().any(|list| list == file)
+        };
+        if let Err(error) = self.reload_some(&mut self.lock(), is_used) {
+            tracing::error!(file = %file.display(), %error, "cannot use the new file; the previous one stays in use");
+        }
+    }
+
+    /// Applies the revocation lists of a configuration.
+    pub fn set_list_sources(&self, config: &Config) {
+        self.managed.set_lists(config);
+    }
+
     fn lock(&self) -> MutexGuard<'_, Vec<UsedCertificate>> {
         self.used_certificates.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -159,6 +197,7 @@ impl CertificateAdmin for NodeCertificates {
             certificate_file: held.files.certificate.clone(),
             key_file: held.files.key.clone(),
             client_certificates: held.files.client_certificates,
+            is_renewed: held.files.origin == CertificateOrigin::Acme,
             chain: held.chain.clone(),
             on_disk: match load(&held.files) {
                 Ok((_, chain)) if chain == held.chain => DiskState::Same,
@@ -173,6 +212,11 @@ impl CertificateAdmin for NodeCertificates {
         let mut held = self.lock();
         let own = held.iter().find(|one| one.label == listener);
         let files = own.ok_or(CertificateError::Unknown)?.files.clone();
+        if files.origin == CertificateOrigin::Acme {
+            return Err(CertificateError::ExternallyManaged {
+                reason: format!("the server renews the certificate of {listener} itself (tls.acme)"),
+            });
+        }
         let pair = CertificateFiles::write(&files, certificate_pem, key_pem)?;
         let is_used = |one: &UsedCertificate| one.files.certificate == files.certificate || one.files.key == files.key;
         // The requested listener comes first.
@@ -186,6 +230,24 @@ impl CertificateAdmin for NodeCertificates {
 
     fn reload(&self) -> Result<(), CertificateError> {
         self.reload_some(&mut self.lock(), |_| true)
+    }
+
+    fn managed(&self) -> Vec<ManagedItem> {
+        self.managed.items()
+    }
+}
+
+impl UsedCertificate {
+    /// Why this one must not replace `present`: the file that the server has obtained is missing now.
+    fn lost(&self, present: &UsedCertificate) -> Option<String> {
+        let is_lost = self.chain.is_empty() && !present.chain.is_empty();
+        is_lost.then(|| {
+            format!(
+                "{} is missing; {} keeps its present certificate, and the server obtains a new one",
+                self.files.certificate.display(),
+                self.label
+            )
+        })
     }
 }
 
@@ -286,7 +348,7 @@ fn error_text(error: &TlsError) -> String {
         TlsError::File { source, .. } => format!("the text is not valid PEM: {source}"),
         TlsError::KeyMismatch { .. } => "the key does not match the certificate".into(),
         TlsError::Rejected { source, .. } => format!("certificate and key cannot be used together: {source}"),
-        TlsError::NoAuthorities | TlsError::NoRevocationList { .. } => chain(error),
+        TlsError::NoAuthorities | TlsError::NoRevocationList { .. } | TlsError::CipherSuites { .. } => chain(error),
     }
 }
 

@@ -186,7 +186,7 @@ fn load_target(config: &Config, net: &net::ServerHandle) -> Option<SocketAddr> {
 
 /// Reads the certificate from disk.
 fn tls(config: &Config) -> Result<Option<Arc<rustls::ServerConfig>>, String> {
-    let Some(files) = files::api_tls_files(&config.api) else {
+    let Some(files) = files::api_tls_files(config) else {
         return Ok(None);
     };
     net::tls::server_config(&files)

@@ -17,6 +17,7 @@ mod file_modes;
 mod flapping;
 mod guesses;
 mod http;
+mod managed_certificates;
 mod observe;
 mod open_journal;
 mod open_questions;
@@ -58,6 +59,7 @@ use access::{ClientAuthenticator, NodeAccess};
 use api::{ClientEventSender, ClientEvents};
 use certificates::NodeCertificates;
 use flapping::FlappingBans;
+use managed_certificates::ManagedCertificates;
 use net::descriptors::{DescriptorNeeds, DescriptorShares};
 use observe::EventLog;
 pub use providers::check_access;
@@ -154,6 +156,7 @@ fn run(loaded: &LoadedConfig, sources: &ConfigSources, options: &ServeOptions) -
     file_modes::restrict(&config.data_dir);
     file_modes::warn_of_readable_secrets(files::secret_files(config));
     stores::check(config)?;
+    let managed = ManagedCertificates::open(config)?;
     let login_limiter = guesses::login_limiter(&config.access);
     let devices = DevicePlatform::open(config, &login_limiter)?;
     let access = Arc::new(NodeAccess::new(loaded, devices.clone(), login_limiter)?);
@@ -200,7 +203,7 @@ fn run(loaded: &LoadedConfig, sources: &ConfigSources, options: &ServeOptions) -
     if let Some(devices) = &devices {
         devices.serve(handle.clone());
     }
-    let certificates = match NodeCertificates::new(config, handle.clone()) {
+    let certificates = match NodeCertificates::new(config, handle.clone(), managed.sources()) {
         Ok(certificates) => Arc::new(certificates),
         Err(message) => return abort(message.into()),
     };
@@ -227,6 +230,13 @@ fn run(loaded: &LoadedConfig, sources: &ConfigSources, options: &ServeOptions) -
     let http = match http::start(config, node_name(config), &parts, sys_events) {
         Ok(http) => http,
         Err(failure) => return abort(failure),
+    };
+    let managed = match managed.start(&certificates) {
+        Ok(managed) => managed,
+        Err(message) => {
+            http.stop();
+            return abort(message.into());
+        }
     };
     // In the meantime, `/readyz` reports that the server is starting, and its progress.
     let taps = taps(&engine, devices.as_ref(), handle.shards());
@@ -289,6 +299,7 @@ fn run(loaded: &LoadedConfig, sources: &ConfigSources, options: &ServeOptions) -
     }
     tracing::info!(grace_ms = config.limits.shutdown_grace.as_millis() as u64, "stopping");
     http.stopping();
+    managed.stop();
     handle.shutdown(config.limits.shutdown_grace);
     engine.shut_down();
     http.stop();

@@ -29,7 +29,7 @@ pub fn server_config(config: &Config, workers: NonZeroU16) -> Result<ServerConfi
     let listeners = config
         .listeners
         .iter()
-        .map(listener_config)
+        .map(|listener| listener_config(config, listener))
         .collect::<Result<Vec<_>, String>>()?;
     Ok(ServerConfig {
         listeners,
@@ -69,7 +69,7 @@ fn max_packet_size(configured: u64) -> u32 {
 
 /// The settings of MQTT on the port of the API, as for a listener.
 fn of_api(config: &Config) -> Result<ListenerConfig, String> {
-    let transport = match files::api_tls_files(&config.api) {
+    let transport = match files::api_tls_files(config) {
         Some(_) => Transport::SecureWebSocket,
         None => Transport::WebSocket,
     };
@@ -87,7 +87,7 @@ fn seed() -> Result<u64, String> {
     Ok(u64::from_ne_bytes(bytes))
 }
 
-fn listener_config(listener: &Listener) -> Result<ListenerConfig, String> {
+fn listener_config(config: &Config, listener: &Listener) -> Result<ListenerConfig, String> {
     let options = &listener.options;
     let transport = match listener.kind {
         ListenerKind::Tcp => Transport::Tcp,
@@ -97,10 +97,10 @@ fn listener_config(listener: &Listener) -> Result<ListenerConfig, String> {
         ListenerKind::Quic => Transport::Quic,
     };
     let mut made = ListenerConfig::new(&listener.name, transport, address(listener)?);
-    made.tls = tls(listener)?;
+    made.tls = tls(config, listener)?;
     if let Some(tls) = listener.tls.as_ref().filter(|tls| tls.is_for_quic) {
-        let secret = net::tls::stateless_reset_secret(&files::tls_files(tls));
-        made.stateless_reset_secret = Some(secret.map_err(|e| tls_error(listener, &e))?);
+        let secret = net::tls::stateless_reset_secret(&files::tls_files(config, tls));
+        made.stateless_reset_secret = secret.map_err(|e| tls_error(listener, &e))?;
     }
     if let Some(ws) = &listener.ws {
         made.websocket.path = ws.path.as_str().into();
@@ -173,9 +173,9 @@ fn address(listener: &Listener) -> Result<SocketAddr, String> {
         .resolve(&format!("listeners.{}.bind", listener.label()))
 }
 
-fn tls(listener: &Listener) -> Result<Option<Arc<rustls::ServerConfig>>, String> {
+fn tls(config: &Config, listener: &Listener) -> Result<Option<Arc<rustls::ServerConfig>>, String> {
     let Some(tls) = &listener.tls else { return Ok(None) };
-    net::tls::server_config(&files::tls_files(tls))
+    net::tls::server_config(&files::tls_files(config, tls))
         .map(Some)
         .map_err(|e| tls_error(listener, &e))
 }

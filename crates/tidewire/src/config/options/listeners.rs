@@ -99,8 +99,8 @@ choice! {
 section! {
     /// Listeners for clients. Each kind can have any number of listeners, and each has a name:
     /// `[listeners.tcp.default]`, `[listeners.tcp.lan]`. `tcp.default` (1883) and `ws.default` (8083) exist unless
-    /// they are disabled. `tls.default` (8883) and `wss.default` (8084) exist if `tls.cert_file` or their own
-    /// certificate is set. A `quic` listener (MQTT over QUIC, UDP) exists only if it is configured; the port of
+    /// they are disabled. `tls.default` (8883) and `wss.default` (8084) exist if `tls.cert_file`, `tls.acme.domains` or
+    /// their own certificate is set. A `quic` listener (MQTT over QUIC, UDP) exists only if it is configured; the port of
     /// `quic.default` is 14567.
     pub struct ListenerOptions at [Fixed("listeners"), OneOf(KINDS), Any("name")] {
         /// Enables the listener.
@@ -153,6 +153,10 @@ section! {
         live key_file: Unset<PathBuf> = "";
         /// Certificate authorities of client certificates (PEM).
         live ca_file: Unset<PathBuf> = "";
+        /// Allowed cipher suites, in the order of preference, with their names in the IANA registry
+        /// (`TLS_AES_128_GCM_SHA256`) or in OpenSSL (`ECDHE-RSA-AES128-GCM-SHA256`). Empty: all suites of the server, which
+        /// are all secure. The list of a wrong name shows them. A client chooses with its own order of preference.
+        live cipher_suites: Vec<String> = "";
     }
 }
 
@@ -173,6 +177,12 @@ section! {
         /// server rejects revoked certificates, and all certificates of an authority whose list is missing or has
         /// expired. SIGHUP reads the file again. TLS sessions are not resumed. Requires `verify_client`.
         live crl_file: Unset<PathBuf> = "";
+        /// URLs (`http` or `https`) of revocation lists that the server downloads, in addition to `crl_file`: usually
+        /// the distribution points of the authorities in `ca_file`. A list is stored in the data directory, and the
+        /// stored one is used until a new one has arrived. `tls.crl` has the intervals and limits, and decides about
+        /// missing lists. The server never fetches a URL that a client's certificate contains. Requires
+        /// `verify_client`.
+        live crl_urls: Vec<String> = "";
         /// Field of the client certificate that becomes the user name, in place of that in CONNECT: `cn` (common name),
         /// `dn` (subject as in RFC 4514), `serial`, `fingerprint` (SHA-256 in hexadecimal), `san_dns`, `san_uri` or
         /// `san_email` (alternative name), or `off`. The server rejects a certificate that does not have the field
@@ -184,6 +194,8 @@ section! {
         restart peer_cert_as_client_id: PeerName = "off";
         /// Minimum TLS version: "1.2" or "1.3". QUIC always uses TLS 1.3.
         live min_tls_version: TlsVersion = "1.2";
+        /// Allowed cipher suites. Empty: `tls.cipher_suites`.
+        live cipher_suites: Vec<String> = "";
     }
 }
 

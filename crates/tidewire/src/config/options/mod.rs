@@ -2,6 +2,7 @@
 //! same, it is theirs.
 
 pub mod access;
+pub mod certificates;
 pub mod integration;
 pub mod listeners;
 pub mod mqtt;
@@ -19,6 +20,8 @@ pub const SECTIONS: &[Section] = &[
     listeners::TlsOptions::SECTION,
     listeners::WsOptions::SECTION,
     listeners::TlsDefaults::SECTION,
+    certificates::AcmeOptions::SECTION,
+    certificates::CrlOptions::SECTION,
     mqtt::Mqtt::SECTION,
     mqtt::SHARED_STRATEGIES,
     mqtt::Retained::SECTION,

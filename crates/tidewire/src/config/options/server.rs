@@ -8,6 +8,7 @@ use auth::Cidr;
 use crate::config::address::Bind;
 use crate::config::key::KeySegment::Fixed;
 use crate::config::option::section;
+use crate::config::options::listeners::TlsVersion;
 use crate::config::units::{ByteRate, ByteSize, Rate};
 use crate::config::value::{Limit, Switch, Unset, choice};
 
@@ -194,6 +195,12 @@ section! {
         live cert_file: Unset<PathBuf> = "";
         /// Private key of the certificate (PEM), not encrypted.
         live key_file: Unset<PathBuf> = "";
+        /// Uses the certificate of `tls.acme`: the API uses HTTPS only. Excludes `cert_file`.
+        live acme: bool = "false";
+        /// Minimum TLS version: "1.2" or "1.3".
+        live min_tls_version: TlsVersion = "1.2";
+        /// Allowed cipher suites, as in `tls.cipher_suites`. Empty: all suites of the server.
+        live cipher_suites: Vec<String> = "";
         /// Users of the API and the console with hashed passwords. Empty: `admins` in the data directory. At the
         /// first start, the server creates it with the user `admin` and a random password.
         restart users_file: Unset<PathBuf> = "";

@@ -291,7 +291,8 @@ fn check_admission(listener: &Setting<'_>) -> Result<(), String> {
     let tls = listener.get("ssl_options");
     if tls.get("enable_crl_check").flag(false)? {
         return Err(
-            "it checks lists of revoked certificates (enable_crl_check); tidewire has no such check".to_owned(),
+            "it checks lists of revoked certificates (enable_crl_check); add a listener with their URLs in crl_urls"
+                .to_owned(),
         );
     }
     tls.get("enable_crl_check").imported("as in tidewire");

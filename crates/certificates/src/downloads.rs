@@ -1,0 +1,280 @@
+//! Downloads revocation lists of client certificates (CRL), and stores them in the data directory.
+//!
+//! Only URLs of the configuration are fetched, never one from a certificate that a client presents: before its chain is
+//! verified, such a URL is a request of an attacker. A list replaces the stored one only after its check: structure,
+//! signature, and that it is not older. The stored list stays in use until then, also after a restart.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use connectors::http::Fetcher;
+use connectors::{Backoff, RetryConfig, TlsConfig};
+use net::certificate::{RevocationListDescription, describe_list};
+use rustls::pki_types::CertificateRevocationListDer;
+use rustls::pki_types::pem::PemObject;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+use crate::{ManagedStatus, StatusCell, Task, create_private, now_unix_s, time_text};
+
+/// A list to download.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListSource {
+    /// HTTP or HTTPS.
+    pub url: String,
+    /// Where the list is stored, DER.
+    pub file: PathBuf,
+    /// Files with the authorities of the listeners that use the list.
+    pub authorities: Vec<PathBuf>,
+    /// CA certificates for HTTPS. `None`: those of the operating system.
+    pub ca_file: Option<PathBuf>,
+    /// Longest time between two downloads.
+    pub refresh: Duration,
+    pub timeout: Duration,
+    pub bytes_max: usize,
+}
+
+/// Pauses that no option sets.
+#[derive(Clone, Copy, Debug)]
+pub struct DownloadTiming {
+    /// Shortest time between two downloads of a list.
+    pub shortest: Duration,
+    /// Pause after the first failure. It doubles up to `ListSource::refresh`.
+    pub first_retry: Duration,
+}
+
+impl Default for DownloadTiming {
+    fn default() -> DownloadTiming {
+        DownloadTiming {
+            shortest: Duration::from_secs(5),
+            first_retry: Duration::from_secs(10),
+        }
+    }
+}
+
+/// Called with the file of a list after it has changed.
+pub type ListChanged = Arc<dyn Fn(&Path) + Send + Sync>;
+
+/// The lists that are downloaded. The lists can change while the server runs.
+#[derive(Clone, Debug)]
+pub struct Downloads {
+    sources: watch::Sender<Vec<ListSource>>,
+    statuses: Arc<Mutex<BTreeMap<String, StatusCell>>>,
+}
+
+impl Downloads {
+    pub fn new(sources: Vec<ListSource>) -> Downloads {
+        Downloads {
+            sources: watch::Sender::new(sources),
+            statuses: Arc::default(),
+        }
+    }
+
+    /// Replaces the lists. Unchanged ones are not fetched again.
+    pub fn set(&self, sources: Vec<ListSource>) {
+        self.sources.send_if_modified(|present| {
+            let is_changed = *present != sources;
+            *present = sources;
+            is_changed
+        });
+    }
+
+    /// The states of all lists, by URL.
+    pub fn statuses(&self) -> Vec<ManagedStatus> {
+        self.lock().values().map(StatusCell::get).collect()
+    }
+
+    /// Downloads lists until the server stops.
+    pub fn task(&self, timing: DownloadTiming, changed: ListChanged) -> Task {
+        let downloads = self.clone();
+        Box::pin(async move { downloads.run(timing, changed).await })
+    }
+
+    async fn run(self, timing: DownloadTiming, changed: ListChanged) {
+        let mut sources = self.sources.subscribe();
+        let mut running: Vec<(ListSource, tokio::task::AbortHandle)> = Vec::new();
+        let mut tasks = JoinSet::new();
+        loop {
+            let wanted = sources.borrow_and_update().clone();
+            running.retain(|(source, task)| {
+                let is_wanted = wanted.contains(source);
+                if !is_wanted {
+                    task.abort();
+                }
+                is_wanted
+            });
+            self.lock()
+                .retain(|url, _| wanted.iter().any(|source| source.url == *url));
+            for source in wanted {
+                if running.iter().any(|(other, _)| *other == source) {
+                    continue;
+                }
+                let download = Download {
+                    status: self.status(&source.url),
+                    source: source.clone(),
+                    timing,
+                    changed: changed.clone(),
+                };
+                running.push((source, tasks.spawn(download.run())));
+            }
+            tokio::select! {
+                changed = sources.changed() => if changed.is_err() { return },
+                // A task ends only when it is aborted, or with a panic, which has been reported.
+                Some(_) = tasks.join_next() => {}
+            }
+        }
+    }
+
+    fn status(&self, url: &str) -> StatusCell {
+        let mut statuses = self.lock();
+        let status = statuses
+            .entry(url.to_owned())
+            .or_insert_with(|| StatusCell::new(url.to_owned()));
+        status.clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, StatusCell>> {
+        self.statuses.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The task of one list.
+struct Download {
+    source: ListSource,
+    status: StatusCell,
+    timing: DownloadTiming,
+    changed: ListChanged,
+}
+
+impl Download {
+    async fn run(self) {
+        let stored = self.stored();
+        self.status
+            .stored(stored.and_then(|(_, description)| description.next_update_unix_s));
+        let mut backoff = Backoff::new(&RetryConfig {
+            first_ms: self.timing.first_retry.as_millis() as u64,
+            longest_ms: self.source.refresh.as_millis() as u64,
+            ..RetryConfig::default()
+        });
+        loop {
+            let pause = match self.update().await {
+                Ok(next_update_unix_s) => {
+                    backoff.reset();
+                    self.pause(next_update_unix_s)
+                }
+                Err(reason) => {
+                    let pause = backoff.pause();
+                    self.report(&reason, pause);
+                    pause
+                }
+            };
+            sleep(pause).await;
+        }
+    }
+
+    /// Downloads the list once. Returns when it expires.
+    async fn update(&self) -> Result<Option<i64>, String> {
+        let list = self.download().await?;
+        for authorities in &self.source.authorities {
+            net::tls::check_revocation_list(&list, authorities)?;
+        }
+        let description = describe_list(&list).ok_or("it is not a revocation list")?;
+        let expires_at = description.next_update_unix_s;
+        let stored = self.stored();
+        if let Some((_, stored)) = &stored
+            && stored.this_update_unix_s > description.this_update_unix_s
+        {
+            let (new, old) = (description.this_update_unix_s, stored.this_update_unix_s);
+            return Err(format!(
+                "the list of {} is older than the stored one of {}",
+                time_text(new),
+                time_text(old)
+            ));
+        }
+        if stored.is_none_or(|(bytes, _)| bytes != list) {
+            self.store(&list)?;
+            tracing::info!(
+                url = self.source.url,
+                issuer = description.issuer,
+                expires_at = expires_at.map(time_text),
+                "revocation list downloaded"
+            );
+            self.status.stored(expires_at);
+            (self.changed)(&self.source.file);
+        }
+        if let Some(end) = expires_at.filter(|end| *end <= now_unix_s()) {
+            return Err(format!("the list has expired at {}", time_text(end)));
+        }
+        if self.status.get().last_error.is_some() {
+            tracing::info!(url = self.source.url, "the revocation list is available again");
+        }
+        self.status.succeeded();
+        Ok(expires_at)
+    }
+
+    async fn download(&self) -> Result<Vec<u8>, String> {
+        let source = &self.source;
+        let tls = TlsConfig {
+            ca_file: source.ca_file.clone(),
+            ..TlsConfig::default()
+        };
+        let fetcher = Fetcher::new(tls, source.timeout, source.bytes_max);
+        let answer = fetcher.get(&source.url).await?;
+        if answer.status != 200 {
+            return Err(format!(
+                "the server answered {} {}, expected 200; redirects are not followed",
+                answer.status, answer.reason
+            ));
+        }
+        match answer.body.starts_with(b"-----BEGIN") {
+            false => Ok(answer.body),
+            true => CertificateRevocationListDer::from_pem_slice(&answer.body)
+                .map(|list| list.to_vec())
+                .map_err(|_| "it is not a revocation list in PEM".to_owned()),
+        }
+    }
+
+    /// The stored list. A damaged one counts as missing.
+    fn stored(&self) -> Option<(Vec<u8>, RevocationListDescription)> {
+        let bytes = fs::read(&self.source.file).ok()?;
+        let description = describe_list(&bytes)?;
+        Some((bytes, description))
+    }
+
+    fn store(&self, list: &[u8]) -> Result<(), String> {
+        let file = &self.source.file;
+        if let Some(directory) = file.parent() {
+            create_private(directory)?;
+        }
+        storage::copy::replace(file, list).map_err(|error| format!("cannot write {}: {error}", file.display()))
+    }
+
+    /// The time until the next download: early enough to try again before the list expires.
+    fn pause(&self, expires_at_unix_s: Option<i64>) -> Duration {
+        let Some(end) = expires_at_unix_s else {
+            return self.source.refresh;
+        };
+        let left = Duration::from_secs(u64::try_from(end - now_unix_s()).unwrap_or_default());
+        (left / 10 * 9).min(self.source.refresh).max(self.timing.shortest)
+    }
+
+    fn report(&self, reason: &str, pause: Duration) {
+        self.status.failed(reason);
+        let stored = match self.status.get().expires_at_unix_s {
+            None => "no list is stored".to_owned(),
+            Some(end) if end <= now_unix_s() => format!("the stored list has expired at {}", time_text(end)),
+            Some(end) => format!("the stored list stays in use until {}", time_text(end)),
+        };
+        tracing::warn!(
+            url = self.source.url,
+            reason,
+            stored,
+            retry_ms = pause.as_millis() as u64,
+            "cannot download the revocation list"
+        );
+    }
+}

@@ -1,0 +1,62 @@
+//! Certificates and revocation lists that the server obtains itself, in the background.
+//!
+//! - `acme` obtains and renews the server's certificate (RFC 8555). Cargo feature `acme`.
+//! - `downloads` fetches revocation lists of client certificates.
+//!
+//! Both store their result in a file of the data directory and then call the function that reloads it. They never run
+//! on a worker. A failure leaves the previous file in use.
+
+#[cfg(feature = "acme")]
+pub mod acme;
+pub mod downloads;
+mod status;
+mod worker;
+
+use std::path::{Path, PathBuf};
+
+use ring::digest::{SHA256, digest};
+
+pub use status::{ManagedStatus, StatusCell};
+pub use worker::{Task, Worker};
+
+/// Directory of ACME accounts and certificates below the data directory.
+pub const ACME_DIRECTORY: &str = "acme";
+/// Directory of downloaded revocation lists below the data directory.
+pub const LIST_DIRECTORY: &str = "crl";
+
+/// File of the certificate from the ACME authority, with its key.
+pub fn certificate_file(data_dir: &Path) -> PathBuf {
+    data_dir.join(ACME_DIRECTORY).join("certificate.pem")
+}
+
+/// File of the revocation list from a URL.
+pub fn list_file(data_dir: &Path, url: &str) -> PathBuf {
+    data_dir.join(LIST_DIRECTORY).join(format!("{}.crl", short_hash(url)))
+}
+
+/// The beginning of the SHA-256 of a text, hexadecimal, for names of files.
+fn short_hash(text: &str) -> String {
+    const BYTES: usize = 16;
+    let hash = digest(&SHA256, text.as_bytes());
+    hash.as_ref()[..BYTES]
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
+}
+
+/// Creates a directory that only the user of the server can read.
+fn create_private(directory: &Path) -> Result<(), String> {
+    use std::os::unix::fs::DirBuilderExt;
+    let created = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory);
+    created.map_err(|error| format!("cannot create {}: {error}", directory.display()))
+}
+
+/// The time as Unix seconds.
+fn now_unix_s() -> i64 {
+    jiff::Timestamp::now().as_second()
+}
+
+/// `2026-11-30T01:02:03Z`
+pub fn time_text(unix_s: i64) -> String {
+    jiff::Timestamp::from_second(unix_s).map_or_else(|_| format!("Unix time {unix_s}"), |time| time.to_string())
+}

@@ -1,0 +1,9 @@
+//! Tests with the real ACME authority Pebble, and of downloads of revocation lists.
+
+#![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
+
+mod acme;
+mod authority_failures;
+mod lists;
+mod pebble;
+mod support;

@@ -1,0 +1,208 @@
+//! Reads certificate revocation lists (CRL) [RFC 5280 5.1]: issuer, validity, and the signature.
+//!
+//! ```text
+//! CertificateList {
+//!     TBSCertList { version?, algorithm, issuer, this update, next update?, … }, algorithm, signature
+//! }
+//! ```
+
+use rustls::pki_types::{CertificateDer, SignatureVerificationAlgorithm};
+
+use super::{Der, EXPLICIT_VERSION, GENERALIZED_TIME, INTEGER, SEQUENCE, UTC_TIME, distinguished_name, time};
+
+const BIT_STRING: u8 = 0x03;
+
+/// Issuer and validity of a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RevocationListDescription {
+    /// `CN=plant authority, O=Example`.
+    pub issuer: String,
+    pub this_update_unix_s: i64,
+    /// When the list expires. `None`: it does not say.
+    pub next_update_unix_s: Option<i64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SignatureCheck {
+    Valid,
+    Invalid,
+    /// No given authority has the name of the issuer.
+    UnknownIssuer,
+}
+
+/// Parses a list. `None` if the structure is not that of a revocation list.
+pub fn describe_list(list: &[u8]) -> Option<RevocationListDescription> {
+    let mut outer = Der(list);
+    let mut list = outer.enter(SEQUENCE).filter(|_| outer.0.is_empty())?;
+    let mut tbs = list.enter(SEQUENCE)?;
+    tbs.skip(INTEGER);
+    let _algorithm = tbs.enter(SEQUENCE)?;
+    let issuer = tbs.enter(SEQUENCE)?;
+    let this_update = time(tbs.next()?)?;
+    let next_update = match tbs.0.first() {
+        Some(&(UTC_TIME | GENERALIZED_TIME)) => Some(time(tbs.next()?)?),
+        _ => None,
+    };
+    Some(RevocationListDescription {
+        issuer: distinguished_name(issuer)?,
+        this_update_unix_s: this_update,
+        next_update_unix_s: next_update,
+    })
+}
+
+/// Checks the signature of a list with the authorities that have the name of its issuer.
+pub fn check_list_signature(
+    list: &[u8],
+    authorities: &[CertificateDer<'_>],
+    algorithms: &[&dyn SignatureVerificationAlgorithm],
+) -> SignatureCheck {
+    let Some(signed) = SignedList::parse(list) else {
+        return SignatureCheck::Invalid;
+    };
+    let keys = authorities.iter().filter_map(|authority| Authority::parse(authority));
+    let mut result = SignatureCheck::UnknownIssuer;
+    for key in keys.filter(|key| key.subject == signed.issuer) {
+        let is_valid = algorithms.iter().any(|algorithm| {
+            algorithm.signature_alg_id().as_ref() == signed.algorithm
+                && algorithm.public_key_alg_id().as_ref() == key.algorithm
+                && algorithm
+                    .verify_signature(key.key, signed.message, signed.signature)
+                    .is_ok()
+        });
+        match is_valid {
+            true => return SignatureCheck::Valid,
+            false => result = SignatureCheck::Invalid,
+        }
+    }
+    result
+}
+
+/// The signed part of a list, and its signature.
+struct SignedList<'a> {
+    message: &'a [u8],
+    issuer: &'a [u8],
+    algorithm: &'a [u8],
+    signature: &'a [u8],
+}
+
+impl<'a> SignedList<'a> {
+    fn parse(list: &'a [u8]) -> Option<SignedList<'a>> {
+        let mut list = Der(list).enter(SEQUENCE)?;
+        let whole = list.0;
+        let mut tbs = list.enter(SEQUENCE)?;
+        let message = whole.get(..whole.len() - list.0.len())?;
+        tbs.skip(INTEGER);
+        let _algorithm = tbs.enter(SEQUENCE)?;
+        Some(SignedList {
+            message,
+            issuer: tbs.enter(SEQUENCE)?.0,
+            algorithm: list.enter(SEQUENCE)?.0,
+            signature: bits(list.next()?)?,
+        })
+    }
+}
+
+/// Subject and key of a certificate.
+struct Authority<'a> {
+    subject: &'a [u8],
+    algorithm: &'a [u8],
+    key: &'a [u8],
+}
+
+impl<'a> Authority<'a> {
+    fn parse(certificate: &'a [u8]) -> Option<Authority<'a>> {
+        let mut certificate = Der(certificate).enter(SEQUENCE)?;
+        let mut tbs = certificate.enter(SEQUENCE)?;
+        tbs.skip(EXPLICIT_VERSION);
+        for _serial_algorithm_issuer_validity in 0..4 {
+            tbs.next()?;
+        }
+        let subject = tbs.enter(SEQUENCE)?.0;
+        let mut key = tbs.enter(SEQUENCE)?;
+        Some(Authority {
+            subject,
+            algorithm: key.enter(SEQUENCE)?.0,
+            key: bits(key.next()?)?,
+        })
+    }
+}
+
+/// The content of a BIT STRING of whole bytes.
+fn bits((tag, content): (u8, &[u8])) -> Option<&[u8]> {
+    content.strip_prefix(&[0]).filter(|_| tag == BIT_STRING)
+}
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{
+        BasicConstraints, CertificateParams, CertificateRevocationListParams, DnType, IsCa, Issuer, KeyIdMethod,
+        KeyPair, KeyUsagePurpose, SerialNumber,
+    };
+
+    use super::*;
+
+    fn authority(name: &str) -> (CertificateDer<'static>, Issuer<'static, KeyPair>) {
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::CrlSign, KeyUsagePurpose::KeyCertSign];
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.self_signed(&key).unwrap().der().clone();
+        (certificate, Issuer::new(params, key))
+    }
+
+    fn list(issuer: &Issuer<'static, KeyPair>) -> Vec<u8> {
+        let params = CertificateRevocationListParams {
+            this_update: rcgen::date_time_ymd(2026, 1, 1),
+            next_update: rcgen::date_time_ymd(2026, 2, 1),
+            crl_number: SerialNumber::from(1),
+            issuing_distribution_point: None,
+            revoked_certs: Vec::new(),
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        params.signed_by(issuer).unwrap().der().to_vec()
+    }
+
+    #[test]
+    fn list_is_described() {
+        let (_, issuer) = authority("plant");
+        let described = describe_list(&list(&issuer)).unwrap();
+        assert!(described.issuer.contains("CN=plant"), "{described:?}");
+        assert_eq!(
+            (described.this_update_unix_s, described.next_update_unix_s),
+            (1_767_225_600, Some(1_769_904_000))
+        );
+    }
+
+    #[test]
+    fn other_bytes_are_no_list() {
+        let (certificate, issuer) = authority("plant");
+        let list = list(&issuer);
+        let longer = [&list[..], b"x"].concat();
+        for bytes in [&b""[..], b"<html>", &list[..list.len() - 1], &longer, &certificate] {
+            assert_eq!(describe_list(bytes), None);
+        }
+    }
+
+    #[test]
+    fn signature_is_checked_with_the_key_of_the_issuer() {
+        let algorithms = rustls::crypto::ring::default_provider()
+            .signature_verification_algorithms
+            .all;
+        let (certificate, issuer) = authority("plant");
+        let (other, _) = authority("other");
+        let (namesake, _) = authority("plant");
+        let list = list(&issuer);
+        let check =
+            |list: &[u8], authorities: &[CertificateDer<'static>]| check_list_signature(list, authorities, algorithms);
+        assert_eq!(
+            check(&list, &[other.clone(), namesake.clone(), certificate.clone()]),
+            SignatureCheck::Valid
+        );
+        assert_eq!(check(&list, &[namesake]), SignatureCheck::Invalid);
+        assert_eq!(check(&list, &[other]), SignatureCheck::UnknownIssuer);
+        let mut changed = list.clone();
+        *changed.last_mut().unwrap() ^= 1;
+        assert_eq!(check(&changed, &[certificate]), SignatureCheck::Invalid);
+    }
+}

@@ -1,0 +1,171 @@
+//! Certificates and revocation lists that the server obtains itself: `tls.acme` and `crl_urls`.
+//!
+//! `open` opens the port of the ACME challenge, so that a start fails if another program uses it. `start` begins the
+//! work once the listeners exist.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use api::{ManagedItem, ManagedKind};
+use certificates::downloads::{DownloadTiming, Downloads, ListChanged, ListSource};
+#[cfg(feature = "acme")]
+use certificates::{
+    ACME_DIRECTORY,
+    acme::{Acme, AcmeConfig, AcmeTiming, ChallengeKind, discard_damaged, read_external_account},
+};
+use certificates::{ManagedStatus, StatusCell, Task, Worker};
+
+use super::StartFailure;
+use super::certificates::NodeCertificates;
+use crate::config::Config;
+
+/// States of the certificate and the lists, for alarms and metrics, and the lists to download.
+#[derive(Clone)]
+pub struct ManagedSources {
+    acme: Option<StatusCell>,
+    downloads: Downloads,
+}
+
+/// Work that has not started.
+pub struct ManagedCertificates {
+    sources: ManagedSources,
+    #[cfg(feature = "acme")]
+    acme: Option<Acme>,
+}
+
+impl ManagedCertificates {
+    /// Call it before the listeners read their certificates: a damaged one of `tls.acme` is put aside.
+    pub fn open(config: &Config) -> Result<ManagedCertificates, StartFailure> {
+        #[cfg(feature = "acme")]
+        let acme = open_acme(config)?;
+        #[cfg(feature = "acme")]
+        let status = acme.as_ref().map(Acme::status);
+        #[cfg(not(feature = "acme"))]
+        let status = None;
+        Ok(ManagedCertificates {
+            sources: ManagedSources {
+                acme: status,
+                downloads: Downloads::new(list_sources(config)),
+            },
+            #[cfg(feature = "acme")]
+            acme,
+        })
+    }
+
+    pub fn sources(&self) -> ManagedSources {
+        self.sources.clone()
+    }
+
+    pub fn start(self, certificates: &Arc<NodeCertificates>) -> Result<Worker, String> {
+        let reload = certificates.clone();
+        let changed: ListChanged = Arc::new(move |file: &Path| reload.reload_file(file));
+        let task = self.sources.downloads.task(DownloadTiming::default(), changed.clone());
+        #[cfg_attr(not(feature = "acme"), expect(unused_mut))]
+        let mut tasks: Vec<Task> = vec![task];
+        #[cfg(feature = "acme")]
+        tasks.extend(self.acme.map(|acme| acme.task(changed)));
+        Worker::start(tasks).map_err(|error| format!("cannot start the thread that obtains certificates: {error}"))
+    }
+}
+
+#[cfg(feature = "acme")]
+fn open_acme(config: &Config) -> Result<Option<Acme>, StartFailure> {
+    use crate::config::files::chain;
+    use crate::config::options::certificates::AcmeChallenge;
+    let Some((option, bind)) = config.acme_bind() else {
+        return Ok(None);
+    };
+    let options = &config.acme;
+    let files = config.data_dir.join(ACME_DIRECTORY);
+    discard_damaged(&files)?;
+    let external = options.eab_key_id.0.as_ref().zip(options.eab_key_file.0.as_ref());
+    let external_account = external
+        .map(|(id, file)| read_external_account(id, file))
+        .transpose()
+        .map_err(|error| format!("tls.acme.eab_key_file: {error}"))?;
+    let option = format!("tls.acme.{option}");
+    let acme = Acme::open(AcmeConfig {
+        directory: options.directory.clone(),
+        domains: options.domains.clone(),
+        contact: options.contact.clone(),
+        challenge: match options.challenge {
+            AcmeChallenge::Http01 => ChallengeKind::Http01,
+            AcmeChallenge::TlsAlpn01 => ChallengeKind::TlsAlpn01,
+        },
+        bind: bind.resolve(&option)?,
+        ca_file: options.ca_file.0.clone(),
+        external_account,
+        files,
+        timing: AcmeTiming::default(),
+    });
+    let acme = acme.map_err(|error| {
+        let message = format!("{option}: {}", chain(&error));
+        match error.source.kind() {
+            std::io::ErrorKind::AddrInUse => StartFailure::PortInUse(message),
+            std::io::ErrorKind::PermissionDenied => StartFailure::Other(format!(
+                "{message}; a port below 1024 needs the capability CAP_NET_BIND_SERVICE, or forward the port to another \
+                 one and set {option}"
+            )),
+            _ => StartFailure::Other(message),
+        }
+    })?;
+    tracing::info!(address = %acme.address(), "answering challenges of the certificate authority");
+    Ok(Some(acme))
+}
+
+/// The lists of all listeners, each URL once.
+fn list_sources(config: &Config) -> Vec<ListSource> {
+    let mut sources: Vec<ListSource> = Vec::new();
+    for tls in config.listeners.iter().filter_map(|listener| listener.tls.as_ref()) {
+        for (url, file) in tls.crl_urls.iter().zip(&tls.crl_url_files) {
+            match sources.iter_mut().find(|source| source.url == *url) {
+                Some(source) => source.authorities.extend(tls.ca_file.clone()),
+                None => sources.push(ListSource {
+                    url: url.clone(),
+                    file: file.clone(),
+                    authorities: tls.ca_file.iter().cloned().collect(),
+                    ca_file: config.crl.ca_file.0.clone(),
+                    refresh: config.crl.refresh_interval,
+                    timeout: config.crl.timeout,
+                    bytes_max: usize::try_from(config.crl.max_bytes.0).unwrap_or(usize::MAX),
+                }),
+            }
+        }
+    }
+    for source in &mut sources {
+        source.authorities.sort();
+        source.authorities.dedup();
+    }
+    sources
+}
+
+impl ManagedSources {
+    /// Applies the revocation lists of a new configuration.
+    pub fn set_lists(&self, config: &Config) {
+        self.downloads.set(list_sources(config));
+    }
+
+    pub fn has_acme(&self) -> bool {
+        self.acme.is_some()
+    }
+
+    pub fn items(&self) -> Vec<ManagedItem> {
+        let acme = self
+            .acme
+            .iter()
+            .map(|status| item(ManagedKind::Certificate, status.get()));
+        let lists = self.downloads.statuses().into_iter();
+        acme.chain(lists.map(|status| item(ManagedKind::RevocationList, status)))
+            .collect()
+    }
+}
+
+fn item(kind: ManagedKind, status: ManagedStatus) -> ManagedItem {
+    ManagedItem {
+        kind,
+        name: status.name,
+        expires_at_unix_s: status.expires_at_unix_s,
+        failures: status.failures,
+        last_error: status.last_error,
+    }
+}
