@@ -452,8 +452,8 @@ fn tls_files(options: &Setting<'_>, key: &str, setup: &mut Setup) -> Result<Vec<
             false => versions.changed(&format!("{key}.min_tls_version"), "TLS 1.2 is the oldest version"),
         }
     }
+    options.get("ciphers").refuse("set `cipher_suites` of the listener");
     for option in [
-        "ciphers",
         "honor_cipher_order",
         "reuse_sessions",
         "depth",

@@ -207,9 +207,8 @@ fn option(conf: &Conf<'_>, line: &ConfLine<'_>, kind: &str) -> Result<ListenerOp
             Err(because) => return Err(format!("its mount_point cannot be used: {because}")),
         },
         "capath" => Refused("tidewire reads no directories of certificates: name a file with cafile"),
-        "ciphers" | "ciphers_tls1.3" | "dhparamfile" | "tls_engine" => {
-            Refused("tidewire chooses the settings of TLS itself")
-        }
+        "ciphers" | "ciphers_tls1.3" => Refused("set `cipher_suites` of the TLS listener to single suites"),
+        "dhparamfile" | "tls_engine" => Refused("tidewire chooses the settings of TLS itself"),
         "use_identity_as_username" | "use_subject_as_username" if flag(line.value) != Some(false) => {
             Refused("set `peer_cert_as_user_name` of the TLS listener, and `certificate` in access.providers")
         }
