@@ -28,12 +28,20 @@ pub mod kafka;
 #[cfg(feature = "ldap")]
 pub mod ldap;
 mod metrics;
+#[cfg(feature = "mongodb")]
+pub mod mongodb;
 pub mod mqtt;
 #[cfg(feature = "mysql")]
 pub mod mysql;
-#[cfg(any(feature = "ldap", feature = "mysql", feature = "postgresql", feature = "redis"))]
+#[cfg(any(
+    feature = "ldap",
+    feature = "mongodb",
+    feature = "mysql",
+    feature = "postgresql",
+    feature = "redis"
+))]
 mod outage;
-#[cfg(any(feature = "mysql", feature = "postgresql"))]
+#[cfg(any(feature = "mongodb", feature = "mysql", feature = "postgresql"))]
 mod pool;
 #[cfg(feature = "postgresql")]
 pub mod postgres;
