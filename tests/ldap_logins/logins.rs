@@ -81,6 +81,59 @@ fn groups_and_attributes_give_rights() {
     }
 }
 
+/// Access rules with the condition `groups`, and nothing else in the options.
+#[test]
+fn groups_are_a_condition_of_access_rules() {
+    let directory = Directory::new();
+    for name in ["member", "other"] {
+        directory.add(name, SECRET, "");
+    }
+    directory.add_group("ou=groups", "operators", "member");
+    let rules = "rules = [{ permission = 'deny', groups = ['suspended'], topics = ['#'] }, \
+                 { permission = 'allow', groups = ['operators'], topics = ['plant/#'] }, \
+                 { permission = 'allow', topics = ['open'] }]\n[access.users]";
+    let start = |more: &[(&str, &str)]| {
+        let all = [&[("cache_allowed", "'0s'")], more].concat();
+        let text = options(&[directory.url()], &all);
+        let (before, after) = text.split_once("rules = [").expect("rules");
+        let (_, after) = after.split_once("\n[access.users]").expect("users");
+        Server::start(&Config::new(format!("{before}{rules}{after}")))
+    };
+    let server = start(&[]);
+    let mut before = server.session(&Connect::new(V5, unique("member")).user("member", "secret"));
+    assert_eq!(before.subscribe_code("plant/1", 0), 0);
+    for (name, password, topic, expected) in [
+        ("member", "secret", "open", true),
+        ("other", "secret", "plant/1", false),
+        ("other", "secret", "open", true),
+        // A client of another provider has no groups of the directory.
+        ("ann", "local", "plant/1", false),
+        ("ann", "local", "open", true),
+    ] {
+        assert_eq!(
+            may_subscribe(&server, name, password, topic),
+            expected,
+            "{name} {topic}"
+        );
+    }
+    // A change takes effect when the client logs in again.
+    directory.add_group("ou=groups", "suspended", "member");
+    assert_eq!(before.subscribe_code("plant/2", 0), 0);
+    assert!(!may_subscribe(&server, "member", "secret", "plant/1"));
+    assert!(!may_subscribe(&server, "member", "secret", "open"));
+    directory.change("dn: cn=suspended,ou=groups,dc=example,dc=org\nchangetype: delete\n");
+    assert!(may_subscribe(&server, "member", "secret", "plant/1"));
+    // Groups that a search finds, and rules with whole names.
+    let server = start(&[
+        ("group_base_dn", "'dc=example,dc=org'"),
+        ("group_filter", "'(&(objectClass=groupOfNames)(member=${dn}))'"),
+    ]);
+    assert!(may_subscribe(&server, "member", "secret", "plant/1"));
+    assert!(!may_subscribe(&server, "other", "secret", "plant/1"));
+    let server = start(&[("group_names", "'whole'")]);
+    assert!(!may_subscribe(&server, "member", "secret", "plant/1"));
+}
+
 #[test]
 fn values_of_clients_are_literal() {
     let directory = Directory::new();

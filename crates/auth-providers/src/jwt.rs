@@ -61,6 +61,8 @@ pub struct JwtConfig {
     /// Names of claims, and the values that they must have.
     pub verify_claims: Vec<(String, Template)>,
     pub acl_claim: String,
+    /// Claim with the groups of the client, or the path to it. `None`: groups are not used.
+    pub groups_claim: Option<String>,
     /// Maximum number of verified tokens that are remembered.
     pub cache_size: usize,
 }
@@ -113,6 +115,7 @@ impl JwtProvider {
                 verify: config.verify_claims,
                 user_name: config.user_name_claim,
                 acl: config.acl_claim,
+                groups: config.groups_claim,
             },
             verified: VerifiedTokens::new(config.cache_size),
         })

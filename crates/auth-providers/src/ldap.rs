@@ -98,7 +98,7 @@ pub struct LdapSource {
     check: LoginCheck,
     filter: LdapFilter<ValueTemplate>,
     login: LoginRules,
-    groups: Option<GroupRules>,
+    groups: GroupRules,
     /// Attributes of an entry that are needed.
     attributes: Vec<String>,
     /// Each placeholder once.
@@ -122,7 +122,7 @@ struct LoginParts {
     check: LoginCheck,
     filter: LdapFilter<ValueTemplate>,
     login: LoginRules,
-    groups: Option<GroupRules>,
+    groups: GroupRules,
     attributes: Vec<String>,
     placeholders: Vec<Placeholder>,
 }
@@ -396,12 +396,9 @@ impl LdapSource {
         values: ClientValues<'_>,
         searcher: Searcher<'_, '_>,
     ) -> Result<ProviderOutcome, SourceError> {
-        let groups = match &self.groups {
-            None => Vec::new(),
-            Some(rules) => match self.groups_of(rules, &entry, values, searcher).await? {
-                Ok(groups) => groups,
-                Err(reason) => return Ok(ProviderOutcome::Deny(reason)),
-            },
+        let groups = match self.groups_of(&entry, values, searcher).await? {
+            Ok(groups) => groups,
+            Err(reason) => return Ok(ProviderOutcome::Deny(reason)),
         };
         match self.login.login(&entry, values, &groups) {
             Ok(login) => Ok(ProviderOutcome::Allow(Box::new(login))),
@@ -415,11 +412,11 @@ impl LdapSource {
     /// Returns the names of the groups, or why the client is denied.
     async fn groups_of(
         &self,
-        rules: &GroupRules,
         entry: &LdapEntry,
         values: ClientValues<'_>,
         mut searcher: Searcher<'_, '_>,
     ) -> Result<Result<Vec<String>, DenyReason>, SourceError> {
+        let rules = &self.groups;
         let names = match rules.search(values.with_dn(&entry.dn)) {
             None => rules.names_in(entry),
             Some(search) => {
@@ -461,7 +458,7 @@ impl LoginParts {
         };
         let login = LoginRules::new(config, &filter, name)?;
         let mut attributes = login.attributes();
-        attributes.extend(groups.iter().flat_map(GroupRules::attribute));
+        attributes.extend(groups.attribute());
         if let LoginCheck::Search {
             method: LdapMethod::Hash,
             password_attribute,
@@ -480,7 +477,7 @@ impl LoginParts {
         };
         filter.map(&mut add);
         name.values().for_each(&mut add);
-        groups.iter().for_each(|groups| groups.visit_values(&mut add));
+        groups.visit_values(&mut add);
         if placeholders.is_empty() {
             return Err("filter: needs a placeholder such as ${username}".to_owned());
         }

@@ -40,7 +40,7 @@ pub use chain::{
 pub use emqx_acl::emqx_acl;
 pub use fixed_limits::FIXED_LIMITS;
 pub use flapping::FlappingDetector;
-pub use login::{ClientAttributes, Login, TooManyAttributes};
+pub use login::{ClientAttributes, Login, TooManyAttributes, TooManyGroups};
 pub use login_limiter::{LockOut, LoginAttempt, LoginKind, LoginLimiter, LoginLimiterStats, LoginLimits};
 pub use password::{
     CreateError, HashAlgorithm, HashError, HashSettings, MacFunction, PasswordHash, SCRAM_ITERATIONS, SaltPosition,

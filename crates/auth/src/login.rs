@@ -12,6 +12,11 @@ const ATTRIBUTES_MAX: usize = 64;
 /// Maximum length of all names and values of the attributes of a client.
 const ATTRIBUTE_BYTES_MAX: usize = 8 * 1024;
 
+/// Maximum number of groups of a client.
+const GROUPS_MAX: usize = 1000;
+/// Maximum length of the names of all groups of a client.
+const GROUP_BYTES_MAX: usize = 64 * 1024;
+
 /// An admitted client.
 #[derive(Clone, Debug, Default)]
 pub struct Login {
@@ -38,9 +43,14 @@ impl Login {
     }
 }
 
-/// Names and values that a provider knows about a client, such as its tenant. EMQX calls them `client_attrs`.
+/// Names and values that a provider knows about a client, such as its tenant, and its groups. EMQX calls the names and
+/// values `client_attrs`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ClientAttributes(Option<Arc<BTreeMap<Box<str>, Box<str>>>>);
+pub struct ClientAttributes {
+    values: Option<Arc<BTreeMap<Box<str>, Box<str>>>>,
+    /// Sorted.
+    groups: Option<Arc<[Box<str>]>>,
+}
 
 /// The attributes exceed a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,31 +67,73 @@ impl fmt::Display for TooManyAttributes {
 
 impl std::error::Error for TooManyAttributes {}
 
+/// The groups exceed a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooManyGroups;
+
+impl fmt::Display for TooManyGroups {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "a client has at most {GROUPS_MAX} groups with {GROUP_BYTES_MAX} bytes in all"
+        )
+    }
+}
+
+impl std::error::Error for TooManyGroups {}
+
 impl ClientAttributes {
     /// No attributes.
-    pub const NONE: &ClientAttributes = &ClientAttributes(None);
+    pub const NONE: &ClientAttributes = &ClientAttributes {
+        values: None,
+        groups: None,
+    };
 
     pub fn new(attributes: BTreeMap<Box<str>, Box<str>>) -> Result<ClientAttributes, TooManyAttributes> {
         let bytes: usize = attributes.iter().map(|(name, value)| name.len() + value.len()).sum();
         if attributes.len() > ATTRIBUTES_MAX || bytes > ATTRIBUTE_BYTES_MAX {
             return Err(TooManyAttributes);
         }
-        Ok(ClientAttributes((!attributes.is_empty()).then(|| Arc::new(attributes))))
+        Ok(ClientAttributes {
+            values: (!attributes.is_empty()).then(|| Arc::new(attributes)),
+            groups: None,
+        })
+    }
+
+    /// Sets the groups. Names are compared exactly.
+    pub fn with_groups(self, groups: impl IntoIterator<Item = Box<str>>) -> Result<ClientAttributes, TooManyGroups> {
+        let mut groups: Vec<Box<str>> = groups.into_iter().take(GROUPS_MAX + 1).collect();
+        let bytes: usize = groups.iter().map(|group| group.len()).sum();
+        if groups.len() > GROUPS_MAX || bytes > GROUP_BYTES_MAX {
+            return Err(TooManyGroups);
+        }
+        groups.sort_unstable();
+        groups.dedup();
+        Ok(ClientAttributes {
+            groups: (!groups.is_empty()).then(|| groups.into()),
+            ..self
+        })
+    }
+
+    /// Names of the groups of the client, sorted.
+    pub fn groups(&self) -> &[Box<str>] {
+        self.groups.as_deref().unwrap_or_default()
     }
 
     pub fn get(&self, name: &str) -> Option<&str> {
-        self.0.as_ref()?.get(name).map(|value| &**value)
+        self.values.as_ref()?.get(name).map(|value| &**value)
     }
 
     /// Names and values, sorted by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.0
+        self.values
             .iter()
             .flat_map(|map| map.iter().map(|(name, value)| (&**name, &**value)))
     }
 
+    /// Returns whether the client has neither values nor groups.
     pub fn is_empty(&self) -> bool {
-        self.0.is_none()
+        self.values.is_none() && self.groups.is_none()
     }
 }
 
@@ -101,6 +153,26 @@ mod tests {
         assert!(attributes(1, ATTRIBUTE_BYTES_MAX - 4).is_ok());
         assert_eq!(attributes(1, ATTRIBUTE_BYTES_MAX - 3), Err(TooManyAttributes));
         assert!(attributes(0, 0).is_ok_and(|none| none.is_empty()));
+    }
+
+    #[test]
+    fn groups_are_bounded() {
+        let groups = |count: usize, bytes: usize| {
+            let names = (0..count).map(move |number| format!("{number:0bytes$}").into());
+            ClientAttributes::default().with_groups(names)
+        };
+        assert_eq!(
+            groups(GROUPS_MAX, 5).map(|client| client.groups().len()),
+            Ok(GROUPS_MAX)
+        );
+        assert_eq!(groups(GROUPS_MAX + 1, 5), Err(TooManyGroups));
+        assert!(groups(2, GROUP_BYTES_MAX / 2).is_ok());
+        assert_eq!(groups(3, GROUP_BYTES_MAX / 2), Err(TooManyGroups));
+        assert!(groups(0, 0).is_ok_and(|none| none.is_empty() && none.groups().is_empty()));
+        let names = ["b", "a", "b"].map(Box::from);
+        let client = attributes(1, 1).unwrap().with_groups(names).unwrap();
+        assert_eq!(client.groups(), ["a", "b"].map(Box::from));
+        assert_eq!(client.get("a000"), Some("v"));
     }
 
     #[test]

@@ -88,12 +88,13 @@ test("a rule binds client ids to users", async ({ console: page, node }) => {
   await node.call("DELETE", "/api/v1/users/ann");
 });
 
-test("a rule names attributes and certificates", async ({ console: page, node }) => {
+test("a rule names attributes, groups and certificates", async ({ console: page, node }) => {
   await open(page, "access");
   await page.getByRole("button", { name: "Add rule…", exact: true }).click();
   const dialog = page.getByRole("dialog");
   const attributes = dialog.getByLabel("Attributes (one per line)", { exact: true });
   await dialog.getByLabel("Topic filters (one per line)", { exact: true }).fill("demo/#");
+  await dialog.getByLabel("Groups (one per line)", { exact: true }).fill("operators\ncn=admins,dc=example");
   await dialog.getByLabel("Certificate common names (one per line)", { exact: true }).fill("meter-17");
   await dialog.getByLabel("Certificate subjects (one per line)", { exact: true }).fill("CN=meter-17,O=Example");
   // The form does not accept a line without a value.
@@ -103,7 +104,7 @@ test("a rule names attributes and certificates", async ({ console: page, node })
   await attributes.fill("role=admin\nrole=operator\nsite=a=b");
   await dialog.getByRole("button", { name: "Add", exact: true }).click();
   const row = page.getByRole("region", { name: "Table: Access rules", exact: true }).getByRole("row").nth(1);
-  await expect(row).toContainText("role = admin, operator; site = a=b; certificate meter-17; certificate CN=meter-17,O=Example");
+  await expect(row).toContainText("role = admin, operator; site = a=b; group operators, cn=admins,dc=example; certificate meter-17; certificate CN=meter-17,O=Example");
   // The form keeps the conditions of a rule.
   await page.getByRole("button", { name: "Edit rule 1", exact: true }).click();
   await expect(attributes).toHaveValue("role=admin\nrole=operator\nsite=a=b");
@@ -117,6 +118,7 @@ test("a rule names attributes and certificates", async ({ console: page, node })
       action: "all",
       topics: ["demo/#"],
       attributes: { role: ["admin", "operator"], site: ["a=b"] },
+      groups: ["operators", "cn=admins,dc=example"],
       certificate_names: ["meter-17"],
       certificate_subjects: ["CN=meter-17,O=Example"],
     },

@@ -19,6 +19,8 @@ export type AccessTest = {
   /** Subject of the client certificate: `CN=meter-17,O=Example`. */
   certificate_subject?: (string | null);
   client_id?: string;
+  /** Groups of the client. */
+  groups?: string[];
   qos?: number;
   retain?: boolean;
   /** Rules to test instead of the rules in force. */
@@ -67,6 +69,8 @@ export type AclRule = {
   certificate_subjects?: (string[] | null);
   /** Client IDs. For `connect`, patterns: `%u` stands for the user name, and a last `*` for any text. */
   clients?: (string[] | null);
+  /** Groups that an authentication provider has returned: the client must be a member of one. */
+  groups?: (string[] | null);
   permission: AccessPermission;
   /** Only messages with one of these QoS levels. Only with `publish`. */
   qos?: (number[] | null);

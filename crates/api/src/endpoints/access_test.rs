@@ -45,6 +45,9 @@ pub struct AccessTest {
     /// Attributes of the client.
     #[serde(default)]
     attributes: BTreeMap<String, String>,
+    /// Groups of the client.
+    #[serde(default)]
+    groups: Vec<String>,
     /// Common name of the client certificate.
     #[serde(default)]
     certificate_name: Option<String>,
@@ -189,7 +192,9 @@ impl Question {
             address: asked.address.unwrap_or(IpAddr::from([127, 0, 0, 1])),
             qos,
             attributes: ClientAttributes::new(attributes.collect())
-                .map_err(|error| HttpProblem::invalid("attributes", error.to_string()))?,
+                .map_err(|error| HttpProblem::invalid("attributes", error.to_string()))?
+                .with_groups(asked.groups.into_iter().map(Box::from))
+                .map_err(|error| HttpProblem::invalid("groups", error.to_string()))?,
             certificate_name: asked.certificate_name,
             certificate_subject: asked.certificate_subject,
             rules: asked

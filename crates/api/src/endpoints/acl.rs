@@ -67,6 +67,9 @@ pub struct AclRule {
     /// values.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attributes: Option<BTreeMap<String, Vec<String>>>,
+    /// Groups that an authentication provider has returned: the client must be a member of one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub groups: Option<Vec<String>>,
     /// Common names of client certificates.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificate_names: Option<Vec<String>>,
@@ -204,6 +207,7 @@ impl From<AccessRule> for AclRule {
             addresses: rule.addresses,
             anonymous: rule.anonymous,
             attributes: rule.attributes,
+            groups: rule.groups,
             certificate_names: rule.certificate_names,
             certificate_subjects: rule.certificate_subjects,
             qos: rule.qos,
@@ -231,6 +235,7 @@ impl From<AclRule> for AccessRule {
             addresses: rule.addresses,
             anonymous: rule.anonymous,
             attributes: rule.attributes,
+            groups: rule.groups,
             certificate_names: rule.certificate_names,
             certificate_subjects: rule.certificate_subjects,
             qos: rule.qos,

@@ -46,6 +46,31 @@ fn first_matching_rule_is_named() {
 }
 
 #[test]
+fn groups_of_the_client_are_part_of_the_question() {
+    let node = Node::start(1).with_login();
+    let rules = json!([
+        { "permission": "deny", "action": "all", "topics": ["plant/#"], "groups": ["suspended"] },
+        { "permission": "allow", "action": "all", "topics": ["plant/#"], "groups": ["operators", "admins"] },
+    ]);
+    for (groups, is_allowed, reason) in [
+        (json!([]), false, "no rule matches"),
+        (json!(["Operators"]), false, "no rule matches"),
+        (json!(["admins", "x"]), true, "rule 2 matches first"),
+        (json!(["operators", "suspended"]), false, "rule 1 matches first"),
+    ] {
+        let question = json!({ "action": "publish", "topic": "plant/1", "groups": groups, "rules": rules });
+        let answer = ask(&node, question);
+        assert_eq!(
+            (&answer["is_allowed"], &answer["reason"]),
+            (&is_allowed.into(), &reason.into()),
+            "{groups}"
+        );
+    }
+    let stored = node.send("PUT", "/api/v1/acl", &json!({ "rules": rules })).ok().json();
+    assert_eq!(stored["rules"], rules, "{stored}");
+}
+
+#[test]
 fn rules_for_connecting_are_tested() {
     let node = Node::start(1).with_login();
     let connect = |client_id: &str, user_name: &str, rules: Value| {
@@ -97,6 +122,10 @@ fn rules_in_force_apply_without_rules_in_the_request() {
 fn invalid_questions_are_rejected() {
     let node = Node::start(1).with_login();
     for (question, field) in [
+        (
+            json!({ "action": "publish", "topic": "a", "groups": vec!["g"; 1001] }),
+            "groups",
+        ),
         (json!({ "action": "all", "topic": "a" }), "action"),
         (json!({ "action": "publish", "topic": "a/#" }), "topic"),
         (json!({ "action": "publish" }), "topic"),

@@ -76,7 +76,9 @@ fn login(fields: &Map<String, Value>, now: SystemTime) -> Result<Login, String> 
         is_superuser: is_superuser(fields.get("is_superuser"))?,
         attributes: attributes
             .map_err(|error| format!("client_attrs: {error}"))?
-            .unwrap_or_default(),
+            .unwrap_or_default()
+            .with_groups(groups(fields.get("groups")).map_err(|error| format!("groups: {error}"))?)
+            .map_err(|error| format!("groups: {error}"))?,
         rules: rules.map_err(|error| format!("acl: {error}"))?,
         expires_at: expires_at.map_err(|error| format!("expire_at: {error}"))?,
         ..Login::default()
@@ -109,6 +111,20 @@ fn attributes(value: &Value) -> Result<ClientAttributes, String> {
         attributes.insert(name.as_str().into(), value.as_str().ok_or_else(expected)?.into());
     }
     ClientAttributes::new(attributes).map_err(|error| error.to_string())
+}
+
+fn groups(value: Option<&Value>) -> Result<Vec<Box<str>>, String> {
+    let expected = || "expected an array of strings".to_owned();
+    match value {
+        None | Some(Value::Null) => Ok(Vec::new()),
+        Some(Value::Array(groups)) => {
+            let groups = groups
+                .iter()
+                .map(|group| group.as_str().map(Box::from).ok_or_else(expected));
+            groups.collect()
+        }
+        Some(_) => Err(expected()),
+    }
 }
 
 /// The provider denies a time in the past.
@@ -201,6 +217,7 @@ mod tests {
             "result": "allow",
             "is_superuser": true,
             "client_attrs": { "role": "admin", "sn": "10c6" },
+            "groups": ["operators"],
             "expire_at": 1_700_000_060,
             "acl": [{ "permission": "allow", "action": "publish", "topic": "t/${clientid}" }],
             "comment": "other fields are not used",
@@ -210,6 +227,7 @@ mod tests {
             full.attributes.iter().collect::<Vec<_>>(),
             [("role", "admin"), ("sn", "10c6")]
         );
+        assert_eq!(full.attributes.groups(), [Box::from("operators")]);
         assert_eq!(full.expires_at, Some(UNIX_EPOCH + NOW + Duration::from_secs(60)));
         for (value, expected) in [
             (json!(null), false),
@@ -232,6 +250,9 @@ mod tests {
             ("is_superuser", json!([])),
             ("client_attrs", json!({ "a": 1 })),
             ("client_attrs", json!(null)),
+            ("groups", json!("operators")),
+            ("groups", json!(["a", 1])),
+            ("groups", json!(vec!["a"; 1001])),
             ("client_attrs", json!({ "a": "x".repeat(9000) })),
             ("expire_at", json!("1700000060")),
             ("expire_at", json!(1_700_000_060.5)),

@@ -30,6 +30,8 @@ pub struct ClaimRules {
     pub user_name: Option<String>,
     /// Claim with access rules.
     pub acl: String,
+    /// Claim with the groups of the client, or the path to it: `realm_access.roles`. `None`: groups are not used.
+    pub groups: Option<String>,
 }
 
 /// The claims of a token that are used, checked as far as they do not depend on the client and the time.
@@ -58,6 +60,8 @@ pub enum ClaimError {
     /// The access rules are not valid.
     Rules(String),
     Attributes(String),
+    /// The claim with this name has no groups.
+    Groups(String, String),
 }
 
 impl fmt::Display for ClaimError {
@@ -68,6 +72,7 @@ impl fmt::Display for ClaimError {
             ClaimError::NotYetValid => f.write_str("the token is not valid yet (nbf or iat)"),
             ClaimError::Mismatch(name) => write!(f, "the claim {name} is missing or has another value"),
             ClaimError::Rules(reason) => write!(f, "the access rules of the token are not valid: {reason}"),
+            ClaimError::Groups(name, reason) => write!(f, "the claim {name} of the token is not valid: {reason}"),
             ClaimError::Attributes(reason) => write!(f, "client_attrs of the token is not valid: {reason}"),
         }
     }
@@ -94,7 +99,7 @@ impl Claims {
                 .map(|name| user_name(claims, name))
                 .transpose()?,
             is_superuser: claims.get("is_superuser").is_some_and(is_true),
-            attributes: attributes(claims.get("client_attrs"))?,
+            attributes: with_groups(attributes(claims.get("client_attrs"))?, claims, rules.groups.as_deref())?,
             rules: claims.get(&rules.acl).map(access_rules).transpose()?,
         })
     }
@@ -198,8 +203,83 @@ fn attributes(claim: Option<&Value>) -> Result<ClientAttributes, ClaimError> {
     ClientAttributes::new(texts).map_err(|error| invalid(error.to_string()))
 }
 
+/// Adds the groups of the claim `name`: an array of texts, or one text. A token without the claim has no groups.
+fn with_groups(
+    attributes: ClientAttributes,
+    claims: &Map<String, Value>,
+    name: Option<&str>,
+) -> Result<ClientAttributes, ClaimError> {
+    let Some((name, claim)) = name.and_then(|name| Some((name, claim_at(claims, name)?))) else {
+        return Ok(attributes);
+    };
+    let invalid = |reason: String| ClaimError::Groups(name.to_owned(), reason);
+    let text = |value: &Value| value.as_str().map(Box::from);
+    let groups: Option<Vec<Box<str>>> = match claim {
+        Value::Null => Some(Vec::new()),
+        Value::Array(values) => values.iter().map(text).collect(),
+        value => text(value).map(|group| vec![group]),
+    };
+    // Without some of its groups, a rule that denies could not apply.
+    let groups = groups.ok_or_else(|| invalid("expected an array of texts".to_owned()))?;
+    attributes
+        .with_groups(groups)
+        .map_err(|error| invalid(error.to_string()))
+}
+
+/// Returns the claim with this name, or the one at this path: names that are joined by dots.
+fn claim_at<'a>(claims: &'a Map<String, Value>, name: &str) -> Option<&'a Value> {
+    if let Some(claim) = claims.get(name) {
+        return Some(claim);
+    }
+    let (first, rest) = name.split_once('.')?;
+    claim_at(claims.get(first)?.as_object()?, rest)
+}
+
 fn access_rules(claim: &Value) -> Result<Arc<ClientRules>, ClaimError> {
     let rules = auth::emqx_acl(claim).map_err(ClaimError::Rules)?;
     let rules = ClientRules::compile(&rules).map_err(|errors| ClaimError::Rules(errors.to_string()))?;
     Ok(Arc::new(rules))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn groups(name: &str, claims: &Value) -> Result<Vec<String>, ClaimError> {
+        let claims = claims.as_object().expect("an object");
+        let found = with_groups(ClientAttributes::default(), claims, Some(name))?;
+        Ok(found.groups().iter().map(|group| group.to_string()).collect())
+    }
+
+    #[test]
+    fn groups_are_read_from_a_claim() {
+        for (name, claims, expected) in [
+            ("groups", json!({"groups": ["b", "/a"]}), &["/a", "b"][..]),
+            ("groups", json!({"groups": "a"}), &["a"]),
+            ("groups", json!({"groups": []}), &[]),
+            ("groups", json!({"groups": null}), &[]),
+            ("groups", json!({"roles": ["a"]}), &[]),
+            ("realm_access.roles", json!({"realm_access": {"roles": ["a"]}}), &["a"]),
+            ("realm_access.roles", json!({"realm_access": ["a"]}), &[]),
+            (
+                "https://example.org/groups",
+                json!({"https://example.org/groups": ["a"]}),
+                &["a"],
+            ),
+        ] {
+            let expected: Vec<String> = expected.iter().map(|group| (*group).to_owned()).collect();
+            assert_eq!(groups(name, &claims), Ok(expected), "{claims}");
+        }
+        for claims in [
+            json!({"groups": {"a": true}}),
+            json!({"groups": ["a", 1]}),
+            json!({"groups": 7}),
+            json!({"groups": vec!["a"; 1001]}),
+        ] {
+            let error = groups("groups", &claims).expect_err("invalid").to_string();
+            assert!(error.contains("claim groups"), "{error}");
+        }
+    }
 }

@@ -118,6 +118,7 @@ fn config(keys: JwtKeys) -> JwtConfig {
         disconnect_after_expiry: true,
         verify_claims: Vec::new(),
         acl_claim: "acl".to_owned(),
+        groups_claim: Some("groups".to_owned()),
         cache_size: 100,
     }
 }

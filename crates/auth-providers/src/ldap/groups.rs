@@ -34,14 +34,8 @@ pub(super) struct Groups {
 }
 
 impl GroupRules {
-    /// `None`: groups are not needed. The error names the option.
-    pub fn new(config: &LdapGroupConfig) -> Result<Option<GroupRules>, String> {
-        if config.required.is_empty() && config.client_attribute.is_none() {
-            return match config.filter {
-                Some(_) => Err("group_filter: has no effect without required_groups or groups_attr".to_owned()),
-                None => Ok(None),
-            };
-        }
+    /// The error names the option.
+    pub fn new(config: &LdapGroupConfig) -> Result<GroupRules, String> {
         let place = match (&config.filter, &config.base_dn) {
             (Some(filter), Some(base)) => GroupPlace::Search {
                 base: valid_name("group_base_dn", base)?.render(&mut String::clone),
@@ -60,11 +54,11 @@ impl GroupRules {
         }
         let required = config.required.iter();
         let required = required.map(|name| Ok(valid_name("required_groups", name)?.normalized()));
-        Ok(Some(GroupRules {
+        Ok(GroupRules {
             place,
             required: required.collect::<Result<_, String>>()?,
             names: config.names,
-        }))
+        })
     }
 
     /// Returns the attribute of the entry that is needed.

@@ -167,10 +167,13 @@ impl LoginRules {
                 attributes.insert(format!("{name}.{group}").into(), value.into());
             }
         }
-        ClientAttributes::new(attributes).map_err(|error| UnusableEntry {
-            summary: "a client has too many attributes: it is rejected; a group_filter can select fewer groups",
-            detail: error.to_string(),
-        })
+        let too_many = |detail: String| UnusableEntry {
+            summary: "a client has too many attributes or groups: it is rejected; a group_filter can select fewer",
+            detail,
+        };
+        let attributes = ClientAttributes::new(attributes).map_err(|error| too_many(error.to_string()))?;
+        let groups = attributes.with_groups(groups.iter().map(|group| group.as_str().into()));
+        groups.map_err(|error| too_many(error.to_string()))
     }
 }
 

@@ -8,6 +8,7 @@
 //! permission = "allow"
 //! users = ["alice", "bob"]        # any of these; all lists of a rule must match
 //! attributes = { role = ["admin"] }
+//! groups = ["operators"]
 //! addresses = ["10.0.0.0/8"]
 //! action = "publish"
 //! qos = [0, 1]
@@ -83,6 +84,9 @@ pub struct AccessRule {
     /// values.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attributes: Option<BTreeMap<String, Vec<String>>>,
+    /// Groups that an authentication provider has returned: the client must be a member of one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub groups: Option<Vec<String>>,
     /// Common names of client certificates.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub certificate_names: Option<Vec<String>>,
@@ -135,6 +139,7 @@ pub(super) struct RuleConditions {
     addresses: Option<Box<[Cidr]>>,
     anonymous: Option<bool>,
     attributes: Box<[(Box<str>, NameSet)]>,
+    groups: Option<NameSet>,
     certificate_names: Option<NameSet>,
     certificate_subjects: Option<NameSet>,
 }
@@ -216,6 +221,10 @@ impl RuleConditions {
             && is_met(&self.users, who.user_name)
             && is_met(&self.clients, Some(who.client_id))
             && self.attributes.iter().all(has)
+            && self.groups.as_ref().is_none_or(|list| {
+                let mut groups = who.attributes.groups().iter();
+                groups.any(|group| is_listed(list, group))
+            })
             && is_met(&self.certificate_names, who.certificate.common_name)
             && is_met(&self.certificate_subjects, who.certificate.subject)
             && self
@@ -284,6 +293,7 @@ pub(super) fn compile_conditions(rule: &AccessRule, errors: &mut Vec<AclErrorKin
             .map(|addresses| compile_addresses(addresses, errors)),
         anonymous: rule.anonymous,
         attributes: compile_attributes(rule, errors),
+        groups: rule.groups.as_ref().map(|names| compile_names("groups", names, errors)),
         certificate_names: rule
             .certificate_names
             .as_ref()

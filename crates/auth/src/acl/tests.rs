@@ -626,6 +626,63 @@ fn lists_are_bounded() {
 }
 
 #[test]
+fn groups_are_a_condition() {
+    let acl = compile(
+        r##"
+        [[rules]]
+        permission = "deny"
+        groups = ["suspended"]
+        topics = ["#"]
+        [[rules]]
+        permission = "allow"
+        groups = ["operators", "cn=admins,dc=example"]
+        topics = ["plant/#"]
+        [[rules]]
+        permission = "allow"
+        users = ["alice"]
+        groups = ["meters"]
+        topics = ["meters/%u"]
+        [[rules]]
+        permission = "allow"
+        action = "connect"
+        groups = ["operators"]
+        "##,
+    );
+    for (groups, topics, may_connect) in [
+        (&[][..], &[][..], false),
+        (&["Operators", "operator", "groups.operators", ""], &[], false),
+        (&["operators"], &["plant/1"], true),
+        (&["cn=admins,dc=example", "x"], &["plant/1"], false),
+        (&["meters", "operators"], &["plant/1", "meters/alice"], true),
+        (&["meters", "operators", "suspended"], &[], true),
+    ] {
+        let names = groups.iter().map(|group| Box::from(*group));
+        let attributes = ClientAttributes::default().with_groups(names).unwrap();
+        let client = Identity {
+            attributes: &attributes,
+            ..alice()
+        };
+        let session = acl.session(&client);
+        let all = ["plant/1", "meters/alice"].into_iter();
+        let allowed: Vec<&str> = all.filter(|topic| publishes(&session, topic)).collect();
+        assert_eq!(allowed, topics, "{groups:?}");
+        assert_eq!(acl.can_connect(&client), may_connect, "{groups:?}");
+    }
+    // An attribute with the name of a group is no group.
+    let values = [("groups.operators", "operators"), ("groups", "operators")];
+    let values = values.map(|(name, value)| (Box::from(name), Box::from(value)));
+    let attributes = ClientAttributes::new(values.into()).unwrap();
+    let client = Identity {
+        attributes: &attributes,
+        ..alice()
+    };
+    assert!(!publishes(&acl.session(&client), "plant/1"));
+    let empty = rules("[[rules]]\ngroups = []\ntopics = [\"#\"]");
+    let errors = Acl::compile(&empty, AclOptions::default()).err().expect("errors").0;
+    assert_eq!(errors[0].kind, AclErrorKind::EmptyList { list: "groups" });
+}
+
+#[test]
 fn rule_round_trips_through_toml_and_json() {
     let full = AccessRule {
         permission: Permission::Allow,
@@ -633,6 +690,7 @@ fn rule_round_trips_through_toml_and_json() {
         clients: Some(vec!["c1".into(), "c2".into()]),
         addresses: Some(vec!["10.0.0.0/8".into()]),
         attributes: Some([("role".to_owned(), vec!["admin".to_owned()])].into()),
+        groups: Some(vec!["operators".to_owned()]),
         certificate_names: Some(vec!["meter-1".to_owned()]),
         certificate_subjects: Some(vec!["CN=meter-1".to_owned()]),
         anonymous: Some(false),

@@ -45,6 +45,7 @@ pub fn provider(config: &Config) -> Result<Arc<JwtProvider>, String> {
         disconnect_after_expiry: jwt.disconnect_after_expire,
         verify_claims: claims.collect::<Result<_, _>>()?,
         acl_claim: jwt.acl_claim_name.clone(),
+        groups_claim: jwt.groups_claim.0.clone(),
         cache_size: jwt.cache_size as usize,
     };
     let provider = JwtProvider::new(settings).map_err(|error| format!("access.jwt.{error}"))?;

@@ -80,6 +80,10 @@ section! {
         restart disconnect_after_expire: bool = "true";
         /// Claim with access rules in one of the two formats of EMQX. They are checked before `access.rules`.
         restart acl_claim_name: String = "acl";
+        /// Claim with the groups of the client, for the condition `groups` of access rules: an array of texts, or one
+        /// text. Dots lead to a claim in a claim, such as `realm_access.roles`. Tokens without it have no groups; a
+        /// token in which it has another form is rejected. Empty: groups are not used.
+        restart groups_claim: Unset<String> = "groups";
         /// Maximum number of verified tokens that the server remembers, so that a client that reconnects with the same
         /// token costs no signature check. Each takes up to a few kilobytes, depending on its access rules.
         restart cache_size: u32 = "100000" ["0", "1000000"] in "tokens";

@@ -97,13 +97,14 @@ section! {
         restart group_filter: Unset<String> = "";
         /// Name (DN) of the entry below which `group_filter` searches.
         restart group_base_dn: Unset<String> = "";
-        /// Name of a client attribute for the groups. With `groups`, a member of `plant-a` and `plant-b` has
-        /// `${client_attrs.groups}` with the value `plant-a,plant-b`, `${client_attrs.groups.plant-a}` with the value
-        /// `plant-a`, and the same for `plant-b`.
+        /// Name of a client attribute for the groups, for topics with placeholders. The condition `groups` of access
+        /// rules does not need it. With `groups`, a member of `plant-a` and `plant-b` has `${client_attrs.groups}` with
+        /// the value `plant-a,plant-b`, `${client_attrs.groups.plant-a}` with the value `plant-a`, and the same for
+        /// `plant-b`.
         restart groups_attr: Unset<String> = "";
-        /// How `groups_attr` names a group. `first`: by the first value of its name (DN); groups in different places
-        /// can have the same one. `whole`: by its whole name, in lower case and without spaces around `,` and `=`. A
-        /// member of `CN=plant-a,OU=groups,DC=example,DC=org` then has
+        /// How `groups_attr` and the condition `groups` of access rules name a group. `first`: by the first value of
+        /// its name (DN); groups in different places can have the same one. `whole`: by its whole name, in lower case
+        /// and without spaces around `,` and `=`. A member of `CN=plant-a,OU=groups,DC=example,DC=org` then has
         /// `${client_attrs.groups.cn=plant-a,ou=groups,dc=example,dc=org}` with the value `plant-a`, and
         /// `${client_attrs.groups}` contains whole names with `;` between them.
         restart group_names: LdapGroupNames = "first";
