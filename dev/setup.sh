@@ -1,7 +1,7 @@
 #!/bin/bash
 # Installs missing programs for one purpose: build, test, lint, docs, dist, edge, zig, dist-test, kafka, kerberos, ldap,
-# mariadb, pebble, postgres or redis. Prints a line for each installation, and fails with instructions if it may not
-# install. Does nothing if all programs are installed.
+# mariadb, mongodb, pebble, postgres or redis. Prints a line for each installation, and fails with instructions if it may
+# not install. Does nothing if all programs are installed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=dev/lib.sh
@@ -9,6 +9,7 @@ cd "$(dirname "$0")/.."
 
 MDBOOK_VERSION=0.5.2
 GO_VERSION=1.26.6
+FERRETDB_VERSION=1.24.2
 HELM_VERSION=3.22.0
 KUBECONFORM_VERSION=0.8.0
 ZIG_VERSION=0.17.0
@@ -145,6 +146,28 @@ need_mariadb() {
 	fi
 }
 
+# FerretDB has the protocol of MongoDB, which is in no package registry. It does not start without the file version.txt,
+# which its module lacks, so `go install` is not enough.
+need_ferretdb() {
+	local tools=$PWD/target/dist-tools source
+	[ ! -x "$tools/bin/ferretdb" ] || return 0
+	need_go
+	say "compiling FerretDB $FERRETDB_VERSION with go, for the tests of logins; this takes two minutes"
+	source=$(cd / && go mod download -json "github.com/FerretDB/FerretDB@v$FERRETDB_VERSION" |
+		sed -n 's/^\t"Dir": "\(.*\)",$/\1/p') || true
+	[ -d "$source" ] || fail "go could not download FerretDB $FERRETDB_VERSION"
+	rm -rf "$tools/ferretdb"
+	mkdir -p "$tools/bin"
+	cp -r "$source" "$tools/ferretdb"
+	chmod -R u+w "$tools/ferretdb"
+	echo "v$FERRETDB_VERSION" >"$tools/ferretdb/build/version/version.txt"
+	(cd "$tools/ferretdb" &&
+		go build -buildvcs=false -tags ferretdb_no_postgresql -ldflags '-s -w' -o "$tools/bin/ferretdb.new" ./cmd/ferretdb) ||
+		fail "go could not compile FerretDB $FERRETDB_VERSION"
+	rm -rf "$tools/ferretdb"
+	mv "$tools/bin/ferretdb.new" "$tools/bin/ferretdb"
+}
+
 # The console is tested in this browser. The npm packages of the tests download no browser.
 need_browser() {
 	{ has node && has npm; } || install_packages "the console's tests" nodejs npm
@@ -239,6 +262,7 @@ test)
 	need_redis
 	need_ldap
 	need_pebble
+	need_ferretdb
 	need_kafka
 	need_browser
 	need_book_commands
@@ -257,6 +281,9 @@ mariadb)
 	;;
 pebble)
 	need_pebble
+	;;
+mongodb)
+	need_ferretdb
 	;;
 postgres)
 	need_postgres
@@ -285,6 +312,6 @@ docs)
 	has mdbook || need_mdbook
 	;;
 *)
-	fail "unknown purpose $1: expected build, test, lint, docs, dist, edge, zig, dist-test, kafka, kerberos, ldap, mariadb, pebble, postgres or redis"
+	fail "unknown purpose $1: expected build, test, lint, docs, dist, edge, zig, dist-test, kafka, kerberos, ldap, mariadb, mongodb, pebble, postgres or redis"
 	;;
 esac

@@ -5,7 +5,7 @@ use super::*;
 /// Makes a module of tests for each database.
 macro_rules! for_each_database {
     ($($test:ident),+ $(,)?) => {
-        for_each_database!(@ postgresql mysql sqlite redis: $($test),+);
+        for_each_database!(@ postgresql mysql sqlite mongodb redis: $($test),+);
     };
     (@ $($database:ident)+: $($test:ident),+) => {
         for_each_database!(@@ [$($database)+] [$($test),+]);

@@ -13,7 +13,7 @@ const SERVER_BUSY: u8 = 0x89;
 /// Number of clients that reconnect at once.
 const RECONNECTS: u64 = 2000;
 
-fn uncached() -> Vec<(&'static str, String)> {
+pub fn uncached() -> Vec<(&'static str, String)> {
     vec![("cache_allowed", text("0s")), ("cache_denied", text("0s"))]
 }
 
@@ -82,6 +82,7 @@ fn a_database_that_never_answers_delays_no_other_client() {
         ("postgresql", account.clone()),
         ("mysql", account),
         ("redis", format!("servers = [\"{address}\"]")),
+        ("mongodb", format!("servers = [\"{address}\"]\ndatabase = \"d\"")),
         (
             "ldap",
             format!("servers = [\"ldap://{address}\"]\nbase_dn = \"dc=example\""),

@@ -1,10 +1,11 @@
-//! Clients whose passwords are in PostgreSQL, MySQL, SQLite or Redis, with the real servers and the real binary.
+//! Clients whose passwords are in PostgreSQL, MySQL, SQLite, MongoDB or Redis, with the real servers and the real binary.
 //!
 //! `decisions` has the tests that run with each database, and `faults` those with databases that fail, are slow or
 //! change. The files of the databases have the others.
 
 mod decisions;
 pub mod faults;
+mod mongodb;
 mod mysql;
 pub mod postgresql;
 mod redis;
@@ -210,7 +211,7 @@ fn algorithm_options(options: &[(&'static str, &str)]) -> Vec<(&'static str, Str
 }
 
 /// User names and client IDs that would change a statement or a command if they were part of its text.
-const INJECTIONS: [&str; 14] = [
+const INJECTIONS: [&str; 19] = [
     "' OR '1'='1",
     "' OR 1=1 --",
     "' OR 1=1 LIMIT 1 --",
@@ -225,4 +226,9 @@ const INJECTIONS: [&str; 14] = [
     "user\r\nHMGET mqtt_user:user password_hash salt is_superuser",
     "user password_hash",
     "*",
+    "{\"$ne\": null}",
+    "{ $gt: '' }",
+    "$where",
+    "user.password_hash",
+    "true; return true",
 ];

@@ -4,7 +4,7 @@
 
 mod faults;
 mod logins;
-mod tls;
+pub mod tls;
 
 use std::fmt::Write as _;
 use std::io::Write as _;

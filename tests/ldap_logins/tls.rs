@@ -6,11 +6,11 @@ use std::path::PathBuf;
 use super::*;
 
 /// A directory with certificates for `127.0.0.1`, and with another authority.
-struct Certificates(PathBuf);
+pub struct Certificates(pub PathBuf);
 
 impl Certificates {
-    fn new() -> Certificates {
-        let directory = std::env::temp_dir().join(unique(&format!("tidewire-ldap-tls-{}", std::process::id())));
+    pub fn new() -> Certificates {
+        let directory = std::env::temp_dir().join(unique(&format!("tidewire-login-tls-{}", std::process::id())));
         fs::create_dir_all(&directory).expect("the directory for temporary files can be written to");
         let write = |name: &str, text: String| fs::write(directory.join(name), text).expect("a file can be written");
         let authority = || {
@@ -31,7 +31,7 @@ impl Certificates {
         Certificates(directory)
     }
 
-    fn path(&self, name: &str) -> String {
+    pub fn path(&self, name: &str) -> String {
         format!("'{}'", self.0.join(name).display())
     }
 }

@@ -1,5 +1,5 @@
-//! Starts one Kafka, one MariaDB and one PostgreSQL for all tests of a run. Each test uses its own topics, databases or
-//! tables.
+//! Starts one FerretDB, one Kafka, one MariaDB and one PostgreSQL for all tests of a run. Each test uses its own topics, databases,
+//! collections or tables.
 //!
 //! `make test` starts the servers and names their directory in `TIDEWIRE_TEST_SERVERS`. Without the variable, the first
 //! test that needs a server starts it, and the server ends with the process. A test that stops a server or sets its
@@ -12,6 +12,7 @@ use std::sync::OnceLock;
 
 pub static KAFKA: Shared = Shared::new("kafka");
 pub static MARIADB: Shared = Shared::new("mariadb");
+pub static MONGODB: Shared = Shared::new("mongodb");
 pub static POSTGRES: Shared = Shared::new("postgres");
 
 /// A server that a script in `dev/` starts.

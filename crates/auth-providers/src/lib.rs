@@ -11,6 +11,8 @@ pub mod http;
 pub mod jwt;
 #[cfg(feature = "ldap")]
 pub mod ldap;
+#[cfg(feature = "mongodb")]
+pub mod mongodb;
 #[cfg(feature = "mysql")]
 pub mod mysql;
 pub mod oidc;
@@ -19,10 +21,16 @@ pub mod postgresql;
 mod provider;
 #[cfg(feature = "redis")]
 pub mod redis;
-#[cfg(any(feature = "mysql", feature = "postgresql", feature = "redis", feature = "sqlite"))]
+#[cfg(any(
+    feature = "mongodb",
+    feature = "mysql",
+    feature = "postgresql",
+    feature = "redis",
+    feature = "sqlite"
+))]
 mod rows;
 mod source;
-#[cfg(any(feature = "postgresql", feature = "redis"))]
+#[cfg(any(feature = "mongodb", feature = "postgresql", feature = "redis"))]
 mod source_rules;
 #[cfg(any(feature = "mysql", feature = "postgresql", feature = "sqlite"))]
 mod sql;
@@ -30,6 +38,7 @@ mod sql;
 pub mod sqlite;
 #[cfg(any(
     feature = "ldap",
+    feature = "mongodb",
     feature = "mysql",
     feature = "postgresql",
     feature = "redis",

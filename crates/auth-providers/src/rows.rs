@@ -19,8 +19,11 @@ use tokio::time::timeout;
 use crate::source::{Overloaded, QuestionKey};
 
 /// Names of the column or field with the password. The second one is of old versions of EMQX.
+#[cfg(any(feature = "mysql", feature = "postgresql", feature = "redis", feature = "sqlite"))]
 pub(crate) const PASSWORD_COLUMNS: &[&str] = &["password_hash", "password"];
+#[cfg(any(feature = "mysql", feature = "postgresql", feature = "redis", feature = "sqlite"))]
 pub(crate) const SALT_COLUMN: &str = "salt";
+#[cfg(any(feature = "mysql", feature = "postgresql", feature = "redis", feature = "sqlite"))]
 pub(crate) const SUPERUSER_COLUMN: &str = "is_superuser";
 
 /// Number of verified passwords that are cached. About 100 bytes each.

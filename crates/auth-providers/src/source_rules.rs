@@ -12,6 +12,17 @@ use crate::source::SourceError;
 /// Maximum number of rules of a client.
 pub(crate) const RULES_MAX: usize = 1000;
 
+/// Columns and fields of EMQX with conditions that are not supported. Without its condition, a rule would allow more.
+#[cfg(any(feature = "mongodb", feature = "postgresql"))]
+pub(crate) const CONDITIONS: [&str; 6] = [
+    "clientid_re",
+    "username_re",
+    "zone",
+    "zone_re",
+    "listener",
+    "listener_re",
+];
+
 /// Returns the rules of a client. Without rules, the next source decides. `source` begins the error.
 pub(crate) fn outcome(source: &str, rules: Vec<Value>) -> Result<ProviderOutcome, SourceError> {
     if rules.is_empty() {

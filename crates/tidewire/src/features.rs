@@ -40,6 +40,11 @@ const PARTS: &[BuildPart] = &[
     ),
     part("ldap", cfg!(feature = "ldap"), "LDAP authentication"),
     part(
+        "mongodb",
+        cfg!(feature = "mongodb"),
+        "authentication and access rules with MongoDB",
+    ),
+    part(
         "mysql",
         cfg!(feature = "mysql"),
         "authentication with MySQL and MariaDB",

@@ -15,7 +15,7 @@ use crate::ACCESS_SOURCE;
 use crate::provider::{SourceLimits, SourceProvider};
 use crate::rows::Parameters;
 use crate::source::{LoginSource, QuestionKey, SourceError, SourceFuture};
-use crate::source_rules::{RULES_MAX, outcome};
+use crate::source_rules::{CONDITIONS, RULES_MAX, outcome};
 
 /// A column that every result has. The others are checked in each row.
 const TOPIC: &[&str] = &["topic"];
@@ -29,16 +29,6 @@ const COLUMNS: [(&str, &str); 7] = [
     ("ipaddress", "ipaddr"),
     ("ipaddr", "ipaddr"),
 ];
-/// Columns of EMQX with conditions that are not supported. Without its condition, a row would allow more.
-const CONDITIONS: [&str; 6] = [
-    "clientid_re",
-    "username_re",
-    "zone",
-    "zone_re",
-    "listener",
-    "listener_re",
-];
-
 /// Configuration of the source.
 pub struct PostgresqlRulesConfig {
     pub connection: PostgresConnectorConfig,

@@ -178,8 +178,9 @@ fn named_files(config: &Config) -> Vec<NamedFile<'_>> {
     }
     let (api, access, http) = (&config.api, &config.access, &config.access_http.options);
     let (postgresql, mysql, redis) = (&config.access_postgresql, &config.access_mysql, &config.access_redis);
+    let mongodb = &config.access_mongodb;
     let ldap = &config.access_ldap.options;
-    let optional: [(&Unset<PathBuf>, _, FileCheck); 28] = [
+    let optional: [(&Unset<PathBuf>, _, FileCheck); 31] = [
         (&api.cert_file, "cert_file", can_be_read),
         (&api.key_file, "key_file", is_protected),
         (&api.users_file, "users_file", is_console_users_file),
@@ -198,6 +199,9 @@ fn named_files(config: &Config) -> Vec<NamedFile<'_>> {
         (&mysql.cert_file, "cert_file", can_be_read),
         (&mysql.key_file, "key_file", is_protected),
         (&config.access_sqlite.file, "file", is_sqlite_file),
+        (&mongodb.ca_file, "ca_file", can_be_read),
+        (&mongodb.cert_file, "cert_file", can_be_read),
+        (&mongodb.key_file, "key_file", is_protected),
         (&redis.ca_file, "ca_file", can_be_read),
         (&redis.cert_file, "cert_file", can_be_read),
         (&redis.key_file, "key_file", is_protected),
@@ -211,9 +215,11 @@ fn named_files(config: &Config) -> Vec<NamedFile<'_>> {
     ];
     let sources = &config.access_sources;
     let (http, postgresql, redis) = (&sources.http, &sources.postgresql, &sources.redis);
+    let mongodb = &sources.mongodb;
     let of_sources = [
         (&http.ca_file, &http.cert_file, &http.key_file),
         (&postgresql.ca_file, &postgresql.cert_file, &postgresql.key_file),
+        (&mongodb.ca_file, &mongodb.cert_file, &mongodb.key_file),
         (&redis.ca_file, &redis.cert_file, &redis.key_file),
     ];
     let of_sources = of_sources.into_iter().flat_map(|(ca, cert, key)| {

@@ -44,6 +44,7 @@ pub struct Config {
     pub access_postgresql: access::postgresql::PostgresqlAccess,
     pub access_mysql: access::mysql::MysqlAccess,
     pub access_sqlite: access::sqlite::SqliteAccess,
+    pub access_mongodb: access::mongodb::MongodbAccess,
     pub access_redis: access::redis::RedisAccess,
     pub access_ldap: access::ldap::LdapAccessConfig,
     pub access_sources: access::source::AccessSourcesConfig,
@@ -171,6 +172,7 @@ pub fn resolve(raw: &mut RawConfig, sources: &ConfigSources) -> (Config, Vec<Eff
         access_postgresql: access::postgresql::PostgresqlAccess::resolve(&mut resolver, &["access", "postgresql"]),
         access_mysql: access::mysql::MysqlAccess::resolve(&mut resolver, &["access", "mysql"]),
         access_sqlite: access::sqlite::SqliteAccess::resolve(&mut resolver, &["access", "sqlite"]),
+        access_mongodb: access::mongodb::MongodbAccess::resolve(&mut resolver, &["access", "mongodb"]),
         access_redis: access::redis::RedisAccess::resolve(&mut resolver, &["access", "redis"]),
         access_ldap: resolver.access_ldap(),
         access_sources: resolver.access_sources(),
@@ -297,9 +299,10 @@ impl Resolver<'_> {
 
     fn access_sources(&mut self) -> access::source::AccessSourcesConfig {
         use access::source::{AccessSourcesConfig, BODY, HEADERS};
-        let (http, postgresql, redis) = (
+        let (http, postgresql, mongodb, redis) = (
             ["access", "source", "http"],
             ["access", "source", "postgresql"],
+            ["access", "source", "mongodb"],
             ["access", "source", "redis"],
         );
         AccessSourcesConfig {
@@ -307,6 +310,7 @@ impl Resolver<'_> {
             http_headers: self.take_map(&["access", "source", "http", "headers"], &HEADERS),
             http_body: self.take_map(&["access", "source", "http", "body"], &BODY),
             postgresql: access::source::PostgresqlSourceOptions::resolve(self, &postgresql),
+            mongodb: access::source::MongodbSourceOptions::resolve(self, &mongodb),
             redis: access::source::RedisSourceOptions::resolve(self, &redis),
         }
     }

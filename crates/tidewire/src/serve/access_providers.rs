@@ -4,9 +4,17 @@ pub mod http;
 pub mod jwt;
 #[cfg(feature = "ldap")]
 pub mod ldap;
+#[cfg(feature = "mongodb")]
+pub mod mongodb;
 #[cfg(feature = "mysql")]
 pub mod mysql;
-#[cfg(any(feature = "mysql", feature = "postgresql", feature = "redis", feature = "sqlite"))]
+#[cfg(any(
+    feature = "mongodb",
+    feature = "mysql",
+    feature = "postgresql",
+    feature = "redis",
+    feature = "sqlite"
+))]
 mod password_hash;
 #[cfg(feature = "postgresql")]
 pub mod postgresql;
@@ -21,7 +29,13 @@ use crate::config::options::access;
 
 /// Converts the options about questions, which each section of a database has. `$max_concurrent` is at most the size of
 /// the pool: a wait for a connection, which clients can cause, must not look like a slow database.
-#[cfg(any(feature = "mysql", feature = "postgresql", feature = "redis", feature = "sqlite"))]
+#[cfg(any(
+    feature = "mongodb",
+    feature = "mysql",
+    feature = "postgresql",
+    feature = "redis",
+    feature = "sqlite"
+))]
 macro_rules! source_limits {
     ($options:expr, $section:literal, $max_concurrent:expr) => {
         auth_providers::SourceLimits {
@@ -37,7 +51,13 @@ macro_rules! source_limits {
 }
 
 /// Converts the options about hashes of passwords, which each section of a database has.
-#[cfg(any(feature = "mysql", feature = "postgresql", feature = "redis", feature = "sqlite"))]
+#[cfg(any(
+    feature = "mongodb",
+    feature = "mysql",
+    feature = "postgresql",
+    feature = "redis",
+    feature = "sqlite"
+))]
 macro_rules! hash_settings {
     ($options:expr) => {
         $crate::serve::access_providers::password_hash::hash_settings(
@@ -53,7 +73,7 @@ macro_rules! hash_settings {
 }
 
 /// Converts the options about TLS, which each section of a database server has.
-#[cfg(any(feature = "mysql", feature = "postgresql", feature = "redis"))]
+#[cfg(any(feature = "mongodb", feature = "mysql", feature = "postgresql", feature = "redis"))]
 macro_rules! tls_config {
     ($options:expr) => {
         $options.tls.then(|| connectors::TlsConfig {
@@ -65,9 +85,15 @@ macro_rules! tls_config {
     };
 }
 
-#[cfg(any(feature = "mysql", feature = "postgresql", feature = "redis"))]
+#[cfg(any(feature = "mongodb", feature = "mysql", feature = "postgresql", feature = "redis"))]
 use tls_config;
-#[cfg(any(feature = "mysql", feature = "postgresql", feature = "redis", feature = "sqlite"))]
+#[cfg(any(
+    feature = "mongodb",
+    feature = "mysql",
+    feature = "postgresql",
+    feature = "redis",
+    feature = "sqlite"
+))]
 use {hash_settings, source_limits};
 
 /// Converts the option of the section `section`, and warns of its risk.

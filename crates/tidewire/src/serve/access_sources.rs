@@ -78,13 +78,19 @@ impl AccessSources {
                 self.watched.push(source.clone());
                 self.rules.push((kind, source));
             }
+            #[cfg(feature = "mongodb")]
+            AccessSourceKind::Mongodb => {
+                let source = create::mongodb(&options.mongodb)?;
+                self.watched.push(source.clone());
+                self.rules.push((kind, source));
+            }
             #[cfg(feature = "redis")]
             AccessSourceKind::Redis => {
                 let source = create::redis(&options.redis)?;
                 self.watched.push(source.clone());
                 self.rules.push((kind, source));
             }
-            #[cfg(not(all(feature = "postgresql", feature = "redis")))]
+            #[cfg(not(all(feature = "mongodb", feature = "postgresql", feature = "redis")))]
             absent => {
                 let kind = absent.word();
                 return Err(format!(
@@ -135,7 +141,7 @@ impl AccessSources {
             match kind {
                 AccessSourceKind::Rules => list.push(RulePart::Server(&parts.rules)),
                 AccessSourceKind::Http => after = Some(Vec::new()),
-                AccessSourceKind::Postgresql | AccessSourceKind::Redis => {
+                AccessSourceKind::Mongodb | AccessSourceKind::Postgresql | AccessSourceKind::Redis => {
                     let rules = of_sources.next().and_then(Option::as_deref);
                     list.extend(rules.map(RulePart::Client));
                 }

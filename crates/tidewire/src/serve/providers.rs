@@ -177,6 +177,8 @@ impl MadeProviders {
             ProviderKind::Http => self.watch(access_providers::http::provider(&config.access_http)?),
             #[cfg(feature = "postgresql")]
             ProviderKind::Postgresql => self.watch(access_providers::postgresql::provider(&config.access_postgresql)?),
+            #[cfg(feature = "mongodb")]
+            ProviderKind::Mongodb => self.watch(access_providers::mongodb::provider(&config.access_mongodb)?),
             #[cfg(feature = "mysql")]
             ProviderKind::Mysql => self.watch(access_providers::mysql::provider(&config.access_mysql)?),
             #[cfg(feature = "sqlite")]
@@ -187,6 +189,7 @@ impl MadeProviders {
             ProviderKind::Ldap => self.watch(access_providers::ldap::provider(&config.access_ldap)?),
             #[cfg(not(all(
                 feature = "ldap",
+                feature = "mongodb",
                 feature = "mysql",
                 feature = "postgresql",
                 feature = "redis",

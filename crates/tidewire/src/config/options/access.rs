@@ -3,6 +3,7 @@
 pub mod http;
 pub mod jwt;
 pub mod ldap;
+pub mod mongodb;
 pub mod mysql;
 pub mod password_hash;
 pub mod postgresql;
@@ -46,6 +47,8 @@ choice! {
         Mysql = "mysql",
         /// A table of an SQLite file.
         Sqlite = "sqlite",
+        /// A collection of MongoDB.
+        Mongodb = "mongodb",
         /// Hashes of Redis.
         Redis = "redis",
         /// JSON Web Tokens.
@@ -63,6 +66,7 @@ impl ProviderKind {
             ProviderKind::Http
             | ProviderKind::Jwt
             | ProviderKind::Ldap
+            | ProviderKind::Mongodb
             | ProviderKind::Mysql
             | ProviderKind::Postgresql
             | ProviderKind::Redis
@@ -130,10 +134,11 @@ section! {
         /// Authentication providers in the order in which they are asked. The first one that knows the user name
         /// decides. `users`: `password_file`, the table `users`, and the users of the API. `jwt`: JSON Web Tokens
         /// (`access.jwt`). `http`: the service of `access.http`. `postgresql`, `mysql`: the database of
-        /// `access.postgresql` or `access.mysql`. `sqlite`: the file of `access.sqlite`. `redis`: the server of
-        /// `access.redis`. `ldap`: the directory of `access.ldap`. `certificate`: a client whose TLS listener takes the
-        /// user name from the client certificate (`peer_cert_as_user_name`) needs no password; it must be the first
-        /// provider. Such a client is never a superuser.
+        /// `access.postgresql` or `access.mysql`. `sqlite`: the file of `access.sqlite`. `mongodb`: the collection of
+        /// `access.mongodb`. `redis`: the server of `access.redis`. `ldap`: the directory of `access.ldap`.
+        /// `certificate`: a client whose TLS listener takes the user name from the client certificate
+        /// (`peer_cert_as_user_name`) needs no password; it must be the first provider. Such a client is never a
+        /// superuser.
         restart providers: Vec<ProviderKind> = "users";
         /// Methods of enhanced authentication (MQTT 5): `SCRAM-SHA-256`, `SCRAM-SHA-512`. The client proves that it
         /// knows the password and does not send it. Requires `users` in `providers`. Only users whose hash is a SCRAM
@@ -150,22 +155,23 @@ section! {
         /// Access rules. The first rule that matches decides. Each rule is a table: `{ permission = "allow", action =
         /// "subscribe", topics = ["devices/%c/#"], users = ["alice"] }`. `permission` is `allow` or `deny`; `action` is
         /// `publish`, `subscribe`, `all` (both) or `connect`. Conditions are `users`, `clients`, `addresses`,
-        /// `anonymous`, `attributes` (`{ role = ["admin"] }`), `certificate_names` and `certificate_subjects` (of the
-        /// client certificate) and, for publishing, `qos` and `retain`. In a topic, `%c` stands for the client ID, `%u`
-        /// for the user name, and `${client_attrs.NAME}` for an attribute that an authentication provider has returned;
-        /// a topic after `eq ` is compared literally. `#` leaves out topics that begin with `$`: a rule for all topics
-        /// has `topics = ["#", "$SYS/#"]`. `$SYS/#` includes the names and addresses of clients. Without a rule for
-        /// topics, every client may publish and subscribe to all topics except those of the server. Rules for `connect`
-        /// bind client IDs to users: `{ permission = "allow", action = "connect", clients = ["%u", "%u:*"] }` allows a
-        /// user the IDs that equal its name or begin with its name and a colon. With such a rule, clients that no
-        /// `connect` rule matches may not connect (0x85). Superusers and devices of the platform always may.
+        /// `anonymous`, `attributes` (`{ role = ["admin"] }`), `groups` (of LDAP, a token or an HTTP service; the
+        /// client must be a member of one), `certificate_names` and `certificate_subjects` (of the client certificate)
+        /// and, for publishing, `qos` and `retain`. In a topic, `%c` stands for the client ID, `%u` for the user name,
+        /// and `${client_attrs.NAME}` for an attribute that an authentication provider has returned; a topic after `eq
+        /// ` is compared literally. `#` leaves out topics that begin with `$`: a rule for all topics has `topics =
+        /// ["#", "$SYS/#"]`. `$SYS/#` includes the names and addresses of clients. Without a rule for topics, every
+        /// client may publish and subscribe to all topics except those of the server. Rules for `connect` bind client
+        /// IDs to users: `{ permission = "allow", action = "connect", clients = ["%u", "%u:*"] }` allows a user the IDs
+        /// that equal its name or begin with its name and a colon. With such a rule, clients that no `connect` rule
+        /// matches may not connect (0x85). Superusers and devices of the platform always may.
         live rules: CheckedRules = "";
         /// Sources of access rules in the order in which they are checked. The first one that decides about an action
-        /// decides. `rules`: the options `rules` and `acl_file`. `postgresql` and `redis`: rules of the client in the
-        /// database of `access.source.postgresql` or `access.source.redis`. `http`: the service of
-        /// `access.source.http`. Superusers are not checked. Rules that the login has brought, such as the claim `acl`
-        /// of a token, come before all sources. With another source than `rules`, `no_match` decides even if there are
-        /// no rules.
+        /// decides. `rules`: the options `rules` and `acl_file`. `postgresql`, `mongodb` and `redis`: rules of the
+        /// client in the database of `access.source.postgresql`, `access.source.mongodb` or `access.source.redis`.
+        /// `http`: the service of `access.source.http`. Superusers are not checked. Rules that the login has brought,
+        /// such as the claim `acl` of a token, come before all sources. With another source than `rules`, `no_match`
+        /// decides even if there are no rules.
         restart sources: Vec<AccessSourceKind> = "rules";
         /// How the server handles a PUBLISH or SUBSCRIBE that is denied: `ignore` rejects it (MQTT 5 clients get the
         /// reason code 0x87), `disconnect` also disconnects the client.

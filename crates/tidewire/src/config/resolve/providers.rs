@@ -58,6 +58,11 @@ impl Resolver<'_> {
             (ProviderKind::Postgresql, postgresql.user.is_empty(), "user"),
             (ProviderKind::Mysql, mysql.database.is_empty(), "database"),
             (ProviderKind::Mysql, mysql.user.is_empty(), "user"),
+            (
+                ProviderKind::Mongodb,
+                config.access_mongodb.database.is_empty(),
+                "database",
+            ),
             (ProviderKind::Sqlite, config.access_sqlite.file.0.is_none(), "file"),
             (ProviderKind::Ldap, ldap_base.is_empty(), "base_dn"),
         ] {
@@ -108,6 +113,7 @@ impl Resolver<'_> {
             (AccessSourceKind::Http, &of.http.url, "url"),
             (AccessSourceKind::Postgresql, &of.postgresql.database, "database"),
             (AccessSourceKind::Postgresql, &of.postgresql.user, "user"),
+            (AccessSourceKind::Mongodb, &of.mongodb.database, "database"),
         ] {
             if sources.contains(&kind) && value.is_empty() {
                 let message = format!("is missing: `{}` of `access.sources` needs it", kind.word());

@@ -96,8 +96,12 @@ impl NodeAccess {
                     Some(Decision::Ignore) => "ignore",
                     Some(Decision::Failed) | None => "failed",
                 },
-                AccessSourceKind::Postgresql | AccessSourceKind::Redis if rules.is_none() => "failed",
-                AccessSourceKind::Postgresql | AccessSourceKind::Redis => {
+                AccessSourceKind::Mongodb | AccessSourceKind::Postgresql | AccessSourceKind::Redis
+                    if rules.is_none() =>
+                {
+                    "failed"
+                }
+                AccessSourceKind::Mongodb | AccessSourceKind::Postgresql | AccessSourceKind::Redis => {
                     let rules = of_sources.next().and_then(Option::as_deref);
                     of_list(rules.map(RulePart::Client))
                 }

@@ -77,7 +77,7 @@ pub fn http(config: &AccessSourcesConfig) -> Result<Arc<SourceProvider<HttpSourc
 
 /// Limits of a source of rules. `$max_concurrent` is at most the size of the pool: a wait for a connection, which
 /// clients can cause, must not look like a slow database.
-#[cfg(any(feature = "postgresql", feature = "redis"))]
+#[cfg(any(feature = "mongodb", feature = "postgresql", feature = "redis"))]
 macro_rules! rule_limits {
     ($options:expr, $max_concurrent:expr) => {
         SourceLimits {
@@ -158,4 +158,28 @@ pub fn redis(
     };
     let limits = rule_limits!(options, options.max_concurrent);
     auth_providers::redis::rules(&source, limits).map_err(|error| named("redis", &error))
+}
+
+/// The error names the option.
+#[cfg(feature = "mongodb")]
+pub fn mongodb(
+    options: &crate::config::options::access::source::MongodbSourceOptions,
+) -> Result<Arc<SourceProvider<auth_providers::mongodb::MongodbRules>>, String> {
+    use auth_providers::mongodb::MongodbRulesConfig;
+
+    use crate::serve::access_providers::mongodb::connection;
+
+    let tls = options
+        .tls
+        .then(|| tls(&options.ca_file, &options.cert_file, &options.key_file, options.verify));
+    let source = MongodbRulesConfig {
+        connection: connection!(options, tls),
+        collection: options.collection.clone(),
+        filter: options.filter.clone(),
+        sort: options.sort.clone(),
+        timeout_ms: options.timeout.as_millis() as u64,
+    };
+    let max_concurrent = options.max_concurrent.min(options.pool_size);
+    let limits = rule_limits!(options, max_concurrent);
+    auth_providers::mongodb::rules(source, limits).map_err(|error| named("mongodb", &error))
 }

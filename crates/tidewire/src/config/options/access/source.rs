@@ -7,6 +7,7 @@ use std::time::Duration;
 use connectors::Secret;
 
 use super::http::{HttpAccessBody, HttpAccessMethod};
+use super::mongodb::{MongoReadFrom, MongoType};
 use super::redis::RedisType;
 use crate::config::key::KeySegment::Fixed;
 use crate::config::option::{Apply, Kind, OptionDef, Section, section};
@@ -21,6 +22,8 @@ choice! {
         Http = "http",
         /// A table of PostgreSQL.
         Postgresql = "postgresql",
+        /// A collection of MongoDB.
+        Mongodb = "mongodb",
         /// Hashes of Redis.
         Redis = "redis",
     }
@@ -47,6 +50,7 @@ pub struct AccessSourcesConfig {
     pub http_headers: BTreeMap<String, Secret>,
     pub http_body: BTreeMap<String, String>,
     pub postgresql: PostgresqlSourceOptions,
+    pub mongodb: MongodbSourceOptions,
     pub redis: RedisSourceOptions,
 }
 
@@ -145,6 +149,68 @@ section! {
         /// Placeholders are `${username}`, `${clientid}`, `${peerhost}`, `${cert_common_name}` and `${cert_subject}`.
         /// Their values become parameters and are never part of the statement.
         restart query: String = "SELECT permission, action, topic, qos, retain FROM mqtt_acl WHERE username = ${username} ORDER BY id";
+        /// Whether connections use TLS.
+        restart tls: bool = "false";
+        /// Trusted certificate authorities for `tls`, as PEM. Empty: those of the operating system.
+        restart ca_file: Unset<PathBuf> = "";
+        /// Client certificate for `tls`, as PEM.
+        restart cert_file: Unset<PathBuf> = "";
+        /// Private key of the client certificate, as PEM.
+        restart key_file: Unset<PathBuf> = "";
+        /// Verifies the certificate of the database. Without verification, an attacker on the network path can grant
+        /// clients any access.
+        restart verify: bool = "true";
+        /// Maximum time of a question.
+        restart timeout: Duration = "5s" ["10ms", "1m"];
+        /// Maximum number of questions at a time. Further questions wait. A value above `pool_size` has no effect.
+        restart max_concurrent: u32 = "64" ["1", "1024"] in "questions";
+        /// Maximum number of waiting questions. Clients with further questions are rejected (0x88, Server unavailable).
+        restart max_waiting: u32 = "10000" ["0", "1000000"] in "questions";
+        /// Maximum number of clients whose rules are cached.
+        restart cache_size: u32 = "100000" ["0", "10000000"] in "clients";
+        /// How long cached rules are valid for further connections of the client. A connected client keeps the rules
+        /// with which it has connected. `0s` asks for each connection.
+        restart cache_ttl: Duration = "1m" ["0s", "1d"];
+        /// Decision if the database does not answer: `deny` rejects the client (0x88, Server unavailable), `ignore`
+        /// leaves the decision to the other sources. Rules that are not understood always reject the client.
+        restart on_failure: OnSourceFailure = "deny";
+    }
+}
+
+section! {
+    /// Access rules in a collection of MongoDB. The server reads them when a client connects, if `access.sources`
+    /// contains `mongodb`.
+    pub struct MongodbSourceOptions at [Fixed("access"), Fixed("source"), Fixed("mongodb")] {
+        /// Kind of the installation: one server (`single`), a replica set (`rs`), or the routers (`mongos`) of a
+        /// sharded cluster (`sharded`).
+        restart mongo_type: MongoType = "single";
+        /// Addresses as `host:port`: of the server, of some members of the replica set, or of the routers.
+        restart servers: Vec<String> = "127.0.0.1:27017";
+        /// Name of the replica set.
+        restart replica_set_name: Unset<String> = "";
+        /// Members of a replica set that are asked: only the primary (`master`), or the first one that can be reached
+        /// (`slave_ok`), whose data may be older.
+        restart r_mode: MongoReadFrom = "master";
+        /// Name of the database.
+        restart database: String = "";
+        /// User name at the database. It needs the right to read the collection only.
+        restart user: Unset<String> = "";
+        /// Password of the user.
+        restart password: Unset<Secret> = "";
+        /// Database that contains the user.
+        restart auth_source: String = "admin";
+        /// Maximum number of connections.
+        restart pool_size: u32 = "8" ["1", "256"] in "connections";
+        /// Collection with the rules.
+        restart collection: String = "mqtt_acl";
+        /// Filter that selects the rules of a client, as JSON. A document is a rule with the fields `permission`,
+        /// `action`, `topics` or `topic`, and optionally `qos`, `retain` and `ipaddress`. Values may have the
+        /// placeholders `${username}`, `${clientid}`, `${peerhost}`, `${cert_common_name}` and `${cert_subject}`.
+        restart filter: String = "{\"username\": \"${username}\"}";
+        /// Fields that give the order in which the rules are checked. A `-` in front of a name makes the order
+        /// descending: `["priority", "-_id"]`. `_id` is the order in which the documents were inserted, unless the
+        /// application chooses other ids. Empty: the order of the database, which may change.
+        restart sort: Vec<String> = "_id";
         /// Whether connections use TLS.
         restart tls: bool = "false";
         /// Trusted certificate authorities for `tls`, as PEM. Empty: those of the operating system.
