@@ -59,7 +59,7 @@ pub fn redis<'a>(key: &str, from: &Setting<'a>, template_use: TemplateUse) -> Re
     };
     draft.put(&from.get("redis_type"), "redis_type", kind);
     let servers = from.get(if kind == "single" { "server" } else { "servers" });
-    let addresses = addresses(&servers)?;
+    let addresses = addresses(&servers, REDIS_PORT)?;
     draft.put(&servers, "servers", addresses);
     if kind == "sentinel" {
         draft.required("sentinel")?;
@@ -84,12 +84,12 @@ pub fn redis<'a>(key: &str, from: &Setting<'a>, template_use: TemplateUse) -> Re
 }
 
 /// A list, or a text with commas.
-fn addresses(setting: &Setting<'_>) -> Result<Vec<Value>, String> {
+pub fn addresses(setting: &Setting<'_>, default_port: u16) -> Result<Vec<Value>, String> {
     let mut addresses = Vec::new();
     for item in setting.items() {
         let text = item.text().ok_or("its servers are not text")?;
         for server in text.split(',').filter(|server| !server.trim().is_empty()) {
-            let (host, port) = host_and_port(server, REDIS_PORT)?;
+            let (host, port) = host_and_port(server, default_port)?;
             let address = match host.contains(':') {
                 true => format!("[{host}]:{port}"),
                 false => format!("{host}:{port}"),

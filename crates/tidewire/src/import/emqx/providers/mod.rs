@@ -7,6 +7,7 @@ mod database;
 mod http;
 mod jwt;
 mod ldap;
+mod mongodb;
 
 use auth::TemplateUse;
 
@@ -100,6 +101,7 @@ impl<'a> Providers<'a> {
             }
             "postgresql" => database::postgresql("access.postgresql", from, TemplateUse::Login)?,
             "mysql" => database::mysql("access.mysql", from)?,
+            "mongodb" => mongodb::authenticator(from)?,
             _ => database::redis("access.redis", from, TemplateUse::Login)?,
         };
         database::password_hash(&mut draft)?;
@@ -114,6 +116,7 @@ fn kind_of(authenticator: &Setting<'_>) -> Result<&'static str, String> {
         ("password_based", "http") => Ok("http"),
         ("password_based", "postgresql") => Ok("postgresql"),
         ("password_based", "mysql") => Ok("mysql"),
+        ("password_based", "mongodb") => Ok("mongodb"),
         ("password_based", "redis") => Ok("redis"),
         ("password_based", "ldap") => Ok("ldap"),
         _ => {
@@ -132,6 +135,7 @@ pub fn source<'a>(kind: &str, from: &Setting<'a>) -> Result<Draft<'a>, String> {
     match kind {
         "http" => http::convert(&key, from, TemplateUse::Action),
         "postgresql" => database::postgresql(&key, from, TemplateUse::Rules),
+        "mongodb" => mongodb::source(&key, from),
         _ => database::redis(&key, from, TemplateUse::Rules),
     }
 }

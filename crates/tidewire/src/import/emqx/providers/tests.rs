@@ -266,8 +266,8 @@ fn nothing_is_imported_behind_an_authenticator_that_could_reject() {
     let broken = POSTGRESQL.replace("${username}", "${cert_pem}");
     for (first, part) in [
         (
-            "{mechanism = password_based, backend = mongodb}",
-            "does not authenticate clients with password_based mongodb",
+            "{mechanism = password_based, backend = cassandra}",
+            "does not authenticate clients with password_based cassandra",
         ),
         (
             "{mechanism = gssapi, backend = kerberos}",
@@ -399,4 +399,124 @@ fn providers_are_left_out_if_emqx_decides_with_something_else() {
         assert_eq!(added, Err("EMQX sets the client ID".to_owned()));
     }
     assert!(!setup.has_table("access.http"));
+}
+
+/// The authenticator of EMQX's documentation.
+const MONGODB: &str = r#"{
+  mechanism = password_based
+  backend = mongodb
+  enable = true
+  password_hash_algorithm {name = sha256, salt_position = suffix}
+  collection = "mqtt_user"
+  filter { username = "${username}" }
+  mongo_type = single
+  server = "127.0.0.1:27017"
+  database = "mqtt"
+  username = "emqx"
+  password = "hush-mongo"
+}"#;
+
+#[test]
+fn documented_collections_are_imported() {
+    assert_provider(
+        MONGODB,
+        "mongodb",
+        &[
+            "mongo_type = \"single\"",
+            "servers = [\"127.0.0.1:27017\"]",
+            "database = \"mqtt\"",
+            "collection = \"mqtt_user\"",
+            "user = \"emqx\"",
+            "hush-mongo",
+            "username",
+            "salt_position = \"suffix\"",
+            "tls = false",
+        ],
+    );
+    assert_provider(
+        r#"{
+          mechanism = password_based, backend = mongodb, mongo_type = rs
+          servers = "10.123.12.10:27017,10.123.12.11,[::1]:27018", replica_set_name = rs0, r_mode = slave_ok
+          database = mqtt, collection = users, auth_source = mqtt, pool_size = 4, srv_record = false
+          use_legacy_protocol = auto, w_mode = unsafe, topology {connect_timeout_ms = 20s}
+          filter {"$or" = [{user = "${username}", level = 5}, {client = "${clientid}"}]}
+          password_hash_field = hash, salt_field = pepper, is_superuser_field = root
+          password_hash_algorithm {name = bcrypt}, ssl {enable = true, verify = verify_peer}
+        }"#,
+        "mongodb",
+        &[
+            "servers = [\"10.123.12.10:27017\", \"10.123.12.11:27017\", \"[::1]:27018\"]",
+            "replica_set_name = \"rs0\"",
+            "r_mode = \"slave_ok\"",
+            "auth_source = \"mqtt\"",
+            "pool_size = 4",
+            "{\"$or\":[{\"level\":5,\"user\":\"${username}\"},{\"client\":\"${clientid}\"}]}",
+            "password_hash_field = \"hash\"",
+            "salt_field = \"pepper\"",
+            "is_superuser_field = \"root\"",
+            "tls = true",
+        ],
+    );
+}
+
+#[test]
+fn collections_that_could_admit_others_are_left_out() {
+    for (from, to, part) in [
+        (
+            "filter { username = \"${username}\" }",
+            "",
+            "its filter has no placeholder",
+        ),
+        (
+            "username = \"${username}\"",
+            "\"$where\" = \"${username}\"",
+            "$where has a placeholder",
+        ),
+        (
+            "username = \"${username}\"",
+            "\"${username}\" = 1",
+            "only values may have placeholders",
+        ),
+        ("${username}", "${cert_pem}", "unknown placeholder ${cert_pem}"),
+        (
+            "mongo_type = single",
+            "mongo_type = single, srv_record = true",
+            "srv_record",
+        ),
+        (
+            "mongo_type = single",
+            "mongo_type = single, use_legacy_protocol = true",
+            "3.6",
+        ),
+        ("mongo_type = single", "mongo_type = other", "its mongo_type is unknown"),
+        ("mongo_type = single", "mongo_type = rs", "its server is missing"),
+        ("database = \"mqtt\"", "", "its database is missing"),
+        ("password = \"hush-mongo\"", "", "its username or password is missing"),
+    ] {
+        assert!(MONGODB.contains(from), "{from}");
+        let (setup, report) = imported(&format!("{}, {HTTP}", MONGODB.replace(from, to)));
+        assert!(!setup.has("access.providers"), "{to}: {report}");
+        assert!(report.contains(part), "{part}\n{report}");
+    }
+}
+
+#[test]
+fn rules_of_collections_are_imported_in_the_order_of_emqx() {
+    let source = |more: &str| {
+        let text = format!(
+            "{{type = mongodb, mongo_type = single, server = \"db:27017\", database = mqtt, collection = acl, \
+             filter {{username = \"${{username}}\"}}{more}}}"
+        );
+        let hocon = Hocon::parse("cluster.hocon", &format!("s = {text}"), &|_| Err(String::new())).expect("valid");
+        let (mut setup, report) = (Setup::new().expect("random bytes"), Report::default());
+        let draft = super::source("mongodb", &Setting::root(&hocon, &report).get("s"))?;
+        draft.install(&mut setup);
+        Ok::<_, String>(setup.table_text("access.source.mongodb"))
+    };
+    let options = source(", limit = 1000, skip = 0").unwrap();
+    for part in ["sort = [\"-_id\"]", "collection = \"acl\"", "servers = [\"db:27017\"]"] {
+        assert!(options.contains(part), "{part}\n{options}");
+    }
+    assert!(source(", skip = 1").unwrap_err().contains("skips documents"));
+    assert!(source(", limit = 10").unwrap_err().contains("could leave out rules"));
 }
