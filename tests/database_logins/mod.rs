@@ -1,4 +1,4 @@
-//! Clients whose passwords are in PostgreSQL, MySQL, SQLite, MongoDB or Redis, with the real servers and the real binary.
+//! Clients whose passwords are in PostgreSQL, MySQL, SQLite, MongoDB or Redis, with real servers and the real binary.
 //!
 //! `decisions` has the tests that run with each database, and `faults` those with databases that fail, are slow or
 //! change. The files of the databases have the others.

@@ -1,5 +1,5 @@
-//! Starts one FerretDB, one Kafka, one MariaDB and one PostgreSQL for all tests of a run. Each test uses its own topics, databases,
-//! collections or tables.
+//! Starts one FerretDB, one Kafka, one MariaDB and one PostgreSQL for all tests of a run. Each test uses its own
+//! topics, databases, collections or tables.
 //!
 //! `make test` starts the servers and names their directory in `TIDEWIRE_TEST_SERVERS`. Without the variable, the first
 //! test that needs a server starts it, and the server ends with the process. A test that stops a server or sets its

@@ -1,7 +1,7 @@
 //! Clients whose passwords are in a collection of MongoDB.
 //!
-//! A filter with placeholders selects the document of a client. Only values of the filter have placeholders, and a value
-//! of a client is always a text in the encoded filter: it is never parsed, and never an operator or a name.
+//! A filter with placeholders selects the document of a client. Only values of the filter have placeholders. A value of
+//! a client is always a text in the encoded filter: it is never parsed, and never an operator or a name.
 
 mod filter;
 mod rules;
@@ -138,7 +138,7 @@ impl LoginSource for MongodbSource {
     }
 }
 
-/// What a client sends never counts as a failure of the database.
+/// An error that a value of a client can cause is no failure, because `on_failure` could admit the client.
 fn source_error(error: MongoError) -> SourceError {
     match error {
         MongoError::Lost(reason) | MongoError::Failed(reason) => SourceError::Failed(reason),
@@ -146,7 +146,7 @@ fn source_error(error: MongoError) -> SourceError {
     }
 }
 
-/// A document in another form than expected makes its user unknown to nobody else, so it is no failure.
+/// Only the user of a document with another type is affected, so it is not a failure of the database.
 fn bytes(name: &str, value: Option<&Bson>) -> Result<Option<Vec<u8>>, SourceError> {
     match value {
         None | Some(Bson::Null) => Ok(None),

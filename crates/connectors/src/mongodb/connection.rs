@@ -52,7 +52,7 @@ impl MongoConnection {
         }
     }
 
-    /// Asks the server what it is, and which mechanisms the user has.
+    /// Returns the role of the server, and the mechanisms of the user.
     pub async fn hello(&mut self, user: Option<&MongoUser>) -> Result<BsonDocument, MongoError> {
         let driver = BsonDocument::new()
             .with("name", "tidewire")
