@@ -103,7 +103,8 @@ fn options(provider: &str, more: &[(&str, String)]) -> String {
     for (name, value) in more {
         writeln!(text, "{name} = {value}").expect("a string grows");
     }
-    if more.iter().any(|(name, _)| *name == "on_failure") {
+    let has = |option: &str| more.iter().any(|(name, _)| *name == option);
+    if has("on_failure") || provider == "mongodb" && !has("timeout") {
         // A slow answer of a busy machine would be a failure.
         text.push_str("timeout = \"1m\"\n");
     }
