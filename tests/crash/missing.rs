@@ -191,7 +191,9 @@ fn repair_as_told(server: &Server, message: &str) {
 
 /// Runs the `tidewire journal` command in a text. Returns its output.
 fn run_command_in(text: &str) -> String {
-    let (_, command) = text.split_once("tidewire journal ").unwrap_or_else(|| panic!("no command: {text}"));
+    let (_, command) = text
+        .split_once("tidewire journal ")
+        .unwrap_or_else(|| panic!("no command: {text}"));
     let arguments = command.lines().next().unwrap_or_default().split(' ');
     let output = Command::new(env!("CARGO_BIN_EXE_tidewire"))
         .arg("journal")
@@ -199,7 +201,11 @@ fn run_command_in(text: &str) -> String {
         .output()
         .expect("the program runs");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{text}{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     text
 }
 

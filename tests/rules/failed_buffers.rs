@@ -299,8 +299,21 @@ fn failed_sync_does_not_hold_publishers_back_if_messages_may_be_dropped() {
         fs::write(faulty_disk::buffer_sync_fails(&server), "").unwrap();
         // Each waits for its PUBACK.
         publish(&server, 100..150);
-        assert_eq!(metric(&server, "tidewire_action_state", &["http:hook", "state=\"buffer_failed\""]), 1.0);
-        assert!(metric(&server, "tidewire_action_dropped_total", &["http:hook", "reason=\"disk\""]) > 0.0);
+        assert_eq!(
+            metric(
+                &server,
+                "tidewire_action_state",
+                &["http:hook", "state=\"buffer_failed\""]
+            ),
+            1.0
+        );
+        assert!(
+            metric(
+                &server,
+                "tidewire_action_dropped_total",
+                &["http:hook", "reason=\"disk\""]
+            ) > 0.0
+        );
         assert_eq!(server.http_get("/readyz").0, 200, "no publisher is held back");
         fs::remove_file(faulty_disk::buffer_sync_fails(&server)).unwrap();
         assert_recovered(&server);

@@ -8,6 +8,8 @@ use quinn_proto::crypto::rustls::QuicServerConfig;
 use quinn_proto::{EndpointConfig, IdleTimeout, RandomConnectionIdGenerator, ServerConfig, TransportConfig, VarInt};
 use ring::hmac;
 use ring::rand::SystemRandom;
+use rustls::Tls13CipherSuite;
+use rustls::crypto::ring::cipher_suite::TLS13_AES_128_GCM_SHA256;
 
 use crate::config::ListenerConfig;
 
@@ -58,7 +60,10 @@ pub(super) fn server_config(
     listener: &ListenerConfig,
     keep_alive: Option<Duration>,
 ) -> io::Result<Arc<ServerConfig>> {
-    let crypto = QuicServerConfig::try_from(tls).map_err(io::Error::other)?;
+    // The first packets use this suite, whatever suites are allowed for the connection (RFC 9001, section 5.2).
+    let initial = TLS13_AES_128_GCM_SHA256.tls13().and_then(Tls13CipherSuite::quic_suite);
+    let initial = initial.ok_or_else(|| io::Error::other("the TLS library does not support QUIC"))?;
+    let crypto = QuicServerConfig::with_initial(tls, initial).map_err(io::Error::other)?;
     let mut config = ServerConfig::with_crypto(Arc::new(crypto));
     config.transport_config(Arc::new(transport_config(listener, keep_alive)));
     Ok(Arc::new(config))

@@ -156,7 +156,7 @@ impl NetWorker {
             return;
         };
         let listener = &self.common.listeners[index].config;
-        // The TLS configuration has the cipher suite that QUIC needs, as that of the start had.
+        // It fails only if the TLS library has no QUIC, so it does not fail after the start.
         if let Ok(config) = config::server_config(tls.clone(), listener, self.common.config.tcp_keep_alive) {
             endpoint.endpoint.set_server_config(Some(config));
         }
