@@ -164,7 +164,7 @@ NO_TRANSPORT = {
 
 NO_QUIC = {
     name: "speaks no QUIC"
-    for name in ("QUIC", "mutual QUIC", "QUIC, large messages", "QUIC, another address", "QUIC, will")
+    for name in ("QUIC", "mutual QUIC", "QUIC, large message", "QUIC, another address", "QUIC, will")
 }
 
 CLIENTS = [

@@ -14,7 +14,8 @@ ALL = (3, 4, 5)
 # The payload contains every byte, so that no component can treat it as text.
 BYTES = bytes(range(256))
 LARGE = BYTES * 1200
-MEBIBYTE = BYTES * 4096
+# Less than the default of `mqtt.max_packet_size`.
+MEGABYTE = BYTES * 3900
 
 
 @dataclass
@@ -270,12 +271,11 @@ def mutual_quic(t: Trial) -> None:
     _over(t, "mquic")
 
 
-@scenario("QUIC, large messages")
+@scenario("QUIC, large message")
 def quic_large(t: Trial) -> None:
     peer = t.connect("peer", transport="quic", subscribe=[(t.topic("#"), 1)])
-    for _ in range(3):
-        peer.publish(t.topic("x"), MEBIBYTE, qos=1)
-        peer.expect(MEBIBYTE, qos=1)
+    peer.publish(t.topic("x"), MEGABYTE, qos=1)
+    peer.expect(MEGABYTE, qos=1)
     peer.disconnect()
 
 
