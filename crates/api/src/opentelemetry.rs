@@ -230,11 +230,20 @@ impl Exporter {
     }
 }
 
-/// Returns the reason in an answer that rejects a part of the data, or has a warning.
+/// Returns the reason in an answer that rejects a part of the data.
 fn rejection(body: &[u8]) -> Option<String> {
     let answer: Value = serde_json::from_slice(body).ok()?;
-    let reason = answer["partialSuccess"]["errorMessage"].as_str()?;
-    (!reason.is_empty()).then(|| reason.chars().take(1000).collect())
+    let partial = answer.get("partialSuccess")?;
+    let is_positive = |count: &Value| match count {
+        Value::String(text) => text.parse::<u64>().is_ok_and(|count| count > 0),
+        count => count.as_u64().is_some_and(|count| count > 0),
+    };
+    let rejected = [partial.get("rejectedSpans"), partial.get("rejectedDataPoints")];
+    rejected.into_iter().flatten().find(|count| is_positive(count))?;
+    let reason = partial["errorMessage"]
+        .as_str()
+        .unwrap_or("a part of the data was rejected");
+    Some(reason.chars().take(1000).collect())
 }
 
 /// Returns the description of this server.

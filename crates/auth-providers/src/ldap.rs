@@ -432,8 +432,12 @@ impl LdapSource {
         };
         let groups = rules.groups(&names);
         if groups.unreadable > 0 {
-            self.warnings
-                .warn("names of groups cannot be read and are ignored", groups.unreadable);
+            // A rule could deny something to one of these groups.
+            self.warnings.warn(
+                "names of groups cannot be read: clients are rejected",
+                groups.unreadable,
+            );
+            return Ok(Err(DenyReason::Unavailable));
         }
         match groups.is_sufficient {
             true => Ok(Ok(groups.names)),

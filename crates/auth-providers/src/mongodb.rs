@@ -158,11 +158,12 @@ fn bytes(name: &str, value: Option<&Bson>) -> Result<Option<Vec<u8>>, SourceErro
     }
 }
 
-/// Shells write numbers as floating-point numbers.
+/// EMQX accepts integers, but no floating-point numbers.
 fn is_superuser(value: &Bson) -> bool {
     match value {
         Bson::Bool(value) => *value,
         Bson::Text(text) => is_true(text.as_bytes()),
+        Bson::Double(_) => false,
         number => number.as_f64().is_some_and(|number| number >= 1.0),
     }
 }

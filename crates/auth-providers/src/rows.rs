@@ -63,6 +63,7 @@ pub(crate) struct RowCheck {
 pub(crate) struct Parameters {
     templates: Vec<Template>,
     template_use: TemplateUse,
+    has_empty_values: bool,
 }
 
 impl RowCheck {
@@ -205,7 +206,16 @@ impl Parameters {
         Ok(Parameters {
             templates: templates.map_err(|error| format!("{option}: {error}"))?,
             template_use,
+            has_empty_values: false,
         })
+    }
+
+    /// Takes an empty text for a value that a client does not have.
+    pub fn with_empty_values(self) -> Parameters {
+        Parameters {
+            has_empty_values: true,
+            ..self
+        }
     }
 
     /// Returns the values for a client. `None`: it lacks a value that the question needs, or a password for a login.
@@ -216,7 +226,10 @@ impl Parameters {
         let values = self
             .templates
             .iter()
-            .map(|template| template.render(credentials).map(String::into_bytes));
+            .map(|template| match template.render(credentials) {
+                Err(_) if self.has_empty_values => Ok(Vec::new()),
+                rendered => rendered.map(String::into_bytes),
+            });
         values.collect::<Result<_, Missing>>().ok()
     }
 

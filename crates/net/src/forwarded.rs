@@ -15,21 +15,18 @@ pub enum RequestOrigin {
 }
 
 impl RequestOrigin {
-    /// Returns the address of the client behind `peer`. A trusted proxy names it. A request that another proxy on this
-    /// machine has forwarded gets the unspecified address, so that it does not count as a local client.
+    /// Returns the address of the client behind `peer`. A trusted proxy names it. A forwarded request never counts as
+    /// that of a local client: it gets the unspecified address if its client would be on loopback.
     pub fn client(&self, peer: IpAddr, trusted: &[AddressPrefix]) -> IpAddr {
         let RequestOrigin::Forwarded(chain) = self else {
             return peer;
         };
         let is_trusted = |address: IpAddr| trusted.iter().any(|network| network.contains(address));
-        if is_trusted(peer)
-            && let Some(client) = chain.iter().rev().find(|address| !is_trusted(**address))
-        {
-            return *client;
-        }
-        match peer.to_canonical().is_loopback() {
+        let named = chain.iter().rev().find(|address| !is_trusted(**address));
+        let client = named.copied().filter(|_| is_trusted(peer)).unwrap_or(peer);
+        match client.to_canonical().is_loopback() {
             true => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-            false => peer,
+            false => client,
         }
     }
 }

@@ -306,17 +306,23 @@ impl NetWorker {
         if let Some(connection) = self.slots.get_mut(slot) {
             connection.stage = ConnectionStage::Open;
             connection.needed = 0;
-            self.set_receive_window(slot);
             self.shard.open(self.now, slot, peer);
         }
     }
 
-    /// A QUIC client may send more at once from now on.
-    fn set_receive_window(&mut self, slot: ConnSlot) {
+    /// A client is logged in. Over QUIC it may send more at once from now on.
+    pub(crate) fn client_connected(&mut self, client_id: &str) {
+        if !self.common.has_quic() {
+            return;
+        }
+        let Some(slot) = self.shard.inspect().connection_of(client_id) else {
+            return;
+        };
         if let Some(connection) = self.slots.get_mut(slot)
             && let Some(quic) = connection.socket.quic()
         {
             quic.set_receive_window(&self.common.listeners[usize::from(connection.listener)].config);
+            self.quic.touch(slot, &mut connection.socket);
         }
     }
 
@@ -385,7 +391,6 @@ impl NetWorker {
         };
         connection.stage = ConnectionStage::Open;
         connection.needed = 0;
-        self.set_receive_window(slot);
         self.shard.open(self.now, slot, peer);
         self.read_previous_connection(slot);
         self.list_for_flush(slot);

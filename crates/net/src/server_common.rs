@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
-use broker::{AccessControl, NodeState, ShardConfig};
+use broker::{AccessControl, NodeState, ShardConfig, Transport};
 
 use crate::address_rates::AddressRates;
 use crate::busy_time::BusyTime;
@@ -45,6 +45,12 @@ pub(crate) struct ServerCommon {
 }
 
 impl ServerCommon {
+    /// Returns whether a listener speaks MQTT over QUIC.
+    pub(crate) fn has_quic(&self) -> bool {
+        let mut listeners = self.listeners.iter();
+        listeners.any(|listener| listener.config.transport == Transport::Quic)
+    }
+
     /// Counts a new connection from the address of a client. Returns false if it exceeds the rate. The address is
     /// unspecified if a proxy does not know its client.
     pub(crate) fn admit_address(&self, address: IpAddr, now_ms: u64) -> bool {

@@ -13,7 +13,7 @@ use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert, WebPkiClientVerifier};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
-use rustls::{InconsistentKeys, RootCertStore, ServerConfig};
+use rustls::{InconsistentKeys, RootCertStore, ServerConfig, SignatureAlgorithm};
 
 pub use cipher_suites::check_cipher_suites;
 use revocation::NoListAvailable;
@@ -181,15 +181,21 @@ pub fn server_config(files: &TlsFiles) -> Result<Arc<ServerConfig>, TlsError> {
 
 /// Derives the secret of QUIC's stateless resets from the private key, so that it is the same after a restart. `None`
 /// before the server has obtained its certificate.
-pub fn stateless_reset_secret(files: &TlsFiles) -> Result<Option<Box<[u8]>>, TlsError> {
+///
+/// `place` is different for each listener of all servers with this key: one of them must not reveal the secret for the
+/// connection of another (RFC 9000, section 21.11).
+pub fn stateless_reset_secret(files: &TlsFiles, place: &str) -> Result<Option<Box<[u8]>>, TlsError> {
     if files.awaits_certificate() {
         return Ok(None);
     }
     let key = private_key(files)?;
     let key = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, key.secret_der());
-    let secret = ring::hmac::sign(&key, b"tidewire: stateless reset of QUIC");
+    let secret = ring::hmac::sign(&key, format!("tidewire: stateless reset of QUIC {place}").as_bytes());
     Ok(Some(secret.as_ref().into()))
 }
+
+/// Kind of the keys that the server creates for its own certificate.
+const ACME_KEY: SignatureAlgorithm = SignatureAlgorithm::ECDSA;
 
 /// The name of MQTT over QUIC in the TLS handshake, as EMQX and NanoMQ use it.
 const QUIC_PROTOCOL: &[u8] = b"mqtt";
@@ -234,6 +240,7 @@ fn create(files: &TlsFiles) -> Result<ServerConfig, TlsError> {
 
 fn certificate_resolver(files: &TlsFiles, provider: &CryptoProvider) -> Result<Arc<dyn ResolvesServerCert>, TlsError> {
     if files.awaits_certificate() {
+        cipher_suites::check_key(&provider.cipher_suites, ACME_KEY)?;
         return Ok(Arc::new(NoCertificateYet));
     }
     let certificates = certificates(&files.certificate)?;

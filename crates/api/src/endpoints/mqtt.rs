@@ -163,7 +163,7 @@ fn into_socket(upgraded: Upgraded, client: ApiClient) -> Option<net::UpgradedCon
 /// Only an administrator, who could obtain these rights anyway, is treated as local.
 fn client_address(peer: SocketAddr, client: ApiClient) -> SocketAddr {
     let is_local = |address: IpAddr| address.to_canonical().is_loopback();
-    if is_local(peer.ip()) && client.is_admin {
+    if is_local(peer.ip()) && client.is_admin && client.address.is_none_or(is_local) {
         return peer;
     }
     let address = client.address.unwrap_or(peer.ip());
@@ -231,5 +231,10 @@ mod tests {
                 "{peer} {is_admin}"
             );
         }
+        let forwarded = ApiClient {
+            address: Some(IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
+            is_admin: true,
+        };
+        assert_eq!(client_address(local, forwarded).to_string(), "0.0.0.0:7");
     }
 }

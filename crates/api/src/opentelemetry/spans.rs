@@ -27,8 +27,8 @@ use crate::shards::Shards;
 const QUEUE: usize = 4096;
 /// Messages whose `mqtt.publish` is remembered, for their deliveries. Twice as many at most.
 const RECEIPTS: usize = 8192;
-/// Bytes of a `tracestate` that is forwarded.
-const TRACESTATE_BYTES_MAX: usize = 512;
+/// Maximum bytes of each text that comes from a client. Longer ones are cut.
+const TEXT_BYTES_MAX: usize = 512;
 const ATTACH_PAUSE: Duration = Duration::from_secs(1);
 
 /// `SpanKind` of OTLP.
@@ -184,6 +184,10 @@ impl TraceParent {
 
 impl SpanSink {
     fn record(&self, packet: &TracedPacket<'_>, publish: &Publish<'_>, parent: TraceParent) {
+        let Ok(place) = self.spans.try_reserve() else {
+            self.counters.dropped_spans.fetch_add(1, Ordering::Relaxed);
+            return;
+        };
         let now_ms = unix_ms(SystemTime::now());
         let span_id = self.ids.next();
         let mut receipts = self.receipts.lock().unwrap_or_else(PoisonError::into_inner);
@@ -201,28 +205,27 @@ impl SpanSink {
             .user_properties()
             .find(|(name, _)| *name == "tracestate");
         let trace_state = trace_state.map_or("", |(_, value)| value);
-        let span = Span {
+        place.send(Span {
             name,
             kind,
             trace_id: parent.trace_id,
             span_id,
             parent_id: receipt.map_or(parent.parent_id, |receipt| receipt.span_id),
-            trace_state: trace_state
-                .get(..trace_state.len().min(TRACESTATE_BYTES_MAX))
-                .unwrap_or_default()
-                .into(),
+            trace_state: shortened(trace_state),
             started_at_ms: receipt.map_or(now_ms, |receipt| receipt.at_ms.min(now_ms)),
             ended_at_ms: now_ms,
-            client_id: packet.client.client_id.into(),
+            client_id: shortened(packet.client.client_id),
             address: packet.client.address.to_string().into(),
-            topic: packet.topic.unwrap_or(publish.topic).into(),
+            topic: shortened(packet.topic.unwrap_or(publish.topic)),
             qos: publish.qos as u8,
             payload_bytes: publish.payload.len(),
-        };
-        if self.spans.try_send(span).is_err() {
-            self.counters.dropped_spans.fetch_add(1, Ordering::Relaxed);
-        }
+        });
     }
+}
+
+/// Texts of clients are long, and the queue has a place for each span, not for each byte.
+fn shortened(text: &str) -> Box<str> {
+    text[..text.floor_char_boundary(TEXT_BYTES_MAX)].into()
 }
 
 impl TraceSink for SpanSink {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use auth::{Credentials, ProviderOutcome, TemplateUse};
 use connectors::mongodb::{Bson, BsonDocument, MongoClient, MongoConnectorConfig, MongoFind};
-use serde_json::{Map, Value};
+use serde_json::{Map, Number, Value};
 
 use super::filter::FilterTemplate;
 use super::{NAME, check_collection, check_field, source_error};
@@ -63,7 +63,7 @@ pub fn rules(config: MongodbRulesConfig, limits: SourceLimits) -> Result<Arc<Sou
             limit: RULES_MAX as u32 + 1,
             timeout_ms: config.timeout_ms,
         },
-        parameters: Parameters::parse(TemplateUse::Rules, "filter", filter.templates())?,
+        parameters: Parameters::parse(TemplateUse::Rules, "filter", filter.templates())?.with_empty_values(),
         filter,
     };
     Ok(SourceProvider::new(source, limits))
@@ -106,7 +106,7 @@ impl LoginSource for MongodbRules {
         ACCESS_SOURCE
     }
 
-    /// A client without a value for a placeholder has no rules in the collection.
+    /// A missing value is an empty text, as in EMQX: documents for all clients still match.
     fn question(&self, client: &Credentials) -> Option<QuestionKey> {
         self.parameters.question(NAME, client)
     }
@@ -152,7 +152,8 @@ fn json(value: &Bson) -> Option<Value> {
         // Shells write numbers as floating-point numbers.
         number => match number.as_f64()? {
             whole @ 0.0..=2.0 if whole.fract() == 0.0 => Some(Value::from(whole as u8)),
-            other => Some(Value::from(other)),
+            // NaN and infinity are no numbers of JSON. Null would stand for a missing condition.
+            other => Number::from_f64(other).map(Value::Number),
         },
     }
 }

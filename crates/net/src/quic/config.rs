@@ -17,8 +17,15 @@ use crate::config::ListenerConfig;
 /// Retry packet: they must show that they receive at their address, and the server keeps no state for them until then.
 pub(super) const UNVALIDATED_MAX: usize = 64;
 
+/// Connections of a listener per second whose address is not validated. Each costs a signature. Further clients get a
+/// Retry packet.
+pub(super) const UNVALIDATED_PER_SECOND: u32 = 256;
+
 /// Connections of a listener whose handshake is not complete. Each takes about 20 KiB.
 pub(super) const HALF_OPEN_MAX: usize = 2048;
+
+/// As `HALF_OPEN_MAX`, for the validated clients of one address, or of one /64 of IPv6.
+pub(super) const HALF_OPEN_PER_NETWORK_MAX: usize = 256;
 
 /// Maximum number of streams that a client may open: the one with the MQTT packets, and others, which the server
 /// resets. Without permission to open them, a client would wait for ever.
@@ -28,7 +35,7 @@ const STREAMS_MAX: u32 = 4;
 /// acknowledges it. At a round-trip time of 100 ms, this allows 5 MB/s.
 const WINDOW_BYTES: u32 = 512 * 1024;
 
-/// As `WINDOW_BYTES`, before CONNECT is complete: a client can send data out of order, which the server must store.
+/// As `WINDOW_BYTES`, before CONNACK: a client can send data out of order, which the server must store.
 const HANDSHAKE_WINDOW_BYTES: u32 = 16 * 1024;
 
 /// Size of connection IDs: large enough that no ID is used twice.
@@ -69,7 +76,7 @@ pub(super) fn server_config(
     Ok(Arc::new(config))
 }
 
-/// Returns the receive window of a connection after CONNECT.
+/// Returns the receive window of a connection after CONNACK.
 pub(super) fn receive_window(listener: &ListenerConfig) -> VarInt {
     VarInt::from_u32(listener.receive_buffer_bytes.unwrap_or(WINDOW_BYTES))
 }

@@ -1,6 +1,7 @@
 //! A QUIC connection as a byte stream: its first bidirectional stream.
 
 use std::io::{self, IoSlice};
+use std::net::IpAddr;
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -32,13 +33,20 @@ pub(crate) struct QuicConnection {
     pub(super) is_half_open: bool,
     /// The client's address was validated before the connection was accepted.
     pub(super) is_validated: bool,
+    /// The address of the client when the connection was accepted.
+    pub(super) first_address: IpAddr,
     is_peer_finished: bool,
     is_finishing: bool,
     close_reason: Option<EarlyCloseReason>,
 }
 
 impl QuicConnection {
-    pub(super) fn new(connection: Connection, handle: ConnectionHandle, is_validated: bool) -> QuicConnection {
+    pub(super) fn new(
+        connection: Connection,
+        handle: ConnectionHandle,
+        is_validated: bool,
+        first_address: IpAddr,
+    ) -> QuicConnection {
         QuicConnection {
             connection,
             handle,
@@ -48,6 +56,7 @@ impl QuicConnection {
             timer_ms: None,
             is_half_open: true,
             is_validated,
+            first_address,
             is_peer_finished: false,
             is_finishing: false,
             close_reason: None,
@@ -68,7 +77,7 @@ impl QuicConnection {
         }
     }
 
-    /// Lets the client send more at once, after CONNECT.
+    /// Lets the client send more at once, after CONNACK.
     pub(crate) fn set_receive_window(&mut self, listener: &ListenerConfig) {
         self.connection.set_receive_window(config::receive_window(listener));
     }

@@ -1,8 +1,9 @@
 //! The reader's side of a socket: receives datagrams, accepts connections within the limits, and finds the worker of
 //! each datagram.
 
+use std::collections::HashMap;
 use std::io::{self, IoSliceMut};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
@@ -17,7 +18,8 @@ use trust::own::trusted_peer;
 
 use crate::connection::{Handshake, HandshakeStep, SocketConnection};
 use crate::counters::EarlyCloseReason;
-use crate::quic::config::{self, HALF_OPEN_MAX, UNVALIDATED_MAX};
+use crate::failed_logins::client_network;
+use crate::quic::config::{self, HALF_OPEN_MAX, HALF_OPEN_PER_NETWORK_MAX, UNVALIDATED_MAX, UNVALIDATED_PER_SECOND};
 use crate::quic::connection::QuicConnection;
 use crate::quic::lost;
 use crate::quic::mail::QuicId;
@@ -40,6 +42,10 @@ pub(super) struct QuicEndpoint {
     half_open: usize,
     /// … and whose address is not validated either.
     unvalidated: usize,
+    /// Connections whose handshake is not complete, by network, if their address was validated.
+    networks: HashMap<IpAddr, usize>,
+    /// The current second, and the connections accepted in it without a validated address.
+    unvalidated_in: (u64, u32),
     /// The socket may have datagrams: no read has returned `WouldBlock` since its last event.
     pub(super) is_ready: bool,
     /// Responses of the endpoint itself.
@@ -57,6 +63,8 @@ impl QuicEndpoint {
             workers: Vec::new(),
             half_open: 0,
             unvalidated: 0,
+            networks: HashMap::new(),
+            unvalidated_in: (0, 0),
             is_ready: true,
             response: Vec::new(),
         })
@@ -70,10 +78,40 @@ impl QuicEndpoint {
         self.workers[handle.0] = Some(worker);
     }
 
+    /// Returns whether a connection from an address that is not validated is accepted now, and counts it.
+    fn accepts_unvalidated(&mut self, now_ms: u64) -> bool {
+        let second = now_ms / 1000;
+        if self.unvalidated_in.0 != second {
+            self.unvalidated_in = (second, 0);
+        }
+        let is_accepted = self.unvalidated < UNVALIDATED_MAX && self.unvalidated_in.1 < UNVALIDATED_PER_SECOND;
+        self.unvalidated_in.1 += u32::from(is_accepted);
+        is_accepted
+    }
+
+    /// Adds a connection to the counts of incomplete handshakes.
+    fn handshake_begins(&mut self, is_validated: bool, address: IpAddr) {
+        self.half_open += 1;
+        match is_validated {
+            true => *self.networks.entry(client_network(address)).or_default() += 1,
+            false => self.unvalidated += 1,
+        }
+    }
+
     /// Removes a connection from the counts of incomplete handshakes.
-    pub(super) fn handshake_ended(&mut self, was_validated: bool) {
+    pub(super) fn handshake_ended(&mut self, was_validated: bool, address: IpAddr) {
         self.half_open -= 1;
-        self.unvalidated -= usize::from(!was_validated);
+        if !was_validated {
+            self.unvalidated -= 1;
+            return;
+        }
+        let network = client_network(address);
+        if let Some(count) = self.networks.get_mut(&network) {
+            *count -= 1;
+            if *count == 0 {
+                self.networks.remove(&network);
+            }
+        }
     }
 }
 
@@ -139,6 +177,10 @@ impl NetWorker {
         let Some(endpoint) = &mut self.quic.endpoints[index] else {
             return;
         };
+        if meta.addr.port() == 0 {
+            // No answer can be sent there, and the attempt would disable segmentation offload.
+            return;
+        }
         let ecn = meta.ecn.and_then(|ecn| EcnCodepoint::from_bits(ecn as u8));
         endpoint.response.clear();
         let event = endpoint.endpoint.handle(
@@ -170,7 +212,7 @@ impl NetWorker {
             Some(worker) => {
                 let mail = &mut self.quic.outgoing[usize::from(worker.0)];
                 mail.datagrams.push((id, event));
-                mail.datagram_bytes += bytes;
+                mail.datagram_bytes += bytes + size_of::<(QuicId, ConnectionEvent)>();
             }
             None => {}
         }
@@ -213,7 +255,7 @@ impl NetWorker {
             return;
         };
         let is_validated = incoming.remote_address_validated();
-        if !is_validated && endpoint.unvalidated >= UNVALIDATED_MAX {
+        if !is_validated && !endpoint.accepts_unvalidated(self.now.monotonic_ms) {
             endpoint.response.clear();
             self.counters.quic_retries += 1;
             if let Ok(transmit) = endpoint.endpoint.retry(incoming, &mut endpoint.response) {
@@ -221,8 +263,10 @@ impl NetWorker {
             }
             return;
         }
-        let is_full = endpoint.half_open >= HALF_OPEN_MAX;
         let address = trusted_peer(incoming.remote_address());
+        let of_network = endpoint.networks.get(&client_network(address.ip()));
+        let is_full = endpoint.half_open >= HALF_OPEN_MAX
+            || (is_validated && of_network.is_some_and(|count| *count >= HALF_OPEN_PER_NETWORK_MAX));
         let admitted = match is_full {
             true => Err(EarlyCloseReason::HandshakeMemory),
             false => self.admit_quic(index, address, is_validated),
@@ -274,8 +318,7 @@ impl NetWorker {
             }
         };
         endpoint.assign(handle, worker);
-        endpoint.half_open += 1;
-        endpoint.unvalidated += usize::from(!is_validated);
+        endpoint.handshake_begins(is_validated, address.ip());
         let handshake = Handshake {
             step: HandshakeStep::Tls,
             address,
@@ -283,7 +326,7 @@ impl NetWorker {
             certificate: None,
             reserved_bytes: 0,
         };
-        let quic = QuicConnection::new(connection, handle, is_validated);
+        let quic = QuicConnection::new(connection, handle, is_validated, address.ip());
         let socket = ConnectionSocket::Quic(Box::new(quic));
         let mut connection = SocketConnection::new(socket, index as u16, handshake);
         connection.is_registered = true;

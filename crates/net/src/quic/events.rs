@@ -13,6 +13,9 @@ use crate::quic::lost;
 use crate::quic::mail::QuicId;
 use crate::worker::NetWorker;
 
+/// Stale entries of timers that are kept, in addition to a few per connection.
+const STALE_TIMERS_MAX: usize = 1024;
+
 impl NetWorker {
     /// Passes a datagram or new connection IDs to a connection of this worker. It may have been removed.
     pub(super) fn pass_to_connection(&mut self, id: QuicId, event: ConnectionEvent) {
@@ -39,6 +42,20 @@ impl NetWorker {
                 self.quic.touch_quic(slot, quic);
             }
         }
+        self.remove_stale_timers();
+    }
+
+    /// Most entries become stale: a deadline is moved to an earlier time, or its connection ends.
+    fn remove_stale_timers(&mut self) {
+        if self.quic.timers.len() <= 4 * self.slots.len() + STALE_TIMERS_MAX {
+            return;
+        }
+        let slots = &mut self.slots;
+        self.quic.timers.retain(|due_ms, slot| {
+            let connection = slots.get_mut(slot);
+            let quic = connection.and_then(|connection| connection.socket.quic());
+            quic.is_some_and(|quic| quic.timer_ms == Some(due_ms))
+        });
     }
 
     /// Processes the events of all connections that have some. They stay listed until their output is sent.
@@ -114,7 +131,7 @@ impl NetWorker {
             return;
         };
         quic.is_half_open = false;
-        let was_validated = quic.is_validated;
+        let (was_validated, address) = (quic.is_validated, quic.first_address);
         let identity = quic.connection.crypto_session().peer_identity();
         let chain = identity.and_then(|identity| identity.downcast::<Vec<CertificateDer<'static>>>().ok());
         let certificate = chain.as_ref().and_then(|chain| chain.first());
@@ -126,7 +143,7 @@ impl NetWorker {
         let address = handshake.address.ip();
         self.next_step(slot, HandshakeStep::Tls);
         if let Some(endpoint) = &mut self.quic.endpoints[listener] {
-            endpoint.handshake_ended(was_validated);
+            endpoint.handshake_ended(was_validated, address);
         }
         if !was_validated && !self.common.admit_address(address, self.now.monotonic_ms) {
             self.refuse(slot, EarlyCloseReason::AddressRate);

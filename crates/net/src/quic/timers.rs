@@ -20,6 +20,16 @@ impl QuicTimers {
         self.entries.peek().map(|Reverse((due_ms, _))| *due_ms)
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Removes the entries that are not valid.
+    pub(super) fn retain(&mut self, mut is_valid: impl FnMut(u64, ConnSlot) -> bool) {
+        self.entries
+            .retain(|Reverse((due_ms, slot))| is_valid(*due_ms, ConnSlot(*slot)));
+    }
+
     /// Adds an entry for the deadline of a connection, unless it has an earlier one.
     pub(super) fn set(&mut self, slot: ConnSlot, quic: &mut QuicConnection, clock: &ServerClock) {
         let Some(deadline) = quic.connection.poll_timeout() else {

@@ -100,7 +100,7 @@ impl NetWorker {
         if quic.is_half_open
             && let Some(endpoint) = &mut self.quic.endpoints[index]
         {
-            endpoint.handshake_ended(quic.is_validated);
+            endpoint.handshake_ended(quic.is_validated, quic.first_address);
         }
         let reader = self.quic.reader(listener);
         if reader == self.id {

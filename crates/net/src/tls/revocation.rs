@@ -3,13 +3,14 @@
 //! A downloaded list may be missing, for example before the first download. The verifier then knows no revocation
 //! status for the certificates of its authority. By default they are rejected.
 
-use std::fs;
+use std::cmp::Reverse;
 use std::path::Path;
 use std::sync::Arc;
+use std::{fs, io};
 
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::CryptoProvider;
-use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
@@ -26,8 +27,8 @@ pub enum MissingList {
     Allow,
 }
 
-/// Reads the lists of a listener. `None`: it has none, so no certificate counts as revoked. Downloaded lists that are
-/// missing or damaged are left out.
+/// Reads the lists of a listener, the newest first. `None`: it has none, so no certificate counts as revoked. Downloaded
+/// lists that are missing or damaged are left out.
 pub(super) fn lists(
     files: &TlsFiles,
     roots: &Arc<RootCertStore>,
@@ -40,13 +41,25 @@ pub(super) fn lists(
         Some(path) => lists_of_file(path)?,
         None => Vec::new(),
     };
-    let downloaded = files.downloaded_lists.iter().filter_map(|path| fs::read(path).ok());
-    lists.extend(
-        downloaded
-            .map(CertificateRevocationListDer::from)
-            .filter(|list| is_readable(list, roots, provider)),
-    );
+    for path in &files.downloaded_lists {
+        let list = downloaded_list(path)?;
+        lists.extend(list.filter(|list| is_readable(list, roots, provider)));
+    }
+    // The TLS library asks only the first list of an authority.
+    lists.sort_by_cached_key(|list| Reverse(describe_list(list).map(|described| described.this_update_unix_s)));
     Ok(Some(lists))
+}
+
+/// `None`: the file does not exist. Any other error could hide a revocation.
+fn downloaded_list(path: &Path) -> Result<Option<CertificateRevocationListDer<'static>>, TlsError> {
+    match fs::read(path) {
+        Ok(list) => Ok(Some(list.into())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(TlsError::File {
+            path: path.to_owned(),
+            source: pem::Error::Io(error),
+        }),
+    }
 }
 
 fn lists_of_file(path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, TlsError> {
@@ -74,8 +87,8 @@ fn is_readable(
         .is_ok()
 }
 
-/// Checks a downloaded list, DER, before it replaces the previous one: its structure, and its signature if the issuer
-/// is in `ca_file`. The list of an intermediate authority is verified when a client presents that authority.
+/// Checks a downloaded list, DER, before it replaces the previous one: its structure, and that it has the signature of
+/// an authority in `ca_file`.
 pub fn check_revocation_list(list: &[u8], ca_file: &Path) -> Result<RevocationListDescription, String> {
     const KIND: &str = "it is not a complete revocation list (CRL) in DER or PEM";
     let description = describe_list(list).ok_or(KIND)?;
@@ -92,7 +105,12 @@ pub fn check_revocation_list(list: &[u8], ca_file: &Path) -> Result<RevocationLi
             "its signature is not one of {}, which it names as its issuer",
             description.issuer
         )),
-        SignatureCheck::Valid | SignatureCheck::UnknownIssuer => Ok(description),
+        SignatureCheck::UnknownIssuer => Err(format!(
+            "its issuer {} is not in {}; add the certificate of this authority to the file, also of an intermediate one",
+            description.issuer,
+            ca_file.display()
+        )),
+        SignatureCheck::Valid => Ok(description),
     }
 }
 
@@ -144,5 +162,127 @@ impl ClientCertVerifier for NoListAvailable {
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.0.supported_verify_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use rcgen::{
+        BasicConstraints, CertificateParams, CertificateRevocationListParams, DnType, IsCa, Issuer, KeyIdMethod,
+        KeyPair, KeyUsagePurpose, SerialNumber,
+    };
+
+    use super::*;
+
+    /// A directory that is deleted with the value.
+    struct Directory(PathBuf);
+
+    impl Directory {
+        fn new(name: &str) -> Directory {
+            let path = std::env::temp_dir().join(format!("tidewire-{name}-{}", std::process::id()));
+            fs::create_dir_all(&path).unwrap();
+            Directory(path)
+        }
+
+        fn file(&self, name: &str, text: impl AsRef<[u8]>) -> PathBuf {
+            let path = self.0.join(name);
+            fs::write(&path, text).unwrap();
+            path
+        }
+    }
+
+    impl Drop for Directory {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    struct Authority {
+        issuer: Issuer<'static, KeyPair>,
+        pem: String,
+    }
+
+    impl Authority {
+        fn new(name: &str) -> Authority {
+            let mut params = CertificateParams::default();
+            params.distinguished_name.push(DnType::CommonName, name);
+            params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+            params.key_usages = vec![KeyUsagePurpose::CrlSign, KeyUsagePurpose::KeyCertSign];
+            let key = KeyPair::generate().unwrap();
+            let pem = params.self_signed(&key).unwrap().pem();
+            Authority {
+                issuer: Issuer::new(params, key),
+                pem,
+            }
+        }
+
+        fn list(&self, year: i32) -> rcgen::CertificateRevocationList {
+            let params = CertificateRevocationListParams {
+                this_update: rcgen::date_time_ymd(year, 1, 1),
+                next_update: rcgen::date_time_ymd(2099, 1, 1),
+                crl_number: SerialNumber::from(1),
+                issuing_distribution_point: None,
+                revoked_certs: Vec::new(),
+                key_identifier_method: KeyIdMethod::Sha256,
+            };
+            params.signed_by(&self.issuer).unwrap()
+        }
+    }
+
+    fn read(files: &TlsFiles) -> Result<Option<Vec<CertificateRevocationListDer<'static>>>, TlsError> {
+        let mut roots = RootCertStore::empty();
+        let authorities = files.client_authorities.as_ref().unwrap();
+        roots.add_parsable_certificates(certificates(authorities).unwrap());
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        lists(files, &Arc::new(roots), &provider)
+    }
+
+    #[test]
+    fn newest_list_comes_first() {
+        let (directory, authority) = (Directory::new("newest-list"), Authority::new("plant"));
+        let list = |year: i32| authority.list(year).der().to_vec();
+        let files = TlsFiles {
+            client_authorities: Some(directory.file("ca.pem", &authority.pem)),
+            revocation_lists: Some(directory.file("revoked.pem", authority.list(2022).pem().unwrap())),
+            downloaded_lists: vec![
+                directory.file("a.crl", list(2021)),
+                directory.file("b.crl", list(2023)),
+                directory.file("damaged.crl", b"damaged"),
+            ],
+            ..TlsFiles::default()
+        };
+        let found = read(&files).unwrap().unwrap();
+        let found: Vec<&[u8]> = found.iter().map(AsRef::as_ref).collect();
+        assert_eq!(found, [list(2023), list(2022), list(2021)]);
+    }
+
+    #[test]
+    fn only_a_file_that_does_not_exist_is_missing() {
+        let (directory, authority) = (Directory::new("missing-list"), Authority::new("plant"));
+        let mut files = TlsFiles {
+            client_authorities: Some(directory.file("ca.pem", &authority.pem)),
+            downloaded_lists: vec![directory.0.join("missing.crl")],
+            ..TlsFiles::default()
+        };
+        assert!(read(&files).unwrap().unwrap().is_empty());
+        // A directory cannot be read.
+        files.downloaded_lists.push(directory.0.clone());
+        let error = read(&files).unwrap_err();
+        assert!(matches!(error, TlsError::File { .. }), "{error:?}");
+        assert_eq!(error.path(), Some(&*directory.0));
+    }
+
+    #[test]
+    fn list_needs_the_signature_of_an_authority_of_the_file() {
+        let (directory, authority) = (Directory::new("signed-list"), Authority::new("plant"));
+        let file = directory.file("ca.pem", &authority.pem);
+        let check = |from: &Authority| check_revocation_list(from.list(2022).der(), &file);
+        assert_eq!(check(&authority).unwrap().issuer, "CN=plant");
+        let foreign = check(&Authority::new("other")).unwrap_err();
+        assert!(foreign.starts_with("its issuer CN=other is not in "), "{foreign}");
+        let namesake = check(&Authority::new("plant")).unwrap_err();
+        assert!(namesake.starts_with("its signature is not one of CN=plant"), "{namesake}");
     }
 }

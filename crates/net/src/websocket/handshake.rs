@@ -412,6 +412,9 @@ mod tests {
             ("X-Forwarded-For: unknown", "0.0.0.0"),
             ("X-Forwarded-For: 10.0.0.7", "0.0.0.0"),
             ("Via: 1.1 proxy", "0.0.0.0"),
+            // Another proxy on the machine of the trusted one.
+            ("X-Forwarded-For: 203.0.113.9, ::1", "0.0.0.0"),
+            ("X-Forwarded-For: ::ffff:127.0.0.6", "0.0.0.0"),
         ] {
             assert_eq!(client_of(header, &trusted), client, "{header}");
         }

@@ -115,8 +115,9 @@ pub fn tls_files(config: &Config, tls: &ListenerTls) -> TlsFiles {
         revocation_lists: tls.crl_file.clone(),
         downloaded_lists: tls.crl_url_files.clone(),
         missing_list: match config.crl.missing {
-            MissingListPolicy::Deny => MissingList::Deny,
-            MissingListPolicy::Allow => MissingList::Allow,
+            // Only for downloads: the file of `crl_file` is always there.
+            MissingListPolicy::Allow if !tls.crl_urls.is_empty() => MissingList::Allow,
+            MissingListPolicy::Allow | MissingListPolicy::Deny => MissingList::Deny,
         },
         oldest_version: oldest_version(tls.min_tls_version),
         cipher_suites: tls.cipher_suites.clone(),

@@ -99,7 +99,8 @@ fn listener_config(config: &Config, listener: &Listener) -> Result<ListenerConfi
     let mut made = ListenerConfig::new(&listener.name, transport, address(listener)?);
     made.tls = tls(config, listener)?;
     if let Some(tls) = listener.tls.as_ref().filter(|tls| tls.is_for_quic) {
-        let secret = net::tls::stateless_reset_secret(&files::tls_files(config, tls));
+        let place = format!("{} {}", config.data_dir.display(), listener.label());
+        let secret = net::tls::stateless_reset_secret(&files::tls_files(config, tls), &place);
         made.stateless_reset_secret = secret.map_err(|e| tls_error(listener, &e))?;
     }
     if let Some(ws) = &listener.ws {

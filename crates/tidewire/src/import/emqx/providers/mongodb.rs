@@ -18,6 +18,9 @@ pub fn authenticator<'a>(from: &Setting<'a>) -> Result<Draft<'a>, String> {
         return Err("its filter has no placeholder".to_owned());
     }
     for field in ["password_hash_field", "salt_field", "is_superuser_field"] {
+        if from.get(field).is("") {
+            return Err(format!("its {field} is empty"));
+        }
         if draft.optional(field)?.is_some() {
             draft.text(field, field)?;
         }
