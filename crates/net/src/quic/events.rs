@@ -131,7 +131,7 @@ impl NetWorker {
             return;
         };
         quic.is_half_open = false;
-        let (was_validated, address) = (quic.is_validated, quic.first_address);
+        let was_validated = quic.is_validated;
         let identity = quic.connection.crypto_session().peer_identity();
         let chain = identity.and_then(|identity| identity.downcast::<Vec<CertificateDer<'static>>>().ok());
         let certificate = chain.as_ref().and_then(|chain| chain.first());
