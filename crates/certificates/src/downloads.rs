@@ -2,11 +2,12 @@
 //!
 //! Only URLs of the configuration are fetched, never one from a certificate that a client presents: before its chain is
 //! verified, such a URL is a request of an attacker. A list replaces the stored one only after its check: structure,
-//! signature, and that it is not older. The stored list stays in use until then, also after a restart.
+//! signature, that it is of the same authority, and that it is not older. The stored list stays in use until then, also
+//! after a restart.
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -19,7 +20,10 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use crate::{ManagedStatus, StatusCell, Task, create_private, now_unix_s, time_text};
+use crate::{FileChanged, ManagedStatus, StatusCell, Task, create_private, now_unix_s, time_text};
+
+/// Allowed difference between the clocks of the server and of an authority.
+const CLOCK_DIFFERENCE_S: i64 = 300;
 
 /// A list to download.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,8 +60,8 @@ impl Default for DownloadTiming {
     }
 }
 
-/// Called with the file of a list after it has changed.
-pub type ListChanged = Arc<dyn Fn(&Path) + Send + Sync>;
+/// Called with the file of a list.
+pub type ListChanged = FileChanged;
 
 /// The lists that are downloaded. The lists can change while the server runs.
 #[derive(Clone, Debug)]
@@ -118,6 +122,7 @@ impl Downloads {
                     source: source.clone(),
                     timing,
                     changed: changed.clone(),
+                    waits_for_use: false,
                 };
                 running.push((source, tasks.spawn(download.run())));
             }
@@ -148,11 +153,14 @@ struct Download {
     status: StatusCell,
     timing: DownloadTiming,
     changed: ListChanged,
+    /// The stored list may not be in use yet.
+    waits_for_use: bool,
 }
 
 impl Download {
-    async fn run(self) {
+    async fn run(mut self) {
         let stored = self.stored();
+        self.waits_for_use = stored.is_some();
         self.status
             .stored(stored.and_then(|(_, description)| description.next_update_unix_s));
         let mut backoff = Backoff::new(&RetryConfig {
@@ -176,36 +184,15 @@ impl Download {
         }
     }
 
-    /// Downloads the list once. Returns when it expires.
-    async fn update(&self) -> Result<Option<i64>, String> {
-        let list = self.download().await?;
-        for authorities in &self.source.authorities {
-            net::tls::check_revocation_list(&list, authorities)?;
+    /// Downloads the list once, and puts it in use. Returns when it expires.
+    async fn update(&mut self) -> Result<Option<i64>, String> {
+        let refreshed = self.refresh().await;
+        // Also without a new list: the reason why the stored one could not be used may be gone.
+        if self.waits_for_use {
+            (self.changed)(&self.source.file).map_err(|reason| format!("the stored list is not in use: {reason}"))?;
+            self.waits_for_use = false;
         }
-        let description = describe_list(&list).ok_or("it is not a revocation list")?;
-        let expires_at = description.next_update_unix_s;
-        let stored = self.stored();
-        if let Some((_, stored)) = &stored
-            && stored.this_update_unix_s > description.this_update_unix_s
-        {
-            let (new, old) = (description.this_update_unix_s, stored.this_update_unix_s);
-            return Err(format!(
-                "the list of {} is older than the stored one of {}",
-                time_text(new),
-                time_text(old)
-            ));
-        }
-        if stored.is_none_or(|(bytes, _)| bytes != list) {
-            self.store(&list)?;
-            tracing::info!(
-                url = self.source.url,
-                issuer = description.issuer,
-                expires_at = expires_at.map(time_text),
-                "revocation list downloaded"
-            );
-            self.status.stored(expires_at);
-            (self.changed)(&self.source.file);
-        }
+        let expires_at = refreshed?;
         if let Some(end) = expires_at.filter(|end| *end <= now_unix_s()) {
             return Err(format!("the list has expired at {}", time_text(end)));
         }
@@ -214,6 +201,51 @@ impl Download {
         }
         self.status.succeeded();
         Ok(expires_at)
+    }
+
+    /// Downloads the list, and stores it if it is a newer one. Returns when it expires.
+    async fn refresh(&mut self) -> Result<Option<i64>, String> {
+        let list = self.download().await?;
+        let new = self.check(&list)?;
+        let expires_at = new.next_update_unix_s;
+        // All later lists would be older.
+        if new.this_update_unix_s > now_unix_s().saturating_add(CLOCK_DIFFERENCE_S) {
+            return Err(format!(
+                "the list is of {}, which is in the future; check the clock of the server",
+                time_text(new.this_update_unix_s)
+            ));
+        }
+        // A stored list whose authority is no longer in `ca_file` has no use.
+        let stored = self.stored().filter(|(bytes, _)| self.check(bytes).is_ok());
+        if let Some((bytes, stored)) = stored {
+            if bytes == list {
+                return Ok(expires_at);
+            }
+            check_successor(&stored, &new)
+                .map_err(|reason| format!("{reason}; stored in {}", self.source.file.display()))?;
+        }
+        self.store(&list)?;
+        self.waits_for_use = true;
+        tracing::info!(
+            url = self.source.url,
+            issuer = new.issuer,
+            expires_at = expires_at.map(time_text),
+            "revocation list downloaded"
+        );
+        self.status.stored(expires_at);
+        Ok(expires_at)
+    }
+
+    /// Checks that an authority of a listener that uses the list has signed it.
+    fn check(&self, list: &[u8]) -> Result<RevocationListDescription, String> {
+        let mut result = Err("no listener uses it".to_owned());
+        for authorities in &self.source.authorities {
+            result = net::tls::check_revocation_list(list, authorities);
+            if result.is_ok() {
+                break;
+            }
+        }
+        result
     }
 
     async fn download(&self) -> Result<Vec<u8>, String> {
@@ -274,7 +306,25 @@ impl Download {
             reason,
             stored,
             retry_ms = pause.as_millis() as u64,
-            "cannot download the revocation list"
+            "cannot update the revocation list"
         );
     }
+}
+
+/// Checks that a list may replace the stored one.
+fn check_successor(stored: &RevocationListDescription, new: &RevocationListDescription) -> Result<(), String> {
+    if new.issuer != stored.issuer {
+        return Err(format!(
+            "the list is of {} instead of {}; if the authority has changed, delete the stored list",
+            new.issuer, stored.issuer
+        ));
+    }
+    if new.this_update_unix_s < stored.this_update_unix_s {
+        return Err(format!(
+            "the list of {} is older than the stored one of {}",
+            time_text(new.this_update_unix_s),
+            time_text(stored.this_update_unix_s)
+        ));
+    }
+    Ok(())
 }

@@ -3,8 +3,8 @@
 //! - `acme` obtains and renews the server's certificate (RFC 8555). Cargo feature `acme`.
 //! - `downloads` fetches revocation lists of client certificates.
 //!
-//! Both store their result in a file of the data directory and then call the function that reloads it. They never run
-//! on a worker. A failure leaves the previous file in use.
+//! Both store their result in a file of the data directory and then call the function that reloads it, again until it
+//! succeeds. They never run on a worker. A failure leaves the previous file in use.
 
 #[cfg(feature = "acme")]
 pub mod acme;
@@ -13,11 +13,15 @@ mod status;
 mod worker;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use ring::digest::{SHA256, digest};
 
 pub use status::{ManagedStatus, StatusCell};
 pub use worker::{Task, Worker};
+
+/// Called with a file after it has changed. The error says which listener cannot use it.
+pub type FileChanged = Arc<dyn Fn(&Path) -> Result<(), String> + Send + Sync>;
 
 /// Directory of ACME accounts and certificates below the data directory.
 pub const ACME_DIRECTORY: &str = "acme";

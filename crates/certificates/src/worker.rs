@@ -29,9 +29,11 @@ impl Worker {
                 _ = stopped => {}
             }
         };
-        let thread = thread::Builder::new()
-            .name("certificates".to_owned())
-            .spawn(move || runtime.block_on(run))?;
+        let thread = thread::Builder::new().name("certificates".to_owned()).spawn(move || {
+            runtime.block_on(run);
+            // A question to a name server can take many seconds, and cannot be ended.
+            runtime.shutdown_background();
+        })?;
         Ok(Worker { stop, thread })
     }
 

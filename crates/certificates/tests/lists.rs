@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -132,22 +132,37 @@ impl Authority {
 struct Downloading {
     downloads: Downloads,
     changes: Arc<Mutex<Vec<PathBuf>>>,
+    /// Why no listener can use a list.
+    problem: Arc<Mutex<Option<String>>>,
     _running: Running,
 }
 
 impl Downloading {
     fn start(sources: Vec<ListSource>) -> Downloading {
+        Downloading::start_with_problem(sources, None)
+    }
+
+    fn start_with_problem(sources: Vec<ListSource>, problem: Option<&str>) -> Downloading {
         let downloads = Downloads::new(sources);
         let changes = Arc::<Mutex<Vec<PathBuf>>>::default();
-        let list = changes.clone();
+        let problem = Arc::new(Mutex::new(problem.map(str::to_owned)));
+        let (list, reason) = (changes.clone(), problem.clone());
+        let changed = move |file: &Path| match &*reason.lock().unwrap() {
+            Some(reason) => Err(reason.clone()),
+            None => {
+                list.lock().unwrap().push(file.to_owned());
+                Ok(())
+            }
+        };
         let timing = DownloadTiming {
             shortest: Duration::from_millis(20),
             first_retry: Duration::from_millis(20),
         };
-        let task = downloads.task(timing, Arc::new(move |file| list.lock().unwrap().push(file.to_owned())));
+        let task = downloads.task(timing, Arc::new(changed));
         Downloading {
             downloads,
             changes,
+            problem,
             _running: Running::start(task),
         }
     }
@@ -189,7 +204,7 @@ fn source(directory: &Directory, url: &str, authority: &Authority) -> ListSource
 #[test]
 fn lists_are_stored_and_refreshed() {
     let (directory, authority) = (Directory::new(), Authority::new("plant"));
-    let first = authority.der(2026, 2100);
+    let first = authority.der(2023, 2100);
     let server = ListServer::start(Answer::Body(first.clone()));
     let source = source(&directory, &server.url(), &authority);
     let downloading = Downloading::start(vec![source.clone()]);
@@ -197,7 +212,7 @@ fn lists_are_stored_and_refreshed() {
     assert_eq!(std::fs::read(&source.file).unwrap(), first);
     assert_eq!(downloading.status().expires_at_unix_s, Some(4_102_444_800));
     // The same list again is no change, a newer one is. PEM is accepted as well.
-    let second = authority.list(2027, 2100);
+    let second = authority.list(2024, 2100);
     server.set(Answer::Body(second.pem().unwrap().into_bytes()));
     until("a newer list", || (downloading.changes() == 2).then_some(()));
     assert_eq!(std::fs::read(&source.file).unwrap(), second.der().to_vec());
@@ -214,13 +229,15 @@ fn lists_are_stored_and_refreshed() {
 
 #[test]
 fn bad_answers_keep_the_stored_list() {
-    let (directory, authority) = (Directory::new(), Authority::new("plant"));
-    let good = authority.der(2026, 2100);
+    let (directory, authority, other) = (Directory::new(), Authority::new("plant"), Authority::new("other"));
+    let good = authority.der(2023, 2100);
     let server = ListServer::start(Answer::Body(good.clone()));
-    let source = source(&directory, &server.url(), &authority);
+    let mut source = source(&directory, &server.url(), &authority);
+    let both = directory.file("both.pem", format!("{}{}", authority.pem, other.pem));
+    source.authorities.push(both);
     let downloading = Downloading::start(vec![source.clone()]);
     until("a list", || (downloading.changes() == 1).then_some(()));
-    let namesake = Authority::new("plant");
+    let (namesake, stranger) = (Authority::new("plant"), Authority::new("stranger"));
     let raw = |text: &str| Answer::Raw(text.as_bytes().to_vec());
     for (part, answer) in [
         ("not a complete revocation list", Answer::Body(b"<html>".to_vec())),
@@ -229,7 +246,11 @@ fn bad_answers_keep_the_stored_list() {
             "not a complete revocation list",
             Answer::Body(good[..good.len() - 1].to_vec()),
         ),
-        ("signature", Answer::Body(namesake.der(2028, 2100))),
+        ("signature", Answer::Body(namesake.der(2024, 2100))),
+        ("issuer CN=stranger", Answer::Body(stranger.der(2024, 2100))),
+        // An attacker in the network sends a list that another authority has really signed.
+        ("CN=other instead of CN=plant", Answer::Body(other.der(2024, 2100))),
+        ("in the future", Answer::Body(authority.der(2099, 2100))),
         ("404", raw("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")),
         (
             "redirects are not followed",
@@ -261,8 +282,38 @@ fn expired_list_is_stored_and_reported() {
     // It still names revoked certificates.
     downloading.error("has expired at 2021-01-01");
     assert!(source.file.exists());
-    server.set(Answer::Body(authority.der(2026, 2100)));
+    server.set(Answer::Body(authority.der(2023, 2100)));
     until("a success", || downloading.status().last_error.is_none().then_some(()));
+}
+
+#[test]
+fn stored_list_is_applied_until_a_listener_can_use_it() {
+    let (directory, authority) = (Directory::new(), Authority::new("plant"));
+    let good = authority.der(2023, 2100);
+    let server = ListServer::start(Answer::Body(good.clone()));
+    let source = source(&directory, &server.url(), &authority);
+    let downloading = Downloading::start_with_problem(vec![source.clone()], Some("the key is missing"));
+    let error = downloading.error("not in use");
+    assert!(error.contains("the key is missing"), "{error}");
+    assert_eq!(std::fs::read(&source.file).unwrap(), good);
+    downloading.next_error();
+    *downloading.problem.lock().unwrap() = None;
+    until("a success", || downloading.status().last_error.is_none().then_some(()));
+    assert_eq!(downloading.changes(), 1);
+}
+
+#[test]
+fn stored_list_of_an_unknown_authority_is_replaced() {
+    let (directory, authority, former) = (Directory::new(), Authority::new("plant"), Authority::new("former"));
+    let good = authority.der(2023, 2100);
+    let server = ListServer::start(Answer::Body(good.clone()));
+    let source = source(&directory, &server.url(), &authority);
+    std::fs::create_dir_all(source.file.parent().unwrap()).unwrap();
+    std::fs::write(&source.file, former.der(2024, 2100)).unwrap();
+    let _downloading = Downloading::start(vec![source.clone()]);
+    until("the list", || {
+        (std::fs::read(&source.file).unwrap() == good).then_some(())
+    });
 }
 
 #[test]

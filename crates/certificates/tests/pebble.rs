@@ -16,8 +16,8 @@ use crate::support::{Directory, Running, block_on};
 
 /// Base64url of 32 bytes.
 pub const EXTERNAL_KEY: &str = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8";
-/// Lifetime of certificates of the shared Pebble: renewed after 2 s.
-pub const VALIDITY_S: i64 = 3;
+/// Lifetime of certificates of the shared Pebble: renewed after 4 s.
+pub const VALIDITY_S: i64 = 6;
 
 static SHARED: Mutex<Weak<Pebble>> = Mutex::new(Weak::new());
 
@@ -167,7 +167,6 @@ pub fn timing() -> AcmeTiming {
         first_retry_rejected: pause,
         first_retry_unreachable: pause,
         longest_retry: pause,
-        pause_if_due: pause,
         request_limit: Duration::from_secs(10),
     }
 }
@@ -197,8 +196,10 @@ impl Client {
         let acme = Acme::open(config).unwrap();
         let (status, issued) = (acme.status(), Arc::<Mutex<Vec<String>>>::default());
         let list = issued.clone();
-        let changed: CertificateChanged =
-            Arc::new(move |file| list.lock().unwrap().push(std::fs::read_to_string(file).unwrap()));
+        let changed: CertificateChanged = Arc::new(move |file| {
+            list.lock().unwrap().push(std::fs::read_to_string(file).unwrap());
+            Ok(())
+        });
         Client {
             status,
             issued,

@@ -8,11 +8,14 @@ use net::certificate::describe;
 use net::tls::{TlsFiles, certificates, server_config};
 
 use super::AcmeConfig;
+use crate::{now_unix_s, time_text};
 
 /// Comment line in the file, before the directory URL.
 const DIRECTORY_LINE: &str = "# Issued by ";
+/// Allowed difference between the clocks of the server and of the authority.
+const CLOCK_DIFFERENCE_S: i64 = 3600;
 
-/// What the file contains.
+/// Contents of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredCertificate {
     /// URL of the directory of the authority.
@@ -30,12 +33,8 @@ impl StoredCertificate {
     /// Reads the file. `None` if it does not exist. The error says why it cannot be used.
     pub fn read(files: &Path) -> Result<Option<StoredCertificate>, String> {
         let path = path(files);
-        let text = match fs::read_to_string(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(format!("cannot read {}: {error}", path.display())),
-            Ok(text) => text,
-        };
-        StoredCertificate::parse(&path, &text).map(Some)
+        let text = read_text(&path)?;
+        text.map(|text| StoredCertificate::parse(&path, &text)).transpose()
     }
 
     fn parse(path: &Path, text: &str) -> Result<StoredCertificate, String> {
@@ -65,19 +64,46 @@ impl StoredCertificate {
             .saturating_add(lifetime / 3 * 2 + lifetime % 3 * 2 / 3)
     }
 
+    /// Clients do not accept a certificate before its validity, nor after it.
+    fn check_validity(&self, now_unix_s: i64) -> Result<(), String> {
+        let (begin, end) = (self.not_before_unix_s, self.not_after_unix_s);
+        if begin <= now_unix_s.saturating_add(CLOCK_DIFFERENCE_S) && now_unix_s < end {
+            return Ok(());
+        }
+        Err(format!(
+            "it is valid from {} to {}, and the clock of the server says {}",
+            time_text(begin),
+            time_text(end),
+            time_text(now_unix_s)
+        ))
+    }
+
     fn has_names(&self, domains: &[String]) -> bool {
         let has = |domain: &String| self.names.iter().any(|name| name.eq_ignore_ascii_case(domain));
         domains.iter().all(has) && self.names.len() == domains.len()
     }
 }
 
+/// Returns the text of a file. `None` if it does not exist.
+fn read_text(path: &Path) -> Result<Option<String>, String> {
+    match fs::read(path) {
+        Ok(bytes) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(format!("cannot read {}: {error}", path.display())),
+    }
+}
+
 /// Puts a certificate aside that cannot be used, so that the listeners start without it. The server then obtains a new
-/// one.
+/// one. A file that cannot be read stays where it is: it may be a good one.
 pub fn discard_damaged(files: &Path) -> Result<(), String> {
-    let Err(reason) = StoredCertificate::read(files) else {
+    let path = path(files);
+    let Some(text) = read_text(&path)? else {
         return Ok(());
     };
-    let (path, aside) = (path(files), files.join("certificate.damaged"));
+    let Err(reason) = StoredCertificate::parse(&path, &text) else {
+        return Ok(());
+    };
+    let aside = files.join("certificate.damaged");
     fs::rename(&path, &aside).map_err(|error| format!("{reason}; and it cannot be renamed: {error}"))?;
     tracing::error!(
         reason,
@@ -120,6 +146,7 @@ pub fn store(config: &AcmeConfig, key_pem: &str, chain_pem: &str) -> Result<i64,
     let checked = StoredCertificate::parse(&new, &text);
     // It has a private key.
     fs::remove_file(&new).map_err(|error| unwritten(&new, error))?;
+    let checked = checked.and_then(|one| one.check_validity(now_unix_s()).map(|()| one));
     let checked = checked.map_err(|reason| format!("the authority's certificate is unusable: {reason}"))?;
     if !checked.has_names(&config.domains) {
         return Err(format!(
@@ -149,6 +176,35 @@ mod tests {
         assert_eq!(stored(1000, 1090).due_unix_s(), 1060);
         assert_eq!(stored(1000, 1005).due_unix_s(), 1003);
         assert_eq!(stored(1000, 900).due_unix_s(), 1000);
+    }
+
+    #[test]
+    fn certificate_must_be_valid_now() {
+        let stored = stored(10_000, 20_000);
+        for (now, is_valid) in [
+            (6_399, false),
+            // The clock of the server may be slow.
+            (6_400, true),
+            (10_000, true),
+            (19_999, true),
+            (20_000, false),
+        ] {
+            assert_eq!(stored.check_validity(now).is_ok(), is_valid, "{now}");
+        }
+        let error = stored.check_validity(20_000).unwrap_err();
+        assert!(error.contains("to 1970-01-01T05:33:20Z"), "{error}");
+    }
+
+    #[test]
+    fn file_that_cannot_be_read_is_not_put_aside() {
+        let files = std::env::temp_dir().join(format!("tidewire-acme-unreadable-{}", std::process::id()));
+        assert_eq!(discard_damaged(&files), Ok(()));
+        // A directory cannot be read.
+        fs::create_dir_all(path(&files)).unwrap();
+        let error = discard_damaged(&files).unwrap_err();
+        assert!(error.starts_with("cannot read "), "{error}");
+        assert!(path(&files).exists());
+        fs::remove_dir_all(&files).unwrap();
     }
 
     #[test]

@@ -18,14 +18,13 @@ mod failure;
 mod order;
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use connectors::{Backoff, RetryConfig};
 use tokio::time::{sleep, timeout};
 
-use crate::{StatusCell, Task, now_unix_s, time_text};
+use crate::{FileChanged, StatusCell, Task, now_unix_s, time_text};
 pub use account::{ExternalAccount, read_external_account};
 use certificate::StoredCertificate;
 pub use certificate::discard_damaged;
@@ -74,8 +73,6 @@ pub struct AcmeTiming {
     pub first_retry_unreachable: Duration,
     /// The pauses double up to this one.
     pub longest_retry: Duration,
-    /// If a new certificate is due for renewal at once.
-    pub pause_if_due: Duration,
     /// Limit of a request to the authority.
     pub request_limit: Duration,
 }
@@ -86,14 +83,13 @@ impl Default for AcmeTiming {
             first_retry_rejected: Duration::from_secs(300),
             first_retry_unreachable: Duration::from_secs(30),
             longest_retry: Duration::from_secs(6 * 3600),
-            pause_if_due: Duration::from_secs(600),
             request_limit: Duration::from_secs(30),
         }
     }
 }
 
 /// Called after a new certificate has been written to the file.
-pub type CertificateChanged = Arc<dyn Fn(&Path) + Send + Sync>;
+pub type CertificateChanged = FileChanged;
 
 /// Obtains and renews the certificate.
 pub struct Acme {
@@ -143,6 +139,8 @@ async fn renew(config: &AcmeConfig, server: &ChallengeServer, status: &StatusCel
     };
     let mut rejected = backoff(config.timing.first_retry_rejected);
     let mut unreachable = backoff(config.timing.first_retry_unreachable);
+    // The listeners have read the stored certificate at the start.
+    let mut is_in_use = true;
     loop {
         let stored = StoredCertificate::read(&config.files);
         status.stored(
@@ -153,6 +151,17 @@ async fn renew(config: &AcmeConfig, server: &ChallengeServer, status: &StatusCel
         );
         match certificate::reason_to_renew(&stored, config, now_unix_s()) {
             Ok(due_unix_s) => {
+                if !is_in_use {
+                    if let Err(failure) = put_in_use(config, changed) {
+                        let pause = rejected.pause();
+                        report(config, status, &failure, pause, is_in_use);
+                        sleep(pause).await;
+                        continue;
+                    }
+                    is_in_use = true;
+                    rejected.reset();
+                    status.succeeded();
+                }
                 let left = Duration::from_secs(u64::try_from(due_unix_s - now_unix_s()).unwrap_or_default());
                 sleep(left.clamp(Duration::from_secs(1), SLEEP_MAX)).await;
                 continue;
@@ -173,45 +182,61 @@ async fn renew(config: &AcmeConfig, server: &ChallengeServer, status: &StatusCel
                 ATTEMPT_LIMIT.as_secs()
             )))
         });
-        match result {
+        let problem = match result {
             Ok(not_after_unix_s) => {
-                (rejected, unreachable) = (
-                    backoff(config.timing.first_retry_rejected),
-                    backoff(config.timing.first_retry_unreachable),
-                );
                 tracing::info!(
                     domains = config.domains.join(", "),
                     expires_at = time_text(not_after_unix_s),
                     "certificate obtained"
                 );
-                status.succeeded();
                 status.stored(Some(not_after_unix_s));
-                changed(&certificate::path(&config.files));
                 let stored = StoredCertificate::read(&config.files);
-                if certificate::reason_to_renew(&stored, config, now_unix_s()).is_err() {
-                    tracing::warn!("the authority's certificate is already due for renewal; is the clock right?");
-                    sleep(config.timing.pause_if_due).await;
+                let is_due = certificate::reason_to_renew(&stored, config, now_unix_s())
+                    .err()
+                    .map(|why| {
+                        Failure::rejected(format!("the authority's certificate is due for renewal at once: {why}"))
+                            .with_advice("check the clock of the server")
+                    });
+                if is_due.is_none() {
+                    rejected.reset();
+                    unreachable.reset();
+                    status.succeeded();
                 }
+                // It is valid, even if it is due.
+                let unused = put_in_use(config, changed).err();
+                is_in_use = unused.is_none();
+                unused.or(is_due)
             }
-            Err(failure) => {
-                let pause = match failure.is_unreachable {
-                    true => unreachable.pause(),
-                    false => rejected.pause(),
-                };
-                // An authority that asks for patience may count early attempts against its limits.
-                let pause = pause.max(failure.retry_after.unwrap_or_default());
-                report(config, status, &failure, pause);
-                sleep(pause).await;
-            }
+            Err(failure) => Some(failure),
+        };
+        if let Some(failure) = problem {
+            let pause = match failure.is_unreachable {
+                true => unreachable.pause(),
+                false => rejected.pause(),
+            };
+            // An authority that asks for patience may count early attempts against its limits.
+            let pause = pause.max(failure.retry_after.unwrap_or_default());
+            report(config, status, &failure, pause, is_in_use);
+            sleep(pause).await;
         }
     }
 }
 
-fn report(config: &AcmeConfig, status: &StatusCell, failure: &Failure, pause: Duration) {
+/// Applies the stored certificate.
+fn put_in_use(config: &AcmeConfig, changed: &CertificateChanged) -> Result<(), Failure> {
+    changed(&certificate::path(&config.files))
+        .map_err(|reason| Failure::rejected(format!("the new certificate is stored, but not in use: {reason}")))
+}
+
+fn report(config: &AcmeConfig, status: &StatusCell, failure: &Failure, pause: Duration, is_in_use: bool) {
     let reason = failure.to_string();
     status.failed(&reason);
     let domains = config.domains.join(", ");
     let retry_ms = pause.as_millis() as u64;
+    if !is_in_use {
+        tracing::error!(domains, reason, retry_ms, "cannot use the stored certificate");
+        return;
+    }
     match status.get().expires_at_unix_s.filter(|end| *end > now_unix_s()) {
         Some(end) => tracing::warn!(
             domains,

@@ -134,6 +134,7 @@ fn is_tls13(suite: CipherSuite) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tls::{CertificateOrigin, TlsFiles, server_config};
 
     fn list(names: &[&str]) -> Vec<String> {
         names.iter().map(|name| (*name).to_owned()).collect()
@@ -191,5 +192,20 @@ mod tests {
         assert!(check_key(&ecdsa.cipher_suites, SignatureAlgorithm::ECDSA).is_ok());
         let error = check_key(&ecdsa.cipher_suites, SignatureAlgorithm::RSA).unwrap_err();
         assert!(error.to_string().contains("the certificate has an RSA key"), "{error}");
+    }
+
+    #[test]
+    fn suites_must_fit_a_certificate_that_has_not_arrived() {
+        let create = |suite: &str| {
+            server_config(&TlsFiles {
+                origin: CertificateOrigin::Acme,
+                certificate: "/nonexistent/certificate.pem".into(),
+                cipher_suites: list(&[suite]),
+                ..TlsFiles::default()
+            })
+        };
+        assert!(create("ECDHE-ECDSA-AES128-GCM-SHA256").is_ok());
+        let error = create("ECDHE-RSA-AES128-GCM-SHA256").unwrap_err();
+        assert!(error.to_string().contains("need an RSA key"), "{error}");
     }
 }

@@ -27,8 +27,8 @@ pub enum MissingList {
     Allow,
 }
 
-/// Reads the lists of a listener, the newest first. `None`: it has none, so no certificate counts as revoked. Downloaded
-/// lists that are missing or damaged are left out.
+/// Reads the lists of a listener, the newest first. `None`: it has none, so no certificate counts as revoked.
+/// Downloaded lists that are missing or damaged are left out.
 pub(super) fn lists(
     files: &TlsFiles,
     roots: &Arc<RootCertStore>,
@@ -242,20 +242,21 @@ mod tests {
     #[test]
     fn newest_list_comes_first() {
         let (directory, authority) = (Directory::new("newest-list"), Authority::new("plant"));
-        let list = |year: i32| authority.list(year).der().to_vec();
+        // Each signature is another one.
+        let [older, middle, newer] = [2021, 2022, 2023].map(|year| authority.list(year));
         let files = TlsFiles {
             client_authorities: Some(directory.file("ca.pem", &authority.pem)),
-            revocation_lists: Some(directory.file("revoked.pem", authority.list(2022).pem().unwrap())),
+            revocation_lists: Some(directory.file("revoked.pem", middle.pem().unwrap())),
             downloaded_lists: vec![
-                directory.file("a.crl", list(2021)),
-                directory.file("b.crl", list(2023)),
+                directory.file("a.crl", older.der()),
+                directory.file("b.crl", newer.der()),
                 directory.file("damaged.crl", b"damaged"),
             ],
             ..TlsFiles::default()
         };
         let found = read(&files).unwrap().unwrap();
-        let found: Vec<&[u8]> = found.iter().map(AsRef::as_ref).collect();
-        assert_eq!(found, [list(2023), list(2022), list(2021)]);
+        let expected = [newer, middle, older].map(|list| list.der().clone());
+        assert_eq!(found, expected);
     }
 
     #[test]
@@ -283,6 +284,9 @@ mod tests {
         let foreign = check(&Authority::new("other")).unwrap_err();
         assert!(foreign.starts_with("its issuer CN=other is not in "), "{foreign}");
         let namesake = check(&Authority::new("plant")).unwrap_err();
-        assert!(namesake.starts_with("its signature is not one of CN=plant"), "{namesake}");
+        assert!(
+            namesake.starts_with("its signature is not one of CN=plant"),
+            "{namesake}"
+        );
     }
 }

@@ -155,8 +155,9 @@ fn silent_connection_is_closed_with_the_reason() {
     options.listener(Transport::Quic).handshake_timeout = Duration::from_secs(2);
     let running = options.start();
     let wire = wire(&running);
-    let ConnectionError::ApplicationClosed(close) = wire.wait_until_lost() else {
-        panic!("not closed by the server")
+    let close = match wire.wait_until_lost() {
+        ConnectionError::ApplicationClosed(close) => close,
+        other => panic!("not closed by the server: {other:?}"),
     };
     assert_eq!(
         (close.error_code.into_inner(), &close.reason[..]),

@@ -227,7 +227,10 @@ impl State {
         while let Some(event) = self.connection.poll() {
             match event {
                 Event::Connected => self.is_connected = true,
-                Event::ConnectionLost { reason } => self.lost = Some(reason),
+                // A stateless reset can follow.
+                Event::ConnectionLost { reason } => {
+                    self.lost.get_or_insert(reason);
+                }
                 Event::Stream(StreamEvent::Finished { .. }) => self.is_finished = true,
                 Event::Stream(StreamEvent::Stopped { id, error_code }) => self.stopped = Some((id, error_code)),
                 _ => {}

@@ -50,6 +50,7 @@ fn fresh(label: &str, files: &TlsFiles) -> Result<LoadedCertificate, String> {
         label => format!("listeners.{label}"),
     };
     let (config, chain) = load(files).map_err(|error| format!("{key}: {}", chain(&error)))?;
+    report_unusable_lists(&key, files);
     let held = UsedCertificate {
         label: label.to_owned(),
         files: files.clone(),
@@ -59,6 +60,25 @@ fn fresh(label: &str, files: &TlsFiles) -> Result<LoadedCertificate, String> {
         certificate: held,
         config,
     })
+}
+
+/// Unusable revocation lists in the data directory count as missing.
+fn report_unusable_lists(key: &str, files: &TlsFiles) {
+    let Some(authorities) = &files.client_authorities else {
+        return;
+    };
+    for file in &files.downloaded_lists {
+        // The file may be missing.
+        let Ok(list) = fs::read(file) else { continue };
+        if let Err(reason) = net::tls::check_revocation_list(&list, authorities) {
+            tracing::error!(
+                listener = key,
+                file = %file.display(),
+                reason,
+                "cannot use a stored revocation list; it counts as missing"
+            );
+        }
+    }
 }
 
 fn load(files: &TlsFiles) -> Result<(Arc<rustls::ServerConfig>, Vec<Vec<u8>>), TlsError> {
@@ -89,15 +109,27 @@ impl NodeCertificates {
 
     /// Applies the certificates of a configuration to the open listeners, and returns the errors. A listener that was
     /// removed keeps its certificate until the restart that closes it. A new listener has none before the restart.
-    pub fn apply(&self, fresh: Vec<LoadedCertificate>) -> Vec<String> {
-        let has_api = fresh.iter().any(|one| one.certificate.label == API);
+    pub fn apply(&self, loaded: Vec<LoadedCertificate>) -> Vec<String> {
+        let has_api = loaded.iter().any(|one| one.certificate.label == API);
         if let Some(api) = self.api.get().filter(|_| !has_api) {
             api.reload(None);
         }
         let mut held = self.lock();
         held.retain(|one| one.label != API || has_api);
         let mut failures = Vec::new();
-        for one in fresh.into_iter().filter(|one| self.is_open(&one.certificate.label)) {
+        for one in loaded.into_iter().filter(|one| self.is_open(&one.certificate.label)) {
+            // The server may have obtained a newer file since `loaded` was read.
+            let one = match one.certificate.is_obtained() {
+                true => fresh(&one.certificate.label, &one.certificate.files),
+                false => Ok(one),
+            };
+            let one = match one {
+                Ok(one) => one,
+                Err(reason) => {
+                    failures.push(reason);
+                    continue;
+                }
+            };
             let own = held.iter().find(|own| own.label == one.certificate.label);
             if one.certificate.chain.is_empty() && !self.managed.has_acme() {
                 failures.push(format!(
@@ -170,14 +202,30 @@ impl NodeCertificates {
         }
     }
 
-    /// Reloads a file that the server has obtained itself, for the listeners that use it.
-    pub fn reload_file(&self, file: &Path) {
+    /// Reloads a file that the server has obtained itself, for each listener that can use it. The error names the
+    /// others, which keep the previous one.
+    pub fn reload_file(&self, file: &Path) -> Result<(), String> {
         let is_used = |one: &UsedCertificate| {
             one.files.certificate == file || one.files.downloaded_lists.iter().any(|list| list == file)
         };
-        if let Err(error) = self.reload_some(&mut self.lock(), is_used) {
-            tracing::error!(file = %file.display(), %error, "cannot use the new file; the previous one stays in use");
+        let mut failures = Vec::new();
+        for one in self.lock().iter_mut().filter(|one| is_used(one)) {
+            failures.extend(self.reload_one(one).err());
         }
+        match failures.is_empty() {
+            true => Ok(()),
+            false => Err(failures.join("; ")),
+        }
+    }
+
+    fn reload_one(&self, one: &mut UsedCertificate) -> Result<(), String> {
+        let fresh = fresh(&one.label, &one.files)?;
+        if let Some(reason) = fresh.certificate.lost(one) {
+            return Err(reason);
+        }
+        self.present(&fresh)?;
+        *one = fresh.certificate;
+        Ok(())
     }
 
     /// Applies the revocation lists of a configuration.
@@ -238,6 +286,11 @@ impl CertificateAdmin for NodeCertificates {
 }
 
 impl UsedCertificate {
+    /// Whether the server replaces files of it while it runs.
+    fn is_obtained(&self) -> bool {
+        self.files.origin == CertificateOrigin::Acme || !self.files.downloaded_lists.is_empty()
+    }
+
     /// Why this one must not replace `present`: the file that the server has obtained is missing now.
     fn lost(&self, present: &UsedCertificate) -> Option<String> {
         let is_lost = self.chain.is_empty() && !present.chain.is_empty();
