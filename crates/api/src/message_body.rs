@@ -55,15 +55,13 @@ pub struct MessageProperties {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(max = 1))]
     pub payload_format_indicator: Option<u8>,
-    /// As a list, or as an object with a text per name: `{"room": "5"}`. A list keeps the order, and can have a name
-    /// several times.
+    /// A request can have an object with a text per name instead: `{"room": "5"}`.
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "user_properties")]
-    #[schemars(with = "UserProperties")]
     pub user_properties: Vec<UserProperty>,
 }
 
-/// User properties in a request. Answers have the list.
-#[derive(Deserialize, JsonSchema)]
+/// User properties in a request.
+#[derive(Deserialize)]
 #[serde(untagged)]
 enum UserProperties {
     List(Vec<UserProperty>),

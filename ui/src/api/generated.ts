@@ -906,7 +906,8 @@ export type LatencyBucket = {
 /** The certificate of a listener. */
 export type ListenerCertificate = {
   certificate_file: string;
-  /** The chain in force: the listener's certificate first, then its issuers. */
+  /** The chain in force: the listener's certificate first, then its issuers. Empty until `tls.acme` has obtained the
+   * first one. */
   chain: Certificate[];
   /** Whether the listener requests certificates from clients. */
   client_certificates: ClientCertificates;
@@ -1012,6 +1013,7 @@ export type MessageProperties = {
   /** 1: the payload is UTF-8. */
   payload_format_indicator?: (number | null);
   response_topic?: (string | null);
+  /** A request can have an object with a text per name instead: `{"room": "5"}`. */
   user_properties?: UserProperty[];
 };
 
