@@ -32,10 +32,10 @@ use crate::device_platform::DevicePlatform;
 use crate::disk::DataDirectory;
 use crate::history::History;
 use crate::log_ring::LogRing;
-use crate::opentelemetry::{ExportCounters, TelemetryConfig};
 use crate::readiness::Readiness;
 use crate::single_sign_on::SingleSignOn;
 use crate::start_error::ApiStartError;
+use crate::telemetry::{ExportCounters, TelemetryConfig};
 
 /// File in the data directory.
 const API_KEYS_FILE: &str = "api-keys.json";

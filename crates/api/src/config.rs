@@ -17,8 +17,8 @@ use crate::certificate_admin::CertificateAdmin;
 use crate::config_admin::ConfigAdmin;
 use crate::device_platform::DevicePlatform;
 use crate::log_ring::LogRing;
-use crate::opentelemetry::TelemetryConfig;
 use crate::single_sign_on::SingleSignOnConfig;
+use crate::telemetry::TelemetryConfig;
 
 /// Returns the content type and the gzip-compressed content of a file below `/docs/`.
 pub type Book = fn(path: &str) -> Option<(&'static str, &'static [u8])>;

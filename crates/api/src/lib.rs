@@ -50,6 +50,7 @@ mod single_sign_on;
 mod start_error;
 mod sys_publisher;
 mod tar;
+mod telemetry;
 mod trace;
 
 pub use access_admin::{AccessAdmin, AclRules, AuthProviderFigures, ChangeError, SourcesTest};
@@ -72,7 +73,6 @@ pub use fixed_limits::fixed_limits;
 pub use history_store::DIRECTORY_NAME as HISTORY_NAME;
 pub use log_ring::{LogLineLevel, LogRing};
 pub use metrics::{Family as MetricFamily, families as metric_families};
-pub use opentelemetry::{ExportAnswer, ExportError, TelemetryCollector, TelemetryConfig};
 pub use routes::operations;
 pub use server::{ApiHandle, TlsReloader, bind, start, start_on};
 pub use single_sign_on::{
@@ -80,3 +80,4 @@ pub use single_sign_on::{
 };
 pub use start_error::ApiStartError;
 pub use sys_publisher::{ClientEventSender, ClientEvents, client_events};
+pub use telemetry::{ExportAnswer, ExportError, TelemetryCollector, TelemetryConfig};

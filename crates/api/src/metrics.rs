@@ -1,5 +1,5 @@
-//! The metrics. One table lists the name, kind, unit and meaning of each metric, and reads its value. `open_metrics` and
-//! `opentelemetry` write them.
+//! The metrics. One table lists the name, kind, unit and meaning of each metric, and reads its value. `open_metrics`
+//! and `opentelemetry` write them.
 //!
 //! Labels have few values: reasons, packet types, QoS levels, listeners, and a limited number of names from operators
 //! (rules, actions). Clients and topics are never labels.
@@ -29,7 +29,7 @@ use crate::certificate_admin::{CertificateAdmin, ManagedItem};
 use crate::disk::DiskView;
 use crate::process::ProcessView;
 
-use crate::opentelemetry::Signal;
+use crate::telemetry::Signal;
 
 pub use open_metrics::{CONTENT_TYPE, expose};
 pub use sources::MetricSources;

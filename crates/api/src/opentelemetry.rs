@@ -1,16 +1,14 @@
 //! Export of metrics and traces to an OpenTelemetry collector: OTLP over HTTP, in JSON.
 //!
-//! The binary knows the collector. This file decides when something is sent, and what happens after a failure. Metrics
-//! are totals since the start, so a lost export loses nothing: the next one has them. Spans wait in a queue of bounded
-//! length.
+//! `telemetry` describes the collector, which only the binary knows. This file decides when something is sent, and what
+//! happens after a failure. Metrics are totals since the start, so a lost export loses nothing: the next one has them.
+//! Spans wait in a queue of bounded length.
 
 mod metrics;
 mod spans;
 
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -22,6 +20,7 @@ use crate::app::App;
 use crate::config::NodeInfo;
 use crate::metrics::{MetricSources, MetricsSnapshot};
 use crate::shards::Shards;
+use crate::telemetry::{ExportCounters, ExportError, Signal, TelemetryConfig};
 use spans::{Span, SpanQueue};
 
 const METRICS_PATH: &str = "/v1/metrics";
@@ -34,73 +33,6 @@ const SPANS_MAX: usize = 512;
 /// Pauses after a failure. They double.
 const RETRY_FIRST: Duration = Duration::from_secs(1);
 const RETRY_LONGEST: Duration = Duration::from_secs(30);
-
-/// The body of the collector's answer.
-pub type ExportAnswer<'a> = Pin<Box<dyn Future<Output = Result<Vec<u8>, ExportError>> + Send + 'a>>;
-
-/// A collector with an OTLP receiver for HTTP.
-pub trait TelemetryCollector: Send + Sync {
-    /// Posts a JSON document to a path below the endpoint.
-    fn post(&self, path: &'static str, document: Vec<u8>) -> ExportAnswer<'_>;
-}
-
-/// Why the collector has not accepted a document. The texts contain no secret.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ExportError {
-    /// Another attempt may succeed: no answer, or one of the codes 429, 502, 503 and 504.
-    Unavailable(String),
-    Rejected(String),
-}
-
-/// Where telemetry is sent, and which.
-#[derive(Clone)]
-pub struct TelemetryConfig {
-    pub collector: Arc<dyn TelemetryCollector>,
-    /// Time limit of a request, with the wait for a connection.
-    pub timeout: Duration,
-    /// The attribute `service.name`.
-    pub service_name: String,
-    /// `None`: metrics are not exported.
-    pub metrics_interval: Option<Duration>,
-    /// Export spans of messages with a `traceparent`.
-    pub traces: bool,
-}
-
-/// Number of exports by their result, for metrics.
-#[derive(Default)]
-pub struct ExportCounters {
-    /// By [`Signal`], sent and failed.
-    exports: [[AtomicU64; 2]; 2],
-    /// Spans that were not sent, because the queue was full or the collector rejected them.
-    pub dropped_spans: AtomicU64,
-}
-
-/// What is exported.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Signal {
-    Metrics,
-    Traces,
-}
-
-impl Signal {
-    pub const ALL: [Signal; 2] = [Signal::Metrics, Signal::Traces];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Signal::Metrics => "metrics",
-            Signal::Traces => "traces",
-        }
-    }
-}
-
-impl ExportCounters {
-    /// Returns how many exports succeeded, and how many failed.
-    pub fn of(&self, signal: Signal) -> [u64; 2] {
-        self.exports[signal as usize]
-            .each_ref()
-            .map(|count| count.load(Ordering::Relaxed))
-    }
-}
 
 /// Sends the documents of one signal. It logs the first failure after a success, and each failure for another reason.
 struct Exporter {
@@ -203,7 +135,7 @@ impl Exporter {
                 Err(ExportError::Unavailable(reason))
             }
         };
-        let [sent, failed] = &self.counters.exports[self.signal as usize];
+        let [sent, failed] = self.counters.counts(self.signal);
         let signal = self.signal.name();
         match result {
             Ok(()) => {

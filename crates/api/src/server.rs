@@ -17,12 +17,13 @@ use crate::app::App;
 use crate::config::{ApiConfig, ConfigValue, HttpPort, NodeInfo, ShownConfiguration, SysConfig};
 use crate::device_platform::{self, DevicePlatform};
 use crate::endpoints::console;
-use crate::opentelemetry::{self, TelemetryConfig};
+use crate::opentelemetry;
 use crate::readiness::Readiness;
 use crate::routes;
 use crate::sampler::Sampler;
 use crate::start_error::ApiStartError;
 use crate::sys_publisher::{ClientEvents, SysPublisher, publish_events, publish_statistics};
+use crate::telemetry::TelemetryConfig;
 
 const THREADS: usize = 2;
 /// Threads for password hashes and disk writes.

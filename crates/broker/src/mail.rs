@@ -178,7 +178,7 @@ pub enum MailRequest {
         epoch: SessionEpoch,
         number: ReplayNumber,
         cursor: Option<ScanCursor>,
-        /// Those of `following` that match no message.
+        /// The replays of `following` that match no message.
         empty: Vec<FollowingReplay>,
     },
 }

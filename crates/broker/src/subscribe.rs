@@ -64,8 +64,8 @@ pub(crate) struct RequestedSubscription<'a> {
 }
 
 /// Returns why a filter is malformed, so that the connection is closed [MQTT-4.7.3-1], [MQTT-4.13.1-1] (in 3.1.1
-/// [MQTT-4.8.0-1]). Shared subscriptions are not part of 3.1.1: there an invalid one is a plain filter, which only gets a
-/// failure code.
+/// [MQTT-4.8.0-1]). Shared subscriptions are not part of 3.1.1: there an invalid one is a plain filter, which only gets
+/// a failure code.
 fn malformed(filter: &str, is_v5: bool) -> Option<FilterError> {
     match ParsedFilter::parse(filter).err()? {
         FilterError::Shared if !is_v5 => mqtt::validate_filter(filter).err(),

@@ -17,8 +17,8 @@ use crate::config::NodeInfo;
 #[cfg(feature = "platform")]
 use crate::device_platform::DevicePlatform;
 use crate::disk::DataDirectory;
-use crate::opentelemetry::ExportCounters;
 use crate::readiness::Readiness;
+use crate::telemetry::ExportCounters;
 
 /// The parts of the node that are measured.
 pub struct MetricSources {

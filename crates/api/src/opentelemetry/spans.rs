@@ -20,8 +20,9 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout_at};
 use web::unix_ms;
 
-use super::{ExportCounters, attributes, scope, unix_ns};
+use super::{attributes, scope, unix_ns};
 use crate::shards::Shards;
+use crate::telemetry::ExportCounters;
 
 /// Limit of spans that wait for the collector.
 const QUEUE: usize = 4096;

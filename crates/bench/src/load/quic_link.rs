@@ -56,7 +56,7 @@ impl QuicLink {
         self.datagrams
     }
 
-    /// Receives all datagrams, and reads what they contain.
+    /// Receives all datagrams, and reads their data.
     pub fn read(&mut self, buffer: &mut [u8]) -> Result<LinkInput, String> {
         let received = self.receive();
         let Some(quic) = &mut self.quic else {

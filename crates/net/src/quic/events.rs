@@ -13,7 +13,7 @@ use crate::quic::lost;
 use crate::quic::mail::QuicId;
 use crate::worker::NetWorker;
 
-/// Stale entries of timers that are kept, in addition to a few per connection.
+/// Maximum number of stale entries of timers, in addition to a few per connection.
 const STALE_TIMERS_MAX: usize = 1024;
 
 impl NetWorker {

@@ -1,4 +1,4 @@
-//! Options of listeners. All kinds share the first section; TLS and WebSocket add one each. QUIC has the options of TLS.
+//! Options of listeners. All kinds share the first section; TLS and WebSocket add one each. QUIC has those of TLS.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -99,9 +99,9 @@ choice! {
 section! {
     /// Listeners for clients. Each kind can have any number of listeners, and each has a name:
     /// `[listeners.tcp.default]`, `[listeners.tcp.lan]`. `tcp.default` (1883) and `ws.default` (8083) exist unless
-    /// they are disabled. `tls.default` (8883) and `wss.default` (8084) exist if `tls.cert_file`, `tls.acme.domains` or
-    /// their own certificate is set. A `quic` listener (MQTT over QUIC, UDP) exists only if it is configured; the port of
-    /// `quic.default` is 14567.
+    /// they are disabled. `tls.default` (8883) and `wss.default` (8084) exist if `tls.cert_file`, `tls.acme.domains`
+    /// or their own certificate is set. A `quic` listener (MQTT over QUIC, UDP) exists only if it is configured; the
+    /// port of `quic.default` is 14567.
     pub struct ListenerOptions at [Fixed("listeners"), OneOf(KINDS), Any("name")] {
         /// Enables the listener.
         restart enabled: bool = "true";
@@ -145,7 +145,8 @@ section! {
 }
 
 section! {
-    /// Certificates of all `tls`, `wss` and `quic` listeners. A listener can have its own. Changes apply to new connections.
+    /// Certificates of all `tls`, `wss` and `quic` listeners. A listener can have its own. Changes apply to new
+    /// connections.
     pub struct TlsDefaults at [Fixed("tls")] {
         /// Certificate chain (PEM). Setting it enables the `tls` and `wss` listeners named `default`.
         live cert_file: Unset<PathBuf> = "";
@@ -154,8 +155,9 @@ section! {
         /// Certificate authorities of client certificates (PEM).
         live ca_file: Unset<PathBuf> = "";
         /// Allowed cipher suites, in the order of preference, with their names in the IANA registry
-        /// (`TLS_AES_128_GCM_SHA256`) or in OpenSSL (`ECDHE-RSA-AES128-GCM-SHA256`). Empty: all suites of the server, which
-        /// are all secure. The list of a wrong name shows them. A client chooses with its own order of preference.
+        /// (`TLS_AES_128_GCM_SHA256`) or in OpenSSL (`ECDHE-RSA-AES128-GCM-SHA256`). Empty: all suites of the server,
+        /// which are all secure. The error of a wrong name lists them. A client chooses with its own order of
+        /// preference.
         live cipher_suites: Vec<String> = "";
     }
 }

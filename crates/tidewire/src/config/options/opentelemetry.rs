@@ -12,8 +12,8 @@ use crate::config::option::section;
 use crate::config::value::{Switch, Unset};
 
 section! {
-    /// Export of metrics and traces to an OpenTelemetry collector, with OTLP over HTTP in JSON. It is on if `endpoint` is
-    /// set.
+    /// Export of metrics and traces to an OpenTelemetry collector, with OTLP over HTTP in JSON. It is on if `endpoint`
+    /// is set.
     pub struct OpenTelemetry at [Fixed("opentelemetry")] {
         /// URL of the collector's receiver for HTTP, for example `http://127.0.0.1:4318`. The server adds `/v1/metrics`
         /// and `/v1/traces`.

@@ -213,9 +213,9 @@ section! {
         /// reverse proxy passes on as Host. The server rejects other names with 421, because a web page can use a
         /// name of its own that resolves to this machine.
         restart allowed_hosts: Vec<String> = "";
-        /// Proxies (addresses or networks) whose header `X-Forwarded-For` names the client, for the audit log, lock-outs
-        /// after failed logins and the share of concurrent requests. All clients behind another proxy on this machine
-        /// have the address 0.0.0.0. They do not count as local, so they cannot read metrics without a login.
+        /// Proxies (addresses or networks) whose header `X-Forwarded-For` names the client, for the audit log,
+        /// lock-outs after failed logins and the share of concurrent requests. All clients behind another proxy on this
+        /// machine have the address 0.0.0.0. They do not count as local, so they cannot read metrics without a login.
         restart trusted_proxies: Vec<Cidr> = "";
         /// Maximum number of HTTP connections from one address, or from one /64 of IPv6. The address may have the same
         /// share of the concurrent requests. 0: half of all connections, 128 if the limit of open files is at least
