@@ -154,7 +154,7 @@ fn a_filter_selects_the_first_document() {
             .with("device", "d 1")
             .with("hash", Bson::Binary(PUBLIC.as_bytes().to_vec()))
             .with("pepper", "slat_foo123")
-            .with("level", Bson::Double(1.0)),
+            .with("level", 1),
         BsonDocument::new()
             .with("_id", 2)
             .with("names", "user")
