@@ -17,7 +17,7 @@ use crate::support::{Directory, Running, block_on};
 /// Base64url of 32 bytes.
 pub const EXTERNAL_KEY: &str = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8";
 /// Lifetime of certificates of the shared Pebble: renewed after 4 s.
-pub const VALIDITY_S: i64 = 6;
+const VALIDITY_S: i64 = 6;
 
 static SHARED: Mutex<Weak<Pebble>> = Mutex::new(Weak::new());
 
