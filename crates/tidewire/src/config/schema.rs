@@ -209,7 +209,10 @@ mod tests {
             ("mqt", "did you mean `mqtt`?"),
             ("listeners.tpc", "did you mean `listeners.tcp`?"),
             ("listeners.tcp.x.bnid", "did you mean `listeners.tcp.x.bind`?"),
-            ("listeners.tcp.x.cert_file", "only `listeners.(tls|wss|quic).<name>` has it"),
+            (
+                "listeners.tcp.x.cert_file",
+                "only `listeners.(tls|wss|quic).<name>` has it",
+            ),
             ("listeners.tls.x.path", "only `listeners.(ws|wss).<name>` has it"),
             ("max_qos", "did you mean `mqtt.max_qos`?"),
             ("allow_anonymous", "did you mean `access.anonymous`?"),
