@@ -386,7 +386,7 @@ impl ActionTrack {
         if !Arc::ptr_eq(&self.action, &live.action) {
             self.action = live.action.clone();
             let buffer = self.action.buffer();
-            // A memory buffer starts empty: its records are lost by the change, as at the end of the process.
+            // A change of the mode loses the records of a memory buffer, as the end of the process does.
             self.in_flight = std::mem::take(&mut self.in_flight)
                 .into_iter()
                 .filter_map(|(tick, ticket)| Some((tick, buffer.ticket_of_previous(ticket)?)))

@@ -814,6 +814,8 @@ impl BufferInner {
         }
         counter.fetch_add(count, Relaxed);
         records.clear();
+        // Their publishers need not wait, and no commit may follow that would wake them.
+        (self.signals.on_progress)();
         Ok(AppendTicket(ticket))
     }
 
