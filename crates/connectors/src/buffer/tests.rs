@@ -251,9 +251,8 @@ fn a_hybrid_buffer_continues_after_a_reopen() {
         opened.progress.recv_timeout(PATIENCE).expect("the journal commits");
     }
     copy_directory(&scratch.0.join("journal"), &copy.0.join("journal"));
-    for number in 2_000..2_100 {
-        opened.append(number..number + 1).unwrap();
-    }
+    // One chunk: a further one would let go of those that are committed by then, which the copy does not have.
+    opened.append(2_000..2_100).unwrap();
     let chunk = opened
         .reader
         .as_mut()
