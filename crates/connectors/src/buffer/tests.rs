@@ -251,7 +251,7 @@ fn a_hybrid_buffer_continues_after_a_reopen() {
         opened.progress.recv_timeout(PATIENCE).expect("the journal commits");
     }
     copy_directory(&scratch.0.join("journal"), &copy.0.join("journal"));
-    // One chunk: a further one would let go of those that are committed by then, which the copy does not have.
+    // One chunk: with a second one, the buffer would forget the first if it were committed by then.
     opened.append(2_000..2_100).unwrap();
     let chunk = opened
         .reader
