@@ -329,3 +329,180 @@ fn data_of_an_earlier_version_starts() {
     value_of(&Rest::login(&server), &server, &device, "n", 1);
     server.wait_until("the stores are recorded", |_| data_dir.join("stores.json").exists());
 }
+
+/// Copies the files of a store: a directory, or the entity database with the files that belong to it.
+fn copy_store(data_dir: &Path, store: &str, to: &Path) {
+    let _ = fs::remove_dir_all(to);
+    fs::create_dir_all(to).expect("a directory for the copy");
+    for file in store_files(data_dir, store) {
+        let target = to.join(file.file_name().expect("a file name"));
+        fs::copy(&file, target).expect("the store can be copied");
+    }
+}
+
+fn store_files(data_dir: &Path, store: &str) -> Vec<PathBuf> {
+    let path = data_dir.join(store);
+    let (directory, prefix) = match path.is_dir() {
+        true => (path, ""),
+        false => (data_dir.join("platform"), "entities."),
+    };
+    let entries = fs::read_dir(directory).expect("a directory").flatten();
+    let files = entries.map(|entry| entry.path()).filter(|path| path.is_file());
+    let is_of_store = |path: &PathBuf| {
+        path.file_name()
+            .is_some_and(|name| name.to_string_lossy().starts_with(prefix))
+    };
+    files.filter(is_of_store).collect()
+}
+
+/// Replaces the files of a store by those of a copy.
+fn replace_store(data_dir: &Path, store: &str, copy: &Path) {
+    let directory = match data_dir.join(store) {
+        path if path.is_dir() => path,
+        _ => data_dir.join("platform"),
+    };
+    for file in store_files(data_dir, store) {
+        fs::remove_file(file).expect("the newer file can be removed");
+    }
+    for entry in fs::read_dir(copy).expect("the copy").flatten() {
+        fs::copy(entry.path(), directory.join(entry.file_name())).expect("the copy can be put back");
+    }
+}
+
+// fault: Older copy; Journal, Ingest log, Entity database, Time series
+#[test]
+fn older_copy_of_a_store_refuses_the_start() {
+    let (mut server, device) = server_with_stores();
+    stop(&mut server);
+    let data_dir = data_dir(&server);
+    let (older, newer) = (server.dir().join("older"), server.dir().join("newer"));
+    for store in STORES {
+        copy_store(&data_dir, store, &older);
+        server.spawn_again();
+        server.wait_until_ready();
+        let mut keeper = server.session(&Connect::new(V4, "keeper"));
+        keeper.publish(&Publish::new(store, "kept").qos(1).retain());
+        let rest = Rest::login(&server);
+        rest.device(&format!("new before {store}"), &format!("token of {store}"));
+        post_telemetry(&server, "token", &json!({"n": 2}));
+        value_of(&rest, &server, &device, "n", 2);
+        stop(&mut server);
+        copy_store(&data_dir, store, &newer);
+        replace_store(&data_dir, store, &older);
+
+        let log = refused_start(&mut server);
+        assert!(
+            log.contains(&format!("{store} in the data directory")),
+            "{store}: {log}"
+        );
+        assert!(log.contains("is older than before"), "{store}: {log}");
+        assert_names_the_command(&server, &log);
+
+        replace_store(&data_dir, store, &newer);
+        server.spawn_again();
+        server.wait_until_ready();
+        value_of(&Rest::login(&server), &server, &device, "n", 2);
+        stop(&mut server);
+    }
+    // An operator accepts an older copy.
+    copy_store(&data_dir, "platform/entities.sqlite", &older);
+    server.spawn_again();
+    server.wait_until_ready();
+    let rest = Rest::login(&server);
+    let devices = device_count(&server);
+    rest.device("last", "last");
+    stop(&mut server);
+    replace_store(&data_dir, "platform/entities.sqlite", &older);
+    refused_start(&mut server);
+    for arguments in [&["--accept-loss", "--dry-run"][..], &["--accept-loss"][..]] {
+        let said = repair(&server, arguments);
+        assert!(said.contains("platform/entities.sqlite"), "{said}");
+        assert!(
+            said.contains("the data that an earlier copy lacks (transaction "),
+            "{said}"
+        );
+    }
+    assert!(repair(&server, &["--accept-loss"]).contains("nothing to repair"));
+    server.spawn_again();
+    server.wait_until_ready();
+    assert_eq!(device_count(&server), devices);
+}
+
+fn files_with_extension(directory: &Path, extension: &str) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory).expect("a directory").flatten();
+    let files = entries.map(|entry| entry.path());
+    files
+        .filter(|path| path.extension().is_some_and(|found| found == extension))
+        .collect()
+}
+
+// fault: Damaged bytes; Time series
+// fault: Missing files; Time series
+#[test]
+fn lost_file_of_the_time_series_is_accepted_alone() {
+    let (mut server, device) = server_with_stores();
+    stop(&mut server);
+    let series = data_dir(&server).join("platform/timeseries");
+    for (number, damage) in ["missing", "shorter", "damaged"].into_iter().enumerate() {
+        let file = files_with_extension(&series, "segment")
+            .pop()
+            .expect("a file with points");
+        let bytes = fs::read(&file).expect("the file is readable");
+        match damage {
+            "missing" => fs::remove_file(&file).expect("the file can be removed"),
+            "shorter" => fs::write(&file, &bytes[..bytes.len() - 1]).expect("the file is writable"),
+            _ => {
+                let mut bytes = bytes;
+                let last = bytes.len() - 1;
+                bytes[last] ^= 1;
+                fs::write(&file, bytes).expect("the file is writable");
+            }
+        }
+        let log = refused_start(&mut server);
+        let name = file.file_name().expect("a name").to_string_lossy().into_owned();
+        assert!(log.contains(&name), "{damage}: {log}");
+        assert_names_the_command(&server, &log);
+        let planned = repair(&server, &["--accept-loss", "--dry-run"]);
+        assert!(
+            planned.contains(&format!("{name}: the points in this file")) && !planned.contains("saved to"),
+            "{planned}"
+        );
+        let said = repair(&server, &["--accept-loss"]);
+        assert!(said.contains(&format!("{name}: the points in this file")), "{said}");
+        assert_eq!(said.contains("timeseries-damaged-"), damage != "missing", "{said}");
+        assert!(repair(&server, &["--accept-loss"]).contains("nothing to repair"));
+        server.spawn_again();
+        server.wait_until_ready();
+        let value = number as i64 + 10;
+        post_telemetry(&server, "token", &json!({"n": value}));
+        value_of(&Rest::login(&server), &server, &device, "n", value);
+        stop(&mut server);
+    }
+}
+
+// fault: Damaged bytes; Time series
+#[test]
+fn time_series_without_their_catalog_are_accepted_as_lost() {
+    for lost in ["manifest", "series"] {
+        let (mut server, device) = server_with_stores();
+        stop(&mut server);
+        let series = data_dir(&server).join("platform/timeseries");
+        let file = match lost {
+            "manifest" => series.join("manifest"),
+            extension => files_with_extension(&series, extension).pop().expect("a series log"),
+        };
+        let mut bytes = fs::read(&file).expect("the file is readable");
+        bytes[20] ^= 1;
+        fs::write(&file, bytes).expect("the file is writable");
+        let log = refused_start(&mut server);
+        assert_names_the_command(&server, &log);
+        let said = repair(&server, &["--accept-loss"]);
+        assert!(said.contains("all points and latest values"), "{said}");
+        let saved = data_dir(&server).join("platform/timeseries-damaged-1");
+        assert!(!files_with_extension(&saved, "segment").is_empty());
+        server.spawn_again();
+        server.wait_until_ready();
+        post_telemetry(&server, "token", &json!({"n": 2}));
+        value_of(&Rest::login(&server), &server, &device, "n", 2);
+    }
+}

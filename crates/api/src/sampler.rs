@@ -4,11 +4,13 @@
 //! history has
 //! a gap.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use axum::extract::FromRef;
 use broker::{DropReason, ShardStats};
+use timeseries::StoreError;
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
 use tracing::warn;
@@ -110,7 +112,7 @@ impl Sampler {
         let data_dir = self.data_directory.path()?.to_owned();
         let history = self.history.clone();
         let opened = web::block(move || {
-            let store = HistoryStore::open(&data_dir).map_err(|error| error.to_string())?;
+            let store = HistoryStore::open(&data_dir).map_err(|error| reason_with_remedy(&*error, &data_dir))?;
             let now = unix_ms(SystemTime::now());
             let load = |tier| {
                 store.load(tier, now).unwrap_or_else(|error| {
@@ -130,6 +132,21 @@ impl Sampler {
         warn!(error = reason, "opening the chart history failed; it is only in memory");
         None
     }
+}
+
+/// Returns why the store does not open, and what to do if its files are damaged.
+fn reason_with_remedy(error: &(dyn std::error::Error + 'static), data_dir: &Path) -> String {
+    let mut reason = error.to_string();
+    let sources = std::iter::successors(error.source(), |error| error.source());
+    sources.for_each(|source| reason.push_str(&format!(": {source}")));
+    if error.downcast_ref::<StoreError>().is_some_and(StoreError::is_loss) {
+        let data_dir = data_dir.display();
+        reason.push_str(&format!(
+            ". Restore a backup, or accept the loss while the server is stopped: tidewire journal repair --accept-loss \
+             --data-dir {data_dir}"
+        ));
+    }
+    reason
 }
 
 async fn store_points(store: Option<&Arc<HistoryStore>>, ended: Vec<CompletePoint>, is_flush_due: bool) {

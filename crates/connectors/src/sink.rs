@@ -30,6 +30,12 @@ pub trait Sink: Send + Sync {
         None
     }
 
+    /// Returns whether the sink itself is replacing its connection, for example by one with smaller batches. The pump
+    /// then does not report the target as unreachable.
+    fn is_replacing_connection(&self) -> bool {
+        false
+    }
+
     fn order(&self) -> OrderGuarantee {
         OrderGuarantee::ByPump
     }

@@ -203,7 +203,9 @@ async fn batches_fit_the_topic() {
     }
     bridge.action.buffer().append(&mut records).expect("room");
     until("all is sent except the oversized message", async || {
-        let stats = bridge.action.stats();
+        let (stats, health) = (bridge.action.stats(), bridge.action.health());
+        // An operator has nothing to do, so there is no alarm.
+        assert_ne!(health.state, HealthState::Disconnected, "{:?}", health.last_error);
         (stats.sent, stats.failed) == (1_999, 1)
     })
     .await;

@@ -23,6 +23,7 @@ use tokio::sync::oneshot::error::TryRecvError;
 use crate::calls::{DeviceRpc, RpcAnswer, RpcError};
 use crate::clock::unix_ms;
 use crate::entry::{EntryKind, IngestEntry, entity_type_number};
+use crate::error_chain::error_chain;
 use crate::events::NodeEvent;
 use crate::external_requests::ExternalSender;
 use crate::follow_up::{self, OtaNotificationError};
@@ -588,7 +589,13 @@ fn open_platform(directory: &Path, options: &DevicesOptions) -> Result<Arc<Platf
         hash_seed: u64::from_ne_bytes(seed),
         ..options.store
     };
-    let store = ColumnStore::open(Arc::new(disk), config).map_err(|error| DevicesOpenError::Store(Box::new(error)))?;
+    let store = ColumnStore::open(Arc::new(disk), config).map_err(|error| match error.is_loss() {
+        true => DevicesOpenError::SeriesLost {
+            problem: error_chain(&error),
+            data_dir: directory.parent().unwrap_or(Path::new(".")).to_owned(),
+        },
+        false => DevicesOpenError::Store(Box::new(error)),
+    })?;
     let platform = Platform::open(Arc::new(entities), Arc::new(store), options.platform.clone());
     platform.map(Arc::new).map_err(DevicesOpenError::Platform)
 }

@@ -31,6 +31,12 @@ pub fn missing_data(
     if !directory.is_dir() {
         return Ok(all);
     }
+    let of_series = timeseries::accept_loss(&directory, timeseries::DIRECTORY_NAME, is_accepted)?;
+    let path = format!("{DIRECTORY_NAME}/{}", timeseries::DIRECTORY_NAME);
+    all.extend(of_series.losses().map(|what| MissingData {
+        path: path.clone(),
+        what,
+    }));
     if let Some(count) = SqliteRepository::missing_transactions(&directory, is_accepted)? {
         all.push(MissingData {
             path: format!("{DIRECTORY_NAME}/{}", platform::FILE_NAME),
@@ -39,7 +45,10 @@ pub fn missing_data(
     }
     let applied = SqliteRepository::stored_state(&directory, StateKind::Position, Uuid::NULL)?;
     let applied = applied.and_then(|bytes| Some(u64::from_le_bytes(bytes.try_into().ok()?)));
-    let stored = timeseries::durable_position_of(&directory, timeseries::DIRECTORY_NAME)?;
+    let stored = match of_series.is_total {
+        true => None,
+        false => timeseries::durable_position_of(&directory, timeseries::DIRECTORY_NAME)?,
+    };
     let needed = LogPosition(applied.unwrap_or(0)).max(stored.unwrap_or(LogPosition(0)));
     let end = match inspect_log(&directory, LOG_NAME, &mut |_, _| {}) {
         Ok(report) => report.next,

@@ -18,6 +18,11 @@ pub enum DevicesOpenError {
     },
     Repository(Box<dyn std::error::Error + Send + Sync>),
     Store(Box<dyn std::error::Error + Send + Sync>),
+    /// A file of the time series is damaged or missing.
+    SeriesLost {
+        problem: String,
+        data_dir: PathBuf,
+    },
     Platform(platform::PlatformOpenError),
     Thread(io::Error),
 }
@@ -40,6 +45,12 @@ impl fmt::Display for DevicesOpenError {
             ),
             DevicesOpenError::Repository(_) => f.write_str("cannot read the platform's entities"),
             DevicesOpenError::Store(_) => f.write_str("cannot open the time series"),
+            DevicesOpenError::SeriesLost { problem, data_dir } => write!(
+                f,
+                "a file of the time series is damaged or missing: {problem}. Restore a backup of the whole data directory, or \
+                 accept the loss: tidewire journal repair --accept-loss --data-dir {}",
+                data_dir.display()
+            ),
             DevicesOpenError::Platform(_) => f.write_str("cannot open the platform"),
             DevicesOpenError::Thread(_) => f.write_str("cannot start a thread of the platform"),
         }
@@ -53,7 +64,7 @@ impl std::error::Error for DevicesOpenError {
             | DevicesOpenError::Log(error)
             | DevicesOpenError::Repository(error)
             | DevicesOpenError::Store(error) => &**error,
-            DevicesOpenError::LogIsOlder { .. } => return None,
+            DevicesOpenError::LogIsOlder { .. } | DevicesOpenError::SeriesLost { .. } => return None,
             DevicesOpenError::Platform(error) => error,
             DevicesOpenError::Thread(error) => error,
         })

@@ -61,7 +61,7 @@ impl Checkpoint {
         bytes
     }
 
-    fn decode(bytes: &[u8]) -> Result<Checkpoint, CheckpointError> {
+    pub fn decode(bytes: &[u8]) -> Result<Checkpoint, CheckpointError> {
         let is_intact = bytes.len() == BYTES && bytes[..8] == MAGIC && u32_at(bytes, 12) == checksum_without(bytes, 12);
         if !is_intact {
             return Err(CheckpointError::Damaged);

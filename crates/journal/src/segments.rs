@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use crate::checkpoint::CHECKPOINT_NAME;
+use crate::checkpoint::{CHECKPOINT_NAME, Checkpoint};
 use crate::layout::SEGMENT_HEADER_BYTES;
 use crate::lsn::Lsn;
 use storage::StorageFile;
@@ -80,6 +80,19 @@ pub fn has_log(directory: &Path) -> bool {
         let name = name.to_string_lossy();
         name == CHECKPOINT_NAME || base_of_name(&name).is_some() || base_of_newest_name(&name).is_some()
     })
+}
+
+/// Returns how far the log in a directory has come, without opening it: the position in its checkpoint or the base of
+/// its newest segment. `None` without a log. A lower value than before means that an earlier copy has replaced the log.
+pub fn reached_position(directory: &Path) -> Option<Lsn> {
+    let entries = std::fs::read_dir(directory).ok()?.flatten();
+    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    let newest = names
+        .filter_map(|name| base_of_name(&name).or_else(|| base_of_newest_name(&name)))
+        .max();
+    let checkpoint = std::fs::read(directory.join(CHECKPOINT_NAME)).ok();
+    let checkpoint = checkpoint.and_then(|bytes| Checkpoint::decode(&bytes).ok());
+    newest.max(checkpoint.map(|checkpoint| checkpoint.reached))
 }
 
 /// A segment, and its end unless it is the last one.

@@ -20,6 +20,7 @@ use broker::ConnectIdentity;
 use broker::inbox::{Inbox, InboxClient, InboxKey};
 use devices::{DEVICE_PREFIX, DeviceLogin, Devices, PROVISION_PREFIX};
 use journal::{FlushPolicy, LogConfig};
+use platform::SqliteRepository;
 use platform::chain::{ScriptProgram, ScriptRunner, ScriptWorkers, ScriptWorkersOptions};
 use platform::credentials::{MqttLogin, certificate_hash};
 use thingsboard::{AccessOptions, PlatformAccess};
@@ -124,6 +125,11 @@ pub fn missing_data(data_dir: &Path, is_accepted: bool) -> Result<Vec<(String, S
         .into_iter()
         .map(|missing| (missing.path, missing.what))
         .collect())
+}
+
+/// Returns the number of transactions of the entity database in the platform's directory, if it can be read.
+pub fn transactions(directory: &Path) -> Option<u64> {
+    SqliteRepository::transactions(directory)
 }
 
 /// Copies the platform's data for a backup. Returns its size in bytes, if there is any.

@@ -2,18 +2,20 @@
 //! empty one, without a sign of the loss. It is refused instead, until an operator accepts the loss.
 //!
 //! Each store detects missing parts of its own: the journal its segments, the time series their files, the entity
-//! database its transactions. This file detects missing directories.
+//! database its transactions. This file detects missing directories, and stores that an earlier copy has replaced: it
+//! records how far each one has come.
 //!
 //! Its format number is also the version of the small files of the data directory that have none of their own:
 //! definitions, users, bans, API keys, the audit log. It is checked before anything else is opened.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
@@ -27,11 +29,48 @@ const FORMAT: u32 = 1;
 
 /// Interval at which new stores are recorded. Some are created while the server runs.
 const RECORD_EVERY: Duration = Duration::from_secs(5);
+/// Interval at which positions are recorded.
+const RECORD_POSITIONS_EVERY: Duration = Duration::from_secs(60);
+
+/// How far each store has come, by name. A position only grows.
+type Positions = BTreeMap<String, u64>;
 
 #[derive(Serialize, Deserialize)]
 struct StoresFile {
     format: u32,
     stores: BTreeSet<String>,
+    #[serde(default)]
+    positions: Positions,
+}
+
+impl Default for StoresFile {
+    fn default() -> StoresFile {
+        StoresFile {
+            format: FORMAT,
+            stores: BTreeSet::new(),
+            positions: Positions::new(),
+        }
+    }
+}
+
+/// A store that has come less far than was recorded.
+pub struct OlderStore {
+    pub name: String,
+    unit: &'static str,
+    present: u64,
+    recorded: u64,
+}
+
+impl fmt::Display for OlderStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let OlderStore {
+            unit,
+            present,
+            recorded,
+            ..
+        } = self;
+        write!(f, "{unit} {present} instead of {recorded}")
+    }
 }
 
 /// The part of the file that all formats have.
@@ -130,6 +169,27 @@ impl Store {
             Proof::Logs => !path.is_dir(),
         }
     }
+
+    /// Returns how far the store has come. `None` if the store cannot say, or reports the reason itself.
+    fn position(&self, data_dir: &Path) -> Option<u64> {
+        let path = data_dir.join(&self.path);
+        let (parent, name) = (path.parent()?, path.file_name()?.to_str()?);
+        match (&self.proof, self.part) {
+            (Proof::Log, _) => journal::reached_position(&path).map(|position| position.0),
+            (Proof::File(_), _) => timeseries::next_file_of(parent, name),
+            (Proof::Itself, Part::Platform) => device_platform::transactions(parent),
+            (Proof::Itself | Proof::Logs, _) => None,
+        }
+    }
+
+    /// What its position counts.
+    fn unit(&self) -> &'static str {
+        match self.proof {
+            Proof::Log | Proof::Logs => "position",
+            Proof::File(_) => "file number",
+            Proof::Itself => "transaction",
+        }
+    }
 }
 
 /// Rejects a data directory without a store that it has had and that the configuration uses.
@@ -142,18 +202,24 @@ pub fn check(config: &Config) -> Result<(), String> {
     };
     let data_dir = &config.data_dir;
     raise_format(data_dir)?;
-    let missing: Vec<String> = missing(data_dir)?
-        .into_iter()
-        .filter(|store| is_used(store.part))
-        .map(|store| store.name())
-        .collect();
-    match missing.is_empty() {
-        true => Ok(()),
-        false => Err(format!(
+    let used: Vec<Store> = stores().into_iter().filter(|store| is_used(store.part)).collect();
+    let known = read(data_dir)?;
+    let dir = data_dir.display();
+    let missing: Vec<String> = missing(&used, &known, data_dir).map(Store::name).collect();
+    if !missing.is_empty() {
+        return Err(format!(
             "{} is missing in the data directory {dir}, although it was there before (see {NAME}). Restore the files or a \
              backup, or accept the loss: tidewire journal repair --accept-loss --data-dir {dir}",
             missing.join(", "),
-            dir = data_dir.display()
+        ));
+    }
+    match older(&used, &known, data_dir).next() {
+        None => Ok(()),
+        Some(older) => Err(format!(
+            "{} in the data directory {dir} is older than before ({older}, see {NAME}): an earlier copy has replaced it. \
+             Restore the newer files or a backup of the whole data directory, or accept the loss: tidewire journal repair \
+             --accept-loss --data-dir {dir}",
+            older.name
         )),
     }
 }
@@ -161,20 +227,48 @@ pub fn check(config: &Config) -> Result<(), String> {
 /// Writes this program's format to the file of an earlier one, before another file is written in this format.
 fn raise_format(data_dir: &Path) -> Result<(), String> {
     match read_file(data_dir)? {
-        Some(file) if file.format < FORMAT => write(data_dir, file.stores),
+        Some(file) if file.format < FORMAT => write(data_dir, file),
         _ => Ok(()),
     }
 }
 
 /// Returns the names of the missing stores. With `is_accepted`, the next start creates them.
 pub fn missing_stores(data_dir: &Path, is_accepted: bool) -> Result<Vec<String>, String> {
-    let missing: Vec<String> = missing(data_dir)?.iter().map(Store::name).collect();
+    let mut known = read(data_dir)?;
+    let missing: Vec<String> = missing(&stores(), &known, data_dir).map(Store::name).collect();
     if is_accepted && !missing.is_empty() {
-        let mut known = read(data_dir)?;
-        known.retain(|name| !missing.contains(name));
+        known.stores.retain(|name| !missing.contains(name));
+        known.positions.retain(|name, _| !missing.contains(name));
         write(data_dir, known)?;
     }
     Ok(missing)
+}
+
+/// Returns the stores that an earlier copy has replaced. With `is_accepted`, the next start uses them as they are.
+pub fn older_stores(data_dir: &Path, is_accepted: bool) -> Result<Vec<OlderStore>, String> {
+    let known = read(data_dir)?;
+    let older: Vec<OlderStore> = older(&stores(), &known, data_dir).collect();
+    if is_accepted {
+        forget_positions(data_dir, older.iter().map(|older| &*older.name))?;
+    }
+    Ok(older)
+}
+
+/// Forgets how far these stores have come. For stores that were repaired.
+pub fn forget_positions<'a>(data_dir: &Path, names: impl Iterator<Item = &'a str>) -> Result<(), String> {
+    let mut known = read(data_dir)?;
+    let before = known.positions.len();
+    names.for_each(|name| _ = known.positions.remove(name));
+    match known.positions.len() == before {
+        true => Ok(()),
+        false => write(data_dir, known),
+    }
+}
+
+/// Forgets how far all stores have come. For a copy: its stores were copied at different times.
+pub fn forget_all_positions(data_dir: &Path) -> Result<(), String> {
+    let names: Vec<String> = stores().iter().map(Store::name).collect();
+    forget_positions(data_dir, names.iter().map(String::as_str))
 }
 
 /// Returns the data directory to which a directory belongs.
@@ -192,22 +286,50 @@ pub fn forget(data_dir: &Path) -> Result<(), String> {
     }
 }
 
-fn missing(data_dir: &Path) -> Result<Vec<Store>, String> {
-    let known = read(data_dir)?;
-    let is_missing = |store: &Store| known.contains(&store.name()) && store.is_missing(data_dir);
-    Ok(stores().into_iter().filter(is_missing).collect())
+fn missing<'a>(
+    stores: &'a [Store],
+    known: &'a StoresFile,
+    data_dir: &'a Path,
+) -> impl Iterator<Item = &'a Store> + use<'a> {
+    let is_missing = |store: &&Store| known.stores.contains(&store.name()) && store.is_missing(data_dir);
+    stores.iter().filter(is_missing)
 }
 
-/// Adds the stores that exist.
-fn record(data_dir: &Path) -> Result<(), String> {
-    let before = read(data_dir)?;
-    let mut known = before.clone();
+fn older<'a>(
+    stores: &'a [Store],
+    known: &'a StoresFile,
+    data_dir: &'a Path,
+) -> impl Iterator<Item = OlderStore> + use<'a> {
+    stores.iter().filter_map(|store| {
+        let name = store.name();
+        let recorded = *known.positions.get(&name)?;
+        let present = store.position(data_dir).filter(|present| *present < recorded)?;
+        let unit = store.unit();
+        Some(OlderStore {
+            name,
+            unit,
+            present,
+            recorded,
+        })
+    })
+}
+
+/// Adds the stores that exist, and replaces the positions.
+fn record(data_dir: &Path, positions: Option<Positions>) -> Result<(), String> {
+    let mut known = read(data_dir)?;
+    let before = (known.stores.clone(), known.positions.clone());
     let found = stores().into_iter().filter(|store| store.exists(data_dir));
-    known.extend(found.map(|store| store.name()));
-    match known == before {
+    known.stores.extend(found.map(|store| store.name()));
+    known.positions = positions.unwrap_or(known.positions);
+    match (&known.stores, &known.positions) == (&before.0, &before.1) {
         true => Ok(()),
         false => write(data_dir, known),
     }
+}
+
+fn positions(data_dir: &Path) -> Positions {
+    let with_position = |store: Store| Some((store.name(), store.position(data_dir)?));
+    stores().into_iter().filter_map(with_position).collect()
 }
 
 /// Records the stores of a running server.
@@ -221,12 +343,20 @@ impl StoresRecorder {
     pub fn start(data_dir: &Path) -> io::Result<StoresRecorder> {
         let data_dir = data_dir.to_owned();
         let (stop, is_stopped) = mpsc::channel();
-        record_or_warn(&data_dir);
+        record_or_warn(&data_dir, None);
         let run = move || {
+            // A position that was just read may not be durable. One of a minute ago is.
+            let (mut seen, mut seen_at) = (positions(&data_dir), Instant::now());
             while is_stopped.recv_timeout(RECORD_EVERY) == Err(RecvTimeoutError::Timeout) {
-                record_or_warn(&data_dir);
+                let is_due = seen_at.elapsed() >= RECORD_POSITIONS_EVERY;
+                let durable = is_due.then(|| std::mem::replace(&mut seen, positions(&data_dir)));
+                if is_due {
+                    seen_at = Instant::now();
+                }
+                record_or_warn(&data_dir, durable);
             }
-            record_or_warn(&data_dir);
+            // All stores are closed.
+            record_or_warn(&data_dir, Some(positions(&data_dir)));
         };
         let thread = thread::Builder::new().name("stores".to_owned()).spawn(run)?;
         Ok(StoresRecorder { stop, thread })
@@ -239,14 +369,14 @@ impl StoresRecorder {
     }
 }
 
-fn record_or_warn(data_dir: &Path) {
-    if let Err(error) = record(data_dir) {
+fn record_or_warn(data_dir: &Path, positions: Option<Positions>) {
+    if let Err(error) = record(data_dir, positions) {
         tracing::warn!(error, "cannot record the stores of the data directory");
     }
 }
 
-fn read(data_dir: &Path) -> Result<BTreeSet<String>, String> {
-    Ok(read_file(data_dir)?.map(|file| file.stores).unwrap_or_default())
+fn read(data_dir: &Path) -> Result<StoresFile, String> {
+    read_file(data_dir).map(Option::unwrap_or_default)
 }
 
 fn read_file(data_dir: &Path) -> Result<Option<StoresFile>, String> {
@@ -274,8 +404,8 @@ fn read_file(data_dir: &Path) -> Result<Option<StoresFile>, String> {
     }
 }
 
-fn write(data_dir: &Path, stores: BTreeSet<String>) -> Result<(), String> {
-    let file = StoresFile { format: FORMAT, stores };
+fn write(data_dir: &Path, file: StoresFile) -> Result<(), String> {
+    let file = StoresFile { format: FORMAT, ..file };
     let mut text = serde_json::to_vec_pretty(&file).map_err(|error| failed("write", data_dir, &error.into()))?;
     text.push(b'\n');
     storage::copy::replace(&data_dir.join(NAME), &text).map_err(|error| failed("write", data_dir, &error))

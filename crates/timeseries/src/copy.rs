@@ -47,6 +47,14 @@ pub fn durable_position_of(parent: &Path, name: &str) -> Result<Option<LogPositi
     Ok(manifest.map(|manifest| LogPosition(manifest.durable_position)))
 }
 
+/// Returns the number of the next file of the store `name` in `parent`, without opening it. It only grows. `None` if
+/// there is no usable manifest, which opening the store reports.
+pub fn next_file_of(parent: &Path, name: &str) -> Option<u64> {
+    let disk = StorageDirectory::open_read_only(parent, name).ok()?;
+    let manifest = Manifest::read(&disk).ok()??;
+    Some(manifest.next_file)
+}
+
 fn copy_and_open(parent: &Path, name: &str, target: &Path) -> Result<u64, StoreError> {
     let to = target.join(name);
     for _ in 0..ATTEMPTS {
@@ -95,7 +103,7 @@ fn copy_once(parent: &Path, name: &str, to: &Path) -> Result<Option<u64>, StoreE
     Ok(Some(total))
 }
 
-fn failed(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> StoreError + use<> {
+pub(crate) fn failed(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> StoreError + use<> {
     let file = path.display().to_string();
     move |source| StoreError::Io {
         operation: doing,

@@ -61,6 +61,15 @@ impl StoreError {
         matches!(self, StoreError::Io { .. } | StoreError::TooManyDeletes { .. })
     }
 
+    /// Returns whether a file is damaged or missing.
+    pub fn is_loss(&self) -> bool {
+        match self {
+            StoreError::Corrupt { .. } => true,
+            StoreError::Io { source, .. } => source.kind() == io::ErrorKind::NotFound,
+            _ => false,
+        }
+    }
+
     pub fn is_full_disk(&self) -> bool {
         let full =
             |error: &io::Error| matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
@@ -92,10 +101,9 @@ impl fmt::Display for StoreError {
             StoreError::Io {
                 operation: doing, file, ..
             } => write!(f, "cannot {doing} {file}"),
-            StoreError::Corrupt { file, offset, expected } => write!(
-                f,
-                "{file} is damaged at offset {offset}: expected {expected}; restore the file from a backup"
-            ),
+            StoreError::Corrupt { file, offset, expected } => {
+                write!(f, "{file} is damaged at offset {offset}: expected {expected}")
+            }
             StoreError::Version { file, version } => write!(
                 f,
                 "{file} has format version {version}, but this program supports versions up to {}. Use the newer tidewire that wrote it, or restore a backup",

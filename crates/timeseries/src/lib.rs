@@ -52,6 +52,7 @@ mod manifest;
 mod merge;
 mod merge_files;
 mod read;
+mod repair;
 mod rewrite;
 mod rows;
 mod segment;
@@ -66,12 +67,13 @@ mod write;
 pub use calendar::{BucketInterval, CalendarUnit};
 pub use column_store::ColumnStore;
 pub use config::StoreConfig;
-pub use copy::{copy_to, durable_position_of};
+pub use copy::{copy_to, durable_position_of, next_file_of};
 pub use error::{QueryError, StoreError, WriteError};
 pub use export::{ExportError, export_csv};
 #[cfg(feature = "parquet")]
 pub use export_parquet::{EXPORT_GROUP_ROWS, EXPORT_GROUP_TEXT_BYTES, export_parquet};
 pub use manifest::NAME as MANIFEST_NAME;
+pub use repair::{LostFile, StoreLoss, accept_loss};
 pub use storage::{DirectoryError, Storage, StorageDirectory};
 pub use store::{
     Aggregation, BUCKETS_MAX, Delete, LatestAfterDelete, MaintenanceResult, PointOrder, PointVisitor, Query,

@@ -35,6 +35,8 @@ use crate::sink::{BatchOutcome, BoxFuture, DeliveryFailure, OrderGuarantee, Sink
 const SLOW_BATCH: Duration = Duration::from_secs(5);
 /// Divisor of the batch size after a topic has rejected a batch as too large.
 const BATCH_DIVISOR: u32 = 4;
+/// A producer that is replaced later has another problem, which is then reported.
+const REPLACED_WITHIN: Duration = Duration::from_secs(30);
 /// Below this size, each message is sent alone.
 const BATCH_BYTES_MIN: u32 = 1024;
 
@@ -75,6 +77,8 @@ struct KafkaSinkShared {
     purge_queue: Notify,
     /// Batch size of the next producer.
     batch_bytes: AtomicU32,
+    /// When the batch size was reduced, until the producer is replaced.
+    reduced_at: Mutex<Option<Instant>>,
 }
 
 struct DeliveryContext {
@@ -139,6 +143,7 @@ impl DeliveryContext {
                 "a batch exceeds the Kafka topic's max.message.bytes; the batch size is reduced"
             );
         }
+        self.shared.reduced_at().get_or_insert_with(Instant::now);
         let failure = self.shared.retire(format!(
             "Kafka topic {kafka_topic:?}: batches of {batch_bytes} bytes exceed its max.message.bytes; the batch size is reduced"
         ));
@@ -158,6 +163,10 @@ fn bytes(message: &BorrowedMessage<'_>) -> usize {
 }
 
 impl KafkaSinkShared {
+    fn reduced_at(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.reduced_at.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn failure(&self, error: &KafkaError, kafka_topic: &str) -> DeliveryFailure {
         if client::is_fatal(error) {
             self.is_broken.store(true, Release);
@@ -260,6 +269,7 @@ impl KafkaSink {
             purge_queue: Notify::new(),
             is_retired: AtomicBool::new(false),
             batch_bytes: AtomicU32::new(config.batch_bytes_max),
+            reduced_at: Mutex::default(),
         });
         let producer =
             producer(&options, &shared).map_err(|error| vec![format!("librdkafka rejects the options: {error}")])?;
@@ -339,6 +349,13 @@ impl Sink for KafkaSink {
                 Err(reason) => all(batch, Err(DeliveryFailure::Unreachable(reason))),
             }
         })
+    }
+
+    fn is_replacing_connection(&self) -> bool {
+        self.inner
+            .shared
+            .reduced_at()
+            .is_some_and(|since| since.elapsed() < REPLACED_WITHIN)
     }
 
     fn check(&self) -> BoxFuture<'_, Result<(), String>> {
@@ -477,6 +494,7 @@ impl KafkaSinkInner {
         }
         drop(producer);
         self.replace_producer()?;
+        self.shared.reduced_at().take();
         self.shared.is_broken.store(false, Release);
         self.shared.is_retired.store(false, Release);
         Ok(())

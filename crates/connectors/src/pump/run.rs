@@ -586,6 +586,13 @@ impl Pump {
     }
 
     fn target_unreachable(&mut self, reason: String) {
+        if self.unreachable_until.is_none() {
+            self.unreachable_until = Some(Instant::now() + self.backoff.pause());
+        }
+        if self.sink.is_replacing_connection() {
+            self.shared.health.connecting();
+            return;
+        }
         // The first reason can be a mere consequence: a lost connection, and only the next attempt says why.
         let without_numbers = reason.replace(|c: char| c.is_ascii_digit(), "");
         if self.logged_reasons.len() < LOGGED_REASONS_MAX && !self.logged_reasons.contains(&without_numbers) {
@@ -595,9 +602,6 @@ impl Pump {
                 "the target is unreachable; messages wait in the buffer"
             );
             self.logged_reasons.push(without_numbers);
-        }
-        if self.unreachable_until.is_none() {
-            self.unreachable_until = Some(Instant::now() + self.backoff.pause());
         }
         self.shared.health.disconnected(reason);
     }

@@ -54,6 +54,10 @@ impl Sink for KafkaTarget {
         self.sink.rejection()
     }
 
+    fn is_replacing_connection(&self) -> bool {
+        self.sink.is_replacing_connection()
+    }
+
     fn order(&self) -> OrderGuarantee {
         self.sink.order()
     }

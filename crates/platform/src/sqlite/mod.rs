@@ -199,6 +199,20 @@ impl SqliteRepository {
         Ok(Some(missing))
     }
 
+    /// Returns the number of transactions, without opening the repository: that of the database or that of its file,
+    /// whichever is higher. `None` if neither can be read, which opening the repository reports.
+    pub fn transactions(directory: &Path) -> Option<u64> {
+        let path = directory.join(FILE_NAME);
+        let in_database = || {
+            if !path.is_file() {
+                return None;
+            }
+            schema::generation(&open_reader(&path).ok()?).ok()
+        };
+        let in_file = GenerationFile::read(directory).ok().flatten();
+        in_database().max(in_file)
+    }
+
     /// Returns a state of a repository without opening it. `None` if there is no repository.
     pub fn stored_state(directory: &Path, state: StateKind, id: Uuid) -> Result<Option<Vec<u8>>, SqliteOpenError> {
         let path = directory.join(FILE_NAME);

@@ -78,6 +78,10 @@ pub fn missing_data(_: &Path, _: bool) -> Result<Vec<(String, String)>, String> 
     Ok(Vec::new())
 }
 
+pub fn transactions(_: &Path) -> Option<u64> {
+    None
+}
+
 /// Refuses a backup that would not contain the platform's data.
 pub fn copy_to(from: &Path, _: &Path) -> Result<Option<u64>, String> {
     match from.join(DIRECTORY_NAME).join(LOG_NAME).is_dir() {

@@ -23,8 +23,8 @@ files that change. Stop the server first.
 By default, a damaged journal is truncated at the damage, which loses all later records. With --skip-damaged, only damaged \
 records are lost.
 
-With --accept-loss, the server starts again although a store, an action buffer or transactions of the entity database are \
-missing.";
+With --accept-loss, the server starts again although a store, an action buffer, transactions of the entity database or files \
+of the time series are missing or damaged, or an earlier copy has replaced a store.";
 
 pub fn command() -> Command {
     Command::new("journal")

@@ -65,6 +65,10 @@ pub fn repair(data_dir: &Path, request: &RepairRequest, form: OutputForm) -> Res
         true => accept_loss(data_dir, mode)?,
         false => Vec::new(),
     };
+    if mode == RepairMode::Repair {
+        let changed = repaired.iter().filter(|one| !one.report.is_empty());
+        stores::forget_positions(data_dir, changed.map(|one| &*one.log.path))?;
+    }
     let is_emptied = |one: &RepairedLog| one.log.is_journal && one.report.is_emptied;
     if mode == RepairMode::Repair && repaired.iter().any(is_emptied) {
         // The next start creates a new journal.
@@ -131,19 +135,38 @@ pub fn logs(data_dir: &Path, accepts_loss: bool) -> Result<Vec<Log>, String> {
 
 fn accept_loss(data_dir: &Path, mode: RepairMode) -> Result<Vec<AcceptedLoss>, String> {
     let is_accepted = mode == RepairMode::Repair;
-    let whole = |path: String| AcceptedLoss {
-        path,
-        what: "all of it".to_owned(),
-    };
+    // Time series first: if nothing of them can be used, they are moved aside and then missing.
+    let history = timeseries::accept_loss(data_dir, api::HISTORY_NAME, is_accepted).map_err(|error| chain(&error))?;
+    let mut accepted: Vec<AcceptedLoss> = history
+        .losses()
+        .map(|what| AcceptedLoss {
+            path: api::HISTORY_NAME.to_owned(),
+            what,
+        })
+        .collect();
+    let platform = device_platform::missing_data(data_dir, is_accepted)?;
+    accepted.extend(platform.into_iter().map(|(path, what)| AcceptedLoss { path, what }));
+
     let buffers = integration::missing_buffers(data_dir, is_accepted)
         .map_err(|error| format!("cannot read the buffers of actions: {error}"))?;
-    let mut accepted: Vec<AcceptedLoss> = stores::missing_stores(data_dir, is_accepted)?
+    let missing = stores::missing_stores(data_dir, is_accepted)?
         .into_iter()
-        .chain(buffers)
-        .map(whole)
-        .collect();
-    let missing = device_platform::missing_data(data_dir, is_accepted)?;
-    accepted.extend(missing.into_iter().map(|(path, what)| AcceptedLoss { path, what }));
+        .chain(buffers);
+    let missing = missing.map(|path| AcceptedLoss {
+        path,
+        what: "all of it".to_owned(),
+    });
+    // Last, because the other losses have now left some stores behind what was recorded.
+    let older = stores::older_stores(data_dir, is_accepted)?;
+    let older = older.into_iter().map(|older| AcceptedLoss {
+        what: format!("the data that an earlier copy lacks ({older})"),
+        path: older.name,
+    });
+    for loss in missing.chain(older) {
+        if accepted.iter().all(|known| known.path != loss.path) {
+            accepted.push(loss);
+        }
+    }
     Ok(accepted)
 }
 
