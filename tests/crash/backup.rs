@@ -4,10 +4,10 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::support::{Config, Connect, Peer, Publish, Server, SetOnDrop, V4, V5, scaled};
 
@@ -103,22 +103,19 @@ fn interrupted_backups_are_not_restored() {
         assert_eq!(publisher.publish(&kept), 0);
     }
     server.kill();
-    let begun = Instant::now();
     tidewire(&server, &["backup", "--data-dir", "data", "--to", "whole"]);
-    let took = begun.elapsed();
     let whole = files(&server.dir().join("whole"));
+    let bytes = copied_bytes(&server.dir().join("whole")).expect("a backup");
     let (mut refused, mut restored) = (0, 0);
-    let kills = scaled(KILLS) as u32;
+    let kills = scaled(KILLS);
     for round in 0..kills {
-        let mut backup = Command::new(env!("CARGO_BIN_EXE_tidewire"))
+        let backup = Command::new(env!("CARGO_BIN_EXE_tidewire"))
             .args(["backup", "--data-dir", "data", "--to", "part"])
             .current_dir(server.dir())
             .stdout(Stdio::null())
             .spawn()
             .expect("the program runs");
-        thread::sleep(took * round / kills);
-        backup.kill().expect("the process is our child");
-        let _ = backup.wait();
+        kill_after(backup, &server.dir().join("part"), bytes * round / kills);
         let output = Command::new(env!("CARGO_BIN_EXE_tidewire"))
             .args(["restore", "--data-dir", "again", "--from", "part"])
             .current_dir(server.dir())
@@ -143,24 +140,22 @@ fn interrupted_backups_are_not_restored() {
     }
     println!("{refused} refused, {restored} whole");
     assert!(refused > 0, "no process was killed during the copy");
-    no_part_of_a_backup_is_served(&server, took, &whole);
+    no_part_of_a_backup_is_served(&server, bytes, &whole);
 }
 
 /// A killed restore leaves no files, or a directory that the server does not accept as data directory, or all files.
-fn no_part_of_a_backup_is_served(server: &Server, took: Duration, whole: &[PathBuf]) {
+fn no_part_of_a_backup_is_served(server: &Server, bytes: u64, whole: &[PathBuf]) {
     let again = server.dir().join("again");
     let (mut refused, mut complete) = (0, 0);
-    let kills = scaled(KILLS) as u32;
+    let kills = scaled(KILLS);
     for round in 0..kills {
-        let mut restore = Command::new(env!("CARGO_BIN_EXE_tidewire"))
+        let restore = Command::new(env!("CARGO_BIN_EXE_tidewire"))
             .args(["restore", "--data-dir", "again", "--from", "whole"])
             .current_dir(server.dir())
             .stdout(Stdio::null())
             .spawn()
             .expect("the program runs");
-        thread::sleep(took * round / kills);
-        restore.kill().expect("the process is our child");
-        let _ = restore.wait();
+        kill_after(restore, &again, bytes * round / kills);
         let found = if again.exists() { files(&again) } else { Vec::new() };
         match again.join("restore-unfinished").exists() {
             true => {
@@ -186,6 +181,31 @@ fn no_part_of_a_backup_is_served(server: &Server, took: Duration, whole: &[PathB
     }
     println!("{refused} restores were killed on the way, {complete} were complete");
     assert!(refused > 0, "no process was killed during the copy");
+}
+
+/// Kills a process when it has copied this many bytes to a directory, or waits for its end.
+fn kill_after(mut process: Child, directory: &Path, bytes: u64) {
+    while copied_bytes(directory) < Some(bytes) && process.try_wait().expect("our child").is_none() {
+        thread::sleep(Duration::from_micros(100));
+    }
+    process.kill().expect("the process is our child");
+    let _ = process.wait();
+}
+
+/// Returns the size of the files in a directory. `None` before the first one.
+fn copied_bytes(directory: &Path) -> Option<u64> {
+    let (mut bytes, mut directories) = (None, vec![directory.to_owned()]);
+    while let Some(next) = directories.pop() {
+        // The process changes the directory at the same time.
+        for entry in fs::read_dir(next).into_iter().flatten().flatten() {
+            match entry.metadata() {
+                Ok(metadata) if metadata.is_dir() => directories.push(entry.path()),
+                Ok(metadata) => bytes = Some(bytes.unwrap_or(0) + metadata.len()),
+                Err(_) => {}
+            }
+        }
+    }
+    bytes
 }
 
 /// Returns the files of a backup or data directory without the marker file of the backup.

@@ -42,6 +42,7 @@ pub struct HttpSourceConfig {
     /// Fields of the body with placeholders in their values. With GET, they are added to the query.
     pub body: BTreeMap<String, String>,
     pub body_format: HttpBodyFormat,
+    pub answer: HttpAnswerMeaning,
     pub tls: TlsConfig,
 }
 
@@ -60,12 +61,23 @@ pub enum HttpBodyFormat {
     Form,
 }
 
+/// What decides in an answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HttpAnswerMeaning {
+    /// The body of an answer with the status 200.
+    #[default]
+    Body,
+    /// The status alone.
+    Status,
+}
+
 /// An HTTP service that knows clients.
 pub struct HttpSource {
     connector: HttpConnector,
     request: RequestTemplate,
     /// Whether the service decides about logins or about actions.
     template_use: TemplateUse,
+    answer_meaning: HttpAnswerMeaning,
     /// Scheme, host and port, for errors.
     server: String,
     limits: SourceLimits,
@@ -103,6 +115,7 @@ impl HttpSource {
             connector: HttpConnector::new(&connector).map_err(|problems| problems.join("; "))?,
             request,
             template_use,
+            answer_meaning: config.answer,
             server: server.to_owned(),
             limits,
         })
@@ -118,9 +131,9 @@ impl HttpSource {
         let failed = |error: String| SourceError::Failed(format!("{}: {error}", self.server));
         let answer = self.connector.ask(question).await.map_err(failed)?;
         match self.template_use {
-            TemplateUse::Action => access_answer::outcome(&answer)
+            TemplateUse::Action => access_answer::outcome(&answer, self.answer_meaning)
                 .map_err(|error| SourceError::Invalid(format!("{}: {error}", self.server))),
-            _ => answer::outcome(&answer, SystemTime::now()).map_err(failed),
+            _ => answer::outcome(&answer, self.answer_meaning, SystemTime::now()).map_err(failed),
         }
     }
 

@@ -13,6 +13,11 @@ use crate::publish_quota::{PublishBuckets, PublishQuota, QuotaPart};
 
 /// Number of buckets below which the node does not look for full ones.
 const SWEEP_MIN: usize = 1024;
+/// Memory of buckets above which even those that are not full are removed, if no connection uses them: their owners
+/// get a new burst. An owner has a name of up to 64 KiB.
+const TABLE_BYTES_MAX: usize = 64 << 20;
+/// Memory of a bucket without the name of its owner, which is stored twice.
+const BUCKET_BYTES: usize = 192;
 
 /// The properties of a client that select its buckets.
 #[derive(Clone, Copy, Debug)]
@@ -38,8 +43,34 @@ pub struct SharedBuckets(Mutex<BucketTable>);
 #[derive(Debug, Default)]
 struct BucketTable {
     buckets: HashMap<(BucketScope, Box<str>), Arc<PublishBuckets>>,
-    /// Number of buckets at which unused ones are removed.
+    /// Memory of the buckets.
+    bytes: usize,
+    /// Number and memory of buckets at which unused ones are removed.
     sweep_at: usize,
+    sweep_at_bytes: usize,
+}
+
+impl BucketTable {
+    /// Removes buckets that no connection uses: the full ones, and the others if the memory is still exceeded.
+    fn sweep(&mut self, now_ms: u64) {
+        let is_used = |buckets: &Arc<PublishBuckets>| Arc::strong_count(buckets) > 1;
+        self.buckets
+            .retain(|_, buckets| is_used(buckets) || !buckets.is_unused(now_ms));
+        if self.count_bytes() >= TABLE_BYTES_MAX / 2 {
+            self.buckets.retain(|_, buckets| is_used(buckets));
+        }
+        self.bytes = self.count_bytes();
+        self.sweep_at = self.buckets.len() * 2;
+        self.sweep_at_bytes = self.bytes * 2;
+    }
+
+    fn count_bytes(&self) -> usize {
+        self.buckets.keys().map(|(_, owner)| bucket_bytes(owner)).sum()
+    }
+}
+
+fn bucket_bytes(owner: &str) -> usize {
+    BUCKET_BYTES + 2 * owner.len()
 }
 
 impl SharedBuckets {
@@ -89,12 +120,12 @@ impl SharedBuckets {
         if let Some(buckets) = table.buckets.get(&key) {
             return buckets.clone();
         }
-        if table.buckets.len() >= table.sweep_at.max(SWEEP_MIN) {
-            table
-                .buckets
-                .retain(|_, buckets| Arc::strong_count(buckets) > 1 || !buckets.is_unused(now_ms));
-            table.sweep_at = table.buckets.len() * 2;
+        let is_due = table.buckets.len() >= table.sweep_at.max(SWEEP_MIN)
+            || table.bytes >= table.sweep_at_bytes.max(TABLE_BYTES_MAX);
+        if is_due {
+            table.sweep(now_ms);
         }
+        table.bytes += bucket_bytes(&key.1);
         let buckets = Arc::new(PublishBuckets::of_owner(key.1.clone()));
         table.buckets.insert(key, buckets.clone());
         buckets
@@ -210,5 +241,31 @@ mod tests {
         shared.quota(&limits, identity(Some("last"), [10, 0, 0, 1]), NOW_MS);
         let table = shared.0.lock().unwrap();
         assert_eq!(table.buckets.len(), 2, "the bucket that is not full, and the last one");
+    }
+
+    #[test]
+    fn long_names_of_owners_take_a_limited_amount_of_memory() {
+        let shared = SharedBuckets::default();
+        let limits = PublishLimits {
+            user: SLOW,
+            ..PublishLimits::default()
+        };
+        let bucket_of = |number: usize| {
+            let name = format!("{number:060000}");
+            let mut quota = shared.quota(&limits, identity(Some(&name), [10, 0, 0, 1]), NOW_MS);
+            quota.as_mut().map(|quota| quota.take(NOW_MS, 1));
+            quota
+        };
+        let connected = bucket_of(0);
+        let fitting = TABLE_BYTES_MAX / bucket_bytes(&"0".repeat(60_000));
+        for number in 1..3 * fitting {
+            drop(bucket_of(number));
+            let table = shared.0.lock().unwrap();
+            assert!(table.bytes <= TABLE_BYTES_MAX + bucket_bytes(&"0".repeat(60_010)));
+            assert_eq!(table.bytes, table.count_bytes());
+        }
+        // The owner with a connection has no new burst.
+        let again = bucket_of(0);
+        assert!(connected.is_some() && again.is_some_and(|quota| quota.throttled_by().is_some()));
     }
 }

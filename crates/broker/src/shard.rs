@@ -563,11 +563,11 @@ impl Shard {
     }
 
     /// Applies a changed configuration. Existing state stays, even if it exceeds a lower limit.
-    pub fn reconfigure(&mut self, config: Arc<ShardConfig>) {
+    pub fn reconfigure(&mut self, now: Now, config: Arc<ShardConfig>) {
         self.core.taps.set_message_limits(MessageLimits::of(&config));
         let before = std::mem::replace(&mut self.core.config, config);
         if before.publish_limits != self.core.config.publish_limits {
-            throttle::renew_quotas(&mut self.core, &self.shared.publish_buckets);
+            throttle::renew_quotas(&mut self.core, now, &self.shared.publish_buckets);
         }
     }
 

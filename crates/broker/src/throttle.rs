@@ -44,7 +44,7 @@ pub(crate) fn must_throttle(core: &mut ShardCore, now: Now, conn: ConnSlot, pack
 
 /// Applies changed limits to all clients. Paused publishers resume, because their waiting time belongs to the old
 /// rates.
-pub(crate) fn renew_quotas(core: &mut ShardCore, shared: &SharedBuckets) {
+pub(crate) fn renew_quotas(core: &mut ShardCore, now: Now, shared: &SharedBuckets) {
     for (conn, connection) in core.connections.iter_mut().filter(|(_, c)| c.is_online()) {
         let session = core.sessions.get(connection.session);
         let identity = PublisherIdentity {
@@ -53,10 +53,11 @@ pub(crate) fn renew_quotas(core: &mut ShardCore, shared: &SharedBuckets) {
             address: connection.peer.address.ip(),
             listener: connection.peer.listener,
         };
-        // Unused buckets are not removed here, so the time is not needed.
-        let quota = shared.quota(&core.config.publish_limits, identity, 0);
+        let quota = shared.quota(&core.config.publish_limits, identity, now.monotonic_ms);
         let before = std::mem::replace(&mut connection.publish_quota, quota);
         if before.is_some_and(|quota| quota.throttled_by().is_some()) {
+            // The server has not read from it while it was paused.
+            connection.heard(now);
             core.effects.push(Effect::Resume { conn });
         }
     }

@@ -743,7 +743,7 @@ fn earlier_inflight_messages_do_not_use_receive_maximum() {
         receive_maximum: 2,
         ..ShardConfig::default()
     };
-    w.shards[0].reconfigure(Arc::new(config));
+    w.shards[0].reconfigure(w.now, Arc::new(config));
     let first = w.connect(V5, "me", true, &[session_for(100)]);
     for id in [1, 2] {
         w.publish_with(
@@ -794,7 +794,7 @@ fn limits_announced_in_connack_are_enforced() {
         max_topic_alias_in: 0,
         ..ShardConfig::default()
     };
-    w.shards[0].reconfigure(Arc::new(config));
+    w.shards[0].reconfigure(w.now, Arc::new(config));
     let after = w.connect(V5, "after", true, &[]);
     for client in [before, after] {
         w.publish_with(client, "t", "x", ExactlyOnce, PublishFields::default());

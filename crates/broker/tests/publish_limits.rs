@@ -277,7 +277,9 @@ fn changed_limits_apply_to_connected_clients_at_once() {
     assert_eq!(sum(&acknowledged(&mut w, &alice)), 1);
     let apply = |w: &mut World, limits: PublishLimits| {
         let config = Arc::new(config(limits));
-        w.shards.iter_mut().for_each(|shard| shard.reconfigure(config.clone()));
+        w.shards
+            .iter_mut()
+            .for_each(|shard| shard.reconfigure(w.now, config.clone()));
         w.settle();
     };
     apply(&mut w, of_user(messages(100)));
@@ -292,4 +294,29 @@ fn changed_limits_apply_to_connected_clients_at_once() {
         "without a limit, the rest passes: {counts:?}"
     );
     assert_eq!(w.stats().messages_received[1], 2000);
+}
+
+#[test]
+fn raised_limit_does_not_end_the_keep_alive_time_of_a_paused_client() {
+    let hourly = PublishRates {
+        messages: Some(TokenRate {
+            amount: 1,
+            period_ms: 3_600_000,
+        }),
+        bytes: None,
+    };
+    let mut w = world(of_user(hourly));
+    let alice = clients(&mut w, "alice", 2);
+    flood(&mut w, &alice, 10, "x");
+    w.pass(1_000_000);
+    // The timers run before the server reads what the clients have sent.
+    w.now.monotonic_ms += 200_000;
+    let config = Arc::new(config(PublishLimits::default()));
+    for shard in &mut w.shards {
+        shard.reconfigure(w.now, config.clone());
+        shard.run_timers(w.now);
+    }
+    w.settle();
+    assert!(alice.iter().all(|client| !w.is_closed(*client)));
+    assert_eq!(sum(&acknowledged(&mut w, &alice)), 20);
 }

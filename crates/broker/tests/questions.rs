@@ -409,7 +409,7 @@ fn a_resumed_connection_waits_for_its_answer() {
             ..PublishFields::default()
         },
     );
-    w.shards[0].reconfigure(Arc::new(ShardConfig::default()));
+    w.shards[0].reconfigure(w.now, Arc::new(ShardConfig::default()));
     w.settle();
     assert_eq!((w.take(client).len(), w.questions.len()), (0, 1));
     answer(&mut w, &decisions, true);

@@ -8,6 +8,8 @@ use broker::{TokenBucket, TokenRate};
 
 /// Number of addresses below which the server does not look for full buckets.
 const SWEEP_MIN: usize = 1024;
+/// Maximum number of addresses: about 60 MB. If more have used their rate at the same time, all begin again.
+const ADDRESSES_MAX: usize = 1 << 20;
 
 /// Token buckets by address. Locked when a connection is accepted.
 pub(crate) struct AddressRates {
@@ -36,7 +38,10 @@ impl AddressRates {
         let network = network_of(address);
         if !table.buckets.contains_key(&network) && table.buckets.len() >= table.sweep_at.max(SWEEP_MIN) {
             table.buckets.retain(|_, bucket| !bucket.is_full(now_ms));
-            table.sweep_at = table.buckets.len() * 2;
+            if table.buckets.len() >= ADDRESSES_MAX {
+                table.buckets.clear();
+            }
+            table.sweep_at = (table.buckets.len() * 2).min(ADDRESSES_MAX);
         }
         table.buckets.entry(network).or_default().try_take(self.rate, now_ms)
     }

@@ -7,6 +7,9 @@
 //! | 401, 403, 404 | ignore, as in EMQX: the service does not accept the client |
 //! | other | failure |
 //!
+//! With [`HttpAnswerMeaning::Status`], 200 is allow, 400 to 499 are ignore, because such a service has no other answer for
+//! a wrong password, and others are failures.
+//!
 //! An answer that is not understood is a failure as a whole: without its rules, a client would have other rights.
 
 use std::collections::BTreeMap;
@@ -17,11 +20,21 @@ use auth::{ClientAttributes, ClientRules, DenyReason, Login, ProviderOutcome, em
 use connectors::http::HttpAnswer;
 use serde_json::{Map, Value};
 
+use super::HttpAnswerMeaning;
+
 /// Returns the outcome. The error is for the operator and contains no part of the request.
-pub(super) fn outcome(answer: &HttpAnswer, now: SystemTime) -> Result<ProviderOutcome, String> {
+pub(super) fn outcome(
+    answer: &HttpAnswer,
+    meaning: HttpAnswerMeaning,
+    now: SystemTime,
+) -> Result<ProviderOutcome, String> {
+    let is_status = meaning == HttpAnswerMeaning::Status;
+    let allow = || ProviderOutcome::Allow(Box::new(Login::new(false)));
     match answer.status {
-        200 => body(answer, now),
-        204 => Ok(ProviderOutcome::Allow(Box::new(Login::new(false)))),
+        200 if !is_status => body(answer, now),
+        200 => Ok(allow()),
+        204 if !is_status => Ok(allow()),
+        400..500 if is_status => Ok(ProviderOutcome::Ignore),
         401 | 403 | 404 => Ok(ProviderOutcome::Ignore),
         // The service refuses this request, for example because a value is too long. Clients must not be able to cause
         // a failure, because `on_failure` can admit them.
@@ -154,7 +167,36 @@ mod tests {
             headers: vec![("content-type".to_owned(), content_type.to_owned())],
             body: body.as_bytes().to_vec(),
         };
-        outcome(&answer, UNIX_EPOCH + NOW)
+        outcome(&answer, HttpAnswerMeaning::Body, UNIX_EPOCH + NOW)
+    }
+
+    #[test]
+    fn status_decides_alone() {
+        for (status, expected) in [
+            (200, "allow"),
+            (204, "failure"),
+            (400, "ignore"),
+            (401, "ignore"),
+            (404, "ignore"),
+            (429, "ignore"),
+            (201, "failure"),
+            (302, "failure"),
+            (500, "failure"),
+        ] {
+            let answer = HttpAnswer {
+                status,
+                reason: "",
+                headers: Vec::new(),
+                body: br#"{"result":"deny","is_superuser":true}"#.to_vec(),
+            };
+            let found = match outcome(&answer, HttpAnswerMeaning::Status, UNIX_EPOCH + NOW) {
+                Ok(ProviderOutcome::Allow(login)) if !login.is_superuser => "allow",
+                Ok(ProviderOutcome::Ignore) => "ignore",
+                Ok(_) => "another outcome",
+                Err(_) => "failure",
+            };
+            assert_eq!(found, expected, "{status}");
+        }
     }
 
     fn json(body: &Value) -> Result<ProviderOutcome, String> {

@@ -62,6 +62,7 @@ fn config(url: String) -> HttpSourceConfig {
         headers: BTreeMap::new(),
         body: BTreeMap::new(),
         body_format: HttpBodyFormat::Json,
+        answer: HttpAnswerMeaning::Body,
         tls: TlsConfig::default(),
     }
 }

@@ -209,10 +209,22 @@ fn with_groups(
     claims: &Map<String, Value>,
     name: Option<&str>,
 ) -> Result<ClientAttributes, ClaimError> {
-    let Some((name, claim)) = name.and_then(|name| Some((name, claim_at(claims, name)?))) else {
+    let Some(name) = name else {
         return Ok(attributes);
     };
     let invalid = |reason: String| ClaimError::Groups(name.to_owned(), reason);
+    // Microsoft Entra ID leaves out the groups of a user with more than 200, and names the place where to ask for them.
+    if claims
+        .get("_claim_names")
+        .is_some_and(|names| names.get(name).is_some())
+    {
+        return Err(invalid(
+            "the token refers to the groups instead of containing them".to_owned(),
+        ));
+    }
+    let Some(claim) = claim_at(claims, name) else {
+        return Ok(attributes);
+    };
     let text = |value: &Value| value.as_str().map(Box::from);
     let groups: Option<Vec<Box<str>>> = match claim {
         Value::Null => Some(Vec::new()),
@@ -273,6 +285,7 @@ mod tests {
             assert_eq!(groups(name, &claims), Ok(expected), "{claims}");
         }
         for claims in [
+            json!({"_claim_names": {"groups": "src1"}, "_claim_sources": {"src1": {"endpoint": "https://graph"}}}),
             json!({"groups": {"a": true}}),
             json!({"groups": ["a", 1]}),
             json!({"groups": 7}),

@@ -470,7 +470,7 @@ fn member_space_is_measured_like_its_queue() {
         };
         let (mut node, _) = long_queue(&format!("measured-{beyond}"), ShardConfig::default());
         // The limit also applies to the group, whose queue is longer already.
-        node.shard.reconfigure(Arc::new(config));
+        node.shard.reconfigure(NOW, Arc::new(config));
         let member = node.connect("member", false, 1000);
         let mut got = Vec::new();
         for step in 1..40 {

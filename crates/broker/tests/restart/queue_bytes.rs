@@ -125,7 +125,7 @@ fn message_above_the_limit_drops_no_other() {
             max_queued_bytes: one as usize - 1,
             ..ShardConfig::default()
         };
-        node.shard.reconfigure(Arc::new(config));
+        node.shard.reconfigure(NOW, Arc::new(config));
         publish(&mut node, 4..=4);
         assert_eq!(counted(&mut node), (3, 3 * one), "{kind}");
         assert_eq!(drain(&mut node), [1, 2, 3], "{kind}");
@@ -154,7 +154,7 @@ fn returned_messages_leave_the_limit_of_the_group_to_new_ones() {
         max_queued_bytes: 5 * one as usize,
         ..config
     };
-    node.shard.reconfigure(Arc::new(config));
+    node.shard.reconfigure(NOW, Arc::new(config));
     publish(&mut node, 10..=16);
     assert_eq!(drain(&mut node), (1..=9).chain(12..=16).collect::<Vec<_>>());
     std::fs::remove_dir_all(node.crash()).unwrap();

@@ -1,11 +1,13 @@
 //! Documents in BSON [bsonspec.org, version 1.1].
 //!
-//! Decoding never panics, and its depth is bounded. Types that lookups do not use are skipped.
+//! Decoding never panics, and its depth and memory are bounded. Types that lookups do not use are skipped.
 
 use std::fmt;
 
 /// Maximum depth of documents and arrays, as in MongoDB.
 const DEPTH_MAX: u32 = 100;
+/// Maximum number of values in a decoded document: a value of one byte takes about 60 bytes of memory.
+const VALUES_MAX: usize = 200_000;
 
 /// Length of a document without elements.
 const EMPTY_BYTES: usize = 5;
@@ -106,8 +108,8 @@ impl BsonDocument {
 
     /// Decodes a document that takes up all bytes.
     pub fn decode(bytes: &[u8]) -> Result<BsonDocument, MalformedBson> {
-        let mut rest = bytes;
-        let document = BsonDocument(read_elements(&mut rest, DEPTH_MAX)?);
+        let (mut rest, mut values_left) = (bytes, VALUES_MAX);
+        let document = BsonDocument(read_elements(&mut rest, DEPTH_MAX, &mut values_left)?);
         match rest.is_empty() {
             true => Ok(document),
             false => Err(MalformedBson("bytes follow the document")),
@@ -186,7 +188,7 @@ fn write_elements<'a>(out: &mut Vec<u8>, elements: impl Iterator<Item = (&'a str
 }
 
 /// Reads a document or array, and removes it from `rest`.
-fn read_elements(rest: &mut &[u8], depth: u32) -> Result<Vec<(String, Bson)>, MalformedBson> {
+fn read_elements(rest: &mut &[u8], depth: u32, values_left: &mut usize) -> Result<Vec<(String, Bson)>, MalformedBson> {
     let depth = depth
         .checked_sub(1)
         .ok_or(MalformedBson("the documents are too deep"))?;
@@ -203,19 +205,22 @@ fn read_elements(rest: &mut &[u8], depth: u32) -> Result<Vec<(String, Bson)>, Ma
     let mut values = Vec::new();
     while let Some((kind, after)) = elements.split_first() {
         elements = after;
+        *values_left = values_left
+            .checked_sub(1)
+            .ok_or(MalformedBson("it has more than 200,000 values"))?;
         let name = text_until_nul(&mut elements)?.to_owned();
-        values.push((name, read_value(*kind, &mut elements, depth)?));
+        values.push((name, read_value(*kind, &mut elements, depth, values_left)?));
     }
     Ok(values)
 }
 
-fn read_value(kind: u8, rest: &mut &[u8], depth: u32) -> Result<Bson, MalformedBson> {
+fn read_value(kind: u8, rest: &mut &[u8], depth: u32, values_left: &mut usize) -> Result<Bson, MalformedBson> {
     Ok(match kind {
         0x01 => Bson::Double(f64::from_le_bytes(fixed(rest)?)),
         0x02 => Bson::Text(text(rest)?.to_owned()),
-        0x03 => Bson::Document(BsonDocument(read_elements(rest, depth)?)),
+        0x03 => Bson::Document(BsonDocument(read_elements(rest, depth, values_left)?)),
         0x04 => {
-            let elements = read_elements(rest, depth)?;
+            let elements = read_elements(rest, depth, values_left)?;
             Bson::Array(elements.into_iter().map(|(_, value)| value).collect())
         }
         0x05 => {

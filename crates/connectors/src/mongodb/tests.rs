@@ -103,6 +103,10 @@ fn malformed_documents_are_errors() {
     }
     let error = BsonDocument::decode(&encoded(&deep)).unwrap_err().to_string();
     assert!(error.contains("too deep"), "{error}");
+    let nulls = |count: usize| encoded(&BsonDocument::new().with("a", vec![Bson::Null; count]));
+    assert!(BsonDocument::decode(&nulls(199_999)).is_ok());
+    let error = BsonDocument::decode(&nulls(200_000)).unwrap_err().to_string();
+    assert!(error.contains("more than 200,000 values"), "{error}");
 }
 
 #[test]

@@ -155,7 +155,7 @@ impl Reloader {
             .set_slow_rule_threshold(loaded.config.integration.slow_rule_threshold.0);
         let limits = self
             .net
-            .call_all(WORKERS_TIMEOUT, move |s, _| s.reconfigure(shard.clone()));
+            .call_all(WORKERS_TIMEOUT, move |s, now| s.reconfigure(now, shard.clone()));
         done.push(
             limits
                 .map(drop)

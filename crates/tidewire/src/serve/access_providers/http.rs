@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use auth_providers::http::{HttpBodyFormat, HttpSource, HttpSourceConfig, HttpSourceMethod};
+use auth_providers::http::{HttpAnswerMeaning, HttpBodyFormat, HttpSource, HttpSourceConfig, HttpSourceMethod};
 use auth_providers::{SourceLimits, SourceProvider};
 use connectors::TlsConfig;
 
 use super::{on_failure, warn_of_free_user_names};
-use crate::config::options::access::http::{HttpAccessBody, HttpAccessConfig, HttpAccessMethod};
+use crate::config::options::access::http::{HttpAccessAnswer, HttpAccessBody, HttpAccessConfig, HttpAccessMethod};
 
 /// Creates the provider. The error names the option.
 pub fn provider(config: &HttpAccessConfig) -> Result<Arc<SourceProvider<HttpSource>>, String> {
@@ -35,6 +35,10 @@ pub fn provider(config: &HttpAccessConfig) -> Result<Arc<SourceProvider<HttpSour
         body_format: match options.body_format {
             HttpAccessBody::Json => HttpBodyFormat::Json,
             HttpAccessBody::Form => HttpBodyFormat::Form,
+        },
+        answer: match options.answer {
+            HttpAccessAnswer::Json => HttpAnswerMeaning::Body,
+            HttpAccessAnswer::Status => HttpAnswerMeaning::Status,
         },
         tls: TlsConfig {
             ca_file: options.ca_file.0.clone(),

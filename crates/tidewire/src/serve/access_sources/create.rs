@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use auth_providers::http::{HttpBodyFormat, HttpSource, HttpSourceConfig, HttpSourceMethod};
+use auth_providers::http::{HttpAnswerMeaning, HttpBodyFormat, HttpSource, HttpSourceConfig, HttpSourceMethod};
 use auth_providers::{OnFailure, SourceLimits, SourceProvider};
 use connectors::TlsConfig;
 
-use crate::config::options::access::http::{HttpAccessBody, HttpAccessMethod};
+use crate::config::options::access::http::{HttpAccessAnswer, HttpAccessBody, HttpAccessMethod};
 use crate::config::options::access::source::{AccessSourcesConfig, OnSourceFailure};
 use crate::config::value::Unset;
 
@@ -69,6 +69,10 @@ pub fn http(config: &AccessSourcesConfig) -> Result<Arc<SourceProvider<HttpSourc
         body_format: match options.body_format {
             HttpAccessBody::Json => HttpBodyFormat::Json,
             HttpAccessBody::Form => HttpBodyFormat::Form,
+        },
+        answer: match options.answer {
+            HttpAccessAnswer::Json => HttpAnswerMeaning::Body,
+            HttpAccessAnswer::Status => HttpAnswerMeaning::Status,
         },
         tls: tls(&options.ca_file, &options.cert_file, &options.key_file, options.verify),
     };

@@ -21,6 +21,11 @@ choice! {
     pub enum HttpAccessBody { Json = "json", Form = "form" }
 }
 
+choice! {
+    /// What decides in an answer.
+    pub enum HttpAccessAnswer { Json = "json", Status = "status" }
+}
+
 /// All options of the provider.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HttpAccessConfig {
@@ -43,6 +48,9 @@ section! {
         /// Format of the body of a POST request: `json`, an object with strings, or `form`
         /// (`application/x-www-form-urlencoded`).
         restart body_format: HttpAccessBody = "json";
+        /// What decides in an answer: `json`, the body of an answer with the status 200, as in EMQX; or `status`, the
+        /// status alone, as in mosquitto-go-auth: 200 admits the client, 400 to 499 leave it to the next provider.
+        restart answer: HttpAccessAnswer = "json";
         /// Trusted certificate authorities for `https`, as PEM. Empty: those of the operating system.
         restart ca_file: Unset<PathBuf> = "";
         /// Client certificate for `https`, as PEM.

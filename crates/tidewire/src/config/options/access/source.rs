@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use connectors::Secret;
 
-use super::http::{HttpAccessBody, HttpAccessMethod};
+use super::http::{HttpAccessAnswer, HttpAccessBody, HttpAccessMethod};
 use super::mongodb::{MongoReadFrom, MongoType};
 use super::redis::RedisType;
 use crate::config::key::KeySegment::Fixed;
@@ -68,6 +68,9 @@ section! {
         /// Format of the body of a POST request: `json`, an object with strings, or `form`
         /// (`application/x-www-form-urlencoded`).
         restart body_format: HttpAccessBody = "json";
+        /// What decides in an answer: `json`, the body of an answer with the status 200, as in EMQX; or `status`, the
+        /// status alone, as in mosquitto-go-auth: 200 allows, 400 to 499 deny.
+        restart answer: HttpAccessAnswer = "json";
         /// Trusted certificate authorities for `https`, as PEM. Empty: those of the operating system.
         restart ca_file: Unset<PathBuf> = "";
         /// Client certificate for `https`, as PEM.

@@ -3,9 +3,6 @@
 use super::query::{self, Marks};
 use super::{Options, Target};
 
-const HTTP_ANSWERS: &str =
-    "the service must answer as for EMQX: 204, or 200 with {\"result\": \"allow\"}; any other 200 rejects the client";
-
 /// Returns the provider of a backend, or why it has none.
 pub fn provider(options: &Options<'_, '_, '_>, backend: &str) -> Result<Target, String> {
     match backend {
@@ -236,11 +233,11 @@ fn http(options: &Options<'_, '_, '_>) -> Result<Target, String> {
     for name in ["http_host", "http_port", "http_with_tls"] {
         target.used(name, "url");
     }
-    target.changed("http_getuser_uri", "url", HTTP_ANSWERS);
+    target.used("http_getuser_uri", "url");
     if let Some("json" | "text") = options.get("http_response_mode") {
-        return Err("tidewire admits a client after the status 204, whatever the body is".to_owned());
+        return Err("tidewire admits a client after the status 200, whatever the body is".to_owned());
     }
-    target.changed("http_response_mode", "url", HTTP_ANSWERS);
+    target.put("http_response_mode", "answer", "status");
     if let "GET" | "PUT" = options.get("http_method").unwrap_or("POST") {
         return Err("tidewire sends a body only with the method POST".to_owned());
     }
