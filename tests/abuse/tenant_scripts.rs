@@ -90,7 +90,6 @@ impl<'a> Victim<'a> {
     }
 
     /// Returns the time from sending a message until a reader sees its value.
-
     fn latency(&mut self) -> Duration {
         self.sent += 1;
         let value = self.sent.to_string();

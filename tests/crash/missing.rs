@@ -376,14 +376,14 @@ fn older_copy_of_a_store_refuses_the_start() {
     stop(&mut server);
     let data_dir = data_dir(&server);
     let (older, newer) = (server.dir().join("older"), server.dir().join("newer"));
-    for store in STORES {
+    for (number, store) in STORES.into_iter().enumerate() {
         copy_store(&data_dir, store, &older);
         server.spawn_again();
         server.wait_until_ready();
         let mut keeper = server.session(&Connect::new(V4, "keeper"));
         keeper.publish(&Publish::new(store, "kept").qos(1).retain());
         let rest = Rest::login(&server);
-        rest.device(&format!("new before {store}"), &format!("token of {store}"));
+        rest.device(&format!("new {number}"), &format!("token-{number}"));
         post_telemetry(&server, "token", &json!({"n": 2}));
         value_of(&rest, &server, &device, "n", 2);
         stop(&mut server);

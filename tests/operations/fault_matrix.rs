@@ -43,8 +43,8 @@ const INTRODUCTION: &str = "\
 # Fault tests
 
 Tests cause each fault below on purpose. They kill the real server, load a library that makes system calls fail, fill a
-file system, flip bits in files, delete files, or replace them by earlier ones. [Faults](faults.md) says what the server does
-in each case.
+file system, flip bits in files, delete files, or replace them by earlier ones. [Faults](faults.md) says what the server
+does in each case.
 
 The numbers count the tests; an empty cell means that no test causes this fault in this store.
 ";

@@ -61,7 +61,7 @@ pub enum HttpBodyFormat {
     Form,
 }
 
-/// What decides in an answer.
+/// The part of an answer that decides.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HttpAnswerMeaning {
     /// The body of an answer with the status 200.

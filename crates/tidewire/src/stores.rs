@@ -182,7 +182,7 @@ impl Store {
         }
     }
 
-    /// What its position counts.
+    /// Unit of its position.
     fn unit(&self) -> &'static str {
         match self.proof {
             Proof::Log | Proof::Logs => "position",

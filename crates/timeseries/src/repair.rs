@@ -21,7 +21,7 @@ use crate::manifest::{Manifest, NAME};
 use crate::segment::{self, StoreSegment};
 use crate::series_log;
 
-/// What a store loses.
+/// Loss of a store.
 #[derive(Debug, Default)]
 pub struct StoreLoss {
     pub files: Vec<LostFile>,
@@ -160,7 +160,7 @@ fn move_files(directory: &Path, files: &[LostFile]) -> Result<Option<PathBuf>, S
     Ok(Some(target))
 }
 
-/// Returns a path beside the store that does not exist.
+/// Returns a path next to the store that does not exist.
 fn free_directory(directory: &Path) -> PathBuf {
     let name = directory.file_name().unwrap_or_default().to_string_lossy();
     let mut targets = (1..).map(|number: u32| directory.with_file_name(format!("{name}-damaged-{number}")));

@@ -7,8 +7,8 @@
 //! | 401, 403, 404 | ignore, as in EMQX: the service does not accept the client |
 //! | other | failure |
 //!
-//! With [`HttpAnswerMeaning::Status`], 200 is allow, 400 to 499 are ignore, because such a service has no other answer for
-//! a wrong password, and others are failures.
+//! With [`HttpAnswerMeaning::Status`], 200 is allow, 400 to 499 are ignore, because such a service has no other answer
+//! for a wrong password, and others are failures.
 //!
 //! An answer that is not understood is a failure as a whole: without its rules, a client would have other rights.
 

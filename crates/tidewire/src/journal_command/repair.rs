@@ -156,7 +156,7 @@ fn accept_loss(data_dir: &Path, mode: RepairMode) -> Result<Vec<AcceptedLoss>, S
         path,
         what: "all of it".to_owned(),
     });
-    // Last, because the other losses have now left some stores behind what was recorded.
+    // Last: because of the other losses, some stores may now have a lower position than the recorded one.
     let older = stores::older_stores(data_dir, is_accepted)?;
     let older = older.into_iter().map(|older| AcceptedLoss {
         what: format!("the data that an earlier copy lacks ({older})"),

@@ -22,7 +22,7 @@ choice! {
 }
 
 choice! {
-    /// What decides in an answer.
+    /// The part of an answer that decides.
     pub enum HttpAccessAnswer { Json = "json", Status = "status" }
 }
 
@@ -48,8 +48,9 @@ section! {
         /// Format of the body of a POST request: `json`, an object with strings, or `form`
         /// (`application/x-www-form-urlencoded`).
         restart body_format: HttpAccessBody = "json";
-        /// What decides in an answer: `json`, the body of an answer with the status 200, as in EMQX; or `status`, the
-        /// status alone, as in mosquitto-go-auth: 200 admits the client, 400 to 499 leave it to the next provider.
+        /// The part of an answer that decides: `json`, the body of an answer with the status 200, as in EMQX; or
+        /// `status`, the status alone, as in mosquitto-go-auth: 200 admits the client, 400 to 499 leave it to the next
+        /// provider.
         restart answer: HttpAccessAnswer = "json";
         /// Trusted certificate authorities for `https`, as PEM. Empty: those of the operating system.
         restart ca_file: Unset<PathBuf> = "";

@@ -68,8 +68,8 @@ section! {
         /// Format of the body of a POST request: `json`, an object with strings, or `form`
         /// (`application/x-www-form-urlencoded`).
         restart body_format: HttpAccessBody = "json";
-        /// What decides in an answer: `json`, the body of an answer with the status 200, as in EMQX; or `status`, the
-        /// status alone, as in mosquitto-go-auth: 200 allows, 400 to 499 deny.
+        /// The part of an answer that decides: `json`, the body of an answer with the status 200, as in EMQX; or
+        /// `status`, the status alone, as in mosquitto-go-auth: 200 allows, 400 to 499 deny.
         restart answer: HttpAccessAnswer = "json";
         /// Trusted certificate authorities for `https`, as PEM. Empty: those of the operating system.
         restart ca_file: Unset<PathBuf> = "";
