@@ -141,9 +141,9 @@ macro_rules! section {
                     name: stringify!($field),
                     doc: &[$($doc),+],
                     default: $default,
-                    range: section!(@range $($min, $max)?),
-                    unit: section!(@unit $($unit)?),
-                    apply: section!(@apply $apply),
+                    range: $crate::config::option::section!(@range $($min, $max)?),
+                    unit: $crate::config::option::section!(@unit $($unit)?),
+                    apply: $crate::config::option::section!(@apply $apply),
                     kind: $crate::config::option::Kind::of::<$type>(),
                 }),*],
             };

@@ -1,5 +1,6 @@
 //! Options of authentication and authorization.
 
+pub mod groups;
 pub mod http;
 pub mod jwt;
 pub mod ldap;

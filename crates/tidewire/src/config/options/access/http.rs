@@ -2,13 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use connectors::Secret;
 
-use super::OnFailure;
+use super::groups::provider_section;
 use crate::config::key::KeySegment::Fixed;
-use crate::config::option::{Apply, Kind, OptionDef, Section, section};
+use crate::config::option::{Apply, Kind, OptionDef, Section};
 use crate::config::value::{Unset, choice};
 
 choice! {
@@ -34,7 +33,7 @@ pub struct HttpAccessConfig {
     pub body: BTreeMap<String, String>,
 }
 
-section! {
+provider_section! {
     /// Authentication by an HTTP service. The provider asks the service if `access.providers` contains `http`.
     pub struct HttpAccess at [Fixed("access"), Fixed("http")] {
         /// URL of the service, for example `https://auth.example.org/mqtt/${clientid}?user=${username}`. Path and query
@@ -61,23 +60,7 @@ section! {
         /// Verifies the certificate of the service. Without verification, an attacker on the network path can read
         /// passwords and admit clients.
         restart verify: bool = "true";
-        /// Maximum time until a client has an answer, including the wait for other questions.
-        restart timeout: Duration = "5s" ["10ms", "1m"];
-        /// Maximum number of questions to the service at a time. Further questions wait.
-        restart max_concurrent: u32 = "64" ["1", "1024"] in "questions";
-        /// Maximum number of waiting questions. Clients with further questions are rejected (0x88, Server unavailable).
-        restart max_waiting: u32 = "10000" ["0", "1000000"] in "questions";
-        /// Maximum number of cached answers. Answers that do not allow a client occupy at most a quarter.
-        restart cache_size: u32 = "100000" ["0", "10000000"] in "answers";
-        /// How long an answer that allows a client is valid for clients with the same values of all placeholders. `0s`
-        /// asks for each connection.
-        restart cache_allowed: Duration = "1m" ["0s", "1d"];
-        /// How long another answer is valid.
-        restart cache_denied: Duration = "10s" ["0s", "1d"];
-        /// Decision about a client if the service does not answer or its answer is not understood: `deny` rejects it
-        /// (0x88, Server unavailable), `ignore` asks the next provider, `allow` admits it without a check.
-        restart on_failure: OnFailure = "deny";
-    }
+    } + limits
 }
 
 /// A table with free keys, so not a struct.

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::time::Duration;
 
 #[cfg(feature = "ldap")]
 use auth_providers::ldap::{self, LdapConfig, LdapGroupConfig};
@@ -12,11 +11,11 @@ use connectors::TlsConfig;
 #[cfg(feature = "ldap")]
 use connectors::ldap::LdapConnectorConfig;
 
-use super::OnFailure;
+use super::groups::provider_section;
 use crate::config::key::KeySegment::Fixed;
 #[cfg(feature = "ldap")]
 use crate::config::key::OptionKey;
-use crate::config::option::{Apply, Kind, OptionDef, Section, section};
+use crate::config::option::{Apply, Kind, OptionDef, Section};
 use crate::config::value::{Unset, choice};
 
 choice! {
@@ -43,7 +42,7 @@ pub struct LdapAccessConfig {
     pub client_attrs: BTreeMap<String, String>,
 }
 
-section! {
+provider_section! {
     /// Authentication by an LDAP directory, such as OpenLDAP or Active Directory. The provider asks the directory if
     /// `access.providers` contains `ldap`.
     pub struct LdapAccess at [Fixed("access"), Fixed("ldap")] {
@@ -59,7 +58,8 @@ section! {
         restart user: Unset<String> = "";
         /// Password of the user.
         restart password: Unset<Secret> = "";
-        /// Maximum number of connections for searches, and of connections for logins of clients.
+        /// Maximum number of connections for searches, and of connections for logins of clients. `max_concurrent` cannot
+        /// exceed it.
         restart pool_size: u32 = "8" ["1", "256"] in "connections";
         /// How a password is checked. `bind`: the server logs in to the directory as the client, so that rules of the
         /// directory for locked accounts and expired passwords apply. `hash`: the server reads the hash of the
@@ -117,24 +117,7 @@ section! {
         /// Verifies the certificates of the servers. Without verification, an attacker on the network path can read
         /// passwords and admit clients.
         restart verify: bool = "true";
-        /// Maximum time until a client has an answer, including the wait for other questions. A connection must be
-        /// ready within half of it.
-        restart timeout: Duration = "5s" ["10ms", "1m"];
-        /// Maximum number of questions at a time. Further questions wait. A value above `pool_size` has no effect.
-        restart max_concurrent: u32 = "64" ["1", "1024"] in "questions";
-        /// Maximum number of waiting questions. Clients with further questions are rejected (0x88, Server unavailable).
-        restart max_waiting: u32 = "10000" ["0", "1000000"] in "questions";
-        /// Maximum number of cached answers. Answers that do not allow a client occupy at most a quarter.
-        restart cache_size: u32 = "100000" ["0", "10000000"] in "answers";
-        /// How long an answer that allows a client is valid: a changed password or a locked account takes effect after
-        /// this time. `0s` asks for each connection.
-        restart cache_allowed: Duration = "1m" ["0s", "1d"];
-        /// How long another answer is valid.
-        restart cache_denied: Duration = "10s" ["0s", "1d"];
-        /// Decision about a client if the directory does not answer: `deny` rejects it (0x88, Server unavailable),
-        /// `ignore` asks the next provider, `allow` admits it without a check.
-        restart on_failure: OnFailure = "deny";
-    }
+    } + limits
 }
 
 #[cfg(feature = "ldap")]
