@@ -428,6 +428,31 @@ fn older_copy_of_a_store_refuses_the_start() {
     assert_eq!(device_count(&server), devices);
 }
 
+// fault: Missing files; Journal
+#[test]
+fn repaired_journal_may_be_shorter_than_before() {
+    let mut server = Server::start(&Config::new("[durability]\nsegment_bytes = \"64KiB\"\n"));
+    let reader = Connect::new(V4, "reader").persistent();
+    let mut peer = server.session(&reader);
+    peer.subscribe("kept", 1);
+    peer.disconnect();
+    let mut publisher = server.session(&Connect::new(V5, "publisher"));
+    for _ in 0..200 {
+        assert_eq!(publisher.publish(&Publish::new("kept", "x".repeat(1000)).qos(1)), 0);
+    }
+    stop(&mut server);
+    let text = fs::read_to_string(data_dir(&server).join("stores.json")).expect("the positions are recorded");
+    assert!(text.contains("\"positions\""), "{text}");
+    let mut segments = files_with_extension(&data_dir(&server).join("journal"), "log");
+    segments.sort();
+    fs::remove_file(segments.pop().expect("a segment")).expect("the segment can be removed");
+    refused_start(&mut server);
+    let said = repair(&server, &[]);
+    assert!(said.contains("lost: all records from position"), "{said}");
+    server.spawn_again();
+    server.wait_until_ready();
+}
+
 fn files_with_extension(directory: &Path, extension: &str) -> Vec<PathBuf> {
     let entries = fs::read_dir(directory).expect("a directory").flatten();
     let files = entries.map(|entry| entry.path());

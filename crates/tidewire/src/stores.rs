@@ -254,8 +254,21 @@ pub fn older_stores(data_dir: &Path, is_accepted: bool) -> Result<Vec<OlderStore
     Ok(older)
 }
 
-/// Forgets how far these stores have come. For stores that were repaired.
-pub fn forget_positions<'a>(data_dir: &Path, names: impl Iterator<Item = &'a str>) -> Result<(), String> {
+/// Forgets how far the store in a directory has come. For a store that was repaired.
+pub fn forget_position(directory: &Path) -> Result<(), String> {
+    let Some(data_dir) = data_dir_of(directory) else {
+        return Ok(());
+    };
+    let path = fs::canonicalize(directory).map_err(|error| format!("cannot read {}: {error}", directory.display()))?;
+    let name = path
+        .strip_prefix(&data_dir)
+        .unwrap_or(&path)
+        .to_string_lossy()
+        .into_owned();
+    forget_positions(&data_dir, [&*name].into_iter())
+}
+
+fn forget_positions<'a>(data_dir: &Path, names: impl Iterator<Item = &'a str>) -> Result<(), String> {
     let mut known = read(data_dir)?;
     let before = known.positions.len();
     names.for_each(|name| _ = known.positions.remove(name));

@@ -66,8 +66,9 @@ pub fn repair(data_dir: &Path, request: &RepairRequest, form: OutputForm) -> Res
         false => Vec::new(),
     };
     if mode == RepairMode::Repair {
-        let changed = repaired.iter().filter(|one| !one.report.is_empty());
-        stores::forget_positions(data_dir, changed.map(|one| &*one.log.path))?;
+        for one in repaired.iter().filter(|one| !one.report.is_empty()) {
+            stores::forget_position(&one.log.parent.join(one.log.name))?;
+        }
     }
     let is_emptied = |one: &RepairedLog| one.log.is_journal && one.report.is_emptied;
     if mode == RepairMode::Repair && repaired.iter().any(is_emptied) {
