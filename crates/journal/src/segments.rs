@@ -83,20 +83,16 @@ pub fn has_log(directory: &Path) -> bool {
 }
 
 /// Returns how far the log in a directory has come, without opening it: the position in its checkpoint or the base of
-/// its newest segment. `None` without a log, and with an unusable checkpoint, which opening the log reports. A lower
-/// value than before means that an earlier copy has replaced the log.
+/// its newest segment. `None` without a usable checkpoint. A lower value than before means that an earlier copy has
+/// replaced the log.
 pub fn reached_position(directory: &Path) -> Option<Lsn> {
     let entries = std::fs::read_dir(directory).ok()?.flatten();
     let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
     let newest = names
         .filter_map(|name| base_of_name(&name).or_else(|| base_of_newest_name(&name)))
         .max();
-    let reached = match std::fs::read(directory.join(CHECKPOINT_NAME)) {
-        Ok(bytes) => Some(Checkpoint::decode(&bytes).ok()?.reached),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
-        Err(_) => return None,
-    };
-    newest.max(reached)
+    let checkpoint = Checkpoint::decode(&std::fs::read(directory.join(CHECKPOINT_NAME)).ok()?).ok()?;
+    newest.max(Some(checkpoint.reached))
 }
 
 /// A segment, and its end unless it is the last one.
