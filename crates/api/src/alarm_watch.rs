@@ -381,9 +381,12 @@ fn expiry(listener: &str, not_after_unix_ms: i64, now_unix_ms: i64) -> Option<Al
     ))
 }
 
-/// The last attempt to obtain a certificate or a revocation list failed.
+/// The last attempt to obtain a certificate or a revocation list failed, or a list has expired before the next attempt,
+/// for example while the machine slept. The listeners report expired certificates ([`expiry_of`]).
 fn managed(item: &ManagedItem, now_unix_s: i64) -> Option<AlarmCondition> {
-    let reason = item.last_error.as_ref()?;
+    let Some(reason) = &item.last_error else {
+        return expired_list(item, now_unix_s);
+    };
     let name = &item.name;
     let end = item.expires_at_unix_s;
     let end_text = end.map(|end| rfc3339(u64::try_from(end).unwrap_or_default() * 1000));
@@ -405,6 +408,18 @@ fn managed(item: &ManagedItem, now_unix_s: i64) -> Option<AlarmCondition> {
         format!("{what}: {reason}. {stored}"),
         &[("reason", reason)],
     ))
+}
+
+fn expired_list(item: &ManagedItem, now_unix_s: i64) -> Option<AlarmCondition> {
+    let end = item.expires_at_unix_s.filter(|end| *end <= now_unix_s)?;
+    if item.kind != ManagedKind::RevocationList {
+        return None;
+    }
+    let (name, end) = (&item.name, rfc3339(u64::try_from(end).unwrap_or_default() * 1000));
+    let message =
+        format!("The revocation list {name} has expired on {end}. The server has not downloaded it since then");
+    let reason = format!("the list has expired at {end}");
+    Some(condition(&format!("crl:{name}"), message, &[("reason", &reason)]))
 }
 
 fn log(alarm: &NodeAlarm) {
@@ -499,6 +514,28 @@ mod tests {
         let alarm = managed(&item, 0).unwrap();
         assert_eq!(alarm.name, "crl:a.example");
         assert!(alarm.message.ends_with("No list is stored"), "{}", alarm.message);
+    }
+
+    #[test]
+    fn list_that_expires_without_a_failed_download_raises_an_alarm() {
+        let mut item = ManagedItem {
+            kind: ManagedKind::RevocationList,
+            name: "http://a/ca.crl".into(),
+            expires_at_unix_s: Some(100),
+            failures: 0,
+            last_error: None,
+        };
+        assert_eq!(managed(&item, 99), None);
+        let alarm = managed(&item, 100).unwrap();
+        assert_eq!(alarm.name, "crl:http://a/ca.crl");
+        assert_eq!(
+            alarm.message,
+            "The revocation list http://a/ca.crl has expired on 1970-01-01T00:01:40.000Z. The server has not downloaded \
+             it since then"
+        );
+        // The alarm of the listener reports it.
+        item.kind = ManagedKind::Certificate;
+        assert_eq!(managed(&item, 100), None);
     }
 
     #[test]

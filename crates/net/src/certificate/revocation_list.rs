@@ -1,22 +1,36 @@
-//! Reads certificate revocation lists (CRL) [RFC 5280 5.1]: issuer, validity, and the signature.
+//! Reads certificate revocation lists (CRL) [RFC 5280 5.1]: issuer, scope, number, validity, and the signature.
 //!
 //! ```text
 //! CertificateList {
-//!     TBSCertList { version?, algorithm, issuer, this update, next update?, … }, algorithm, signature
+//!     TBSCertList { version?, algorithm, issuer, this update, next update?, revoked?, [0] extensions? },
+//!     algorithm, signature
 //! }
 //! ```
 
 use rustls::pki_types::{CertificateDer, SignatureVerificationAlgorithm};
 
-use super::{Der, EXPLICIT_VERSION, GENERALIZED_TIME, INTEGER, SEQUENCE, UTC_TIME, distinguished_name, time};
+use super::{
+    Der, EXPLICIT_VERSION, GENERALIZED_TIME, INTEGER, OBJECT_IDENTIFIER, OCTET_STRING, SEQUENCE, UTC_TIME,
+    distinguished_name, time,
+};
 
 const BIT_STRING: u8 = 0x03;
+/// `[0]`, which has the same tag as the version of a certificate.
+const LIST_EXTENSIONS: u8 = EXPLICIT_VERSION;
+/// 2.5.29.20, cRLNumber
+const LIST_NUMBER: &[u8] = &[0x55, 0x1D, 0x14];
+/// 2.5.29.28, issuingDistributionPoint
+const DISTRIBUTION_POINT: &[u8] = &[0x55, 0x1D, 0x1C];
 
-/// Issuer and validity of a list.
+/// Issuer, scope, number and validity of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RevocationListDescription {
     /// `CN=plant authority, O=Example`.
     pub issuer: String,
+    /// The issuing distribution point, DER, if the list covers only a part of the issuer's certificates.
+    pub scope: Option<Vec<u8>>,
+    /// The number of the list, which grows with each list of the issuer: big-endian, without leading zeros.
+    pub number: Option<Vec<u8>>,
     pub this_update_unix_s: i64,
     /// When the list expires. `None`: it does not say.
     pub next_update_unix_s: Option<i64>,
@@ -43,11 +57,57 @@ pub fn describe_list(list: &[u8]) -> Option<RevocationListDescription> {
         Some(&(UTC_TIME | GENERALIZED_TIME)) => Some(time(tbs.next()?)?),
         _ => None,
     };
-    Some(RevocationListDescription {
+    if tbs.0.first() == Some(&SEQUENCE) {
+        let _revoked = tbs.next()?;
+    }
+    let mut description = RevocationListDescription {
         issuer: distinguished_name(issuer)?,
+        scope: None,
+        number: None,
         this_update_unix_s: this_update,
         next_update_unix_s: next_update,
-    })
+    };
+    if tbs.0.first() == Some(&LIST_EXTENSIONS) {
+        let extensions = tbs.enter(LIST_EXTENSIONS)?.enter(SEQUENCE)?;
+        read_extensions(extensions, &mut description)?;
+    }
+    Some(description)
+}
+
+fn read_extensions(mut extensions: Der<'_>, description: &mut RevocationListDescription) -> Option<()> {
+    while !extensions.0.is_empty() {
+        let mut extension = extensions.enter(SEQUENCE)?;
+        let (_, name) = extension.next().filter(|(tag, _)| *tag == OBJECT_IDENTIFIER)?;
+        let mut value = extension.next()?;
+        if value.0 != OCTET_STRING {
+            // The value just read was the `critical` flag.
+            value = extension.next()?;
+        }
+        match name {
+            LIST_NUMBER => {
+                let (_, number) = Der(value.1).next().filter(|(tag, _)| *tag == INTEGER)?;
+                let zeros = number.iter().take_while(|byte| **byte == 0).count();
+                description.number = Some(number[zeros..].to_vec());
+            }
+            DISTRIBUTION_POINT => description.scope = Some(value.1.to_vec()),
+            _ => {}
+        }
+    }
+    Some(())
+}
+
+impl RevocationListDescription {
+    /// Whether this list and the other one cover the same certificates.
+    pub fn covers_the_same(&self, other: &RevocationListDescription) -> bool {
+        self.issuer == other.issuer && self.scope == other.scope
+    }
+
+    /// Whether the number of this list is lower than the other one's. A list without a number is lower than one with.
+    pub fn has_lower_number(&self, other: &RevocationListDescription) -> bool {
+        let order =
+            |list: &RevocationListDescription| list.number.as_ref().map(|number| (number.len(), number.clone()));
+        order(self) < order(other)
+    }
 }
 
 /// Checks the signature of a list with the authorities that have the name of its issuer.
@@ -135,8 +195,9 @@ fn bits((tag, content): (u8, &[u8])) -> Option<&[u8]> {
 #[cfg(test)]
 mod tests {
     use rcgen::{
-        BasicConstraints, CertificateParams, CertificateRevocationListParams, DnType, IsCa, Issuer, KeyIdMethod,
-        KeyPair, KeyUsagePurpose, SerialNumber,
+        BasicConstraints, CertificateParams, CertificateRevocationListParams, CrlDistributionPoint,
+        CrlIssuingDistributionPoint, DnType, IsCa, Issuer, KeyIdMethod, KeyPair, KeyUsagePurpose, RevokedCertParams,
+        SerialNumber,
     };
 
     use super::*;
@@ -152,12 +213,27 @@ mod tests {
     }
 
     fn list(issuer: &Issuer<'static, KeyPair>) -> Vec<u8> {
+        numbered_list(issuer, 1, None)
+    }
+
+    fn numbered_list(issuer: &Issuer<'static, KeyPair>, number: u64, scope: Option<&str>) -> Vec<u8> {
+        let revoked = RevokedCertParams {
+            serial_number: SerialNumber::from(17),
+            revocation_time: rcgen::date_time_ymd(2026, 1, 1),
+            reason_code: None,
+            invalidity_date: None,
+        };
         let params = CertificateRevocationListParams {
             this_update: rcgen::date_time_ymd(2026, 1, 1),
             next_update: rcgen::date_time_ymd(2026, 2, 1),
-            crl_number: SerialNumber::from(1),
-            issuing_distribution_point: None,
-            revoked_certs: Vec::new(),
+            crl_number: SerialNumber::from(number),
+            issuing_distribution_point: scope.map(|uri| CrlIssuingDistributionPoint {
+                distribution_point: CrlDistributionPoint {
+                    uris: vec![uri.to_owned()],
+                },
+                scope: None,
+            }),
+            revoked_certs: vec![revoked],
             key_identifier_method: KeyIdMethod::Sha256,
         };
         params.signed_by(issuer).unwrap().der().to_vec()
@@ -172,6 +248,27 @@ mod tests {
             (described.this_update_unix_s, described.next_update_unix_s),
             (1_767_225_600, Some(1_769_904_000))
         );
+    }
+
+    #[test]
+    fn lists_are_compared_by_scope_and_number() {
+        let (_, issuer) = authority("plant");
+        let described = |number, scope| describe_list(&numbered_list(&issuer, number, scope)).unwrap();
+        let plain = described(255, None);
+        assert_eq!(
+            (plain.scope.as_ref(), plain.number.as_deref()),
+            (None, Some(&[255][..]))
+        );
+        assert!(plain.has_lower_number(&described(256, None)) && !described(256, None).has_lower_number(&plain));
+        assert!(!plain.has_lower_number(&plain));
+        let unnumbered = RevocationListDescription {
+            number: None,
+            ..plain.clone()
+        };
+        assert!(unnumbered.has_lower_number(&plain) && !unnumbered.has_lower_number(&unnumbered));
+        let (first, second) = (described(1, Some("http://a/1")), described(2, Some("http://a/2")));
+        assert!(!first.covers_the_same(&second) && !first.covers_the_same(&plain));
+        assert!(first.covers_the_same(&described(3, Some("http://a/1"))));
     }
 
     #[test]
