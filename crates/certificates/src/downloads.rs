@@ -4,6 +4,10 @@
 //! verified, such a URL is a request of an attacker. A list replaces the stored one only after its check: structure,
 //! signature, that it is of the same authority, and that it is not older. The stored list stays in use until then, also
 //! after a restart.
+//!
+//! The first list of a URL binds the URL to the issuer and the scope of this list. Two URLs cannot have the same ones,
+//! because every list in `ca_file` has a valid signature: an attacker between the server and one URL could send the
+//! list of another authority.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,8 +22,8 @@ use rustls::pki_types::CertificateRevocationListDer;
 use rustls::pki_types::pem::PemObject;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::sleep;
 
+use crate::pause::pause;
 use crate::{FileChanged, ManagedStatus, StatusCell, Task, create_private, now_unix_s, time_text};
 
 /// Allowed difference between the clocks of the server and of an authority.
@@ -120,9 +124,11 @@ impl Downloads {
                 let download = Download {
                     status: self.status(&source.url),
                     source: source.clone(),
+                    all: self.sources.subscribe(),
                     timing,
                     changed: changed.clone(),
                     waits_for_use: false,
+                    has_reported_expiry: false,
                 };
                 running.push((source, tasks.spawn(download.run())));
             }
@@ -150,16 +156,20 @@ impl Downloads {
 /// The task of one list.
 struct Download {
     source: ListSource,
+    /// The lists of all URLs.
+    all: watch::Receiver<Vec<ListSource>>,
     status: StatusCell,
     timing: DownloadTiming,
     changed: ListChanged,
     /// The stored list may not be in use yet.
     waits_for_use: bool,
+    /// The expiry of the stored list is in the log.
+    has_reported_expiry: bool,
 }
 
 impl Download {
     async fn run(mut self) {
-        let stored = self.stored();
+        let stored = stored(&self.source);
         self.waits_for_use = stored.is_some();
         self.status
             .stored(stored.and_then(|(_, description)| description.next_update_unix_s));
@@ -169,7 +179,7 @@ impl Download {
             ..RetryConfig::default()
         });
         loop {
-            let pause = match self.update().await {
+            let length = match self.update().await {
                 Ok(next_update_unix_s) => {
                     backoff.reset();
                     self.pause(next_update_unix_s)
@@ -180,7 +190,24 @@ impl Download {
                     pause
                 }
             };
-            sleep(pause).await;
+            pause(length, || self.report_expiry()).await;
+        }
+    }
+
+    /// Reports once that the stored list has expired. No download needs to have failed: the machine may have slept.
+    fn report_expiry(&mut self) {
+        let end = self.status.get().expires_at_unix_s.filter(|end| *end <= now_unix_s());
+        match end {
+            None => self.has_reported_expiry = false,
+            Some(_) if self.has_reported_expiry => {}
+            Some(end) => {
+                self.has_reported_expiry = true;
+                tracing::error!(
+                    url = self.source.url,
+                    expired_at = time_text(end),
+                    "the revocation list has expired; tls.crl.missing decides about client certificates of its authority"
+                );
+            }
         }
     }
 
@@ -206,7 +233,7 @@ impl Download {
     /// Downloads the list, and stores it if it is a newer one. Returns when it expires.
     async fn refresh(&mut self) -> Result<Option<i64>, String> {
         let list = self.download().await?;
-        let new = self.check(&list)?;
+        let new = check(&self.source, &list)?;
         let expires_at = new.next_update_unix_s;
         // All later lists would be older.
         if new.this_update_unix_s > now_unix_s().saturating_add(CLOCK_DIFFERENCE_S) {
@@ -216,14 +243,16 @@ impl Download {
             ));
         }
         // A stored list whose authority is no longer in `ca_file` has no use.
-        let stored = self.stored().filter(|(bytes, _)| self.check(bytes).is_ok());
-        if let Some((bytes, stored)) = stored {
-            if bytes == list {
+        let stored = usable(&self.source);
+        if let Some((bytes, stored)) = &stored {
+            if *bytes == list {
                 return Ok(expires_at);
             }
-            check_successor(&stored, &new)
+            check_successor(stored, &new)
                 .map_err(|reason| format!("{reason}; stored in {}", self.source.file.display()))?;
         }
+        // No other download can store a list before this one: there is no waiting point in between.
+        self.check_unique(&new, stored.is_some())?;
         self.store(&list)?;
         self.waits_for_use = true;
         tracing::info!(
@@ -236,16 +265,36 @@ impl Download {
         Ok(expires_at)
     }
 
-    /// Checks that an authority of a listener that uses the list has signed it.
-    fn check(&self, list: &[u8]) -> Result<RevocationListDescription, String> {
-        let mut result = Err("no listener uses it".to_owned());
-        for authorities in &self.source.authorities {
-            result = net::tls::check_revocation_list(list, authorities);
-            if result.is_ok() {
-                break;
+    /// Checks that no other URL has a list of this authority. Of two URLs with stored lists, the first one counts.
+    fn check_unique(&self, new: &RevocationListDescription, has_stored: bool) -> Result<(), String> {
+        let all = self.all.borrow();
+        let is_own = |other: &ListSource| other.url == self.source.url;
+        let before = all.iter().take_while(|other| !is_own(other)).count();
+        let others = match has_stored {
+            true => all.get(..before).unwrap_or_default(),
+            false => &all[..],
+        };
+        let shares_authorities = |other: &ListSource| {
+            other
+                .authorities
+                .iter()
+                .any(|file| self.source.authorities.contains(file))
+        };
+        for other in others
+            .iter()
+            .filter(|other| !is_own(other) && shares_authorities(other))
+        {
+            if usable(other).is_some_and(|(_, description)| description.covers_the_same(new)) {
+                return Err(format!(
+                    "the list is of {}, whose list already comes from {}: each list needs one URL, so correct crl_urls; \
+                     if the other URL has the wrong list, delete {}",
+                    new.issuer,
+                    other.url,
+                    other.file.display()
+                ));
             }
         }
-        result
+        Ok(())
     }
 
     async fn download(&self) -> Result<Vec<u8>, String> {
@@ -268,13 +317,6 @@ impl Download {
                 .map(|list| list.to_vec())
                 .map_err(|_| "it is not a revocation list in PEM".to_owned()),
         }
-    }
-
-    /// The stored list. A damaged one counts as missing.
-    fn stored(&self) -> Option<(Vec<u8>, RevocationListDescription)> {
-        let bytes = fs::read(&self.source.file).ok()?;
-        let description = describe_list(&bytes)?;
-        Some((bytes, description))
     }
 
     fn store(&self, list: &[u8]) -> Result<(), String> {
@@ -311,6 +353,30 @@ impl Download {
     }
 }
 
+/// Checks that an authority of a listener that uses the list has signed it.
+fn check(source: &ListSource, list: &[u8]) -> Result<RevocationListDescription, String> {
+    let mut result = Err("no listener uses it".to_owned());
+    for authorities in &source.authorities {
+        result = net::tls::check_revocation_list(list, authorities);
+        if result.is_ok() {
+            break;
+        }
+    }
+    result
+}
+
+/// The stored list. A damaged one counts as missing.
+fn stored(source: &ListSource) -> Option<(Vec<u8>, RevocationListDescription)> {
+    let bytes = fs::read(&source.file).ok()?;
+    let description = describe_list(&bytes)?;
+    Some((bytes, description))
+}
+
+/// The stored list. `None` also if its authority is no longer in `ca_file`.
+fn usable(source: &ListSource) -> Option<(Vec<u8>, RevocationListDescription)> {
+    stored(source).filter(|(bytes, _)| check(source, bytes).is_ok())
+}
+
 /// Checks that a list may replace the stored one.
 fn check_successor(stored: &RevocationListDescription, new: &RevocationListDescription) -> Result<(), String> {
     if new.issuer != stored.issuer {
@@ -319,12 +385,26 @@ fn check_successor(stored: &RevocationListDescription, new: &RevocationListDescr
             new.issuer, stored.issuer
         ));
     }
+    if new.scope != stored.scope {
+        return Err(format!(
+            "the list of {} has another issuing distribution point than the stored one; if the authority has changed it, \
+             delete the stored list",
+            new.issuer
+        ));
+    }
     if new.this_update_unix_s < stored.this_update_unix_s {
         return Err(format!(
             "the list of {} is older than the stored one of {}",
             time_text(new.this_update_unix_s),
             time_text(stored.this_update_unix_s)
         ));
+    }
+    if new.has_lower_number(stored) {
+        return Err(
+            "the list has a lower number (cRLNumber) than the stored one; if the authority counts from the beginning \
+             again, delete the stored list"
+                .to_owned(),
+        );
     }
     Ok(())
 }

@@ -9,6 +9,7 @@
 #[cfg(feature = "acme")]
 pub mod acme;
 pub mod downloads;
+mod pause;
 mod status;
 mod worker;
 
@@ -48,16 +49,25 @@ fn short_hash(text: &str) -> String {
         .collect()
 }
 
-/// Creates a directory that only the user of the server can read.
+/// Creates a directory that only the user of the server can read. Its name is on the disk afterwards.
 fn create_private(directory: &Path) -> Result<(), String> {
     use std::os::unix::fs::DirBuilderExt;
+    if directory.is_dir() {
+        return Ok(());
+    }
     let created = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory);
+    let created = created.and_then(|()| directory.parent().map_or(Ok(()), storage::copy::sync_directory));
     created.map_err(|error| format!("cannot create {}: {error}", directory.display()))
 }
 
 /// The time as Unix seconds.
 fn now_unix_s() -> i64 {
     jiff::Timestamp::now().as_second()
+}
+
+/// The time as Unix milliseconds.
+fn now_unix_ms() -> i64 {
+    jiff::Timestamp::now().as_millisecond()
 }
 
 /// `2026-11-30T01:02:03Z`

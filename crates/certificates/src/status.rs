@@ -39,6 +39,12 @@ impl StatusCell {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).last_error = None;
     }
 
+    /// A failure of an earlier run, which is still the last result.
+    #[cfg(feature = "acme")]
+    pub(crate) fn had_failed(&self, reason: &str) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).last_error = Some(reason.to_owned());
+    }
+
     pub(crate) fn failed(&self, reason: &str) {
         let mut status = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         status.failures += 1;

@@ -45,9 +45,12 @@ fn verify(pebble: &Pebble, pem: &str, domain: &'static str) {
         .unwrap();
 }
 
-fn account_file(files: &Path) -> PathBuf {
+pub fn account_file(files: &Path) -> PathBuf {
     let mut entries = fs::read_dir(files).unwrap().map(|entry| entry.unwrap().path());
-    let is_account = |path: &PathBuf| path.extension().is_some_and(|ending| ending == "json");
+    let is_account = |path: &PathBuf| {
+        let name = path.file_name().unwrap().to_string_lossy();
+        name.starts_with("account-") && name.ends_with(".json")
+    };
     entries.find(is_account).expect("an account file")
 }
 
@@ -168,6 +171,8 @@ fn damaged_files_are_reported() {
     fs::write(&certificate, "-----BEGIN nothing").unwrap();
     certificates::acme::discard_damaged(files).unwrap();
     assert!(!certificate.exists());
+    // An administrator does not want to wait.
+    fs::remove_file(files.join("attempt.json")).unwrap();
     let client = Client::start(pebble.config(files, &["damaged.example"]));
     verify(&pebble, &client.issued(1)[0], "damaged.example");
 }

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use certificates::acme::{AcmeConfig, ChallengeKind};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -161,16 +162,12 @@ fn response(path: &str, address: SocketAddr, nonce: usize, retry_after_s: u32) -
     response.body(Full::from(body)).unwrap()
 }
 
-#[test]
-fn rate_limit_is_waited_for() {
-    const RETRY_AFTER_S: u32 = 2;
-    let directory = Directory::new();
-    let authority = LimitingAuthority::start(&directory, RETRY_AFTER_S);
-    let mut config = certificates::acme::AcmeConfig {
+fn config(authority: &LimitingAuthority, directory: &Directory) -> AcmeConfig {
+    let mut config = AcmeConfig {
         directory: format!("https://localhost:{}/dir", authority.address.port()),
         domains: vec!["limited.example".to_owned()],
         contact: Vec::new(),
-        challenge: certificates::acme::ChallengeKind::Http01,
+        challenge: ChallengeKind::Http01,
         bind: ([127, 0, 0, 1], 0).into(),
         ca_file: Some(directory.path().join("ca.pem")),
         external_account: None,
@@ -178,16 +175,50 @@ fn rate_limit_is_waited_for() {
         timing: crate::pebble::timing(),
     };
     config.timing.first_retry_rejected = Duration::from_millis(50);
-    let client = Client::start(config);
+    config
+}
+
+/// Waits for the second order, and returns the time between both.
+fn pause_between_orders(authority: &LimitingAuthority) -> Duration {
+    let orders = until("a second order", || {
+        let orders = authority.orders.lock().unwrap();
+        (orders.len() >= 2).then(|| orders.clone())
+    });
+    orders[1] - orders[0]
+}
+
+#[test]
+fn rate_limit_is_waited_for() {
+    const RETRY_AFTER_S: u32 = 2;
+    let directory = Directory::new();
+    let authority = LimitingAuthority::start(&directory, RETRY_AFTER_S);
+    let client = Client::start(config(&authority, &directory));
     let error = client.error("rateLimited");
     assert!(
         error.starts_with("new order: too many certificates (rateLimited): the authority limits"),
         "{error}"
     );
-    let orders = until("a second order", || {
-        let orders = authority.orders.lock().unwrap();
-        (orders.len() >= 2).then(|| orders.clone())
-    });
-    let pause = orders[1] - orders[0];
+    let pause = pause_between_orders(&authority);
     assert!(pause >= Duration::from_secs(RETRY_AFTER_S.into()), "{pause:?}");
+}
+
+#[test]
+fn restarts_do_not_shorten_the_pause_of_a_rate_limit() {
+    const RETRY_AFTER_S: u32 = 2;
+    let directory = Directory::new();
+    let authority = LimitingAuthority::start(&directory, RETRY_AFTER_S);
+    let mut config = config(&authority, &directory);
+    for _ in 0..3 {
+        // Each run knows the reason from the first one.
+        Client::start(config.clone()).error("rateLimited");
+    }
+    // Also with other options: the limit may be that of the account.
+    config.domains = vec!["other.example".to_owned()];
+    let _client = Client::start(config);
+    let pause = pause_between_orders(&authority);
+    // Both clocks are read in whole milliseconds.
+    assert!(
+        pause >= Duration::from_millis(u64::from(RETRY_AFTER_S) * 1000 - 5),
+        "{pause:?}"
+    );
 }

@@ -108,10 +108,14 @@ impl Authority {
 
     /// A list of one revoked certificate. Years of its validity.
     fn list(&self, from: i32, to: i32) -> rcgen::CertificateRevocationList {
+        self.numbered_list(from, to, u64::try_from(from).unwrap())
+    }
+
+    fn numbered_list(&self, from: i32, to: i32, number: u64) -> rcgen::CertificateRevocationList {
         let params = CertificateRevocationListParams {
             this_update: rcgen::date_time_ymd(from, 1, 1),
             next_update: rcgen::date_time_ymd(to, 1, 1),
-            crl_number: SerialNumber::from(u64::try_from(from).unwrap()),
+            crl_number: SerialNumber::from(number),
             issuing_distribution_point: None,
             revoked_certs: vec![RevokedCertParams {
                 serial_number: SerialNumber::from(17),
@@ -169,6 +173,12 @@ impl Downloading {
 
     fn status(&self) -> ManagedStatus {
         until("a status", || self.downloads.statuses().pop())
+    }
+
+    fn status_of(&self, url: &str) -> ManagedStatus {
+        until("a status", || {
+            self.downloads.statuses().into_iter().find(|status| status.name == url)
+        })
     }
 
     fn error(&self, part: &str) -> String {
@@ -271,6 +281,66 @@ fn bad_answers_keep_the_stored_list() {
     assert_eq!(status.expires_at_unix_s, Some(4_102_444_800));
     server.set(Answer::Body(good));
     until("a success", || downloading.status().last_error.is_none().then_some(()));
+}
+
+#[test]
+fn list_with_a_lower_number_is_refused() {
+    let (directory, authority) = (Directory::new(), Authority::new("plant"));
+    let good = authority.der(2023, 2100);
+    let server = ListServer::start(Answer::Body(good.clone()));
+    let source = source(&directory, &server.url(), &authority);
+    let downloading = Downloading::start(vec![source.clone()]);
+    until("a list", || (downloading.changes() == 1).then_some(()));
+    let replayed = authority.numbered_list(2024, 2100, 5);
+    server.set(Answer::Body(replayed.der().to_vec()));
+    let error = downloading.error("has a lower number (cRLNumber) than the stored one");
+    assert!(error.contains(&source.file.display().to_string()), "{error}");
+    assert_eq!(std::fs::read(&source.file).unwrap(), good);
+}
+
+#[test]
+fn list_of_an_authority_that_another_url_serves_is_refused() {
+    let (directory, plant, office) = (Directory::new(), Authority::new("plant"), Authority::new("office"));
+    let (first, second) = (
+        ListServer::start(Answer::Body(plant.der(2023, 2100))),
+        // An attacker in the network answers with a list that an authority of `ca_file` has really signed.
+        ListServer::start(Answer::Body(plant.der(2024, 2100))),
+    );
+    let both = directory.file("both.pem", format!("{}{}", plant.pem, office.pem));
+    let [first_source, second_source] = [&first, &second].map(|server| ListSource {
+        authorities: vec![both.clone()],
+        ..source(&directory, &server.url(), &plant)
+    });
+    let downloading = Downloading::start(vec![first_source.clone()]);
+    until("the list of plant", || (downloading.changes() == 1).then_some(()));
+    // Also if the new URL is the first one in the configuration.
+    downloading
+        .downloads
+        .set(vec![second_source.clone(), first_source.clone()]);
+    let refused = |part: &str| {
+        until(part, || {
+            let error = downloading.status_of(&second.url()).last_error;
+            error.filter(|error| error.contains(part))
+        })
+    };
+    let error = refused("the list is of CN=plant, whose list already comes from");
+    assert!(error.contains(&first.url()) && error.contains("crl_urls"), "{error}");
+    assert!(!second_source.file.exists());
+    // The URL of plant still has newer lists.
+    first.set(Answer::Body(plant.der(2025, 2100)));
+    until("the newer list of plant", || (downloading.changes() == 2).then_some(()));
+
+    let of_office = office.der(2023, 2100);
+    second.set(Answer::Body(of_office.clone()));
+    until("the list of office", || (downloading.changes() == 3).then_some(()));
+    second.set(Answer::Body(plant.der(2026, 2100)));
+    refused("the list is of CN=plant instead of CN=office");
+    assert_eq!(std::fs::read(&second_source.file).unwrap(), of_office);
+
+    // Without the first URL, and with the list of plant removed by hand, the second one may serve it.
+    downloading.downloads.set(vec![second_source.clone()]);
+    std::fs::remove_file(&second_source.file).unwrap();
+    until("the list of plant", || (downloading.changes() == 4).then_some(()));
 }
 
 #[test]

@@ -4,6 +4,7 @@
 
 mod acme;
 mod authority_failures;
+mod interrupted;
 mod lists;
 mod pebble;
 mod support;

@@ -98,6 +98,33 @@ impl Pebble {
         String::from_utf8(output.stdout).unwrap()
     }
 
+    /// Number of accounts since its start.
+    pub fn accounts(&self) -> usize {
+        self.last_number("accounts in memory")
+    }
+
+    /// Number of orders since its start.
+    pub fn orders(&self) -> usize {
+        self.last_number("orders in the db")
+    }
+
+    /// Number of issued certificates since its start.
+    pub fn certificates(&self) -> usize {
+        self.log().matches("Issued certificate serial").count()
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.directory.path().join("pebble.log")).unwrap()
+    }
+
+    /// The number in the last line `There are now 2 orders in the db`.
+    fn last_number(&self, what: &str) -> usize {
+        let log = self.log();
+        let last = log.lines().rfind(|line| line.ends_with(what));
+        let number = last.and_then(|line| line.split_once("There are now ")?.1.split(' ').next());
+        number.map_or(0, |number| number.parse().unwrap())
+    }
+
     fn fetcher(&self) -> Fetcher {
         let tls = TlsConfig {
             ca_file: Some(self.ca_file()),

@@ -1,5 +1,8 @@
 //! The account at the authority: registered once, then kept in a file of the data directory.
 //!
+//! The key is on the disk before the account is registered with it. So a full disk, or the end of the process at any
+//! point, never leads to a second account.
+//!
 //! A damaged file is an error, never a reason to register a new account: the authority limits the number of accounts,
 //! and an external account binding may be valid only once.
 
@@ -9,13 +12,16 @@ use std::path::{Path, PathBuf};
 
 use base64ct::{Base64Unpadded, Base64UrlUnpadded, Encoding};
 use connectors::Secret;
-use instant_acme::{Account, AccountCredentials, ExternalAccountKey, Key, NewAccount};
-use rustls::pki_types::PrivateKeyDer;
+use instant_acme::Account;
+use ring::rand::SystemRandom;
+use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair};
+use rustls::pki_types::PrivatePkcs8KeyDer;
 use serde::{Deserialize, Serialize};
 
 use super::AcmeConfig;
 use super::client::{AcmeClient, Exchange};
 use super::failure::Failure;
+use super::registration::{self, RegisteredAccount};
 use crate::short_hash;
 
 const MAX_KEY_FILE: u64 = 4096;
@@ -57,7 +63,38 @@ pub fn read_external_account(key_id: &str, file: &Path) -> Result<ExternalAccoun
 #[serde(deny_unknown_fields)]
 struct AccountFile {
     contact: Vec<String>,
-    credentials: AccountCredentials,
+    credentials: Credentials,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Credentials {
+    /// URL of the account. `None`: the authority has not confirmed it yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    id: Option<String>,
+    /// ECDSA P-256 in PKCS#8, base64url.
+    key_pkcs8: String,
+    directory: String,
+}
+
+impl AccountFile {
+    /// Creates a key.
+    fn new(config: &AcmeConfig) -> Result<AccountFile, Failure> {
+        let key = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &SystemRandom::new());
+        let key = key.map_err(|_| Failure::rejected("cannot create the key of the account".to_owned()))?;
+        Ok(AccountFile {
+            contact: config.contact.clone(),
+            credentials: Credentials {
+                id: None,
+                key_pkcs8: Base64UrlUnpadded::encode_string(key.as_ref()),
+                directory: config.directory.clone(),
+            },
+        })
+    }
+
+    fn key(&self, path: &Path) -> Result<Vec<u8>, Failure> {
+        Base64UrlUnpadded::decode_vec(&self.credentials.key_pkcs8).map_err(|_| bad_key(path))
+    }
 }
 
 fn path(config: &AcmeConfig) -> PathBuf {
@@ -69,19 +106,21 @@ fn path(config: &AcmeConfig) -> PathBuf {
 /// Returns the account in the file, or registers one.
 pub async fn open(config: &AcmeConfig, exchange: &Exchange) -> Result<Account, Failure> {
     let path = path(config);
-    let Some(file) = read(&path).map_err(Failure::rejected)? else {
-        return register(config, exchange).await;
+    let Some(mut file) = read(&path).map_err(Failure::rejected)? else {
+        let file = AccountFile::new(config)?;
+        store(config, &file)?;
+        return register(config, exchange, file).await;
     };
-    let builder = Account::builder_with_http(Box::new(AcmeClient::new(config, exchange)));
-    let account = builder.from_credentials(file.credentials).await;
-    let account = account.map_err(|error| match error {
-        instant_acme::Error::KeyRejected => Failure::rejected(damaged(&path, "the key is not one")),
-        error => Failure::of("directory", &error, exchange),
-    })?;
+    let Some(id) = file.credentials.id.clone() else {
+        return register(config, exchange, file).await;
+    };
+    let account = connect(config, exchange, &file, id).await?;
     if file.contact != config.contact {
-        let contact: Vec<&str> = config.contact.iter().map(String::as_str).collect();
-        match account.update_contacts(&contact).await {
-            Ok(()) => store_contact(config)?,
+        match update_contact(config, &account).await {
+            Ok(()) => {
+                file.contact = config.contact.clone();
+                store(config, &file)?;
+            }
             // The caller registers the account again.
             Err(error) if super::failure::is_unknown_account(&error) => {}
             Err(error) => return Err(Failure::of("contact of the account", &error, exchange)),
@@ -90,25 +129,47 @@ pub async fn open(config: &AcmeConfig, exchange: &Exchange) -> Result<Account, F
     Ok(account)
 }
 
-async fn register(config: &AcmeConfig, exchange: &Exchange) -> Result<Account, Failure> {
-    let contact: Vec<&str> = config.contact.iter().map(String::as_str).collect();
-    let new = NewAccount {
-        contact: &contact,
-        terms_of_service_agreed: true,
-        only_return_existing: false,
-    };
-    let external = config.external_account.as_ref().map(|external| {
-        // `read_external_account` has encoded it.
-        let key = Base64UrlUnpadded::decode_vec(external.key.expose()).unwrap_or_default();
-        ExternalAccountKey::new(external.key_id.clone(), &key)
-    });
+async fn connect(config: &AcmeConfig, exchange: &Exchange, file: &AccountFile, id: String) -> Result<Account, Failure> {
+    let path = path(config);
+    let key = PrivatePkcs8KeyDer::from(file.key(&path)?);
     let builder = Account::builder_with_http(Box::new(AcmeClient::new(config, exchange)));
-    let created = builder.create(&new, config.directory.clone(), external.as_ref()).await;
-    let (account, credentials) = created.map_err(|error| Failure::of("new account", &error, exchange))?;
-    store(config, credentials)?;
+    let account = builder.from_parts(id, key, file.credentials.directory.clone()).await;
+    account.map_err(|error| match error {
+        instant_acme::Error::KeyRejected => bad_key(&path),
+        error => Failure::of("directory", &error, exchange),
+    })
+}
+
+async fn update_contact(config: &AcmeConfig, account: &Account) -> Result<(), instant_acme::Error> {
+    let contact: Vec<&str> = config.contact.iter().map(String::as_str).collect();
+    account.update_contacts(&contact).await
+}
+
+/// Registers the stored key. The account of a key that the authority knows stays the same.
+async fn register(config: &AcmeConfig, exchange: &Exchange, mut file: AccountFile) -> Result<Account, Failure> {
+    let path = path(config);
+    let key = EcdsaKeyPair::from_pkcs8(
+        &ECDSA_P256_SHA256_FIXED_SIGNING,
+        &file.key(&path)?,
+        &SystemRandom::new(),
+    );
+    let key = key.map_err(|_| bad_key(&path))?;
+    let client = AcmeClient::new(config, exchange);
+    let registered = registration::register(config, &client, &key).await;
+    let RegisteredAccount { id, is_new } = registered.map_err(|error| Failure::of("new account", &error, exchange))?;
+    let account = connect(config, exchange, &file, id.clone()).await?;
+    let has_contact = !config.contact.is_empty() || !file.contact.is_empty();
+    if !is_new && has_contact {
+        let updated = update_contact(config, &account).await;
+        updated.map_err(|error| Failure::of("contact of the account", &error, exchange))?;
+    }
+    file.contact = config.contact.clone();
+    file.credentials.id = Some(id);
+    store(config, &file)?;
     tracing::info!(
         account = account.id(),
         directory = config.directory,
+        is_new,
         "account registered at the certificate authority"
     );
     Ok(account)
@@ -116,31 +177,20 @@ async fn register(config: &AcmeConfig, exchange: &Exchange) -> Result<Account, F
 
 /// Registers the account with its key again, because the authority no longer knows it.
 pub async fn register_again(config: &AcmeConfig, exchange: &Exchange) -> Result<Account, Failure> {
-    let path = path(config);
-    let file = read(&path).map_err(Failure::rejected)?;
-    let Some(file) = file else {
-        return register(config, exchange).await;
-    };
-    let der = file.credentials.private_key().clone_key();
-    let key = Key::from_pkcs8_der(der.clone_key());
-    let key = key.map_err(|_| Failure::rejected(damaged(&path, "the key is not one")))?;
-    let builder = Account::builder_with_http(Box::new(AcmeClient::new(config, exchange)));
-    let created = builder
-        .create_from_key((key, PrivateKeyDer::Pkcs8(der)), config.directory.clone())
-        .await;
-    let (account, credentials) = created.map_err(|error| Failure::of("new account", &error, exchange))?;
-    if !config.contact.is_empty() {
-        let contact: Vec<&str> = config.contact.iter().map(String::as_str).collect();
-        let updated = account.update_contacts(&contact).await;
-        updated.map_err(|error| Failure::of("contact of the account", &error, exchange))?;
-    }
-    store(config, credentials)?;
     tracing::warn!(
-        account = account.id(),
         directory = config.directory,
-        "the certificate authority did not know the account; it was registered again with the same key"
+        "the certificate authority does not know the account; registering it again with the same key"
     );
-    Ok(account)
+    let file = read(&path(config)).map_err(Failure::rejected)?;
+    let file = match file {
+        Some(file) => file,
+        None => {
+            let file = AccountFile::new(config)?;
+            store(config, &file)?;
+            file
+        }
+    };
+    register(config, exchange, file).await
 }
 
 fn read(path: &Path) -> Result<Option<AccountFile>, String> {
@@ -162,23 +212,12 @@ fn damaged(path: &Path, place: &str) -> String {
     )
 }
 
-fn store(config: &AcmeConfig, credentials: AccountCredentials) -> Result<(), Failure> {
-    let file = AccountFile {
-        contact: config.contact.clone(),
-        credentials,
-    };
-    let path = path(config);
-    let unwritten = |reason: String| Failure::rejected(format!("cannot write {}: {reason}", path.display()));
-    crate::create_private(&config.files).map_err(Failure::rejected)?;
-    let text = serde_json::to_vec_pretty(&file).map_err(|error| unwritten(error.to_string()))?;
-    storage::copy::replace(&path, &text).map_err(|error| unwritten(error.to_string()))
+fn bad_key(path: &Path) -> Failure {
+    Failure::rejected(damaged(path, "the key is not one"))
 }
 
-fn store_contact(config: &AcmeConfig) -> Result<(), Failure> {
-    match read(&path(config)).map_err(Failure::rejected)? {
-        Some(file) => store(config, file.credentials),
-        None => Ok(()),
-    }
+fn store(config: &AcmeConfig, file: &AccountFile) -> Result<(), Failure> {
+    super::write_json(&path(config), file).map_err(Failure::unwritten)
 }
 
 #[cfg(test)]

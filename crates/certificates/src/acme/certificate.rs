@@ -136,26 +136,59 @@ pub fn reason_to_renew(
     }
 }
 
-/// Checks a certificate and its key and writes them to the file. Returns when the certificate expires.
-pub fn store(config: &AcmeConfig, key_pem: &str, chain_pem: &str) -> Result<i64, String> {
-    crate::create_private(&config.files)?;
-    let text = format!("{DIRECTORY_LINE}{}\n{key_pem}\n{chain_pem}", config.directory);
-    let (path, new) = (path(&config.files), config.files.join("certificate.checked"));
-    let unwritten = |path: &Path, error: io::Error| format!("cannot write {}: {error}", path.display());
-    storage::copy::replace(&new, text.as_bytes()).map_err(|error| unwritten(&new, error))?;
-    let checked = StoredCertificate::parse(&new, &text);
-    // It has a private key.
-    fs::remove_file(&new).map_err(|error| unwritten(&new, error))?;
-    let checked = checked.and_then(|one| one.check_validity(now_unix_s()).map(|()| one));
-    let checked = checked.map_err(|reason| format!("the authority's certificate is unusable: {reason}"))?;
-    if !checked.has_names(&config.domains) {
-        return Err(format!(
-            "the authority's certificate has other names than requested: {}",
-            checked.names.join(", ")
-        ));
+/// Why a new certificate is not used.
+#[derive(Debug)]
+pub enum CheckError {
+    /// The certificate itself.
+    Unusable(String),
+    /// It cannot be checked now.
+    Unwritten(String),
+}
+
+/// A certificate that was checked, with its key.
+#[derive(Debug)]
+pub struct NewCertificate {
+    text: String,
+    stored: StoredCertificate,
+}
+
+impl NewCertificate {
+    /// Checks the certificate of an order and its key.
+    pub fn check(config: &AcmeConfig, key_pem: &str, chain_pem: &str) -> Result<NewCertificate, CheckError> {
+        crate::create_private(&config.files).map_err(CheckError::Unwritten)?;
+        let text = format!("{DIRECTORY_LINE}{}\n{key_pem}\n{chain_pem}", config.directory);
+        let new = config.files.join("certificate.checked");
+        let written = storage::copy::replace(&new, text.as_bytes());
+        written.map_err(|error| CheckError::Unwritten(unwritten(&new, &error)))?;
+        let checked = StoredCertificate::parse(&new, &text);
+        // It has a private key.
+        fs::remove_file(&new).map_err(|error| CheckError::Unwritten(unwritten(&new, &error)))?;
+        let checked = checked.and_then(|one| one.check_validity(now_unix_s()).map(|()| one));
+        let stored = checked
+            .map_err(|reason| CheckError::Unusable(format!("the authority's certificate is unusable: {reason}")))?;
+        if !stored.has_names(&config.domains) {
+            return Err(CheckError::Unusable(format!(
+                "the authority's certificate has other names than requested: {}",
+                stored.names.join(", ")
+            )));
+        }
+        Ok(NewCertificate { text, stored })
     }
-    storage::copy::replace(&path, text.as_bytes()).map_err(|error| unwritten(&path, error))?;
-    Ok(checked.not_after_unix_s)
+
+    pub fn is_due(&self) -> bool {
+        self.stored.due_unix_s() <= now_unix_s()
+    }
+
+    /// Writes it to the file. Returns when it expires.
+    pub fn store(&self, config: &AcmeConfig) -> Result<i64, String> {
+        let path = path(&config.files);
+        storage::copy::replace(&path, self.text.as_bytes()).map_err(|error| unwritten(&path, &error))?;
+        Ok(self.stored.not_after_unix_s)
+    }
+}
+
+fn unwritten(path: &Path, error: &io::Error) -> String {
+    format!("cannot write {}: {error}", path.display())
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ use super::AcmeConfig;
 /// Maximum length of an answer: a certificate chain has some kilobytes.
 const BODY_MAX: usize = 1 << 20;
 /// An authority cannot stop the renewal for longer than this.
-const RETRY_AFTER_MAX: Duration = Duration::from_secs(24 * 3600);
+pub const RETRY_AFTER_MAX: Duration = Duration::from_secs(24 * 3600);
 
 /// State of the connection to the authority, which the library does not report.
 #[derive(Clone, Debug, Default)]
@@ -42,6 +42,7 @@ impl Exchange {
     }
 }
 
+#[derive(Clone)]
 pub struct AcmeClient {
     fetcher: Fetcher,
     exchange: Exchange,
@@ -60,44 +61,54 @@ impl AcmeClient {
     }
 }
 
+impl AcmeClient {
+    /// Sends a request, and notes what the answer says.
+    pub async fn send(&self, request: Request<Full<Bytes>>) -> Result<HttpAnswer, Error> {
+        // The authority chooses the URLs, and the answers decide about certificates.
+        if request.uri().scheme_str() != Some("https") {
+            let reason = format!(
+                "the authority names the URL {}, which is not one with https",
+                request.uri()
+            );
+            return Err(Error::Other(reason.into()));
+        }
+        let answer = self.fetcher.fetch(request).await.map_err(|reason| {
+            self.exchange.note(ExchangeState {
+                is_unreachable: true,
+                retry_after: None,
+            });
+            Error::Other(reason.into())
+        })?;
+        let is_error = answer.status >= 400;
+        self.exchange.note(ExchangeState {
+            // An overloaded or broken authority is like one that does not answer.
+            is_unreachable: answer.status >= 500,
+            retry_after: header(&answer, "retry-after")
+                .filter(|_| is_error)
+                .and_then(retry_after),
+        });
+        let is_problem = header(&answer, "content-type").is_some_and(|kind| kind.contains("json"));
+        if is_error && !is_problem {
+            let reason = format!("it answered {} {}", answer.status, answer.reason);
+            return Err(Error::Other(reason.into()));
+        }
+        Ok(answer)
+    }
+}
+
 impl HttpClient for AcmeClient {
     fn request(
         &self,
         request: Request<BodyWrapper<Bytes>>,
     ) -> Pin<Box<dyn Future<Output = Result<BytesResponse, Error>> + Send>> {
-        let (fetcher, exchange) = (self.fetcher.clone(), self.exchange.clone());
+        let client = self.clone();
         Box::pin(async move {
             let (head, body) = request.into_parts();
-            // The authority chooses the URLs, and the answers decide about certificates.
-            if head.uri.scheme_str() != Some("https") {
-                let reason = format!("the authority names the URL {}, which is not one with https", head.uri);
-                return Err(Error::Other(reason.into()));
-            }
             let body = body
                 .collect()
                 .await
                 .map_or_else(|never| match never {}, |body| body.to_bytes());
-            let answer = fetcher.fetch(Request::from_parts(head, Full::from(body))).await;
-            let answer = answer.map_err(|reason| {
-                exchange.note(ExchangeState {
-                    is_unreachable: true,
-                    retry_after: None,
-                });
-                Error::Other(reason.into())
-            })?;
-            let is_error = answer.status >= 400;
-            exchange.note(ExchangeState {
-                // An overloaded or broken authority is like one that does not answer.
-                is_unreachable: answer.status >= 500,
-                retry_after: header(&answer, "retry-after")
-                    .filter(|_| is_error)
-                    .and_then(retry_after),
-            });
-            let is_problem = header(&answer, "content-type").is_some_and(|kind| kind.contains("json"));
-            if is_error && !is_problem {
-                let reason = format!("it answered {} {}", answer.status, answer.reason);
-                return Err(Error::Other(reason.into()));
-            }
+            let answer = client.send(Request::from_parts(head, Full::from(body))).await?;
             response(answer)
         })
     }
@@ -111,7 +122,8 @@ fn response(answer: HttpAnswer) -> Result<BytesResponse, Error> {
     Ok(response.body(Full::new(Bytes::from(answer.body)))?.into())
 }
 
-fn header<'a>(answer: &'a HttpAnswer, name: &str) -> Option<&'a str> {
+/// Returns a header of an answer. `name` is in lower case.
+pub fn header<'a>(answer: &'a HttpAnswer, name: &str) -> Option<&'a str> {
     let found = answer.headers.iter().find(|(other, _)| other == name);
     found.map(|(_, value)| value.as_str())
 }

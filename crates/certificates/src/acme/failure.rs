@@ -15,7 +15,7 @@ const SHOWN_CHARS: usize = 500;
 pub struct Failure {
     reason: String,
     advice: Option<&'static str>,
-    /// The authority did not answer.
+    /// The authority did not answer, or the server could not store something: a further attempt soon uses no order.
     pub is_unreachable: bool,
     /// How long the authority wants to have no further request.
     pub retry_after: Option<Duration>,
@@ -37,6 +37,14 @@ impl Failure {
             advice: None,
             is_unreachable: false,
             retry_after: None,
+        }
+    }
+
+    /// The server cannot store something.
+    pub fn unwritten(reason: String) -> Failure {
+        Failure {
+            is_unreachable: true,
+            ..Failure::rejected(reason)
         }
     }
 
@@ -85,7 +93,24 @@ impl Failure {
 
 /// Whether the authority does not know the account.
 pub fn is_unknown_account(error: &Error) -> bool {
-    matches!(error, Error::Api(problem) if kind(problem) == "accountDoesNotExist")
+    is_of_kind(error, "accountDoesNotExist")
+}
+
+pub fn is_of_kind(error: &Error, wanted: &str) -> bool {
+    matches!(error, Error::Api(problem) if kind(problem) == wanted)
+}
+
+/// Whether the authority has decided about an order. A later request for the same order would have the same answer.
+pub fn is_final(error: &Error) -> bool {
+    const NOT_YET: [&str; 5] = [
+        "badNonce",
+        "orderNotReady",
+        "rateLimited",
+        "serverInternal",
+        "userActionRequired",
+    ];
+    matches!(error, Error::Api(problem)
+        if !NOT_YET.contains(&kind(problem)) && problem.status.is_none_or(|status| status < 500 && status != 429))
 }
 
 /// The type of a problem (RFC 8555, 6.7) without its prefix.

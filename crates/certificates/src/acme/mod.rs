@@ -9,23 +9,31 @@
 //! - `certificate.pem`: a comment with the directory URL, the private key, the certificate, the intermediate ones. One
 //!   file, so that key and certificate always belong together.
 //! - `account-HASH.json`: the account and its key; `HASH` identifies the directory URL.
+//! - `order.json`: the order in progress and the private key of its certificate.
+//! - `attempt.json`: the last failures, and when the next attempt may begin.
 
 mod account;
+mod attempts;
 mod certificate;
 mod challenges;
 mod client;
 mod failure;
 mod order;
+mod order_file;
+mod registration;
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use connectors::{Backoff, RetryConfig};
-use tokio::time::{sleep, timeout};
+use serde::Serialize;
+use tokio::time::timeout;
 
-use crate::{FileChanged, StatusCell, Task, now_unix_s, time_text};
+use crate::pause::pause;
+use crate::{FileChanged, StatusCell, Task, now_unix_ms, now_unix_s, time_text};
 pub use account::{ExternalAccount, read_external_account};
+use attempts::Attempts;
 use certificate::StoredCertificate;
 pub use certificate::discard_damaged;
 use challenges::ChallengeServer;
@@ -130,15 +138,14 @@ impl Acme {
 }
 
 async fn renew(config: &AcmeConfig, server: &ChallengeServer, status: &StatusCell, changed: &CertificateChanged) {
-    let backoff = |first: Duration| {
-        Backoff::new(&RetryConfig {
-            first_ms: first.as_millis() as u64,
-            longest_ms: config.timing.longest_retry.as_millis() as u64,
-            ..RetryConfig::default()
-        })
-    };
-    let mut rejected = backoff(config.timing.first_retry_rejected);
-    let mut unreachable = backoff(config.timing.first_retry_unreachable);
+    let mut attempts = Attempts::read(config);
+    // Waited for once: later pauses are those of this process.
+    let mut has_waited = false;
+    let mut unused = Backoff::new(&RetryConfig {
+        first_ms: config.timing.first_retry_rejected.as_millis() as u64,
+        longest_ms: config.timing.longest_retry.as_millis() as u64,
+        ..RetryConfig::default()
+    });
     // The listeners have read the stored certificate at the start.
     let mut is_in_use = true;
     loop {
@@ -153,17 +160,24 @@ async fn renew(config: &AcmeConfig, server: &ChallengeServer, status: &StatusCel
             Ok(due_unix_s) => {
                 if !is_in_use {
                     if let Err(failure) = put_in_use(config, changed) {
-                        let pause = rejected.pause();
-                        report(config, status, &failure, pause, is_in_use);
-                        sleep(pause).await;
+                        let length = unused.pause();
+                        report(config, status, &failure, length, is_in_use);
+                        pause(length, || ()).await;
                         continue;
                     }
                     is_in_use = true;
-                    rejected.reset();
+                    unused.reset();
                     status.succeeded();
                 }
+                // Its key is that of the certificate, if the server ended in between.
+                order::discard(config);
                 let left = Duration::from_secs(u64::try_from(due_unix_s - now_unix_s()).unwrap_or_default());
-                sleep(left.clamp(Duration::from_secs(1), SLEEP_MAX)).await;
+                pause(left.clamp(Duration::from_secs(1), SLEEP_MAX), || ()).await;
+                continue;
+            }
+            Err(_) if !has_waited => {
+                has_waited = true;
+                wait_for_earlier_pause(config, status, &attempts).await;
                 continue;
             }
             Err(why) => {
@@ -175,14 +189,7 @@ async fn renew(config: &AcmeConfig, server: &ChallengeServer, status: &StatusCel
                 );
             }
         }
-        let attempt = timeout(ATTEMPT_LIMIT, order::obtain(config, server.challenges())).await;
-        let result = attempt.unwrap_or_else(|_| {
-            Err(Failure::rejected(format!(
-                "the authority did not issue the certificate within {} s",
-                ATTEMPT_LIMIT.as_secs()
-            )))
-        });
-        let problem = match result {
+        let problem = match attempt(config, server, &mut attempts).await {
             Ok(not_after_unix_s) => {
                 tracing::info!(
                     domains = config.domains.join(", "),
@@ -198,28 +205,68 @@ async fn renew(config: &AcmeConfig, server: &ChallengeServer, status: &StatusCel
                             .with_advice("check the clock of the server")
                     });
                 if is_due.is_none() {
-                    rejected.reset();
-                    unreachable.reset();
+                    attempts.succeeded();
                     status.succeeded();
                 }
                 // It is valid, even if it is due.
-                let unused = put_in_use(config, changed).err();
-                is_in_use = unused.is_none();
-                unused.or(is_due)
+                let problem = put_in_use(config, changed).err();
+                is_in_use = problem.is_none();
+                if let Some(failure) = problem.filter(|_| is_due.is_none()) {
+                    let length = unused.pause();
+                    report(config, status, &failure, length, is_in_use);
+                    pause(length, || ()).await;
+                    continue;
+                }
+                is_due
             }
             Err(failure) => Some(failure),
         };
         if let Some(failure) = problem {
-            let pause = match failure.is_unreachable {
-                true => unreachable.pause(),
-                false => rejected.pause(),
-            };
-            // An authority that asks for patience may count early attempts against its limits.
-            let pause = pause.max(failure.retry_after.unwrap_or_default());
-            report(config, status, &failure, pause, is_in_use);
-            sleep(pause).await;
+            let length = attempts.failed(&failure);
+            report(config, status, &failure, length, is_in_use);
+            pause(length, || ()).await;
         }
     }
+}
+
+/// Waits as long as an earlier run of the server would have.
+async fn wait_for_earlier_pause(config: &AcmeConfig, status: &StatusCell, attempts: &Attempts<'_>) {
+    let rest = attempts.rest(now_unix_ms());
+    if rest.is_zero() {
+        return;
+    }
+    let reason = attempts.reason();
+    if let Some(reason) = reason {
+        status.had_failed(reason);
+    }
+    tracing::warn!(
+        domains = config.domains.join(", "),
+        reason = reason.unwrap_or("the server ended during the last attempt"),
+        retry_ms = rest.as_millis() as u64,
+        "waiting before the next request for a certificate, because the last one failed before the restart"
+    );
+    pause(rest, || ()).await;
+}
+
+async fn attempt(config: &AcmeConfig, server: &ChallengeServer, attempts: &mut Attempts<'_>) -> Result<i64, Failure> {
+    attempts.begin()?;
+    let obtained = timeout(ATTEMPT_LIMIT, order::obtain(config, server.challenges())).await;
+    obtained.unwrap_or_else(|_| {
+        Err(Failure::rejected(format!(
+            "the authority did not issue the certificate within {} s",
+            ATTEMPT_LIMIT.as_secs()
+        )))
+    })
+}
+
+/// Writes a file that only the user of the server can read. It is on the disk afterwards.
+fn write_json(path: &Path, value: &impl Serialize) -> Result<(), String> {
+    if let Some(directory) = path.parent() {
+        crate::create_private(directory)?;
+    }
+    let unwritten = |error: &dyn std::fmt::Display| format!("cannot write {}: {error}", path.display());
+    let text = serde_json::to_vec_pretty(value).map_err(|error| unwritten(&error))?;
+    storage::copy::replace(path, &text).map_err(|error| unwritten(&error))
 }
 
 /// Applies the stored certificate.

@@ -1,4 +1,5 @@
-//! One order: account, challenges, certificate.
+//! One order: account, challenges, certificate. An order that the authority was asked to complete is continued after a
+//! failure or a restart (`order_file.rs`).
 
 use std::time::Duration;
 
@@ -6,9 +7,11 @@ use instant_acme::{
     Account, AuthorizationStatus, ChallengeType, Error, Identifier, NewOrder, Order, OrderStatus, Problem, RetryPolicy,
 };
 
+use super::certificate::{CheckError, NewCertificate};
 use super::client::Exchange;
-use super::failure::{Failure, is_unknown_account};
-use super::{AcmeConfig, ChallengeKind, account, certificate, challenges::Challenges};
+use super::failure::{Failure, is_final, is_unknown_account};
+use super::order_file::{self, OrderFile};
+use super::{AcmeConfig, ChallengeKind, account, challenges::Challenges};
 
 /// How often the authority is asked for the state of an order, and for how long.
 const POLLING: RetryPolicy = RetryPolicy::new()
@@ -20,6 +23,12 @@ const POLLING: RetryPolicy = RetryPolicy::new()
 pub async fn obtain(config: &AcmeConfig, challenges: &Challenges) -> Result<i64, Failure> {
     let exchange = Exchange::default();
     let account = account::open(config, &exchange).await?;
+    if let Some(file) = OrderFile::read(config)?
+        && let Some(not_after_unix_s) = resume(config, &account, &file, &exchange).await?
+    {
+        return Ok(not_after_unix_s);
+    }
+    let mut file = OrderFile::create(config)?;
     let order = match new_order(config, &account).await {
         Err(error) if is_unknown_account(&error) && config.external_account.is_none() => {
             let account = account::register_again(config, &exchange).await?;
@@ -27,9 +36,63 @@ pub async fn obtain(config: &AcmeConfig, challenges: &Challenges) -> Result<i64,
         }
         other => other,
     };
-    let order = order.map_err(|error| Failure::of("new order", &error, &exchange))?;
+    let mut order = order.map_err(|error| Failure::of("new order", &error, &exchange))?;
+    file.set_url(config, order.url())?;
     let _answers = Answers(challenges);
-    complete(config, challenges, order, &exchange).await
+    authorize(config, challenges, &mut order, &exchange).await?;
+    let certificate = finish(config, &mut order, &file, &exchange).await?;
+    store(config, &certificate)
+}
+
+/// Continues the order of the file. Returns when its certificate expires. `None`: another order is necessary.
+async fn resume(
+    config: &AcmeConfig,
+    account: &Account,
+    file: &OrderFile,
+    exchange: &Exchange,
+) -> Result<Option<i64>, Failure> {
+    let Some(url) = file.url() else { return Ok(None) };
+    let mut order = match account.order(url.to_owned()).await {
+        Ok(order) => order,
+        // The authority no longer knows the order, or the account.
+        Err(error) if is_final(&error) => return Ok(None),
+        Err(error) => return Err(Failure::of("order of the last attempt", &error, exchange)),
+    };
+    match order.state().status {
+        OrderStatus::Ready | OrderStatus::Processing | OrderStatus::Valid => {}
+        // Its challenges may have failed while nothing answered them.
+        OrderStatus::Pending | OrderStatus::Invalid => return Ok(None),
+    }
+    tracing::info!(order = url, "continuing the order of the last attempt");
+    let certificate = match finish(config, &mut order, file, exchange).await {
+        Ok(certificate) => certificate,
+        // The order has failed for good. The next one may have another result.
+        Err(failure) if OrderFile::read(config)?.is_none() => {
+            tracing::warn!(order = url, reason = %failure, "the order of the last attempt has failed; ordering again");
+            return Ok(None);
+        }
+        Err(failure) => return Err(failure),
+    };
+    // An old order: its certificate was in use already.
+    if certificate.is_due() {
+        return Ok(None);
+    }
+    store(config, &certificate).map(Some)
+}
+
+/// Writes the certificate, and deletes the file of its order.
+fn store(config: &AcmeConfig, certificate: &NewCertificate) -> Result<i64, Failure> {
+    let not_after_unix_s = certificate.store(config).map_err(Failure::unwritten)?;
+    discard(config);
+    Ok(not_after_unix_s)
+}
+
+/// Deletes the file of an order that has a result.
+pub fn discard(config: &AcmeConfig) {
+    if let Err(error) = order_file::remove(config) {
+        // The next attempt finds the result again.
+        tracing::warn!(%error, "cannot delete the file of the last order");
+    }
 }
 
 /// Removes the answers of the order at its end.
@@ -46,22 +109,53 @@ async fn new_order(config: &AcmeConfig, account: &Account) -> Result<Order, Erro
     account.new_order(&NewOrder::new(&names)).await
 }
 
-async fn complete(
+/// Proves that the server owns the domains.
+async fn authorize(
     config: &AcmeConfig,
     challenges: &Challenges,
-    mut order: Order,
+    order: &mut Order,
     exchange: &Exchange,
-) -> Result<i64, Failure> {
-    answer(config, challenges, &mut order, exchange).await?;
+) -> Result<(), Failure> {
+    answer(config, challenges, order, exchange).await?;
     match order.poll_ready(&POLLING).await {
-        Ok(OrderStatus::Ready) => {}
-        Ok(_) => return Err(rejection(config, &mut order, None, exchange).await),
-        Err(error) => return Err(rejection(config, &mut order, Some(error), exchange).await),
+        Ok(OrderStatus::Ready) => Ok(()),
+        Ok(_) => Err(rejection(config, order, None, exchange).await),
+        Err(error) => Err(rejection(config, order, Some(error), exchange).await),
     }
-    let failed = |step: &'static str| move |error: Error| Failure::of(step, &error, exchange);
-    let key = order.finalize().await.map_err(failed("certificate request"))?;
+}
+
+/// Requests the certificate of an order whose domains are authorized, if that was not done before, and fetches it.
+async fn finish(
+    config: &AcmeConfig,
+    order: &mut Order,
+    file: &OrderFile,
+    exchange: &Exchange,
+) -> Result<NewCertificate, Failure> {
+    let failed = |step: &'static str| {
+        move |error: Error| {
+            if is_final(&error) {
+                discard(config);
+            }
+            Failure::of(step, &error, exchange)
+        }
+    };
+    if order.state().status == OrderStatus::Ready {
+        let request = file.request().map_err(|reason| {
+            discard(config);
+            Failure::rejected(reason)
+        })?;
+        let finalized = order.finalize_csr(&request).await;
+        finalized.map_err(failed("certificate request"))?;
+    }
     let chain = order.poll_certificate(&POLLING).await.map_err(failed("certificate"))?;
-    certificate::store(config, &key, &chain).map_err(Failure::rejected)
+    match NewCertificate::check(config, file.key_pem(), &chain) {
+        Ok(certificate) => Ok(certificate),
+        Err(CheckError::Unwritten(reason)) => Err(Failure::unwritten(reason)),
+        Err(CheckError::Unusable(reason)) => {
+            discard(config);
+            Err(Failure::rejected(reason))
+        }
+    }
 }
 
 /// Prepares the answers to the challenges of the order, and reports each to the authority.
