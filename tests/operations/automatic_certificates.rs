@@ -3,6 +3,7 @@
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 use std::sync::{Arc, Condvar, Mutex, mpsc};
 
@@ -167,6 +168,36 @@ fn certificate_is_obtained_and_renewed_while_clients_are_connected() {
         before.read_exact(&mut byte).expect("PINGRESP on the old connection");
         rest.push(byte[0]);
     }
+    check_backup(&server);
+}
+
+/// A backup and a restored directory contain the account and the certificate, for the user of the server only.
+fn check_backup(server: &Server) {
+    for arguments in [
+        ["backup", "--data-dir", "data", "--to", "copy"],
+        ["restore", "--data-dir", "restored", "--from", "copy"],
+    ] {
+        let run = Command::new(env!("CARGO_BIN_EXE_tidewire"))
+            .args(arguments)
+            .current_dir(server.dir())
+            .output()
+            .unwrap();
+        let errors = String::from_utf8_lossy(&run.stderr);
+        assert!(run.status.success(), "{arguments:?}: {errors}");
+    }
+    let mode = |path: &std::path::Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o7777;
+    let restored = server.dir().join("restored/acme");
+    assert_eq!(mode(&restored), 0o700);
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(&restored).unwrap() {
+        let entry = entry.unwrap();
+        assert_eq!(mode(&entry.path()), 0o600, "{}", entry.path().display());
+        names.push(entry.file_name().into_string().unwrap());
+    }
+    let account = names.iter().find(|name| name.starts_with("account-")).unwrap();
+    let read = |directory: &str| std::fs::read(server.dir().join(directory).join(account)).unwrap();
+    assert_eq!(read("data/acme"), read("restored/acme"));
+    assert!(names.iter().any(|name| name == "certificate.pem"), "{names:?}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! `tidewire backup` and `tidewire restore`, and the copy that the API makes. A backup contains the whole data
 //! directory: the journal and other files, definitions of rules and connectors, action buffers, the device platform,
-//! and the charts of the console.
+//! the charts of the console, and the account and the certificate of `tls.acme` with their private keys.
 //!
 //! A backup is copied from the files, also while a server uses them. It contains everything that was acknowledged
 //! before it began. Both commands verify the copied files, never overwrite a file, and remove an incomplete copy. The
@@ -13,8 +13,9 @@ pub mod switch;
 pub use mark::check_data_dir;
 
 use std::fmt::Write;
-use std::fs;
+use std::fs::{self, DirBuilder};
 use std::io;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::thread;
@@ -209,6 +210,7 @@ fn copy_all(from: &Path, to: &Path) -> Result<CopyResult, String> {
     journal::inspect::copy_to(from, to).map_err(|error| chain(&error))?;
     let mut files = copy_files(from, to)?;
     stores::forget_all_positions(to)?;
+    files.extend(copy_acme(from, to)?);
     let integration = copy_integration(from, to, &mut files)?;
     let platform_bytes = device_platform::copy_to(from, to)?;
     timeseries::copy_to(from, api::HISTORY_NAME, to).map_err(|error| chain(&error))?;
@@ -221,6 +223,20 @@ fn copy_all(from: &Path, to: &Path) -> Result<CopyResult, String> {
         platform_bytes,
         summary,
     })
+}
+
+/// Copies the account and the certificate of `tls.acme`. The server replaces each of these files atomically.
+fn copy_acme(from: &Path, to: &Path) -> Result<Vec<String>, String> {
+    let name = certificates::ACME_DIRECTORY;
+    let (from, to) = (from.join(name), to.join(name));
+    if !from.is_dir() {
+        return Ok(Vec::new());
+    }
+    // The files contain private keys.
+    let created = DirBuilder::new().mode(0o700).create(&to);
+    created.map_err(|error| format!("cannot create {}: {error}", to.display()))?;
+    let files = copy_files(&from, &to)?;
+    Ok(files.into_iter().map(|file| format!("{name}/{file}")).collect())
 }
 
 /// Copies definitions before buffers: an action that is created in the meantime is in neither, or has an empty buffer.
