@@ -71,7 +71,8 @@ section! {
         live ca_file: Unset<PathBuf> = "";
         /// Decides about client certificates whose revocation list is missing or has expired: `deny` rejects them.
         /// `allow` accepts them, with an alarm, even if their authority has revoked them since the last download.
-        /// Certificates on the last list are always rejected.
+        /// Certificates on the last list are always rejected. Applies only to listeners with `crl_urls`, and then also
+        /// to their `crl_file`. A listener with only a `crl_file` always denies.
         live missing: MissingListPolicy = "deny";
     }
 }

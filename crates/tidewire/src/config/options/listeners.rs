@@ -181,9 +181,9 @@ section! {
         live crl_file: Unset<PathBuf> = "";
         /// URLs (`http` or `https`) of revocation lists that the server downloads, in addition to `crl_file`: usually
         /// the distribution points of the authorities in `ca_file`. A list is stored in the data directory, and the
-        /// stored one is used until a new one has arrived. `tls.crl` has the intervals and limits, and decides about
-        /// missing lists. The server never fetches a URL that a client's certificate contains. Requires
-        /// `verify_client`.
+        /// stored one is used until a new one has arrived. The server rejects a list whose authority another URL
+        /// already serves. `tls.crl` has the intervals and limits, and decides about missing lists. The server never
+        /// fetches a URL that a client's certificate contains. Requires `verify_client`.
         live crl_urls: Vec<String> = "";
         /// Field of the client certificate that becomes the user name, in place of that in CONNECT: `cn` (common name),
         /// `dn` (subject as in RFC 4514), `serial`, `fingerprint` (SHA-256 in hexadecimal), `san_dns`, `san_uri` or
