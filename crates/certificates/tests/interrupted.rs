@@ -119,7 +119,7 @@ fn full_disk_uses_one_account_and_one_certificate() {
 
 #[test]
 fn process_that_ends_in_an_order_obtains_one_certificate() {
-    const ENDS: u32 = 4;
+    const ENDS: u32 = 3;
     let (pebble, directory) = (Pebble::start(&[]), Directory::new());
     let _port = pebble.http();
     for number in 0..ENDS {
@@ -132,7 +132,7 @@ fn process_that_ends_in_an_order_obtains_one_certificate() {
             // An order may end at once.
             (text.contains("\"url\"") || files.join("certificate.pem").exists()).then_some(())
         });
-        std::thread::sleep(Duration::from_millis(200) * number);
+        std::thread::sleep(Duration::from_millis(300) * number);
         drop(client);
         let _client = Client::start(config);
         until("a certificate", || files.join("certificate.pem").exists().then_some(()));
