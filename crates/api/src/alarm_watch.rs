@@ -530,8 +530,8 @@ mod tests {
         assert_eq!(alarm.name, "crl:http://a/ca.crl");
         assert_eq!(
             alarm.message,
-            "The revocation list http://a/ca.crl has expired on 1970-01-01T00:01:40.000Z. The server has not downloaded \
-             it since then"
+            "The revocation list http://a/ca.crl has expired on 1970-01-01T00:01:40.000Z. The server has not \
+             downloaded it since then"
         );
         // The alarm of the listener reports it.
         item.kind = ManagedKind::Certificate;

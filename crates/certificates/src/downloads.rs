@@ -205,7 +205,7 @@ impl Download {
                 tracing::error!(
                     url = self.source.url,
                     expired_at = time_text(end),
-                    "the revocation list has expired; tls.crl.missing decides about client certificates of its authority"
+                    "the revocation list has expired; tls.crl.missing decides about the certificates of its authority"
                 );
             }
         }
@@ -286,8 +286,8 @@ impl Download {
         {
             if usable(other).is_some_and(|(_, description)| description.covers_the_same(new)) {
                 return Err(format!(
-                    "the list is of {}, whose list already comes from {}: each list needs one URL, so correct crl_urls; \
-                     if the other URL has the wrong list, delete {}",
+                    "the list is of {}, whose list already comes from {}: each list needs one URL, so correct \
+                     crl_urls; if the other URL has the wrong list, delete {}",
                     new.issuer,
                     other.url,
                     other.file.display()
@@ -387,8 +387,8 @@ fn check_successor(stored: &RevocationListDescription, new: &RevocationListDescr
     }
     if new.scope != stored.scope {
         return Err(format!(
-            "the list of {} has another issuing distribution point than the stored one; if the authority has changed it, \
-             delete the stored list",
+            "the list of {} has another issuing distribution point than the stored one; if the authority has changed \
+             it, delete the stored list",
             new.issuer
         ));
     }

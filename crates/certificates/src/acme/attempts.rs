@@ -3,8 +3,8 @@
 //! The file is written before each attempt, too. A server that ends again and again during its attempts therefore waits
 //! between them. A success deletes the file.
 //!
-//! Times are those of the wall clock, which may be wrong. A pause from the file is never longer than it was at first, and
-//! never longer than the longest pause.
+//! Times are those of the wall clock, which may be wrong. A pause from the file is never longer than it was at first,
+//! and never longer than the longest pause.
 
 use std::fs;
 use std::io;

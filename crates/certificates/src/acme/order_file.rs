@@ -1,7 +1,8 @@
 //! The order in progress: `order.json`, written before the authority is asked for the order and again with its URL.
 //!
-//! With the private key and the URL on the disk, a certificate that was issued can be fetched later, after a failure or a
-//! restart. Without them, the server would have to order another one, which counts against the limits of the authority.
+//! With the private key and the URL on the disk, a certificate that was issued can be fetched later, after a failure or
+//! a restart. Without them, the server would have to order another one, which counts against the limits of the
+//! authority.
 
 use std::fs;
 use std::io;

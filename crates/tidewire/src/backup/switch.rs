@@ -13,8 +13,8 @@
 //! `kill -9`, so that a start ends with either all old data or all new data. The new data is on trial until the server
 //! reports that it is ready: if the server cannot start with it, the old data is put back.
 //!
-//! Entries that a backup does not contain stay in place: backups, reports, and the audit log; `acme/` only if this backup
-//! has none.
+//! Entries that a backup does not contain stay in place: backups, reports, and the audit log; `acme/` only if this
+//! backup has none.
 
 use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, File, TryLockError};
