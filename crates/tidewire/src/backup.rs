@@ -210,10 +210,10 @@ fn copy_all(from: &Path, to: &Path) -> Result<CopyResult, String> {
     journal::inspect::copy_to(from, to).map_err(|error| chain(&error))?;
     let mut files = copy_files(from, to)?;
     stores::forget_all_positions(to)?;
-    files.extend(copy_acme(from, to)?);
     let integration = copy_integration(from, to, &mut files)?;
     let platform_bytes = device_platform::copy_to(from, to)?;
     timeseries::copy_to(from, api::HISTORY_NAME, to).map_err(|error| chain(&error))?;
+    files.extend(copy_acme(from, to)?);
     let (report, summary) = JournalSummary::read(to).map_err(|error| chain(&error))?;
     Ok(CopyResult {
         segments: report.segments.len(),
