@@ -12,3 +12,4 @@ mod mosquitto;
 mod packaging;
 mod reference;
 mod reload;
+mod second_factor;

@@ -34,11 +34,17 @@ impl<'s> Browser<'s> {
     /// Returns status, `Location` and body.
     #[track_caller]
     fn request(&mut self, method: &str, path: &str) -> (u16, String, String) {
+        self.request_with(method, path, "")
+    }
+
+    /// `header`: a line with its end.
+    #[track_caller]
+    fn request_with(&mut self, method: &str, path: &str, header: &str) -> (u16, String, String) {
         let mut stream = TcpStream::connect(self.server.http()).expect("the API listens");
         let cookie = &self.cookie;
         write!(
             stream,
-            "{method} {path} HTTP/1.0\r\nHost: localhost\r\nCookie: other=1; {cookie}\r\nContent-Length: 0\r\n\r\n"
+            "{method} {path} HTTP/1.0\r\nHost: localhost\r\nCookie: other=1; {cookie}\r\n{header}Content-Length: 0\r\n\r\n"
         )
         .expect("the API accepts a request");
         let mut answer = String::new();
@@ -614,6 +620,29 @@ fn user_without_a_role_is_refused_and_recorded() {
     assert!(!audit.to_string().contains("code="), "{audit}");
     let token = browser.token(&provider, &json!({"realm_access": {"roles": ["owners"]}}));
     assert_eq!(own_role(&server, &token), "admin");
+}
+
+#[test]
+fn foreign_page_cannot_start_a_login() {
+    let provider = Provider::here();
+    let server = provider.server("");
+    let start = |from: &str| {
+        let header = format!("Sec-Fetch-Site: {from}\r\n");
+        let mut browser = Browser::new(&server);
+        let (status, location, _) = browser.request_with("GET", "/api/v1/oidc/login", &header);
+        assert_eq!(status, 303, "{from}");
+        (location, browser.cookie)
+    };
+    for foreign in ["cross-site", "same-site", "unknown"] {
+        assert_eq!(start(foreign), (problem("foreign-page"), String::new()), "{foreign}");
+    }
+    for own in ["same-origin", "none"] {
+        let (location, cookie) = start(own);
+        assert!(
+            location.starts_with(&provider.origin()) && !cookie.is_empty(),
+            "{own}: {location}"
+        );
+    }
 }
 
 #[test]

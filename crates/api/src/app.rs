@@ -10,12 +10,15 @@ use std::sync::{Arc, OnceLock};
 use auth::LoginLimiter;
 use axum::body::Bytes;
 use axum::extract::FromRef;
+use axum::http::StatusCode;
 use integration::Engine;
+use serde_json::json;
+use tracing::warn;
 use web::PasswordHashing;
 use web::admins::Admins;
 use web::answer_memory::AnswerMemory;
 use web::api_keys::ApiKeys;
-use web::audit::{self, Audit};
+use web::audit::{self, Audit, AuditEntry};
 use web::guard::{Guard, MetricsAccess, RecordedChanges};
 use web::limits::ApiCounters;
 use web::logins::Logins;
@@ -147,8 +150,9 @@ impl App {
         let path = data_dir.map(|directory| directory.join(API_KEYS_FILE));
         let api_keys = ApiKeys::open(path.as_deref()).map_err(in_file(API_KEYS_FILE))?;
         let audit = Audit::open(data_dir).map_err(in_file(audit::FILE))?;
+        record_command_line(&admins, &audit);
         let guard = Guard {
-            admins: Arc::new(admins),
+            admins: Arc::new(admins.with_required_totp(config.require_totp)),
             api_keys: Arc::new(api_keys),
             logins: Arc::default(),
             audit: Arc::new(audit),
@@ -194,6 +198,27 @@ impl App {
     /// Returns a part of the state.
     pub fn part<T: FromRef<App>>(&self) -> T {
         T::from_ref(self)
+    }
+}
+
+/// Records second factors that were removed on the command line while the server was stopped.
+fn record_command_line(admins: &Admins, audit: &Audit) {
+    let removed = admins.take_removed_on_command_line();
+    let removed = removed.inspect_err(|error| warn!(%error, "recording removed second factors failed"));
+    for (user, at_unix_ms) in removed.unwrap_or_default() {
+        audit.write(AuditEntry {
+            number: 0,
+            at_unix_ms,
+            user: "command line".into(),
+            address: String::new(),
+            operation: "remove_console_totp".into(),
+            method: String::new(),
+            path: "tidewire passwd".into(),
+            body: Some(json!({ "name": user })),
+            before: None,
+            after: None,
+            status: StatusCode::OK.as_u16(),
+        });
     }
 }
 

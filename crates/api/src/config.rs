@@ -46,6 +46,8 @@ pub struct ApiConfig {
     pub single_sign_on: Option<SingleSignOnConfig>,
     /// Serve metrics and statistics without a login also to other machines. On loopback they never need one.
     pub metrics_without_login: bool,
+    /// Users without a second factor can only set it up.
+    pub require_totp: bool,
     /// Host names that a loopback port accepts besides `localhost` and IP addresses, such as that of a reverse proxy.
     pub allowed_hosts: Vec<String>,
     /// Proxies whose `X-Forwarded-For` names the client.
@@ -85,6 +87,7 @@ impl ApiConfig {
             token_lifetime: Duration::from_secs(12 * 60 * 60),
             single_sign_on: None,
             metrics_without_login: false,
+            require_totp: false,
             allowed_hosts: Vec::new(),
             trusted_proxies: Vec::new(),
             sys: None,

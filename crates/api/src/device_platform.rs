@@ -10,6 +10,7 @@ use devices::{Devices, DevicesStats};
 use journal::LogState;
 use platform::ids::Uuid;
 use thingsboard::{PlatformAccess, device_api};
+use web::admins::Admins;
 use web::problem::HttpProblem;
 
 /// Paths of requests that may take longer than the limit for others.
@@ -90,6 +91,18 @@ impl DevicePlatform {
             Ok(None) => Ok(DashboardLookup::Missing),
             Err(_) => Err(HttpProblem::internal("cannot read the dashboard")),
         }
+    }
+
+    /// Returns a token and a refresh token of the platform for an administrator of the node. Reads the entity database.
+    pub(crate) fn tokens_of_administrator(
+        &self,
+        admins: &Admins,
+        name: &str,
+        now_ms: i64,
+    ) -> Result<(String, String), HttpProblem> {
+        let pair = self.access.issue_for_administrator(admins, name, now_ms);
+        let pair = pair.map_err(|_| HttpProblem::internal("cannot log in to the device platform"))?;
+        Ok((pair.token, pair.refresh_token))
     }
 
     /// Deletes the platform's API keys that a console user issued.

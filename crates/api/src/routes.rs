@@ -20,6 +20,8 @@ pub fn endpoints() -> Vec<Endpoint> {
         endpoints::openapi::endpoints(),
         endpoints::login::endpoints(),
         endpoints::logins::endpoints(),
+        endpoints::totp::endpoints(),
+        endpoints::platform_login::endpoints(),
         endpoints::single_sign_on::endpoints(),
         endpoints::console_users::endpoints(),
         endpoints::api_keys::endpoints(),

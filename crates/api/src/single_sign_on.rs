@@ -94,6 +94,8 @@ pub enum LoginFailure {
     Expired,
     /// Too many logins wait for the provider, or the address is locked out after wrong credentials.
     Busy,
+    /// A page of another origin has started the login.
+    ForeignPage,
 }
 
 impl LoginFailure {
@@ -106,6 +108,7 @@ impl LoginFailure {
             LoginFailure::NoRole => "no-role",
             LoginFailure::Expired => "expired",
             LoginFailure::Busy => "busy",
+            LoginFailure::ForeignPage => "foreign-page",
         }
     }
 }

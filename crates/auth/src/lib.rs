@@ -23,6 +23,7 @@ mod password_rules;
 mod scram;
 mod secret;
 mod template;
+mod totp;
 mod users;
 mod verified;
 
@@ -50,6 +51,7 @@ pub use password_rules::{PASSWORD_CHARACTERS_MIN, WeakPassword, check_new_passwo
 pub use scram::{ScramError, ScramExchange, ScramServer, ScramSuccess};
 pub use secret::Password;
 pub use template::{Missing, Placeholder, Template, TemplateError, TemplatePart, TemplateUse};
+pub use totp::{TOTP_DIGITS, TotpSecret};
 pub use users::{
     LineError, LoadError, PasswordFileErrors, UserError, UserRole, UserSnapshot, UserSummary, Users, is_clear_name,
 };

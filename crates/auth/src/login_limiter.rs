@@ -4,7 +4,8 @@
 //!   failure. Then it is locked out. Each further lock-out takes twice as long, up to `lockout_max`. A /64 of IPv6
 //!   counts as one address.
 //! - **Per user**: a user with many recent failures is under attack from several addresses. Then an address that has
-//!   failed recently must wait. An address without a failure is never refused: a guesser cannot lock out a user.
+//!   failed recently must wait. An address without a failure is never refused: a guesser cannot lock out a user. Codes
+//!   of a second factor are an exception. They are short, and their guesser knows the password, so all addresses wait.
 //! - **Known logins** need not wait: credentials that were right before, from the same address. Clients behind NAT can
 //!   therefore reconnect although another client behind it guesses. That guesser could still test guesses of the
 //!   neighbours' passwords, so a locked-out address may test only some guesses per user. Beyond that, known logins of
@@ -70,6 +71,8 @@ pub enum LoginKind {
     /// Access token of a device, in MQTT or HTTP.
     DeviceToken,
     ConsoleUser,
+    /// Code of an authenticator app, or recovery code, of a console user whose password was right.
+    SecondFactor,
     /// Authorization code of an identity provider, for the console.
     ProviderCode,
     PlatformUser,
@@ -180,17 +183,21 @@ impl LoginLimiter {
         }
         let address = client_network(attempt.address);
         let mut state = self.lock();
-        let Some(failed) = state.addresses.get(&address) else {
-            return Ok(());
-        };
         let user = self.user_tag(attempt);
-        let is_attacked = || {
+        let is_attacked = |state: &LimiterState| {
             let user_failures_max = self.limits.failures_max.saturating_mul(USER_FAILURES_FACTOR);
             user.is_some_and(|user| state.users.is_full(user, now, user_failures_max))
         };
+        if attempt.kind == LoginKind::SecondFactor && is_attacked(&state) {
+            state.stats.rejected += 1;
+            return Err(FORGET_AFTER);
+        }
+        let Some(failed) = state.addresses.get(&address) else {
+            return Ok(());
+        };
         let until = match failed.locked_until {
             Some(until) if until > now => until,
-            _ if failed.forgotten_at > now && is_attacked() => failed.forgotten_at,
+            _ if failed.forgotten_at > now && is_attacked(&state) => failed.forgotten_at,
             _ => return Ok(()),
         };
         if self.is_known(&mut state, attempt, address, now) {

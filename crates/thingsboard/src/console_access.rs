@@ -1,6 +1,6 @@
 //! Administrators of the node who act as a user of a tenant. The console creates such a user for the login, with the
 //! address `console-<name>.<random>@tidewire.invalid` (`enter` in `ui/src/platform/tenancy.svelte.ts`). The user is
-//! valid while this console user is an administrator of the node and has the same password.
+//! valid while this console user is an administrator of the node and has the same password and second factor.
 
 use web::admins::Admins;
 
@@ -18,14 +18,14 @@ pub fn resembles_console_address(email: &str) -> bool {
     administrator(&email.trim().to_lowercase()).is_some()
 }
 
-/// Returns the password hashes of all administrators whose names are written like this in an address. If two names
+/// Returns the credentials of all administrators whose names are written like this in an address. If two names
 /// differ only in replaced characters, a password change of one also ends the login of the other, who can log in again
 /// through the console. `None`: no administrator has this name.
-pub fn password_hashes(admins: &Admins, written: &str) -> Option<String> {
+pub fn credentials_stamps(admins: &Admins, written: &str) -> Option<String> {
     let names = admins.administrators().into_iter();
     let meant = names.filter(|name| address_characters(name).eq(written.chars()));
-    let hashes: Vec<String> = meant.filter_map(|name| admins.password_hash(&name)).collect();
-    (!hashes.is_empty()).then(|| hashes.concat())
+    let stamps: Vec<String> = meant.filter_map(|name| admins.credentials_stamp(&name)).collect();
+    (!stamps.is_empty()).then(|| stamps.concat())
 }
 
 /// Converts a name as the console does: each UTF-16 unit that an address cannot contain becomes an underscore.

@@ -67,7 +67,7 @@ mod values;
 
 pub use docs::platform_document;
 pub use fixed_limits::FIXED_LIMITS;
-pub use platform_access::{AccessOptions, PlatformAccess};
+pub use platform_access::{AccessOptions, PlatformAccess, TokenPair};
 pub use services::{ServiceState, Services};
 
 use services::Endpoint;

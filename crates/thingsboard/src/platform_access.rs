@@ -219,7 +219,7 @@ impl PlatformAccess {
     }
 
     /// Slow. `None`: the user is unknown or disabled, or the password is wrong. A name without an at sign belongs to an
-    /// administrator of the node.
+    /// administrator of the node, who cannot log in here with a second factor.
     pub fn login(
         &self,
         admins: &Admins,
@@ -230,7 +230,23 @@ impl PlatformAccess {
             return Ok(self.entities().login(name, &password)?.map(|user| Principal::of(&user)));
         }
         let role = admins.verify(name, password);
+        if role == Some(Role::Admin) && admins.has_totp(name) {
+            let message = "This administrator has a second factor: log in to the console, or use an API key";
+            return Err(ThingsboardError::new(ThingsboardErrorCode::Authentication, message));
+        }
         Ok((role == Some(Role::Admin)).then(|| Principal::of_admin(name)))
+    }
+
+    /// Issues the tokens of a new session for an administrator of the node. The caller has authenticated the user.
+    pub fn issue_for_administrator(
+        &self,
+        admins: &Admins,
+        name: &str,
+        now_ms: i64,
+    ) -> Result<TokenPair, ThingsboardError> {
+        let mut principal = Principal::of_admin(name);
+        principal.session = self.entities().new_id(now_ms).to_string();
+        self.issue(admins, &principal, now_ms)
     }
 
     /// Issues tokens of a new or an existing session. An earlier refresh token of the session becomes invalid.
@@ -343,7 +359,7 @@ impl PlatformAccess {
         Ok(principal)
     }
 
-    /// Changes with the password of the user and those of the issuers. `None`: the login is no longer allowed.
+    /// Changes with the credentials of the user and those of the issuers. `None`: the login is no longer allowed.
     fn stamp(&self, admins: &Admins, principal: &Principal) -> Result<Option<String>, ThingsboardError> {
         let own = match principal.is_node_admin() {
             true => hash_of_admin(admins, &principal.name),
@@ -359,8 +375,8 @@ impl PlatformAccess {
         Ok(Some(self.signer.stamp(&hashes)))
     }
 
-    /// If the console has created the user, the hash also changes with the administrator's password. `None`: the user
-    /// is missing or disabled.
+    /// If the console has created the user, the result also changes with the administrator's credentials. `None`: the
+    /// user is missing or disabled.
     fn hash_of_user(&self, admins: &Admins, id: UserId, email: &str) -> Result<Option<String>, ThingsboardError> {
         let credentials: Option<UserCredentials> = self.entities().find(id.0)?;
         let credentials = credentials.filter(|credentials| credentials.enabled);
@@ -368,7 +384,7 @@ impl PlatformAccess {
         Ok(match console_access::administrator(email) {
             None => hash,
             Some(name) => hash
-                .zip(console_access::password_hashes(admins, name))
+                .zip(console_access::credentials_stamps(admins, name))
                 .map(|(own, theirs)| own + &theirs),
         })
     }
@@ -434,8 +450,8 @@ fn random_id() -> Result<String, ThingsboardError> {
 fn hash_of_admin(admins: &Admins, name: &str) -> Option<String> {
     let is_admin = admins.role(name) == Some(Role::Admin);
     // Another user knows a one-time password.
-    let is_own = !admins.has_one_time_password(name);
-    admins.password_hash(name).filter(|_| is_admin && is_own)
+    let is_ready = admins.required_step(name).is_none();
+    admins.credentials_stamp(name).filter(|_| is_admin && is_ready)
 }
 
 pub fn authority_name(authority: Authority) -> &'static str {

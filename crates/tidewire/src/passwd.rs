@@ -9,7 +9,7 @@ use auth::{Password, PasswordHash, SCRAM_ITERATIONS, ScramMethod, UserError, Use
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, tcgetattr, tcsetattr};
 
-use web::admins::Role;
+use web::admins::{Admins, Role};
 
 use crate::config::files::chain;
 use crate::output::{EXIT_FAILURE, EXIT_USAGE, fail, print};
@@ -59,6 +59,17 @@ pub fn command() -> Command {
                 .value_parser(value_parser!(u32))
                 .help(format!("Iterations of the SCRAM verifier, which the client computes at each login [default: {SCRAM_ITERATIONS}]")),
         )
+        .arg(
+            Arg::new("remove-totp")
+                .long("remove-totp")
+                .action(ArgAction::SetTrue)
+                .requires("user")
+                .conflicts_with_all(["create", "delete", "batch", "scram", "superuser", "role"])
+                .help(
+                    "Remove the second factor of a user of the console who has lost the device, while the server is stopped. FILE is the \
+                     file `admins` of the data directory. The password stays",
+                ),
+        )
         .arg(Arg::new("superuser").long("superuser").help("Make the user a superuser: access rules do not apply").action(ArgAction::SetTrue))
         .arg(
             Arg::new("role")
@@ -83,6 +94,7 @@ pub fn run(matches: &ArgMatches, data_dir: impl FnOnce(&ArgMatches) -> Result<Pa
     let file = matches.get_one::<PathBuf>("file");
     let result = match (file, matches.get_one::<String>("user")) {
         (Some(file), Some(user)) if matches.get_flag("delete") => delete(file, user),
+        (Some(file), Some(user)) if matches.get_flag("remove-totp") => remove_totp(file, user),
         (Some(file), Some(user)) => set(file, user, matches),
         _ if matches.get_flag("delete") || matches.get_flag("create") => {
             return fail(EXIT_USAGE, &"FILE and USER are needed");
@@ -96,7 +108,7 @@ pub fn run(matches: &ArgMatches, data_dir: impl FnOnce(&ArgMatches) -> Result<Pa
 }
 
 fn print_initial(data_dir: &Path) -> ExitCode {
-    let Some(file) = web::admins::Admins::first_password_file(data_dir) else {
+    let Some(file) = Admins::first_password_file(data_dir) else {
         let message = format!(
             "{} has no initial password: it was changed, or the server has not started yet",
             data_dir.display()
@@ -155,6 +167,14 @@ fn delete(file: &Path, user: &str) -> Result<(), String> {
         Ok(()) => save(&users, file),
         Err(UserError::Unknown) => Err(format!("{} has no user `{user}`", file.display())),
         Err(error) => Err(format!("{user}: {error}")),
+    }
+}
+
+fn remove_totp(file: &Path, user: &str) -> Result<(), String> {
+    match Admins::remove_totp_from_file(file, user) {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(format!("user `{user}` of {} has no second factor", file.display())),
+        Err(error) => Err(chain(&error)),
     }
 }
 

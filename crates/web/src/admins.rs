@@ -5,7 +5,9 @@
 //! milliseconds and must not run on the runtime's own threads.
 //!
 //! A second file lists users with a one-time password, which another user has generated. They may only set a new
-//! password. There is always at least one administrator.
+//! password. A third file has the second factors (`second_factor.rs`). There is always at least one administrator.
+
+mod second_factor;
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -25,6 +27,8 @@ use tracing::warn;
 use zeroize::Zeroizing;
 
 use crate::access_changes::AccessChanges;
+use second_factor::SecondFactors;
+pub use second_factor::{AcceptedCode, RecoveryCode, RequiredStep, SetUpError};
 
 /// Name of the user that the first start creates.
 pub const FIRST_ADMIN: &str = "admin";
@@ -91,6 +95,7 @@ pub struct Admins {
     provider: UsersProvider,
     /// Users with a one-time password. Locked for the duration of a change.
     one_time: Mutex<BTreeSet<String>>,
+    second_factors: SecondFactors,
     changes: AccessChanges,
 }
 
@@ -101,6 +106,7 @@ pub struct AdminSummary {
     pub role: Role,
     pub has_one_time_password: bool,
     pub has_first_password: bool,
+    pub has_totp: bool,
 }
 
 /// A generated password. It is shown once; only its hash is stored.
@@ -156,6 +162,8 @@ impl Admins {
             .users
             .add(FIRST_ADMIN, hash, true)
             .expect("the name is valid and the table is empty");
+        // An administrator whose file was deleted may have left one.
+        admins.second_factors.remove(FIRST_ADMIN)?;
         // The password first: an administrator whose password is not stored anywhere could never log in.
         let password_file = data_dir.join(FIRST_PASSWORD_FILE);
         replace_lines(&password_file, password.expose()).map_err(|error| AdminsError::Write {
@@ -173,10 +181,11 @@ impl Admins {
         let one_time = match fs::read_to_string(path.with_file_name(ONE_TIME_FILE)) {
             Ok(text) => text.lines().map(str::to_owned).collect(),
             Err(error) if error.kind() == io::ErrorKind::NotFound => BTreeSet::new(),
-            Err(error) => return Err(AdminsError::Read { path, error }),
+            Err(error) => return Err(AdminsError::read(&path.with_file_name(ONE_TIME_FILE), error)),
         };
         Ok(Admins {
             one_time: Mutex::new(one_time),
+            second_factors: SecondFactors::open(&path)?,
             changes: AccessChanges::default(),
             path,
             provider: UsersProvider::new(users.clone(), no_cache),
@@ -201,19 +210,19 @@ impl Admins {
         Some(Role::of_file(user.role))
     }
 
-    /// Returns the administrators without a one-time password.
+    /// Returns the administrators without a required step.
     pub fn administrators(&self) -> Vec<String> {
-        let one_time = self.lock();
         let users = self.users.list().into_iter();
-        let own = users.filter(|user| user.is_superuser && !one_time.contains(&user.name));
-        own.map(|user| user.name).collect()
+        let ready = users.filter(|user| user.is_superuser && self.required_step(&user.name).is_none());
+        ready.map(|user| user.name).collect()
     }
 
-    /// Returns the stored hash, which changes with the password.
-    pub fn password_hash(&self, name: &str) -> Option<String> {
+    /// Returns a text that changes with the password and with the second factor. It contains the hash of the password.
+    pub fn credentials_stamp(&self, name: &str) -> Option<String> {
         let text = self.users.to_file_text();
         let mut lines = text.lines();
-        lines.find_map(|line| Some(line.strip_prefix(name)?.strip_prefix(':')?.to_owned()))
+        let hash = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+        Some(hash.to_owned() + &self.factor_stamp(name))
     }
 
     /// Slow, and equally slow for an unknown name.
@@ -263,6 +272,7 @@ impl Admins {
             role: Role::of_file(user.role),
             has_one_time_password: one_time.contains(&user.name),
             has_first_password: self.has_first_password(&user.name),
+            has_totp: self.has_totp(&user.name),
             name: user.name,
         };
         self.users.list().into_iter().map(summary).collect()
@@ -275,6 +285,10 @@ impl Admins {
 
     /// Slow. Adds a user with a one-time password.
     pub fn add(&self, name: &str, role: Role) -> Result<OneTimePassword, AdminsError> {
+        if !self.users.contains(name) {
+            // `tidewire passwd -D` leaves the second factor of the user.
+            self.second_factors.remove(name)?;
+        }
         self.with_one_time_password(name, |users, hash| {
             users.add(name, hash, false)?;
             users.set_role(name, role.in_file())
@@ -303,6 +317,7 @@ impl Admins {
         self.one_change(|one_time| {
             self.refuse_last_admin(name)?;
             self.change(name, |users| users.remove(name))?;
+            self.second_factors.remove(name)?;
             if name == FIRST_ADMIN {
                 self.forget_first_password();
             }
@@ -405,11 +420,15 @@ fn replace_lines(path: &Path, lines: &str) -> io::Result<()> {
     storage::copy::replace(path, text.as_bytes())
 }
 
-/// Returns a random password such as `xxxxx-xxxxx-xxxxx-xxxxx`.
 fn random_password() -> Result<OneTimePassword, CreateError> {
-    let mut random = Zeroizing::new([0u8; PASSWORD_LENGTH]);
-    getrandom::fill(&mut *random).map_err(|_| CreateError::NoRandomness)?;
-    let mut text = Zeroizing::new(String::with_capacity(PASSWORD_LENGTH + PASSWORD_LENGTH / 5));
+    random_letters(PASSWORD_LENGTH)
+}
+
+/// Returns random letters in groups of five, such as `xxxxx-xxxxx-xxxxx-xxxxx`.
+fn random_letters(length: usize) -> Result<OneTimePassword, CreateError> {
+    let mut random = Zeroizing::new(vec![0u8; length]);
+    getrandom::fill(&mut random).map_err(|_| CreateError::NoRandomness)?;
+    let mut text = Zeroizing::new(String::with_capacity(length + length / 5));
     for (index, byte) in random.iter().enumerate() {
         if index > 0 && index % 5 == 0 {
             text.push('-');
@@ -436,6 +455,15 @@ pub enum AdminsError {
     LastAdmin,
 }
 
+impl AdminsError {
+    fn read(path: &Path, error: io::Error) -> AdminsError {
+        AdminsError::Read {
+            path: path.to_owned(),
+            error,
+        }
+    }
+}
+
 impl fmt::Display for AdminsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -443,9 +471,7 @@ impl fmt::Display for AdminsError {
             AdminsError::Write { path, error } => write!(f, "cannot write {}: {error}", path.display()),
             AdminsError::Password(error) => error.fmt(f),
             AdminsError::User(error) => error.fmt(f),
-            AdminsError::Read { path, error } => {
-                write!(f, "cannot read {ONE_TIME_FILE} next to {}: {error}", path.display())
-            }
+            AdminsError::Read { path, error } => write!(f, "cannot read {}: {error}", path.display()),
             AdminsError::LastAdmin => {
                 f.write_str("this is the last administrator: give another user the role `admin` first")
             }

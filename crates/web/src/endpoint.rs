@@ -23,11 +23,14 @@ const JSON_BYTES_MAX: usize = 16 << 20;
 
 /// Audited operations besides the changes of administrators: downloads that contain secrets, and changes that all users
 /// may make.
-const ALSO_AUDITED: [&str; 4] = [
+const ALSO_AUDITED: [&str; 7] = [
     "change_password",
+    "confirm_totp",
     "download_backup",
     "end_own_login",
     "end_other_logins",
+    "renew_recovery_codes",
+    "turn_off_totp",
 ];
 
 /// Makes the schema of a type, or a reference to it.

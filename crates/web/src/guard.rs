@@ -14,7 +14,7 @@ use serde_json::Value;
 use tokio::sync::{Mutex, OwnedMutexGuard, OwnedSemaphorePermit, Semaphore};
 
 use crate::access_changes::AccessWatch;
-use crate::admins::{Admins, Role};
+use crate::admins::{Admins, RequiredStep, Role};
 use crate::api_keys::{ApiKeys, KEY_PREFIX};
 use crate::audit::{Audit, AuditEntry, AuditedOperation, SentBody};
 use crate::audit_body::{KnownFields, OptionSchemas};
@@ -41,8 +41,10 @@ pub enum RequiredAccess {
     Nothing,
     /// A login, unless metrics are public.
     Metrics,
-    /// A login; a one-time password is sufficient.
+    /// A login; a one-time password is sufficient, and a second factor that is required may be missing.
     OneTime,
+    /// A login; a second factor that is required may be missing.
+    SetUp,
     Viewer,
     Operator,
     Admin,
@@ -60,6 +62,7 @@ impl RequiredAccess {
             RequiredAccess::Nothing
             | RequiredAccess::Metrics
             | RequiredAccess::OneTime
+            | RequiredAccess::SetUp
             | RequiredAccess::OtherUser(_) => None,
         }
     }
@@ -157,8 +160,9 @@ pub struct LoginRecheck {
 
 impl LoginRecheck {
     pub fn is_valid(&self) -> bool {
-        let is_enough =
-            |login: AuthenticatedUser| !self.guard.admins.has_one_time_password(&login.user) && login.role >= self.role;
+        let is_enough = |login: AuthenticatedUser| {
+            self.guard.admins.required_step(&login.user).is_none() && login.role >= self.role
+        };
         self.guard.login(&self.headers).is_ok_and(is_enough)
     }
 
@@ -184,25 +188,26 @@ impl Guard {
                 let peer = request.extensions().get::<PeerAddress>();
                 peer.is_some_and(|peer| self.metrics.is_open_for(peer.0))
             }
-            RequiredAccess::OneTime | RequiredAccess::Viewer | RequiredAccess::Operator | RequiredAccess::Admin => {
-                false
-            }
+            RequiredAccess::OneTime
+            | RequiredAccess::SetUp
+            | RequiredAccess::Viewer
+            | RequiredAccess::Operator
+            | RequiredAccess::Admin => false,
         };
         // Before the check of the login, so that no change after it is missed.
         let changes = AccessWatch::new([self.admins.changes(), self.api_keys.changes(), self.logins.changes()]);
-        match self.login(request.headers()) {
-            Err(problem) if !is_open => return problem.into_response(),
+        let login = self.login(request.headers());
+        let checked = login.as_ref().map_or(Ok(()), |login| self.check_step(need, login));
+        match (login, checked) {
+            (Err(problem), _) if !is_open => return problem.into_response(),
             // A client that sends a token expects it to be valid.
-            Err(problem) if need == RequiredAccess::Metrics && bearer(request.headers()).is_some() => {
+            (Err(problem), _) if need == RequiredAccess::Metrics && bearer(request.headers()).is_some() => {
                 return problem.into_response();
             }
-            Err(_) => {}
-            Ok(login) if need != RequiredAccess::OneTime && self.admins.has_one_time_password(&login.user) => {
-                if !is_open {
-                    return HttpProblem::password_change_required().into_response();
-                }
-            }
-            Ok(login) if need.role().is_some_and(|role| login.role < role) => {
+            (Err(_), _) => {}
+            (Ok(_), Err(problem)) if !is_open => return problem.into_response(),
+            (Ok(_), Err(_)) => {}
+            (Ok(login), Ok(())) if need.role().is_some_and(|role| login.role < role) => {
                 let refused = role_is_too_low(need).into_response();
                 if let Some(operation) = audited {
                     let change = AuditedChange::new(operation, &login, &mut request);
@@ -210,7 +215,7 @@ impl Guard {
                 }
                 return refused;
             }
-            Ok(login) => {
+            (Ok(login), Ok(())) => {
                 let change = audited.map(|operation| AuditedChange::new(operation, &login, &mut request));
                 if request.headers().contains_key(header::UPGRADE) {
                     let recheck = LoginRecheck {
@@ -251,13 +256,21 @@ impl Guard {
     /// Checks a login again, which may have ended or lost its role during a wait.
     fn sufficient_login(&self, need: RequiredAccess, headers: &HeaderMap) -> Result<AuthenticatedUser, HttpProblem> {
         let login = self.login(headers)?;
-        if need != RequiredAccess::OneTime && self.admins.has_one_time_password(&login.user) {
-            return Err(HttpProblem::password_change_required());
-        }
+        self.check_step(need, &login)?;
         if need.role().is_some_and(|role| login.role < role) {
             return Err(role_is_too_low(need));
         }
         Ok(login)
+    }
+
+    /// Fails if the user must do something else first.
+    fn check_step(&self, need: RequiredAccess, login: &AuthenticatedUser) -> Result<(), HttpProblem> {
+        match (self.admins.required_step(&login.user), need) {
+            (None, _) | (Some(_), RequiredAccess::OneTime) => Ok(()),
+            (Some(RequiredStep::Password), _) => Err(HttpProblem::password_change_required()),
+            (Some(RequiredStep::SecondFactor), RequiredAccess::SetUp) => Ok(()),
+            (Some(RequiredStep::SecondFactor), _) => Err(HttpProblem::totp_set_up_required()),
+        }
     }
 
     /// Looks the role up for each request, so that a change applies at once.

@@ -108,7 +108,11 @@ fn description(doc: &Operation) -> String {
         RequiredAccess::Admin => " Needs the role `admin`.",
         RequiredAccess::Operator => " Needs the role `operator` or `admin`.",
         RequiredAccess::OtherUser(who) => return format!("{} {who}", doc.description),
-        RequiredAccess::Nothing | RequiredAccess::Metrics | RequiredAccess::OneTime | RequiredAccess::Viewer => "",
+        RequiredAccess::Nothing
+        | RequiredAccess::Metrics
+        | RequiredAccess::OneTime
+        | RequiredAccess::SetUp
+        | RequiredAccess::Viewer => "",
     };
     format!("{}{role}", doc.description)
 }
@@ -118,7 +122,7 @@ fn required_role(need: RequiredAccess) -> &'static str {
     match need {
         RequiredAccess::Nothing => "none",
         RequiredAccess::Metrics => "metrics",
-        RequiredAccess::OneTime => "any",
+        RequiredAccess::OneTime | RequiredAccess::SetUp => "any",
         RequiredAccess::Viewer => "viewer",
         RequiredAccess::Operator => "operator",
         RequiredAccess::Admin => "admin",
@@ -131,9 +135,11 @@ fn security(need: RequiredAccess) -> Value {
         RequiredAccess::Nothing => json!([]),
         RequiredAccess::OtherUser(_) => json!([{ "token": [] }, { "key": [] }]),
         RequiredAccess::Metrics => json!([{}, { "token": [] }]),
-        RequiredAccess::OneTime | RequiredAccess::Viewer | RequiredAccess::Operator | RequiredAccess::Admin => {
-            json!([{ "token": [] }])
-        }
+        RequiredAccess::OneTime
+        | RequiredAccess::SetUp
+        | RequiredAccess::Viewer
+        | RequiredAccess::Operator
+        | RequiredAccess::Admin => json!([{ "token": [] }]),
     }
 }
 
@@ -251,9 +257,11 @@ fn failures(doc: &Operation) -> Vec<u16> {
     match doc.need {
         RequiredAccess::Nothing => {}
         RequiredAccess::Metrics | RequiredAccess::OneTime => failures.push(401),
-        RequiredAccess::OtherUser(_) | RequiredAccess::Viewer | RequiredAccess::Operator | RequiredAccess::Admin => {
-            failures.extend([401, 403]);
-        }
+        RequiredAccess::OtherUser(_)
+        | RequiredAccess::SetUp
+        | RequiredAccess::Viewer
+        | RequiredAccess::Operator
+        | RequiredAccess::Admin => failures.extend([401, 403]),
     }
     if doc.query.is_some() || doc.body.is_some() || !doc.path_parameters.is_empty() {
         failures.push(400);

@@ -101,6 +101,38 @@ impl HttpProblem {
         )
     }
 
+    pub fn totp_set_up_required() -> HttpProblem {
+        HttpProblem::new(
+            StatusCode::FORBIDDEN,
+            "totp-set-up-required",
+            "Second factor required",
+            "this server requires a second factor (api.require_totp); set it up in the console or with POST /api/v1/totp",
+        )
+    }
+
+    /// The password was right.
+    pub fn totp_required() -> HttpProblem {
+        HttpProblem::new(
+            StatusCode::UNAUTHORIZED,
+            "totp-required",
+            "Code required",
+            "this user has a second factor; send the code of the authenticator app or a recovery code as `code`. Programs use an API key",
+        )
+        .with_header(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))
+    }
+
+    /// The password was right.
+    pub fn wrong_totp_code() -> HttpProblem {
+        HttpProblem::new(
+            StatusCode::UNAUTHORIZED,
+            "totp-wrong-code",
+            "Wrong code",
+            "the code is wrong, has expired, or was used already; wait for the next code of the authenticator app",
+        )
+        .with_header(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))
+        .at("code")
+    }
+
     pub fn not_found(detail: impl Into<String>) -> HttpProblem {
         HttpProblem::new(StatusCode::NOT_FOUND, "not-found", "Not found", detail)
     }

@@ -728,6 +728,8 @@ export type ConsoleUser = {
   has_first_password: boolean;
   /** Another user generated the password: it must be changed before anything else. */
   has_one_time_password: boolean;
+  /** Logins of the user need a code of an authenticator app. */
+  has_totp: boolean;
   /** This is the user who sent the request. */
   is_self: boolean;
   name: string;
@@ -985,6 +987,8 @@ export type LoginAnswer = {
   has_first_password: boolean;
   /** Another user generated the password: only `change_password` is allowed until it is changed. */
   must_change_password: boolean;
+  /** The server requires a second factor, which the user has not set up yet: nothing else is allowed until then. */
+  must_set_up_totp: boolean;
   role: Role;
   token: string;
   user: string;
@@ -999,6 +1003,8 @@ export type LoginPage = {
 
 /** Credentials of a user. */
 export type LoginRequest = {
+  /** Code of the authenticator app, or a recovery code, of a user with a second factor. */
+  code?: (Secret | null);
   password: Secret;
   user: string;
 };
@@ -1139,6 +1145,8 @@ export type NodeView = {
 export type OwnLogin = {
   /** Another user generated the password: only `change_password` is allowed until it is changed. */
   must_change_password: boolean;
+  /** The server requires a second factor, which the user has not set up yet: nothing else is allowed until then. */
+  must_set_up_totp: boolean;
   role: Role;
   /** The console user, `oidc:` and a user of the identity provider, or `key:` and the name of the API key. */
   user: string;
@@ -2236,3 +2244,15 @@ export const readyz = (signal?: AbortSignal): Promise<NodeHealth> =>
 /** Readiness of the node: same as `/readyz` */
 export const status = (signal?: AbortSignal): Promise<NodeHealth> =>
   request("GET", "/status", { signal });
+
+export type OwnTotp = { is_active: boolean; recovery_codes_left: number; is_required: boolean; is_available: boolean };
+export type TotpSetUp = { secret: string; uri: string; qr_code: { size: number; path: string } };
+export type TotpProof = { password: Secret; code: Secret };
+export type RecoveryCodes = { recovery_codes: string[] };
+export const ownTotp = (signal?: AbortSignal): Promise<OwnTotp> => request("GET", "/api/v1/totp", { signal });
+export const beginTotp = (body: { password: Secret }, signal?: AbortSignal): Promise<TotpSetUp> => request("POST", "/api/v1/totp", { body, signal });
+export const confirmTotp = (body: { code: Secret }, signal?: AbortSignal): Promise<RecoveryCodes> => request("POST", "/api/v1/totp/confirm", { body, signal });
+export const renewRecoveryCodes = (body: TotpProof, signal?: AbortSignal): Promise<RecoveryCodes> => request("POST", "/api/v1/totp/recovery-codes", { body, signal });
+export const turnOffTotp = (body: TotpProof, signal?: AbortSignal): Promise<void> => request("POST", "/api/v1/totp/turn-off", { body, signal });
+export const removeConsoleTotp = (name: string, signal?: AbortSignal): Promise<void> => request("DELETE", `/api/v1/console-users/${part(name)}/totp`, { signal });
+export const logInToPlatform = (signal?: AbortSignal): Promise<{ token: string; refreshToken: string }> => request("POST", "/api/v1/platform-login", { signal });

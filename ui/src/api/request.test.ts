@@ -12,7 +12,7 @@ const login = { token: "t", user: "admin", role: "admin", expires_at_unix_ms: Da
 
 describe("request", () => {
   it("sends_login_query_body_and_version", async () => {
-    session.begin({ ...login, has_first_password: false, must_change_password: false });
+    session.begin({ ...login, has_first_password: false, must_change_password: false, must_set_up_totp: false });
     const asked = server(() => json({}));
     await request("PUT", "/api/v1/rules/r", {
       query: { text: "a&b", limit: 5, none: undefined, empty: "", off: false },
@@ -35,7 +35,7 @@ describe("request", () => {
   });
 
   it("a_rejected_login_ends_and_stops_further_requests", async () => {
-    session.begin({ ...login, has_first_password: false, must_change_password: false });
+    session.begin({ ...login, has_first_password: false, must_change_password: false, must_set_up_totp: false });
     const asked = server(() => problem(401, { detail: "The login has expired." }));
     await expect(request("GET", "/api/v1/node")).rejects.toThrow("The login has expired.");
     expect(session.hasEnded).toBe(true);

@@ -59,6 +59,11 @@ class Session {
     return this.#login?.must_change_password ?? false;
   }
 
+  /** The server requires a second factor. It allows nothing but setting it up. */
+  get mustSetUpTotp(): boolean {
+    return this.#login?.must_set_up_totp ?? false;
+  }
+
   begin(login: LoginAnswer): void {
     this.#login = login;
     this.hasEnded = false;
@@ -71,6 +76,13 @@ class Session {
   update({ user, role }: OwnLogin): void {
     if (!this.#login || this.#login.user !== user || this.#login.role === role) return;
     this.#login = { ...this.#login, role };
+    sessionStorage.setItem(KEY, JSON.stringify(this.#login));
+  }
+
+  /** The user has set up the second factor. */
+  completeTotp(): void {
+    if (!this.#login) return;
+    this.#login = { ...this.#login, must_set_up_totp: false };
     sessionStorage.setItem(KEY, JSON.stringify(this.#login));
   }
 

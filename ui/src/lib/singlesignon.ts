@@ -16,6 +16,7 @@ const FAILURES: Record<string, string> = {
   "no-role": "Your account has no role on this server. Ask an administrator.",
   expired: "The login took too long, or began in another tab. Try again.",
   busy: "Too many users are logging in. Try again.",
+  "foreign-page": "Another website tried to log you in. To log in, use the button below.",
 };
 
 /** Returns the text for a name of a failure in the address. */

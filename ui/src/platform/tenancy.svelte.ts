@@ -1,5 +1,6 @@
 // The login to the device platform, which needs a user of a tenant. For an administrator of the node, the console
 // creates a temporary user per login and deletes it at logout. Other users log in with their own account.
+import { logInToPlatform } from "../api/generated";
 import { RequestError, requestAs, type RequestOptions } from "../api/request";
 import { session } from "../lib/session.svelte";
 import type { Page, PlatformUser, Tenant } from "./model";
@@ -30,6 +31,7 @@ class Tenancy {
   tenants = $state.raw<Tenant[]>([]);
   #renewed: Promise<Tokens> | undefined;
   #adminRenewed: Promise<Tokens> | undefined;
+  #entering: Promise<void> | undefined;
   /** The key of a wall screen. It reads one dashboard and its data. */
   #screen = $state("");
   #identity = 0;
@@ -90,7 +92,34 @@ class Tenancy {
   async check(): Promise<void> {
     if (this.#stored.own) this.phase = "ready";
     else if (this.#stored.admin) await this.choose();
-    else this.phase = (await isThere()) ? "login" : "off";
+    else if (!(await isThere())) this.phase = "off";
+    else if (await this.#hasLoggedInAsAdministrator()) await this.choose();
+    else this.phase = "login";
+  }
+
+  /** Uses the login of an administrator to the console. */
+  logInAsAdministrator(): Promise<void> {
+    // The login page and the first page of the platform may call this at the same time.
+    this.#entering ??= logInToPlatform()
+      .then((tokens) => {
+        this.#store({ admin: tokens });
+        this.phase = "checking";
+      })
+      .finally(() => {
+        this.#entering = undefined;
+      });
+    return this.#entering;
+  }
+
+  /** The earlier login to the platform ends when the second factor is turned on or off. */
+  async #hasLoggedInAsAdministrator(): Promise<boolean> {
+    if (!session.isAdmin || !session.hasPassword) return false;
+    try {
+      await this.logInAsAdministrator();
+      return true;
+    } catch {
+      return false;
+    }
   }
 
   /** Logs in with a console login or a platform user. Fails if the platform does not know the user. */

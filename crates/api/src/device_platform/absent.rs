@@ -3,6 +3,7 @@
 use std::net::TcpListener;
 
 use journal::LogState;
+use web::admins::Admins;
 use web::problem::HttpProblem;
 
 /// Has no values.
@@ -35,6 +36,10 @@ impl DevicePlatform {
     }
 
     pub(crate) fn find_dashboard(&self, _: &str) -> Result<DashboardLookup, HttpProblem> {
+        match *self {}
+    }
+
+    pub(crate) fn tokens_of_administrator(&self, _: &Admins, _: &str, _: i64) -> Result<(String, String), HttpProblem> {
         match *self {}
     }
 

@@ -39,6 +39,8 @@ pub struct ConsoleUser {
     pub has_one_time_password: bool,
     /// The password of the first start was not changed yet.
     pub has_first_password: bool,
+    /// Logins of the user need a code of an authenticator app.
+    pub has_totp: bool,
     /// This is the user who sent the request.
     pub is_self: bool,
 }
@@ -138,11 +140,14 @@ pub fn endpoints() -> Vec<Endpoint> {
 }
 
 /// All users, for the audit log: it records the changed ones.
-fn users_state(app: &App, _: &ChangeTarget) -> Option<Value> {
+pub(super) fn users_state(app: &App, _: &ChangeTarget) -> Option<Value> {
     let admins: Arc<Admins> = app.part();
     // The log hides fields whose names contain `password`.
-    let state =
-        |user: AdminSummary| json!({ "name": user.name, "role": user.role, "is_one_time": user.has_one_time_password });
+    let state = |user: AdminSummary| {
+        json!({
+            "name": user.name, "role": user.role, "is_one_time": user.has_one_time_password, "has_totp": user.has_totp,
+        })
+    };
     Some(admins.list().into_iter().map(state).collect())
 }
 
@@ -325,5 +330,6 @@ fn view(user: AdminSummary, login: &AuthenticatedUser) -> ConsoleUser {
         role: user.role,
         has_one_time_password: user.has_one_time_password,
         has_first_password: user.has_first_password,
+        has_totp: user.has_totp,
     }
 }

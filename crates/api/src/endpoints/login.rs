@@ -4,16 +4,16 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use auth::{LoginKind, LoginLimiter, PASSWORD_CHARACTERS_MIN, Password};
+use auth::{LoginAttempt, LoginKind, LoginLimiter, PASSWORD_CHARACTERS_MIN, Password};
 use axum::extract::{FromRef, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::{Extension, Json};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tracing::{error, info};
 use web::PasswordHashing;
-use web::admins::{Admins, AdminsError, Role};
+use web::admins::{AcceptedCode, Admins, AdminsError, RequiredStep, Role};
 use web::api_keys::ApiKeys;
 use web::audit::{Audit, AuditEntry};
 use web::body;
@@ -26,6 +26,7 @@ use web::unix_ms;
 use zeroize::{Zeroize, Zeroizing};
 
 use super::console_users::ConsoleUsers;
+use super::totp::not_written;
 use crate::app::{App, Endpoint};
 use crate::config::TokenLifetime;
 
@@ -37,6 +38,9 @@ const BODY_MAX: usize = 4 * 1024;
 pub struct LoginRequest {
     user: String,
     password: PasswordInput,
+    /// Code of the authenticator app, or a recovery code, of a user with a second factor.
+    #[schemars(extend("writeOnly" = true))]
+    code: Option<PasswordInput>,
 }
 
 /// A login. The token is sent as `Authorization: Bearer <token>`.
@@ -50,6 +54,8 @@ pub struct LoginAnswer {
     pub has_first_password: bool,
     /// Another user generated the password: only `change_password` is allowed until it is changed.
     pub must_change_password: bool,
+    /// The server requires a second factor, which the user has not set up yet: nothing else is allowed until then.
+    pub must_set_up_totp: bool,
 }
 
 /// The user of a request.
@@ -60,13 +66,15 @@ pub struct OwnLogin {
     pub role: Role,
     /// Another user generated the password: only `change_password` is allowed until it is changed.
     pub must_change_password: bool,
+    /// The server requires a second factor, which the user has not set up yet: nothing else is allowed until then.
+    pub must_set_up_totp: bool,
 }
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PasswordChange {
     current_password: PasswordInput,
-    /// At least 8 characters, and not a common password.
+    /// At least 8 characters, not a common password, and not the user name.
     #[schemars(length(min = 8))]
     new_password: PasswordInput,
 }
@@ -114,7 +122,8 @@ pub fn endpoints() -> Vec<Endpoint> {
             .tag("Login")
             .describe(
                 "Log in",
-                "Returns a bearer token. Failed attempts are limited per address: ten, then one every six seconds.",
+                "Returns a bearer token. A user with a second factor also sends a code: without it, the answer is 401 with the type \
+                 `urn:tidewire:problem:totp-required`. Failed attempts are limited per address: ten, then one every six seconds.",
             )
             .takes::<LoginRequest>(BODY_MAX)
             .fails(StatusCode::UNAUTHORIZED)
@@ -142,9 +151,9 @@ pub fn endpoints() -> Vec<Endpoint> {
     ]
 }
 
-/// Checks passwords of console users, and limits and counts failed logins.
-struct PasswordCheck {
-    admins: Arc<Admins>,
+/// Checks passwords and codes of console users, and limits and counts failed logins.
+pub(super) struct PasswordCheck {
+    pub(super) admins: Arc<Admins>,
     hashing: Arc<PasswordHashing>,
     limiter: Arc<LoginLimiter>,
     counters: Arc<ApiCounters>,
@@ -241,17 +250,29 @@ async fn login(
 ) -> Result<Json<LoginAnswer>, HttpProblem> {
     let role = passwords.verify(peer, &request.user, &request.password).await?;
     let role = role.ok_or_else(|| HttpProblem::unauthorized("wrong user name or password"))?;
+    let mut body = None;
+    if passwords.admins.has_totp(&request.user) {
+        let code = request.code.ok_or_else(HttpProblem::totp_required)?;
+        let accepted = passwords.verify_code(peer, &request.user, code).await?;
+        let second_factor = match accepted.ok_or_else(HttpProblem::wrong_totp_code)? {
+            AcceptedCode::Totp => "code",
+            AcceptedCode::Recovery => "recovery code",
+        };
+        body = Some(json!({ "second_factor": second_factor }));
+    }
     let new = NewUserLogin {
         user: &request.user,
         provider_role: None,
         path: "/api/v1/login",
-        body: None,
+        body,
     };
     let issued = issuer.issue(peer.0, new).await?;
+    let step = passwords.admins.required_step(&request.user);
     Ok(Json(LoginAnswer {
         token: issued.token.to_string(),
         expires_at_unix_ms: issued.expires_at_unix_ms,
-        must_change_password: passwords.admins.has_one_time_password(&request.user),
+        must_change_password: step == Some(RequiredStep::Password),
+        must_set_up_totp: step == Some(RequiredStep::SecondFactor),
         has_first_password: passwords.admins.has_first_password(&request.user),
         user: request.user,
         role,
@@ -273,10 +294,7 @@ impl PasswordCheck {
             user_name: user.to_owned(),
             password: password.to_password(),
         };
-        let limited = |wait| {
-            ApiCounters::add(&self.counters.logins_limited);
-            HttpProblem::too_many_failures("too many failed logins from this address", wait)
-        };
+        let limited = |wait| self.limited(wait);
         login.admit().map_err(limited)?;
         let role = self.hashing.run({
             let admins = self.admins.clone();
@@ -291,14 +309,73 @@ impl PasswordCheck {
         }
         Ok(role)
     }
+
+    /// Checks the password of a logged-in user.
+    pub(super) async fn require(
+        &self,
+        peer: PeerAddress,
+        user: &str,
+        password: &PasswordInput,
+    ) -> Result<(), HttpProblem> {
+        match self.verify(peer, user, password).await? {
+            Some(_) => Ok(()),
+            None => Err(HttpProblem::invalid("password", "wrong password")),
+        }
+    }
+
+    /// Checks a code of a user with a second factor, after the password, and uses it up. A right code does not exempt
+    /// the client from later limits: the next one is another secret.
+    pub(super) async fn verify_code(
+        &self,
+        peer: PeerAddress,
+        user: &str,
+        code: PasswordInput,
+    ) -> Result<Option<AcceptedCode>, HttpProblem> {
+        let (admins, limiter, name) = (self.admins.clone(), self.limiter.clone(), user.to_owned());
+        let checked = web::block(move || {
+            let attempt = LoginAttempt {
+                kind: LoginKind::SecondFactor,
+                address: peer.0,
+                user_name: Some(&name),
+                secret: code.0.as_bytes(),
+            };
+            limiter.admit(&attempt, Instant::now())?;
+            let accepted = admins.use_code(&name, &code.0, SystemTime::now());
+            if matches!(accepted, Ok(None)) {
+                limiter.record_failure(&attempt, Instant::now());
+            }
+            Ok(accepted)
+        });
+        let accepted = checked.await?.map_err(|wait| self.limited(wait))?;
+        let accepted = accepted.map_err(|error| not_written(&error))?;
+        match accepted {
+            Some(AcceptedCode::Recovery) => {
+                let left = self.admins.recovery_codes_left(user);
+                info!(user, address = %peer.0, left, "recovery code used");
+            }
+            Some(AcceptedCode::Totp) => {}
+            None => {
+                ApiCounters::add(&self.counters.logins_failed);
+                info!(user, address = %peer.0, "wrong code of a second factor");
+            }
+        }
+        Ok(accepted)
+    }
+
+    fn limited(&self, wait: Duration) -> HttpProblem {
+        ApiCounters::add(&self.counters.logins_limited);
+        HttpProblem::too_many_failures("too many failed logins from this address", wait)
+    }
 }
 
 async fn own_login(
     State(admins): State<Arc<Admins>>,
     Extension(login): Extension<AuthenticatedUser>,
 ) -> Json<OwnLogin> {
+    let step = admins.required_step(&login.user);
     Json(OwnLogin {
-        must_change_password: admins.has_one_time_password(&login.user),
+        must_change_password: step == Some(RequiredStep::Password),
+        must_set_up_totp: step == Some(RequiredStep::SecondFactor),
         user: login.user.to_string(),
         role: login.role,
     })
@@ -331,6 +408,9 @@ async fn change_password(
             "new_password",
             "must differ from the current password",
         ));
+    }
+    if change.new_password.0.to_lowercase() == login.user.to_lowercase() {
+        return Err(HttpProblem::invalid("new_password", "must differ from the user name"));
     }
     if passwords
         .verify(peer, &login.user, &change.current_password)

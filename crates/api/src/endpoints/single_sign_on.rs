@@ -71,12 +71,22 @@ async fn info(State(sso): State<Option<SingleSignOn>>) -> Json<SingleSignOnInfo>
     })
 }
 
-async fn start(State(sso): State<Option<SingleSignOn>>) -> Result<Response, HttpProblem> {
+async fn start(State(sso): State<Option<SingleSignOn>>, headers: HeaderMap) -> Result<Response, HttpProblem> {
     let sso = configured(sso)?;
+    if !is_start_allowed(&headers) {
+        return Ok(refused(LoginFailure::ForeignPage));
+    }
     Ok(match sso.start().await {
         Ok((target, value)) => redirect(&target, Some(LoginCookie::of(&sso).sent(&value, "Lax", START_LIFETIME))),
         Err(failure) => refused(failure),
     })
+}
+
+/// Whether the console or the user starts the login, and not a page of another origin, which could log the browser in
+/// unnoticed. Browsers send the header only with HTTPS and to this machine; a missing one is accepted.
+fn is_start_allowed(headers: &HeaderMap) -> bool {
+    let from = headers.get("sec-fetch-site").map(|from| from.as_bytes());
+    matches!(from, None | Some(b"same-origin" | b"none"))
 }
 
 async fn return_from_provider(
@@ -138,6 +148,7 @@ async fn collect(
         role: user.role,
         has_first_password: false,
         must_change_password: false,
+        must_set_up_totp: false,
     };
     let cookie = [(header::SET_COOKIE, cookie.deleted())];
     Ok((AppendHeaders(cookie), Json(answer)).into_response())

@@ -47,7 +47,7 @@ fn new_user_must_set_a_password_first() {
 
     let users = node.all_pages(ALL, 1);
     assert_eq!(users[1]["has_first_password"], true);
-    let ada = json!({ "name": "ada", "role": "admin", "has_one_time_password": false, "has_first_password": false, "is_self": true });
+    let ada = json!({ "name": "ada", "role": "admin", "has_one_time_password": false, "has_first_password": false, "has_totp": false, "is_self": true });
     assert_eq!((users.len(), &users[0]), (2, &ada));
     node.token = admin;
     let reset = node.send("POST", &format!("{ALL}/ada/password"), &json!(null));

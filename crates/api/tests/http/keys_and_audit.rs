@@ -127,7 +127,7 @@ fn changes_record_the_state_before_and_after() {
         let log = node.all_pages(&format!("/api/v1/audit?operation={operation}"), 10);
         json!([log[0]["before"], log[0]["after"]])
     };
-    let user = |role: &str| json!([{ "name": "eve", "role": role, "is_one_time": true }]);
+    let user = |role: &str| json!([{ "name": "eve", "role": role, "is_one_time": true, "has_totp": false }]);
     node.send(
         "POST",
         "/api/v1/console-users",

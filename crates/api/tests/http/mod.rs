@@ -29,6 +29,7 @@ mod roles;
 mod schema;
 mod sys;
 mod tls;
+mod totp;
 mod trace;
 pub mod web;
 mod web_socket;

@@ -47,7 +47,7 @@ fn lowered_role_ends_open_websockets_at_once() {
         .json();
     assert_eq!(
         own,
-        json!({ "user": "otto", "role": "viewer", "must_change_password": false })
+        json!({ "user": "otto", "role": "viewer", "must_change_password": false, "must_set_up_totp": false })
     );
     of_admin.next();
     of_admin.next();

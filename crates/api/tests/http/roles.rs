@@ -48,10 +48,11 @@ const ADMIN_READS: [&str; 8] = [
 
 /// Operations that the audit log records without a state: they change no stored entity, or one whose content is not
 /// recorded, such as messages and backups.
-const WITHOUT_STATE: [&str; 19] = [
+const WITHOUT_STATE: [&str; 22] = [
     "cancel_restore",
     "change_password",
     "clear_access_cache",
+    "confirm_totp",
     "delete_ended_alarms",
     "delete_retained_message",
     "delete_retained_messages",
@@ -65,9 +66,11 @@ const WITHOUT_STATE: [&str; 19] = [
     "remove_backup",
     "remove_benchmark",
     "remove_replaced_data",
+    "renew_recovery_codes",
     "reset_rule_metrics",
     "restart",
     "restart_action",
+    "turn_off_totp",
 ];
 
 struct DocumentedOperation {
@@ -126,6 +129,7 @@ fn every_operation_names_its_role() {
             }
             "metrics" | "stats" | "listeners" => "metrics",
             "logout" | "change_password" | "own_login" => "any",
+            "own_totp" | "begin_totp" | "confirm_totp" | "renew_recovery_codes" | "turn_off_totp" => "any",
             id if ADMIN_READS.contains(&id) || id == "download_backup" => "admin",
             id if operation.method == "GET" || HARMLESS.contains(&id) => "viewer",
             _ => "admin",

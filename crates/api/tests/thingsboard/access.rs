@@ -1,5 +1,8 @@
 //! Authentication and authorization: all rejected cases.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use auth::TotpSecret;
 use serde_json::{Value, json};
 
 use super::server::{CUSTOMER, SYSADMIN, Server, TENANT, id, refused};
@@ -54,6 +57,51 @@ fn request_without_valid_credentials_is_rejected() {
         400,
         31,
     );
+}
+
+#[test]
+fn administrator_with_a_second_factor_logs_in_through_the_console() {
+    let mut server = Server::start();
+    let password = server.node.password.clone();
+    let user = |server: &Server, token: &Value| {
+        let bearer = format!("Bearer {}", token.as_str().unwrap());
+        server.send("GET", "/api/auth/user", Some(&bearer), "")
+    };
+    let by_password = server.login("admin", &password).ok().json();
+    user(&server, &by_password["token"]).ok();
+    server.node.log_in();
+    let of_console = |server: &Server| server.node.send("POST", "/api/v1/platform-login", &Value::Null);
+    let token = of_console(&server).ok().json()["token"].clone();
+    assert_eq!(user(&server, &token).ok().json()["authority"], "SYS_ADMIN");
+    let key = server.node.new_key(&json!({ "name": "deploy", "role": "admin" }));
+    server
+        .node
+        .request_as(&key, "POST", "/api/v1/platform-login", &Value::Null)
+        .problem(403);
+
+    let set_up = server
+        .node
+        .send("POST", "/api/v1/totp", &json!({ "password": password }))
+        .ok()
+        .json();
+    let secret = TotpSecret::of_base32(set_up["secret"].as_str().unwrap()).unwrap();
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    let code = secret.code_at(now.as_secs());
+    server
+        .node
+        .send("POST", "/api/v1/totp/confirm", &json!({ "code": *code }))
+        .ok();
+    // Tokens of logins without a code end.
+    refused(&user(&server, &by_password["token"]), 401, 10);
+    refused(&user(&server, &token), 401, 10);
+    let message = refused(&server.login("admin", &password), 401, 10);
+    assert!(message.contains("second factor"), "{message}");
+    assert_eq!(
+        refused(&server.login("admin", "wrong"), 401, 10),
+        "Invalid username or password"
+    );
+    let token = of_console(&server).ok().json()["token"].clone();
+    user(&server, &token).ok();
 }
 
 #[test]

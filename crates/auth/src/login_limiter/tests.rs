@@ -72,6 +72,33 @@ impl Attacker {
 }
 
 #[test]
+fn second_factor_waits_for_guesses_from_all_addresses() {
+    let (limiter, now) = (Arc::new(LoginLimiter::default()), Instant::now());
+    let attempt = |number: u32| LoginAttempt {
+        kind: LoginKind::SecondFactor,
+        address: IpAddr::V4((0x0a00_0000 + number).into()),
+        user_name: Some("ann"),
+        secret: b"123456",
+    };
+    let guesses = (0..1000).take_while(|number| {
+        let is_admitted = limiter.admit(&attempt(*number), now).is_ok();
+        limiter.record_failure(&attempt(*number), now);
+        is_admitted
+    });
+    assert_eq!(guesses.count(), 100);
+    assert_eq!(limiter.admit(&attempt(5000), now), Err(FORGET_AFTER));
+    assert!(limiter.admit(&attempt(5000), now + FORGET_AFTER * 2).is_ok());
+    let password = LoginAttempt {
+        kind: LoginKind::ConsoleUser,
+        ..attempt(5000)
+    };
+    assert!(
+        limiter.admit(&password, now).is_ok(),
+        "the limit of passwords is separate"
+    );
+}
+
+#[test]
 fn lock_outs_of_an_address_grow_to_the_limit() {
     let (mut attacker, mut now) = (Attacker::new("10.0.0.1"), Instant::now());
     assert_eq!(attacker.be_locked_out(now), Duration::from_secs(5));

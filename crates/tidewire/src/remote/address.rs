@@ -14,7 +14,7 @@ use crate::config::{Config, ConfigSources};
 use crate::passwd;
 use connectors::Secret;
 
-const TOKEN_VARIABLE: &str = "TIDEWIRE_API_TOKEN";
+pub(super) const TOKEN_VARIABLE: &str = "TIDEWIRE_API_TOKEN";
 const PASSWORD_VARIABLE: &str = "TIDEWIRE_API_PASSWORD";
 
 /// Name of the user that the first start creates.

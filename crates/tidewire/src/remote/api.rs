@@ -1,18 +1,20 @@
 //! A logged-in client of the API: sends a request and returns its JSON response or the error text of the API.
 
 use std::fmt::{self, Write};
+use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 
 use clap::ArgMatches;
 use mqtt_client::{HttpRequest, WebSocketContent};
 use serde_json::{Value, json};
 
-use super::address::{ApiAddress, ApiLogin};
+use super::address::{ApiAddress, ApiLogin, TOKEN_VARIABLE};
 use super::http::send;
 use crate::client::failure::ClientFailure;
 use crate::client::transport::ClientTransport;
 use crate::config::ConfigSources;
 use crate::output::{EXIT_FAILURE, EXIT_USAGE, print_error};
+use crate::passwd;
 use connectors::Secret;
 
 /// Logs out when it is dropped, if it has logged in.
@@ -78,8 +80,18 @@ impl Drop for ApiClient {
 }
 
 fn log_in(address: &ApiAddress, user: &str, password: &Secret) -> Result<Secret, ApiError> {
-    let body = json!({"user": user, "password": password.expose()});
-    let answer = call(address, "POST", "/api/v1/login", Some(&body), None)?;
+    let mut body = json!({"user": user, "password": password.expose()});
+    let mut answer = call(address, "POST", "/api/v1/login", Some(&body), None);
+    if answer.as_ref().is_err_and(ApiError::needs_code) && io::stdin().is_terminal() {
+        body["code"] = passwd::ask("Code: ").map_err(ApiError::Usage)?.into();
+        answer = call(address, "POST", "/api/v1/login", Some(&body), None);
+    }
+    let answer = answer.map_err(|error| match error.needs_code() {
+        true => ApiError::Usage(format!(
+            "user {user} has a second factor: run the command on a terminal, which asks for the code, or set an API key in {TOKEN_VARIABLE}"
+        )),
+        false => error,
+    })?;
     match answer["token"].as_str() {
         Some(token) => Ok(Secret::new(token)),
         None => Err(ApiError::Unreachable(ClientFailure::Protocol(
@@ -123,6 +135,11 @@ pub fn path_part(name: &str) -> String {
 }
 
 impl ApiError {
+    /// Whether the login needs a code of the second factor.
+    fn needs_code(&self) -> bool {
+        matches!(self, ApiError::Refused { problem, .. } if problem["type"] == "urn:tidewire:problem:totp-required")
+    }
+
     pub fn report(&self) -> ExitCode {
         print_error(self);
         ExitCode::from(match self {

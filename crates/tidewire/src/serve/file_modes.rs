@@ -29,10 +29,11 @@ const DIRECTORIES: [&str; 10] = [
     "restore",
 ];
 /// Files of the data directory that the server creates, besides the files of the audit log.
-const FILES: [&str; 9] = [
+const FILES: [&str; 10] = [
     "admin-password",
     "admins",
     "admins-one-time",
+    "admins-totp",
     "api-keys.json",
     "banned.json",
     "platform-token-key",

@@ -95,6 +95,7 @@ pub fn start(
     api_config.single_sign_on = single_sign_on::config(config)?;
     api_config.telemetry = telemetry::config(config)?;
     api_config.login_limiter = parts.access.login_limiter().clone();
+    api_config.require_totp = config.api.require_totp;
     api_config.metrics_without_login = config.api.metrics_without_login;
     api_config.allowed_hosts = config.api.allowed_hosts.clone();
     api_config.trusted_proxies = config.api.trusted_proxies.iter().map(network).collect();

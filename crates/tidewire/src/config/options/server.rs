@@ -206,6 +206,9 @@ section! {
         restart users_file: Unset<PathBuf> = "";
         /// Lifetime of a login.
         restart token_lifetime: Duration = "12h" ["1m", "30d"];
+        /// Requires a second factor (TOTP) of all console users: a user without one can only set it up after the login.
+        /// API keys and users of an identity provider (`api.oidc`) need none.
+        restart require_totp: bool = "false";
         /// Allows other machines to read `/metrics` and statistics without a login. If `bind` is a loopback address,
         /// this machine can always read them.
         restart metrics_without_login: bool = "false";
