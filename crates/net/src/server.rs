@@ -7,7 +7,7 @@
 use std::fmt;
 use std::io;
 use std::num::{NonZeroU16, NonZeroUsize};
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicU16, AtomicUsize};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -150,6 +150,7 @@ impl Server {
             early_closes: EarlyCloses::new(),
             spare_descriptor: SpareDescriptor::new(),
             packet_memory: PacketMemory::new(config.max_incomplete_packets),
+            stopping_workers: AtomicU16::new(0),
             unsent_bytes: AtomicUsize::new(0),
             counters: (0..shards).map(|_| PublishedCounters::default()).collect(),
             ack_latency_us: (0..shards).map(|_| latency::histogram()).collect(),

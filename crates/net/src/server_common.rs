@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
 
 use broker::{AccessControl, NodeState, ShardConfig, Transport};
 
@@ -29,6 +29,8 @@ pub(crate) struct ServerCommon {
     pub(crate) early_closes: EarlyCloses,
     pub(crate) spare_descriptor: SpareDescriptor,
     pub(crate) packet_memory: Arc<PacketMemory>,
+    /// Number of workers that have begun to shut down.
+    pub(crate) stopping_workers: AtomicU16,
     /// Size of the unsent mailbox items of all workers.
     pub(crate) unsent_bytes: AtomicUsize,
     pub(crate) counters: Vec<PublishedCounters>,
@@ -49,6 +51,14 @@ impl ServerCommon {
     pub(crate) fn has_quic(&self) -> bool {
         let mut listeners = self.listeners.iter();
         listeners.any(|listener| listener.config.transport == Transport::Quic)
+    }
+
+    /// Returns whether no connection can move to another worker any more: all workers are shutting down, so that none
+    /// accepts a connection, and the last connection has ended. A worker that ends earlier loses the connections that
+    /// move to it, and the worker that reads their socket would wait for them.
+    pub(crate) fn is_drained(&self) -> bool {
+        let stopping = self.stopping_workers.load(Ordering::Acquire);
+        stopping == self.shards && self.connections.load(Ordering::Relaxed) == 0
     }
 
     /// Counts a new connection from the address of a client. Returns false if it exceeds the rate. The address is

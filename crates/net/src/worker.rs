@@ -11,6 +11,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use broker::{CloseCause, ConnSlot, Effect, FinishedCheckpoint, Mail, Now, Shard, ShardId};
@@ -460,6 +461,9 @@ impl NetWorker {
     fn begin_shut_down(&mut self, deadline: Instant) {
         self.acceptors.clear();
         self.quic.stop_accepting();
+        if self.stopping.is_none() {
+            self.common.stopping_workers.fetch_add(1, Ordering::Release);
+        }
         let left = deadline.saturating_duration_since(Instant::now());
         let deadline_ms = self.now.monotonic_ms + millis(left);
         self.stopping = Some(ShutdownProgress {
@@ -486,7 +490,9 @@ impl NetWorker {
             let is_empty = stopping.has_disconnected_all
                 && self.slots.len() == 0
                 && self.notices.is_empty()
-                && self.quic.has_no_connections();
+                && self.unsent_items == 0
+                && self.quic.has_no_connections()
+                && self.common.is_drained();
             is_empty || self.now.monotonic_ms >= stopping.deadline_ms
         })
     }

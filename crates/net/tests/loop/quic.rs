@@ -2,11 +2,13 @@
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
-use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread;
 use std::time::{Duration, Instant};
 
-use broker::Transport;
-use net::EarlyCloseReason;
+use broker::{ConnectionEvent, ShardId, Transport, home_shard};
+use net::{ConnectionObserver, EarlyCloseLine, EarlyCloseReason};
 use quinn_proto::ConnectionError;
 
 use super::client::*;
@@ -105,6 +107,64 @@ fn client_that_changes_its_address_stays_connected() {
         assert_eq!(read_packet(&mut wire).unwrap().message().1, b"to another port");
     }
     assert!(running.handle.counters().moved > 0, "no connection moved to its worker");
+}
+
+/// Blocks the worker that reports an early close.
+#[derive(Default)]
+struct Gate {
+    /// Whether a worker waits, and whether it may continue.
+    state: Mutex<(bool, bool)>,
+    changed: Condvar,
+}
+
+impl ConnectionObserver for Gate {
+    fn event(&self, _: &ConnectionEvent, _: bool) {}
+
+    fn early_close(&self, _: &EarlyCloseLine) {
+        let mut state = self.state.lock().unwrap();
+        state.0 = true;
+        self.changed.notify_all();
+        drop(self.changed.wait_while(state, |state| !state.1).unwrap());
+    }
+}
+
+#[test]
+fn shutdown_ends_with_a_connection_that_moves_to_a_worker_without_connections() {
+    let gate = Arc::new(Gate::default());
+    let mut options = options(3);
+    options.observer = gate.clone();
+    let running = options.start();
+    let (handle, address) = (running.handle.clone(), running.address(Transport::Quic));
+    // Worker 1 reads the socket of the listener with the index 4.
+    let mut ids = (0..).map(|n| format!("mover-{n}"));
+    let client_id = ids.find(|id| home_shard(id, 3) == Some(ShardId(0))).unwrap();
+    let mut wire = wire(&running);
+    // While worker 1 is busy, its socket receives the first datagram of a client that it rejects, and the CONNECT.
+    let (release, released) = channel();
+    let _busy = handle.call_async(ShardId(1), move |_, _| released.recv()).unwrap();
+    let rejected = with_protocol(&running.authority.client_config(), b"h3");
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    socket.send_to(&initial(address, rejected), address).unwrap();
+    wire.write_all(&connect(&client_id)).unwrap();
+    release.send(()).unwrap();
+    let state = gate.state.lock().unwrap();
+    drop(gate.changed.wait_while(state, |state| !state.0).unwrap());
+    // It is rejecting that client, and will move the connection to worker 0 before it reads its mailbox again.
+    let stopping = handle.clone();
+    let shutdown = thread::spawn(move || {
+        let begin = Instant::now();
+        stopping.shutdown(Duration::from_secs(60));
+        begin.elapsed()
+    });
+    // Worker 0 has no connections, and must not end because of that.
+    let until = Instant::now() + Duration::from_millis(500);
+    while Instant::now() < until && handle.call(ShardId(0), PATIENCE, |_, _| ()).is_ok() {
+        thread::sleep(Duration::from_millis(2));
+    }
+    gate.state.lock().unwrap().1 = true;
+    gate.changed.notify_all();
+    let duration = shutdown.join().unwrap();
+    assert!(duration < Duration::from_secs(30), "{duration:?}");
 }
 
 #[test]

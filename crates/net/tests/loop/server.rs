@@ -49,6 +49,7 @@ pub struct Options {
     pub shard: ShardConfig,
     pub access: Arc<dyn AccessControl>,
     pub authenticator: Arc<dyn Authenticator>,
+    pub observer: Arc<dyn ConnectionObserver>,
     pub authority: Authority,
     pub restart: Option<RestartState>,
 }
@@ -80,6 +81,7 @@ pub fn options(workers: u16) -> Options {
         shard: ShardConfig::default(),
         access: Arc::new(OpenAccess),
         authenticator: Arc::new(Nobody),
+        observer: Arc::new(Unobserved),
         authority,
         restart: None,
     }
@@ -103,7 +105,7 @@ impl Options {
             Arc::new(self.shard),
             self.access,
             self.authenticator,
-            Arc::new(Unobserved),
+            self.observer,
             self.restart,
         )
         .unwrap();
