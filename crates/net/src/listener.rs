@@ -111,15 +111,32 @@ impl SharedListener {
 
     /// Counts a new connection, or returns the limit that prevents it.
     pub(crate) fn admit(&self, now_ms: u64) -> Result<(), EarlyCloseReason> {
+        self.admit_rate(now_ms)?;
+        self.admit_number()
+    }
+
+    /// Counts a new connection in the rate of the listener.
+    pub(crate) fn admit_rate(&self, now_ms: u64) -> Result<(), EarlyCloseReason> {
         let rate = self.config.max_connection_rate;
         if rate.is_some_and(|rate| !self.bucket.try_take(rate, now_ms)) {
             return Err(EarlyCloseReason::ConnectionRate);
         }
+        Ok(())
+    }
+
+    /// Counts a new connection in the number of connections.
+    pub(crate) fn admit_number(&self) -> Result<(), EarlyCloseReason> {
         if !try_increment(&self.current, self.config.max_connections) {
             return Err(EarlyCloseReason::ListenerFull);
         }
         self.accepted.fetch_add(1, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Returns whether less than half of the connections of this listener are open.
+    #[cfg(feature = "quic")]
+    pub(crate) fn is_half_empty(&self) -> bool {
+        self.current.load(Ordering::Relaxed) < self.config.max_connections / 2
     }
 
     pub(crate) fn connection_closed(&self) {

@@ -68,6 +68,13 @@ impl ServerCommon {
         rates.is_none_or(|rates| rates.admit(address, now_ms))
     }
 
+    /// Returns whether less than half of the server's connections are open.
+    #[cfg(feature = "quic")]
+    pub(crate) fn is_half_empty(&self) -> bool {
+        let most = self.config.max_connections.min(self.config.descriptor_limit);
+        self.connections.load(Ordering::Relaxed) < most / 2
+    }
+
     /// Counts a new connection of the server, or returns the limit that prevents it.
     pub(crate) fn admit(&self) -> Result<(), EarlyCloseReason> {
         let ServerConfig {

@@ -19,7 +19,7 @@ pub(super) const UNVALIDATED_MAX: usize = 64;
 
 /// Connections of a listener per second whose address is not validated. Each costs a signature. Further clients get a
 /// Retry packet.
-pub(super) const UNVALIDATED_PER_SECOND: u32 = 256;
+const UNVALIDATED_PER_SECOND_MAX: u32 = 256;
 
 /// Connections of a listener whose handshake is not complete. Each takes about 20 KiB.
 pub(super) const HALF_OPEN_MAX: usize = 2048;
@@ -46,6 +46,16 @@ const RESET_INTERVAL: Duration = Duration::from_millis(1);
 
 /// The client must acknowledge a keep-alive within this time.
 const KEEP_ALIVE_GRACE: Duration = Duration::from_secs(60);
+
+/// Returns the number of connections per second whose address is not validated: at most half of the listener's rate of
+/// connections.
+pub(super) fn unvalidated_per_second(listener: &ListenerConfig) -> u32 {
+    let Some(rate) = listener.max_connection_rate else {
+        return UNVALIDATED_PER_SECOND_MAX;
+    };
+    let half = rate.amount.saturating_mul(500) / rate.period_ms.max(1);
+    half.clamp(1, UNVALIDATED_PER_SECOND_MAX.into()) as u32
+}
 
 /// `secret`: if it is the same after a restart, clients of the previous process learn at once that their connection
 /// has ended.

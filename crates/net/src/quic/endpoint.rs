@@ -19,7 +19,7 @@ use trust::own::trusted_peer;
 use crate::connection::{Handshake, HandshakeStep, SocketConnection};
 use crate::counters::EarlyCloseReason;
 use crate::failed_logins::client_network;
-use crate::quic::config::{self, HALF_OPEN_MAX, HALF_OPEN_PER_NETWORK_MAX, UNVALIDATED_MAX, UNVALIDATED_PER_SECOND};
+use crate::quic::config::{self, HALF_OPEN_MAX, HALF_OPEN_PER_NETWORK_MAX, UNVALIDATED_MAX};
 use crate::quic::connection::QuicConnection;
 use crate::quic::lost;
 use crate::quic::mail::QuicId;
@@ -46,6 +46,8 @@ pub(super) struct QuicEndpoint {
     networks: HashMap<IpAddr, usize>,
     /// The current second, and the connections accepted in it without a validated address.
     unvalidated_in: (u64, u32),
+    /// Maximum number of these connections per second.
+    unvalidated_per_second: u32,
     /// The socket may have datagrams: no read has returned `WouldBlock` since its last event.
     pub(super) is_ready: bool,
     /// Responses of the endpoint itself.
@@ -65,6 +67,7 @@ impl QuicEndpoint {
             unvalidated: 0,
             networks: HashMap::new(),
             unvalidated_in: (0, 0),
+            unvalidated_per_second: config::unvalidated_per_second(listener),
             is_ready: true,
             response: Vec::new(),
         })
@@ -84,7 +87,7 @@ impl QuicEndpoint {
         if self.unvalidated_in.0 != second {
             self.unvalidated_in = (second, 0);
         }
-        let is_accepted = self.unvalidated < UNVALIDATED_MAX && self.unvalidated_in.1 < UNVALIDATED_PER_SECOND;
+        let is_accepted = self.unvalidated < UNVALIDATED_MAX && self.unvalidated_in.1 < self.unvalidated_per_second;
         self.unvalidated_in.1 += u32::from(is_accepted);
         is_accepted
     }
@@ -255,7 +258,10 @@ impl NetWorker {
             return;
         };
         let is_validated = incoming.remote_address_validated();
-        if !is_validated && !endpoint.accepts_unvalidated(self.now.monotonic_ms) {
+        // Forged addresses must not use up the connections of the listener and of the server either.
+        let has_space = self.common.is_half_empty() && self.common.listeners[index].is_half_empty();
+        let is_accepted = is_validated || (has_space && endpoint.accepts_unvalidated(self.now.monotonic_ms));
+        if !is_accepted {
             endpoint.response.clear();
             self.counters.quic_retries += 1;
             if let Ok(transmit) = endpoint.endpoint.retry(incoming, &mut endpoint.response) {
@@ -284,15 +290,24 @@ impl NetWorker {
         }
     }
 
-    /// Counts a new connection, or returns the limit that prevents it. The rate of an address applies only when the
-    /// client has shown that it receives there.
+    /// Counts a new connection, or returns the limit that prevents it. A client counts in the rates only when it has
+    /// shown that it receives at its address: otherwise forged addresses could use up the rates of others.
     fn admit_quic(&self, index: usize, address: SocketAddr, is_validated: bool) -> Result<(), EarlyCloseReason> {
-        if is_validated && !self.common.admit_address(address.ip(), self.now.monotonic_ms) {
-            return Err(EarlyCloseReason::AddressRate);
+        if is_validated {
+            self.admit_validated(index, address.ip())?;
         }
         let listener = &self.common.listeners[index];
-        listener.admit(self.now.monotonic_ms)?;
+        listener.admit_number()?;
         self.common.admit().inspect_err(|_| listener.connection_closed())
+    }
+
+    /// Counts a client at a validated address in the rates of new connections.
+    pub(super) fn admit_validated(&self, index: usize, address: IpAddr) -> Result<(), EarlyCloseReason> {
+        // First, so that one address cannot use up the rate of the listener.
+        if !self.common.admit_address(address, self.now.monotonic_ms) {
+            return Err(EarlyCloseReason::AddressRate);
+        }
+        self.common.listeners[index].admit_rate(self.now.monotonic_ms)
     }
 
     fn accept_quic(&mut self, index: usize, incoming: Incoming, address: SocketAddr, now: Instant) {

@@ -8,7 +8,6 @@ use rustls::pki_types::CertificateDer;
 
 use crate::certificate;
 use crate::connection::{ConnectionStage, HandshakeStep};
-use crate::counters::EarlyCloseReason;
 use crate::quic::lost;
 use crate::quic::mail::QuicId;
 use crate::worker::NetWorker;
@@ -145,8 +144,8 @@ impl NetWorker {
         if let Some(endpoint) = &mut self.quic.endpoints[listener] {
             endpoint.handshake_ended(was_validated, address);
         }
-        if !was_validated && !self.common.admit_address(address, self.now.monotonic_ms) {
-            self.refuse(slot, EarlyCloseReason::AddressRate);
+        if !was_validated && let Err(reason) = self.admit_validated(listener, address) {
+            self.refuse(slot, reason);
         }
     }
 

@@ -19,6 +19,7 @@ mod leisure;
 mod limits;
 mod messages;
 mod quic;
+mod quic_limits;
 mod quic_wire;
 mod server;
 mod tls;

@@ -1,7 +1,7 @@
 //! Tests MQTT over QUIC: what differs from a TCP connection.
 
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::{Ipv4Addr, UdpSocket};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
@@ -12,6 +12,7 @@ use net::{ConnectionObserver, EarlyCloseLine, EarlyCloseReason};
 use quinn_proto::ConnectionError;
 
 use super::client::*;
+use super::quic_limits::initial;
 use super::quic_wire::{QuicWire, with_protocol};
 use super::server::*;
 use super::tls::Witness;
@@ -242,52 +243,6 @@ fn paused_connection_stops_the_client_and_loses_nothing() {
         assert_eq!(publisher.read().first, 0x40);
         assert!(subscriber.read().message() == ("bulk", payload.as_slice()));
     }
-}
-
-/// Sends the first datagram of a handshake from `count` sockets, as a client with a spoofed address could.
-fn begin_handshakes(running: &Running, count: usize) -> Vec<UdpSocket> {
-    let address = running.address(Transport::Quic);
-    let config = with_protocol(&running.authority.client_config(), b"mqtt");
-    let initials = (0..count).map(|_| {
-        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        socket.send_to(&initial(address, config.clone()), address).unwrap();
-        socket
-    });
-    initials.collect()
-}
-
-fn initial(address: SocketAddr, config: Arc<rustls::ClientConfig>) -> Vec<u8> {
-    let crypto = quinn_proto::crypto::rustls::QuicClientConfig::try_from(config).unwrap();
-    let client = quinn_proto::ClientConfig::new(Arc::new(crypto));
-    let mut endpoint = quinn_proto::Endpoint::new(Arc::new(quinn_proto::EndpointConfig::default()), None, true, None);
-    let now = Instant::now();
-    let (_, mut connection) = endpoint.connect(now, client, address, "localhost").unwrap();
-    let mut datagram = Vec::new();
-    let transmit = connection.poll_transmit(now, 1, &mut datagram).unwrap();
-    datagram.truncate(transmit.size);
-    datagram
-}
-
-#[test]
-fn unfinished_handshakes_are_bounded_and_delay_no_client() {
-    const ATTEMPTS: usize = 1000;
-    let mut options = options(2);
-    options.listener(Transport::Quic).handshake_timeout = Duration::from_secs(4);
-    let running = options.start();
-    let mut client = running.client(Transport::Quic, "early");
-    let _sockets = begin_handshakes(&running, ATTEMPTS);
-    eventually("the server has answered all", || {
-        let counters = running.handle.counters();
-        counters.accepted + counters.quic_retries > ATTEMPTS as u64
-    });
-    assert!(running.handle.connections() <= 65, "{}", running.handle.connections());
-    client.ping();
-    running.client(Transport::Quic, "late").ping();
-    let timeouts = running.refused(Transport::Quic, EarlyCloseReason::HandshakeTimeout);
-    assert_eq!(timeouts, 0, "served only when the others were gone");
-    eventually("unfinished handshakes are gone", || running.handle.connections() == 1);
-    assert_eq!(running.refused(Transport::Quic, EarlyCloseReason::HandshakeTimeout), 64);
-    client.ping();
 }
 
 #[test]

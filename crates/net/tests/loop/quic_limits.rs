@@ -1,0 +1,110 @@
+//! Tests limits of MQTT over QUIC: handshakes of forged addresses, and memory.
+
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use broker::{TokenRate, Transport};
+use net::EarlyCloseReason;
+
+use super::quic_wire::{QuicWire, with_protocol};
+use super::server::*;
+
+/// Sends the first datagram of a handshake from `count` sockets, as a client with a spoofed address could.
+fn begin_handshakes(running: &Running, count: usize) -> Vec<UdpSocket> {
+    let address = running.address(Transport::Quic);
+    let config = with_protocol(&running.authority.client_config(), b"mqtt");
+    // Creating a datagram takes longer than sending it, and the handshakes must not time out before the last one.
+    let initials: Vec<_> = (0..count).map(|_| initial(address, config.clone())).collect();
+    let sockets = initials.iter().map(|datagram| {
+        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        socket.send_to(datagram, address).unwrap();
+        socket
+    });
+    sockets.collect()
+}
+
+pub fn initial(address: SocketAddr, config: Arc<rustls::ClientConfig>) -> Vec<u8> {
+    let crypto = quinn_proto::crypto::rustls::QuicClientConfig::try_from(config).unwrap();
+    let client = quinn_proto::ClientConfig::new(Arc::new(crypto));
+    let mut endpoint = quinn_proto::Endpoint::new(Arc::new(quinn_proto::EndpointConfig::default()), None, true, None);
+    let now = Instant::now();
+    let (_, mut connection) = endpoint.connect(now, client, address, "localhost").unwrap();
+    let mut datagram = Vec::new();
+    let transmit = connection.poll_transmit(now, 1, &mut datagram).unwrap();
+    datagram.truncate(transmit.size);
+    datagram
+}
+
+#[test]
+fn unfinished_handshakes_are_bounded_and_delay_no_client() {
+    const ATTEMPTS: usize = 1000;
+    let mut options = options(2);
+    options.listener(Transport::Quic).handshake_timeout = Duration::from_secs(4);
+    let running = options.start();
+    let mut client = running.client(Transport::Quic, "early");
+    let _sockets = begin_handshakes(&running, ATTEMPTS);
+    eventually("the server has answered all", || {
+        let counters = running.handle.counters();
+        counters.accepted + counters.quic_retries > ATTEMPTS as u64
+    });
+    assert!(running.handle.connections() <= 65, "{}", running.handle.connections());
+    client.ping();
+    running.client(Transport::Quic, "late").ping();
+    let timeouts = running.refused(Transport::Quic, EarlyCloseReason::HandshakeTimeout);
+    assert_eq!(timeouts, 0, "served only when the others were gone");
+    eventually("unfinished handshakes are gone", || running.handle.connections() == 1);
+    assert_eq!(running.refused(Transport::Quic, EarlyCloseReason::HandshakeTimeout), 64);
+    client.ping();
+}
+
+/// An attacker can forge the addresses of the first datagrams.
+#[test]
+fn forged_addresses_use_up_no_rate_of_honest_clients() {
+    const RATE: usize = 20;
+    let mut options = options(2);
+    let listener = options.listener(Transport::Quic);
+    listener.max_connection_rate = Some(TokenRate {
+        amount: RATE as u64,
+        period_ms: 3_600_000,
+    });
+    let running = options.start();
+    let _sockets = begin_handshakes(&running, 10 * RATE);
+    eventually("the server has answered all", || {
+        let counters = running.handle.counters();
+        counters.accepted + counters.quic_retries >= 10 * RATE as u64
+    });
+    assert!(running.handle.counters().quic_retries > 0);
+    let clients: Vec<_> = (0..RATE)
+        .map(|n| running.client(Transport::Quic, &format!("honest-{n}")))
+        .collect();
+    assert_eq!(running.refused(Transport::Quic, EarlyCloseReason::ConnectionRate), 0);
+    // The rate still applies to clients that receive at their address.
+    let config = with_protocol(&running.authority.client_config(), b"mqtt");
+    if let Ok(wire) = QuicWire::try_connect(running.address(Transport::Quic), config) {
+        wire.wait_until_lost();
+    }
+    assert_eq!(running.refused(Transport::Quic, EarlyCloseReason::ConnectionRate), 1);
+    drop(clients);
+}
+
+#[test]
+fn forged_addresses_leave_connections_to_honest_clients() {
+    const CONNECTIONS: usize = 20;
+    let mut options = options(2);
+    options.listener(Transport::Quic).max_connections = CONNECTIONS;
+    let running = options.start();
+    let _sockets = begin_handshakes(&running, 10 * CONNECTIONS);
+    eventually("the server has answered all", || {
+        let counters = running.handle.counters();
+        counters.accepted + counters.quic_retries >= 10 * CONNECTIONS as u64
+    });
+    assert_eq!(running.handle.connections(), CONNECTIONS / 2);
+    let mut clients: Vec<_> = (0..CONNECTIONS / 2)
+        .map(|n| running.client(Transport::Quic, &format!("honest-{n}")))
+        .collect();
+    for client in &mut clients {
+        client.ping();
+    }
+    assert_eq!(running.refused(Transport::Quic, EarlyCloseReason::ListenerFull), 0);
+}
