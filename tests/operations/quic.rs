@@ -1,10 +1,12 @@
 //! MQTT over QUIC as a user sees it: the listener, `tidewire pub` and `sub`, the API, and a new certificate.
 
+use std::io::Write;
 use std::net::SocketAddr;
 use std::process::{Child, Command, Output, Stdio};
 
 use serde_json::{Value, json};
 
+use crate::devices::rest::Rest;
 use crate::support::api::Api;
 use crate::support::*;
 
@@ -19,12 +21,18 @@ fn certificate() -> String {
 }
 
 fn start(options: &str) -> Quic {
+    start_as(None, options)
+}
+
+fn start_as(subcommand: Option<&'static str>, options: &str) -> Quic {
     let address = free_port();
     let config = format!(
         "[listeners.quic.fleet]\nbind = \"{address}\"\ncert_file = \"{{dir}}/pem\"\nkey_file = \"{{dir}}/pem\"\n{options}"
     );
+    let mut config = Config::new(config).file("pem", certificate());
+    config.subcommand = subcommand;
     Quic {
-        server: Server::start(&Config::new(config).file("pem", certificate())),
+        server: Server::start(&config),
         address,
     }
 }
@@ -96,6 +104,28 @@ fn messages_pass_between_pub_and_sub_over_quic() {
         (&json!("quic"), &json!(4)),
         "{own}"
     );
+}
+
+/// Devices of the platform log in by another way than other clients.
+#[test]
+fn windows_of_a_fast_device_grow() {
+    let quic = start_as(Some("--demo"), "");
+    Rest::login(&quic.server).device("meter", "meter-token");
+    let args = ["-u", "meter-token", "-q", "1", "-l"];
+    let mut command = quic.command("pem", "pub", "v1/devices/me/telemetry", &args);
+    let mut meter = command.stdin(Stdio::piped()).spawn().unwrap();
+    let mut lines = meter.stdin.take().unwrap();
+    let line = format!("{{\"text\":\"{}\"}}\n", "x".repeat(4000));
+    quic.server.wait_until("a window has grown", |server| {
+        lines.write_all(line.repeat(50).as_bytes()).unwrap();
+        let (_, metrics) = server.http_get("/metrics");
+        let value = metrics
+            .lines()
+            .find_map(|line| line.strip_prefix("tidewire_net_quic_window_bytes "));
+        value.expect("the metric exists").parse::<f64>().unwrap() > 0.0
+    });
+    drop(lines);
+    assert!(meter.wait().unwrap().success());
 }
 
 #[test]

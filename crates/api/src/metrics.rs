@@ -274,6 +274,9 @@ metric_families! {
         one |s| s.net.quic_retries;
     Counter "tidewire_net_quic_datagrams_dropped" "QUIC datagrams dropped because a worker was overloaded."
         one |s| s.net.quic_datagrams_dropped;
+    Gauge "tidewire_net_quic_window_bytes"
+        "Memory by which the windows of QUIC connections have grown (limits.max_quic_windows)."
+        one |s| s.sources.net.quic_window_bytes();
     Counter "tidewire_net_ticks" "Iterations of the event loops." one |s| s.net.ticks;
     Counter "tidewire_net_lodgings" "How often an idle worker moved to the first worker's thread."
         one |s| s.net.worker_moves;

@@ -10,7 +10,7 @@ use mqtt::{ProtocolVersion, QoS, SubscriptionOptions};
 
 use crate::access::ConnectIdentity;
 use crate::authentication::Authentication;
-use crate::connection::ConnectionPhase;
+use crate::connection::{Connection, ConnectionPhase};
 use crate::deliver::ShardCore;
 use crate::delivery::Delivery;
 use crate::durable::checkpoint::Checkpoints;
@@ -171,6 +171,11 @@ impl<'a> ShardInspection<'a> {
     pub fn waits_for_login(self, conn: ConnSlot) -> bool {
         let connection = self.core.connections.get(conn);
         connection.is_some_and(|connection| connection.phase() == ConnectionPhase::Authenticating)
+    }
+
+    /// Returns whether the client of a connection is logged in.
+    pub fn is_online(self, conn: ConnSlot) -> bool {
+        self.core.connections.get(conn).is_some_and(Connection::is_online)
     }
 
     /// Returns the state of the journal's batch and its waiters.

@@ -35,6 +35,8 @@ pub struct ServerConfig {
     /// Maximum size of the incomplete packets of all connections together, beyond 4 KiB each. Further clients with
     /// large packets are disconnected.
     pub max_incomplete_packets: usize,
+    /// Maximum size of the windows of all QUIC connections together, beyond 32 KiB each. Windows do not grow beyond it.
+    pub max_quic_windows: usize,
     /// Maximum size of a CONNECT packet, which is read before the client is authenticated.
     pub maximum_connect_size: u32,
     /// Threads that run the `Authenticator`. `None`: the number of cores, at most 4.
@@ -59,6 +61,7 @@ impl Default for ServerConfig {
             descriptor_limit: usize::MAX,
             linger_timeout: Duration::from_secs(5),
             max_incomplete_packets: usize::MAX,
+            max_quic_windows: usize::MAX,
             maximum_connect_size: 512 * 1024,
             auth_threads: None,
             auth_queue_max: 1024,

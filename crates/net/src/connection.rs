@@ -7,7 +7,8 @@ use std::sync::Arc;
 use broker::{CloseCause, Peer, ShardId};
 use rustls::ServerConnection;
 
-use crate::packet_memory::{self, OutOfPacketMemory, PacketMemory, PacketMemoryShare};
+use crate::memory_pool::{MemoryPool, MemoryShare};
+use crate::packet_memory::{self, OutOfPacketMemory};
 use crate::socket::ConnectionSocket;
 use crate::websocket::WebSocketState;
 
@@ -39,7 +40,7 @@ pub(crate) struct SocketConnection {
     /// Bytes that are not processed yet: of a partial packet, or of the handshake. No capacity while empty.
     pub(crate) unread: Vec<u8>,
     /// Memory that `unread` has taken from the pool of all connections.
-    pub(crate) unread_share: Option<Box<PacketMemoryShare>>,
+    pub(crate) unread_share: Option<Box<MemoryShare>>,
     pub(crate) stage: ConnectionStage,
     pub(crate) layer: Option<Box<ConnectionLayers>>,
 }
@@ -160,7 +161,7 @@ impl SocketConnection {
     }
 
     /// Stores bytes for later. Memory is at most twice the received bytes, regardless of the declared length.
-    pub(crate) fn store_unread(&mut self, memory: &Arc<PacketMemory>, bytes: &[u8]) -> Result<(), OutOfPacketMemory> {
+    pub(crate) fn store_unread(&mut self, memory: &Arc<MemoryPool>, bytes: &[u8]) -> Result<(), OutOfPacketMemory> {
         let packet_bytes = self.needed as usize;
         packet_memory::reserve(
             memory,

@@ -2,9 +2,7 @@
 
 use std::collections::hash_map::Entry;
 
-use broker::{
-    AccessQuestion, AuthAttempt, AuthOutcome, ConnEpoch, ConnSlot, ConnectCredentials, ConnectionEvent, Effect,
-};
+use broker::{AccessQuestion, AuthAttempt, AuthOutcome, ConnEpoch, ConnSlot, ConnectCredentials, Effect};
 
 use crate::access_question::{AccessTicket, OpenAccessQuestion};
 use crate::auth_pool::{AuthJob, AuthTicket, QUEUE_FULL};
@@ -43,9 +41,6 @@ impl NetWorker {
             Effect::Authorize { conn, epoch, question } => self.authorize(conn, epoch, question),
             Effect::Fetch { purpose, positions } => self.fetch(purpose, positions),
             Effect::Event(event) => {
-                if let ConnectionEvent::Connected { client_id, .. } = &event {
-                    self.client_connected(client_id);
-                }
                 let is_wanted = self.common.node.are_client_events_wanted();
                 self.common.observer.event(&event, is_wanted);
             }

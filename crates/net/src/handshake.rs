@@ -310,22 +310,6 @@ impl NetWorker {
         }
     }
 
-    /// A client is logged in. Over QUIC it may send more at once from now on.
-    pub(crate) fn client_connected(&mut self, client_id: &str) {
-        if !self.common.has_quic() {
-            return;
-        }
-        let Some(slot) = self.shard.inspect().connection_of(client_id) else {
-            return;
-        };
-        if let Some(connection) = self.slots.get_mut(slot)
-            && let Some(quic) = connection.socket.quic()
-        {
-            quic.set_receive_window(&self.common.listeners[usize::from(connection.listener)].config);
-            self.quic.touch(slot, &mut connection.socket);
-        }
-    }
-
     /// Returns the properties of a connection that the shard needs.
     fn peer(&mut self, slot: ConnSlot) -> Option<Peer> {
         let common = self.common.clone();

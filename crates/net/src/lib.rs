@@ -41,6 +41,7 @@ mod latency;
 mod listener;
 mod mailbox;
 mod mailbox_item;
+mod memory_pool;
 mod node_journal;
 mod observer;
 mod outgoing;
@@ -78,5 +79,7 @@ pub use journal::RestartState;
 pub use listener::{BindError, ListenerInfo};
 pub use observer::ConnectionObserver;
 pub use port_owner::{PortOwner, find as find_port_owner};
+#[cfg(feature = "quic")]
+pub use quic::QUIC_LIMITS;
 pub use reply::{CallError, Reply};
 pub use server::{JournalView, PreparedServer, Server, ServerHandle, ShardTaps, StartError, default_workers};

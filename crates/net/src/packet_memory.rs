@@ -5,45 +5,11 @@
 //! disconnects the client that needs more, instead of running out of memory.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::memory_pool::{MemoryPool, MemoryShare};
 
 /// Size of an incomplete packet that is not counted.
 pub(crate) const FREE_BYTES: usize = 4 * 1024;
-
-#[derive(Debug)]
-pub(crate) struct PacketMemory {
-    limit: usize,
-    used: AtomicUsize,
-}
-
-impl PacketMemory {
-    pub(crate) fn new(limit: usize) -> Arc<PacketMemory> {
-        Arc::new(PacketMemory {
-            limit,
-            used: AtomicUsize::new(0),
-        })
-    }
-
-    fn take(&self, bytes: usize) -> bool {
-        let taken = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
-            used.checked_add(bytes).filter(|used| *used <= self.limit)
-        });
-        taken.is_ok()
-    }
-}
-
-/// Memory that the buffer of one connection has taken from the pool. Dropping it returns the memory.
-#[derive(Debug)]
-pub(crate) struct PacketMemoryShare {
-    memory: Arc<PacketMemory>,
-    bytes: usize,
-}
-
-impl Drop for PacketMemoryShare {
-    fn drop(&mut self) {
-        self.memory.used.fetch_sub(self.bytes, Ordering::Relaxed);
-    }
-}
 
 /// The memory for an incomplete packet is not available.
 #[derive(Debug, PartialEq, Eq)]
@@ -52,9 +18,9 @@ pub(crate) struct OutOfPacketMemory;
 /// Makes space for `more` bytes in the buffer of a packet of `packet_bytes` bytes. The buffer at most doubles, so that
 /// it grows with the received bytes.
 pub(crate) fn reserve(
-    memory: &Arc<PacketMemory>,
+    memory: &Arc<MemoryPool>,
     buffer: &mut Vec<u8>,
-    share: &mut Option<Box<PacketMemoryShare>>,
+    share: &mut Option<Box<MemoryShare>>,
     more: usize,
     packet_bytes: usize,
 ) -> Result<(), OutOfPacketMemory> {
@@ -64,19 +30,10 @@ pub(crate) fn reserve(
     }
     let capacity = packet_bytes.clamp(length, length.max(buffer.len().max(more) * 2));
     let counted = capacity.saturating_sub(FREE_BYTES);
-    let held = share.as_ref().map_or(0, |share| share.bytes);
-    if counted > held {
-        if !memory.take(counted - held) {
+    if counted > share.as_ref().map_or(0, |share| share.bytes()) {
+        let share = share.get_or_insert_with(|| Box::new(MemoryShare::empty(memory)));
+        if !share.resize(counted) {
             return Err(OutOfPacketMemory);
-        }
-        match share {
-            Some(share) => share.bytes = counted,
-            None => {
-                *share = Some(Box::new(PacketMemoryShare {
-                    memory: memory.clone(),
-                    bytes: counted,
-                }));
-            }
         }
     }
     buffer
@@ -88,13 +45,9 @@ pub(crate) fn reserve(
 mod tests {
     use super::*;
 
-    fn used(memory: &PacketMemory) -> usize {
-        memory.used.load(Ordering::Relaxed)
-    }
-
     #[test]
     fn buffer_grows_with_the_received_bytes() {
-        let memory = PacketMemory::new(1 << 20);
+        let memory = MemoryPool::new(1 << 20);
         let (mut buffer, mut share) = (Vec::new(), None);
         for received in 1..=200_000 / 1000 {
             reserve(&memory, &mut buffer, &mut share, 1000, 1 << 28).unwrap();
@@ -104,15 +57,15 @@ mod tests {
                 "{received}: {}",
                 buffer.capacity()
             );
-            assert_eq!(used(&memory), buffer.capacity().saturating_sub(FREE_BYTES));
+            assert_eq!(memory.used(), buffer.capacity().saturating_sub(FREE_BYTES));
         }
         drop(share);
-        assert_eq!(used(&memory), 0);
+        assert_eq!(memory.used(), 0);
     }
 
     #[test]
     fn last_growth_is_to_the_size_of_the_packet() {
-        let memory = PacketMemory::new(1 << 20);
+        let memory = MemoryPool::new(1 << 20);
         let (mut buffer, mut share) = (Vec::new(), None);
         reserve(&memory, &mut buffer, &mut share, 6000, 10_000).unwrap();
         buffer.extend_from_slice(&[0; 6000]);
@@ -123,7 +76,7 @@ mod tests {
 
     #[test]
     fn connections_share_the_memory() {
-        let memory = PacketMemory::new(100_000);
+        let memory = MemoryPool::new(100_000);
         let grow = |more| {
             let (mut buffer, mut share) = (Vec::new(), None);
             reserve(&memory, &mut buffer, &mut share, more, more).map(|()| share)

@@ -5,7 +5,6 @@ use std::io::{self, IoSlice};
 use broker::{ConnSlot, ShardId};
 use mio::Registry;
 
-use crate::config::ListenerConfig;
 use crate::connection::SocketConnection;
 use crate::counters::EarlyCloseReason;
 use crate::listener::ListenerSocket;
@@ -37,10 +36,6 @@ impl QuicConnection {
     }
 
     pub(crate) fn is_finishing(&self) -> bool {
-        match *self {}
-    }
-
-    pub(crate) fn set_receive_window(&mut self, _: &ListenerConfig) {
         match *self {}
     }
 

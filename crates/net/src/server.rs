@@ -31,9 +31,9 @@ use crate::latency;
 use crate::listener::{self, BindError, ListenerInfo, SharedListener};
 use crate::mailbox::{MailboxSender, UnsentItem};
 use crate::mailbox_item::{self, MailboxItem};
+use crate::memory_pool::MemoryPool;
 use crate::node_journal::{JournalLimits, NodeJournal};
 use crate::observer::ConnectionObserver;
-use crate::packet_memory::PacketMemory;
 use crate::reply::{CallError, Reply, reply};
 use crate::server_common::ServerCommon;
 use crate::thread_sharing;
@@ -149,7 +149,8 @@ impl Server {
             address_rates: config.max_connection_rate_per_address.map(AddressRates::new),
             early_closes: EarlyCloses::new(),
             spare_descriptor: SpareDescriptor::new(),
-            packet_memory: PacketMemory::new(config.max_incomplete_packets),
+            packet_memory: MemoryPool::new(config.max_incomplete_packets),
+            quic_windows: MemoryPool::new(config.max_quic_windows),
             stopping_workers: AtomicU16::new(0),
             unsent_bytes: AtomicUsize::new(0),
             counters: (0..shards).map(|_| PublishedCounters::default()).collect(),
@@ -451,6 +452,11 @@ impl ServerHandle {
     /// Returns the number of connections of all listeners, including those in their handshake.
     pub fn connections(&self) -> usize {
         self.inner.common.connections.load(std::sync::atomic::Ordering::Relaxed)
+    }
+
+    /// Returns the bytes by which the windows of all QUIC connections are larger than at their start.
+    pub fn quic_window_bytes(&self) -> usize {
+        self.inner.common.quic_windows.used()
     }
 
     /// Replaces certificate, key and client CAs for connections accepted from now on. `listener` is the index in the

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
 
-use broker::{AccessControl, NodeState, ShardConfig, Transport};
+use broker::{AccessControl, NodeState, ShardConfig};
 
 use crate::address_rates::AddressRates;
 use crate::busy_time::BusyTime;
@@ -14,9 +14,9 @@ use crate::counters::{EarlyCloseReason, PublishedCounters};
 use crate::descriptors::SpareDescriptor;
 use crate::early_close::EarlyCloses;
 use crate::listener::{self, SharedListener};
+use crate::memory_pool::MemoryPool;
 use crate::node_journal::NodeJournal;
 use crate::observer::ConnectionObserver;
-use crate::packet_memory::PacketMemory;
 
 /// State shared by all workers. Not accessed per packet.
 pub(crate) struct ServerCommon {
@@ -28,7 +28,9 @@ pub(crate) struct ServerCommon {
     pub(crate) address_rates: Option<AddressRates>,
     pub(crate) early_closes: EarlyCloses,
     pub(crate) spare_descriptor: SpareDescriptor,
-    pub(crate) packet_memory: Arc<PacketMemory>,
+    pub(crate) packet_memory: Arc<MemoryPool>,
+    /// Memory for the windows of QUIC connections.
+    pub(crate) quic_windows: Arc<MemoryPool>,
     /// Number of workers that have begun to shut down.
     pub(crate) stopping_workers: AtomicU16,
     /// Size of the unsent mailbox items of all workers.
@@ -47,12 +49,6 @@ pub(crate) struct ServerCommon {
 }
 
 impl ServerCommon {
-    /// Returns whether a listener speaks MQTT over QUIC.
-    pub(crate) fn has_quic(&self) -> bool {
-        let mut listeners = self.listeners.iter();
-        listeners.any(|listener| listener.config.transport == Transport::Quic)
-    }
-
     /// Returns whether no connection can move to another worker any more: all workers are shutting down, so that none
     /// accepts a connection, and the last connection has ended. A worker that ends earlier loses the connections that
     /// move to it, and the worker that reads their socket would wait for them.

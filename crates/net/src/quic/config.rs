@@ -12,6 +12,7 @@ use rustls::Tls13CipherSuite;
 use rustls::crypto::ring::cipher_suite::TLS13_AES_128_GCM_SHA256;
 
 use crate::config::ListenerConfig;
+use crate::quic::windows::{WINDOW_BYTES, start_bytes};
 
 /// Connections of a listener whose handshake is not complete and whose address is not validated. Further clients get a
 /// Retry packet: they must show that they receive at their address, and the server keeps no state for them until then.
@@ -19,7 +20,7 @@ pub(super) const UNVALIDATED_MAX: usize = 64;
 
 /// Connections of a listener per second whose address is not validated. Each costs a signature. Further clients get a
 /// Retry packet.
-const UNVALIDATED_PER_SECOND_MAX: u32 = 256;
+pub(super) const UNVALIDATED_PER_SECOND_MAX: u32 = 256;
 
 /// Connections of a listener whose handshake is not complete. Each takes about 20 KiB.
 pub(super) const HALF_OPEN_MAX: usize = 2048;
@@ -29,14 +30,7 @@ pub(super) const HALF_OPEN_PER_NETWORK_MAX: usize = 256;
 
 /// Maximum number of streams that a client may open: the one with the MQTT packets, and others, which the server
 /// resets. Without permission to open them, a client would wait for ever.
-const STREAMS_MAX: u32 = 4;
-
-/// Data that a client may send before the server reads it, and data that the server sends before the client
-/// acknowledges it. At a round-trip time of 100 ms, this allows 5 MB/s.
-const WINDOW_BYTES: u32 = 512 * 1024;
-
-/// As `WINDOW_BYTES`, before CONNACK: a client can send data out of order, which the server must store.
-const HANDSHAKE_WINDOW_BYTES: u32 = 16 * 1024;
+pub(super) const STREAMS_MAX: u32 = 4;
 
 /// Size of connection IDs: large enough that no ID is used twice.
 const CONNECTION_ID_BYTES: usize = 8;
@@ -86,19 +80,17 @@ pub(super) fn server_config(
     Ok(Arc::new(config))
 }
 
-/// Returns the receive window of a connection after CONNACK.
-pub(super) fn receive_window(listener: &ListenerConfig) -> VarInt {
-    VarInt::from_u32(listener.receive_buffer_bytes.unwrap_or(WINDOW_BYTES))
-}
-
 fn transport_config(listener: &ListenerConfig, keep_alive: Option<Duration>) -> TransportConfig {
+    let receive_max = listener.receive_buffer_bytes.unwrap_or(WINDOW_BYTES);
+    let send_max = listener.send_buffer_bytes.unwrap_or(WINDOW_BYTES);
     let mut config = TransportConfig::default();
     config
         .max_concurrent_bidi_streams(VarInt::from_u32(STREAMS_MAX))
         .max_concurrent_uni_streams(VarInt::from_u32(0))
-        .stream_receive_window(receive_window(listener))
-        .receive_window(VarInt::from_u32(HANDSHAKE_WINDOW_BYTES))
-        .send_window(listener.send_buffer_bytes.unwrap_or(WINDOW_BYTES).into())
+        // The window of the connection limits each stream, too.
+        .stream_receive_window(VarInt::from_u32(receive_max))
+        .receive_window(VarInt::from_u32(start_bytes(receive_max)))
+        .send_window(start_bytes(send_max).into())
         .datagram_receive_buffer_size(None)
         .keep_alive_interval(keep_alive)
         .max_idle_timeout(keep_alive.and_then(|idle| IdleTimeout::try_from(idle + KEEP_ALIVE_GRACE).ok()));

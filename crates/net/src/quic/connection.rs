@@ -7,9 +7,8 @@ use std::time::Instant;
 use bytes::Bytes;
 use quinn_proto::{Connection, ConnectionHandle, Dir, ReadError, StreamId, VarInt, WriteError};
 
-use crate::config::ListenerConfig;
 use crate::counters::EarlyCloseReason;
-use crate::quic::config;
+use crate::quic::windows::Windows;
 
 /// Codes of CONNECTION_CLOSE, as EMQX uses them.
 const CODE_NO_ERROR: u32 = 0;
@@ -35,6 +34,7 @@ pub(crate) struct QuicConnection {
     pub(super) is_validated: bool,
     /// The address of the client when the connection was accepted.
     pub(super) first_address: IpAddr,
+    pub(super) windows: Windows,
     is_peer_finished: bool,
     is_finishing: bool,
     close_reason: Option<EarlyCloseReason>,
@@ -46,8 +46,10 @@ impl QuicConnection {
         handle: ConnectionHandle,
         is_validated: bool,
         first_address: IpAddr,
+        windows: Windows,
     ) -> QuicConnection {
         QuicConnection {
+            windows,
             connection,
             handle,
             stream: None,
@@ -75,11 +77,6 @@ impl QuicConnection {
             let _ = self.connection.recv_stream(stream).stop(code);
             let _ = self.connection.send_stream(stream).reset(code);
         }
-    }
-
-    /// Lets the client send more at once, after CONNACK.
-    pub(crate) fn set_receive_window(&mut self, listener: &ListenerConfig) {
-        self.connection.set_receive_window(config::receive_window(listener));
     }
 
     /// Reads until `buffer` is full or nothing is left.
@@ -113,6 +110,7 @@ impl QuicConnection {
         };
         // Every connection that was read is asked for datagrams at the end of the tick.
         let _ = chunks.finalize();
+        self.windows.read(filled, &self.connection);
         match end {
             Some(ReadError::Reset(_)) => Err(io::ErrorKind::ConnectionReset.into()),
             Some(ReadError::Blocked) if filled == 0 => Err(self.no_data()),
@@ -144,9 +142,15 @@ impl QuicConnection {
                     Ok(bytes) => {
                         written += bytes;
                         rest = &rest[bytes..];
+                        self.windows.written(bytes);
                     }
-                    Err(WriteError::Blocked) if written == 0 => return Err(io::ErrorKind::WouldBlock.into()),
-                    Err(WriteError::Blocked) => return Ok(written),
+                    Err(WriteError::Blocked) => {
+                        self.windows.blocked();
+                        return match written {
+                            0 => Err(io::ErrorKind::WouldBlock.into()),
+                            written => Ok(written),
+                        };
+                    }
                     Err(WriteError::Stopped(_) | WriteError::ClosedStream) => {
                         return Err(io::ErrorKind::BrokenPipe.into());
                     }
@@ -171,6 +175,15 @@ impl QuicConnection {
     /// Returns whether the peer has not acknowledged the end of our stream yet.
     pub(crate) fn is_finishing(&self) -> bool {
         self.is_finishing && !self.is_lost
+    }
+
+    pub(super) fn change_windows(&mut self) -> bool {
+        self.windows.change(&mut self.connection)
+    }
+
+    pub(super) fn handle_timeout(&mut self, now: Instant) {
+        self.connection.handle_timeout(now);
+        self.windows.shrink(now, &mut self.connection);
     }
 
     pub(super) fn finished(&mut self) {

@@ -23,6 +23,7 @@ use crate::quic::config::{self, HALF_OPEN_MAX, HALF_OPEN_PER_NETWORK_MAX, UNVALI
 use crate::quic::connection::QuicConnection;
 use crate::quic::lost;
 use crate::quic::mail::QuicId;
+use crate::quic::windows::Windows;
 use crate::server_common::ServerCommon;
 use crate::socket::ConnectionSocket;
 use crate::worker::NetWorker;
@@ -341,7 +342,8 @@ impl NetWorker {
             certificate: None,
             reserved_bytes: 0,
         };
-        let quic = QuicConnection::new(connection, handle, is_validated, address.ip());
+        let windows = Windows::new(&self.common.listeners[index].config, &self.common.quic_windows);
+        let quic = QuicConnection::new(connection, handle, is_validated, address.ip(), windows);
         let socket = ConnectionSocket::Quic(Box::new(quic));
         let mut connection = SocketConnection::new(socket, index as u16, handshake);
         connection.is_registered = true;

@@ -37,7 +37,7 @@ impl NetWorker {
             };
             if quic.timer_ms == Some(due_ms) {
                 quic.timer_ms = None;
-                quic.connection.handle_timeout(*now.get_or_insert_with(Instant::now));
+                quic.handle_timeout(*now.get_or_insert_with(Instant::now));
                 self.quic.touch_quic(slot, quic);
             }
         }
@@ -111,6 +111,9 @@ impl NetWorker {
             StreamEvent::Readable { id } if own == Some(*id) => self.quic_readable(slot),
             StreamEvent::Writable { id } if own == Some(*id) => {
                 connection.is_write_blocked = false;
+                if let Some(quic) = connection.socket.quic() {
+                    quic.windows.writable();
+                }
                 self.list_for_flush(slot);
             }
             StreamEvent::Finished { id } if own == Some(*id) => self.quic_finished(slot),

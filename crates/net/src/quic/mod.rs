@@ -14,20 +14,24 @@
 //! Back-pressure: the server does not read from a paused connection, so that its flow control stops the client. It
 //! always receives datagrams, because they contain the acknowledgements of its output.
 //!
-//! `config.rs` has the limits. `endpoint.rs` accepts connections. `events.rs` passes events of a connection to the
-//! loop. `transmit.rs` sends. `connection.rs` is the byte stream. `mail.rs` goes to other workers.
+//! `config.rs` has the limits, `windows.rs` those of the memory of a connection. `endpoint.rs` accepts connections.
+//! `events.rs` passes events of a connection to the loop. `transmit.rs` sends. `connection.rs` is the byte stream.
+//! `mail.rs` goes to other workers.
 
 mod config;
 mod connection;
 mod endpoint;
 mod events;
+mod fixed_limits;
 mod lost;
 mod mail;
 mod socket;
 mod timers;
 mod transmit;
+mod windows;
 mod worker;
 
 pub(crate) use connection::QuicConnection;
+pub use fixed_limits::QUIC_LIMITS;
 pub(crate) use mail::QuicMail;
 pub(crate) use worker::QuicWorker;

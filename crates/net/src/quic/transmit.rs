@@ -49,6 +49,8 @@ impl NetWorker {
         let Some(quic) = connection.and_then(|connection| connection.socket.quic()) else {
             return;
         };
+        // Only for clients that are logged in, by whatever way. Others need no more.
+        let is_changed = quic.windows.wants_change() && self.shard.inspect().is_online(slot) && quic.change_windows();
         let Some(socket) = &mut self.quic.sockets[usize::from(listener)] else {
             return;
         };
@@ -67,7 +69,7 @@ impl NetWorker {
             }
         };
         self.quic.timers.set(slot, quic, &self.common.clock);
-        if has_more {
+        if has_more || is_changed {
             self.quic.touch_quic(slot, quic);
         }
     }

@@ -1,5 +1,6 @@
 //! Tests limits of MQTT over QUIC: handshakes of forged addresses, and memory.
 
+use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -7,8 +8,15 @@ use std::time::{Duration, Instant};
 use broker::{TokenRate, Transport};
 use net::EarlyCloseReason;
 
+use super::client::*;
 use super::quic_wire::{QuicWire, with_protocol};
 use super::server::*;
+
+const KIB: usize = 1024;
+
+/// Memory of a window of 512 KiB that counts in `max_quic_windows`: without the 16 KiB of the start.
+const RECEIVE_WINDOW: usize = 496 * KIB * 5 / 2;
+const SEND_WINDOW: usize = 496 * KIB * 3 / 2;
 
 /// Sends the first datagram of a handshake from `count` sockets, as a client with a spoofed address could.
 fn begin_handshakes(running: &Running, count: usize) -> Vec<UdpSocket> {
@@ -107,4 +115,82 @@ fn forged_addresses_leave_connections_to_honest_clients() {
         client.ping();
     }
     assert_eq!(running.refused(Transport::Quic, EarlyCloseReason::ListenerFull), 0);
+}
+
+#[test]
+fn windows_of_a_fast_client_grow_and_are_counted() {
+    let mut options = options(1);
+    options.shard.max_packet_size = 4 * 1024 * KIB as u32;
+    let running = options.start();
+    let mut publisher = running.client(Transport::Quic, "publisher");
+    assert_eq!(running.handle.quic_window_bytes(), 0);
+    let payload = vec![7; 1024 * KIB];
+    for _ in 0..8 {
+        publisher.send(&publish_qos1(9, "bulk", &payload));
+        assert_eq!(publisher.read().first, 0x40);
+    }
+    let bytes = running.handle.quic_window_bytes();
+    assert!(bytes > 0 && bytes <= RECEIVE_WINDOW, "{bytes}");
+    drop(publisher);
+    eventually("the memory is free", || running.handle.quic_window_bytes() == 0);
+}
+
+#[test]
+fn output_window_of_a_silent_client_grows_to_its_limit_and_is_counted() {
+    let running = start(2);
+    let mut wire = QuicWire::connect(running.address(Transport::Quic), &running.authority.client_config());
+    wire.write_all(&connect("silent")).unwrap();
+    assert_eq!(read_packet(&mut wire).unwrap().first, 0x20);
+    wire.write_all(&subscribe(1, "bulk", 0)).unwrap();
+    assert_eq!(read_packet(&mut wire).unwrap().first, 0x90);
+    // It acknowledges nothing any more, so that the output stays in the memory of the server.
+    wire.vanish();
+    let mut publisher = running.client(Transport::Tcp, "publisher");
+    for _ in 0..40 {
+        publisher.send(&publish("bulk", &[7; 32 * KIB]));
+    }
+    publisher.ping();
+    eventually("the window is at its limit", || {
+        let bytes = running.handle.quic_window_bytes();
+        assert!(bytes <= SEND_WINDOW, "{bytes}");
+        bytes == SEND_WINDOW
+    });
+}
+
+#[test]
+fn windows_of_all_connections_stay_within_their_memory() {
+    let mut options = options(2);
+    options.config.max_quic_windows = 100 * KIB;
+    options.shard.max_packet_size = 4 * 1024 * KIB as u32;
+    let running = options.start();
+    let payload = vec![7; 512 * KIB];
+    let mut subscriber = running.client(Transport::Quic, "subscriber");
+    subscriber.subscribe("bulk");
+    let mut publishers: Vec<_> = (0..4)
+        .map(|n| running.client(Transport::Quic, &format!("publisher-{n}")))
+        .collect();
+    for publisher in &mut publishers {
+        publisher.send(&publish_qos1(9, "bulk", &payload));
+        assert_eq!(publisher.read().first, 0x40);
+        assert!(subscriber.read().message() == ("bulk", payload.as_slice()));
+        let bytes = running.handle.quic_window_bytes();
+        assert!(bytes <= 100 * KIB, "{bytes}");
+    }
+}
+
+#[test]
+fn windows_do_not_grow_before_the_login() {
+    let mut options = options(1);
+    options.config.maximum_connect_size = 1024 * KIB as u32;
+    let running = options.start();
+    let mut wire = QuicWire::connect(running.address(Transport::Quic), &running.authority.client_config());
+    // A CONNECT whose will is not complete.
+    let connect = connect_with_will("slow", "last/will", &"x".repeat(60 * KIB));
+    wire.write_all(&connect[..connect.len() - 1]).unwrap();
+    eventually("the server has read it", || {
+        running.handle.counters().bytes_in > connect.len() as u64
+    });
+    assert_eq!(running.handle.quic_window_bytes(), 0);
+    wire.write_all(&connect[connect.len() - 1..]).unwrap();
+    assert_eq!(read_packet(&mut wire).unwrap().first, 0x20);
 }

@@ -18,6 +18,15 @@ const OPTIONS: &str = "\
 const DELIVERY: &str = "\
 Buffers of actions have limits of their own: [`delivery.buffer`](connectors.md#delivery).";
 
+/// The memory of QUIC connections is memory of the process. That of TCP sockets is memory of the kernel.
+const QUIC_MEMORY: &str = "\
+**Memory of QUIC connections.** The kernel limits the buffers of TCP connections (`net.ipv4.tcp_mem`). The buffers of
+QUIC connections are in the memory of the server. N connections use at most N × 1.1 MiB and `limits.max_quic_windows`
+together, if all clients are hostile: they send single bytes with gaps between them, and acknowledge no output. Before
+CONNACK, a connection uses at most 0.3 MiB. N well-behaved connections use N × 22 KiB if they are idle, and at most
+N × 54 KiB and `limits.max_quic_windows` otherwise. Output that waits for the QUIC connection counts in
+`limits.output_buffer_bytes`, as with TCP.";
+
 /// The subject of a limit, the value, its unit, and the consequence of exceeding it.
 type Fixed = (&'static str, u64, &'static str, &'static str);
 
@@ -32,18 +41,23 @@ pub fn page() -> String {
     }
     let _ = write!(page, "\n{DELIVERY}\n");
     for (title, limits) in fixed() {
+        let has_quic = limits.first() == net::QUIC_LIMITS.first();
         let _ = write!(page, "\n## {title}\n\n| limit | value | beyond |\n|---|---|---|\n");
         for (what, amount, unit, beyond) in limits {
             let (what, amount) = (super::cell(what), amount_text(amount, unit));
             let _ = writeln!(page, "| {what} | {amount} | {beyond} |");
         }
+        if has_quic {
+            let _ = write!(page, "\n{QUIC_MEMORY}\n");
+        }
     }
     page
 }
 
-fn fixed() -> [(&'static str, Vec<Fixed>); 6] {
+fn fixed() -> [(&'static str, Vec<Fixed>); 7] {
     [
         ("Fixed limits of MQTT clients", broker::FIXED_LIMITS.to_vec()),
+        ("Fixed limits of MQTT over QUIC", net::QUIC_LIMITS.to_vec()),
         (
             "Fixed limits of users, access rules and bans",
             auth::FIXED_LIMITS.to_vec(),

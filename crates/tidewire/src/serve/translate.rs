@@ -41,6 +41,10 @@ pub fn server_config(config: &Config, workers: NonZeroU16) -> Result<ServerConfi
             Some(size) => size.0 as usize,
             None => usize::try_from(packet_memory_bytes()).unwrap_or(usize::MAX),
         },
+        max_quic_windows: match config.limits.max_quic_windows.0 {
+            Some(size) => size.0 as usize,
+            None => usize::try_from(quic_window_bytes()).unwrap_or(usize::MAX),
+        },
         seed: seed()?,
         ..ServerConfig::default()
     })
@@ -52,6 +56,13 @@ fn packet_memory_bytes() -> u64 {
     /// Share of the memory of the process.
     const PACKET_SHARE: u64 = 8;
     process_limits::memory_bytes().map_or(u64::MAX, |bytes| bytes / PACKET_SHARE)
+}
+
+/// Memory for the windows of QUIC connections.
+fn quic_window_bytes() -> u64 {
+    /// Share of the memory of the process.
+    const WINDOW_SHARE: u64 = 8;
+    process_limits::memory_bytes().map_or(u64::MAX, |bytes| bytes / WINDOW_SHARE)
 }
 
 /// Returns `mqtt.max_packet_size`, or less if the memory does not suffice for it.
