@@ -189,6 +189,16 @@ fn put_event(entry: &mut Map<String, Value>, event: &ConnectionEvent) {
             put("address", address.to_string().into());
             put("fields", json!({ "reason": reason.name(), "detail": detail }));
         }
+        ConnectionEvent::AddressChanged {
+            client_id,
+            from,
+            address,
+        } => {
+            put("event", "address_changed".into());
+            put("client_id", (**client_id).into());
+            put("address", address.to_string().into());
+            put("fields", json!({ "from": from.to_string() }));
+        }
         ConnectionEvent::SessionEnded { client_id, detail } => {
             put("event", "session_ended".into());
             put("client_id", (**client_id).into());

@@ -160,6 +160,12 @@ pub enum ConnectionEvent {
         reason: DisconnectReason,
         detail: Box<str>,
     },
+    /// The client has moved to another address, and receives there.
+    AddressChanged {
+        client_id: Box<str>,
+        from: SocketAddr,
+        address: SocketAddr,
+    },
     SessionEnded {
         client_id: Box<str>,
         detail: &'static str,

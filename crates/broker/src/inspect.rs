@@ -144,7 +144,7 @@ impl ClientFilter {
         };
         has(&session.client_id, &self.client_id)
             && (self.user_name.is_none() || has(session.user_name.as_deref().unwrap_or(""), &self.user_name))
-            && (self.address.is_none() || has(&session.address.get().to_string(), &self.address))
+            && (self.address.is_none() || has(&session.current_address().to_string(), &self.address))
             && self.is_connected.is_none_or(|wanted| wanted == session.conn.is_some())
     }
 }
@@ -296,7 +296,7 @@ impl<'a> ShardInspection<'a> {
         ClientView {
             client_id: session.client_id.to_string(),
             user_name: session.user_name.as_deref().map(str::to_owned),
-            address: session.address.get(),
+            address: session.current_address(),
             transport: connection.map(|c| c.peer.transport),
             listener: connection.map(|c| c.peer.listener),
             version: session.version,

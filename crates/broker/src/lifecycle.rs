@@ -139,7 +139,7 @@ impl Lifecycle<'_> {
         let session = core.sessions.at(slot);
         core.effects.push(Effect::Event(ConnectionEvent::Disconnected {
             client_id: session.client_id.clone(),
-            address: session.address.get(),
+            address: session.current_address(),
             reason,
             detail: detail.into(),
         }));

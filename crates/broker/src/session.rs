@@ -29,6 +29,7 @@ use crate::{ConnSlot, DisconnectReason, DropReason, Now, ShardId};
 pub struct Session {
     pub client_id: Box<str>,
     pub user_name: Option<Box<str>>,
+    /// Address of the last CONNECT. Access decisions and limits use it. `current_address` may be another one.
     pub address: CompactAddress,
     /// Listener of the last connection since the server was started.
     pub listener: Option<u16>,
@@ -117,6 +118,7 @@ impl Session {
         let ConnectTerms { connect, granted, .. } = terms;
         self.conn = Some(terms.conn);
         self.address = terms.peer.address.into();
+        self.set_current_address(None);
         self.listener = Some(terms.peer.listener);
         self.version = connect.version;
         self.user_name = connect.user_name.map(Into::into);
@@ -210,6 +212,20 @@ impl Session {
             is_superuser: self.is_superuser,
             grant: self.grant().clone(),
             mountpoint: self.mountpoint().cloned(),
+        }
+    }
+
+    /// Returns the address of the client, for operators, rules and traces.
+    #[inline]
+    pub fn current_address(&self) -> SocketAddr {
+        let moved_to = self.rare.as_ref().and_then(|rare| rare.moved_to);
+        moved_to.unwrap_or(self.address).get()
+    }
+
+    /// Sets the address to which the client has moved. `None`: that of CONNECT.
+    pub(crate) fn set_current_address(&mut self, address: Option<SocketAddr>) {
+        if address.is_some() || self.rare.is_some() {
+            self.rare.get_or_insert_default().moved_to = address.map(CompactAddress::from);
         }
     }
 
@@ -315,6 +331,8 @@ struct RareParts {
     grant: LoginGrant,
     mountpoint: Option<Mountpoint>,
     drops: DropCounts,
+    /// The address to which the client has moved since CONNECT.
+    moved_to: Option<CompactAddress>,
 }
 
 /// Counters of messages that were not delivered to a session, per reason.

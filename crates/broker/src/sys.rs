@@ -280,6 +280,7 @@ pub fn event_topic(node: &str, event: &ConnectionEvent, unix_ms: u64) -> Option<
             (client_id, "disconnected", fields)
         }
         ConnectionEvent::Refused { .. }
+        | ConnectionEvent::AddressChanged { .. }
         | ConnectionEvent::SessionEnded { .. }
         | ConnectionEvent::Dropping { .. }
         | ConnectionEvent::OverLimit { .. }

@@ -50,7 +50,7 @@ impl Session {
         TapClient {
             client_id: &self.client_id,
             user_name: self.user_name.as_deref(),
-            address: self.address.get(),
+            address: self.current_address(),
             listener: self.listener,
             version: self.version,
             grant: self.grant(),

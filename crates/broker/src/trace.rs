@@ -131,7 +131,8 @@ impl TraceFilter {
                 address,
                 ..
             } => (client_id, Some(user_name), Some(address)),
-            ConnectionEvent::Disconnected { client_id, address, .. } => (client_id, None, Some(address)),
+            ConnectionEvent::Disconnected { client_id, address, .. }
+            | ConnectionEvent::AddressChanged { client_id, address, .. } => (client_id, None, Some(address)),
             ConnectionEvent::SessionEnded { client_id, .. }
             | ConnectionEvent::Dropping { client_id, .. }
             | ConnectionEvent::OverLimit { client_id, .. } => (client_id, None, None),
@@ -339,7 +340,7 @@ impl Traces {
         let client = TapClient {
             client_id,
             user_name,
-            address: connection.peer.address,
+            address: session.map_or(connection.peer.address, Session::current_address),
             listener: Some(connection.peer.listener),
             version: connection.version,
             grant: &LoginGrant::None,

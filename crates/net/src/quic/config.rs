@@ -12,6 +12,7 @@ use rustls::Tls13CipherSuite;
 use rustls::crypto::ring::cipher_suite::TLS13_AES_128_GCM_SHA256;
 
 use crate::config::ListenerConfig;
+use crate::quic::path::PathControllers;
 use crate::quic::windows::{WINDOW_BYTES, start_bytes};
 
 /// Connections of a listener whose handshake is not complete and whose address is not validated. Further clients get a
@@ -92,6 +93,7 @@ fn transport_config(listener: &ListenerConfig, keep_alive: Option<Duration>) -> 
         .receive_window(VarInt::from_u32(start_bytes(receive_max)))
         .send_window(start_bytes(send_max).into())
         .datagram_receive_buffer_size(None)
+        .congestion_controller_factory(Arc::new(PathControllers::default()))
         .keep_alive_interval(keep_alive)
         .max_idle_timeout(keep_alive.and_then(|idle| IdleTimeout::try_from(idle + KEEP_ALIVE_GRACE).ok()));
     config

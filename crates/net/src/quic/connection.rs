@@ -1,13 +1,14 @@
 //! A QUIC connection as a byte stream: its first bidirectional stream.
 
 use std::io::{self, IoSlice};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
 use bytes::Bytes;
 use quinn_proto::{Connection, ConnectionHandle, Dir, ReadError, StreamId, VarInt, WriteError};
 
 use crate::counters::EarlyCloseReason;
+use crate::quic::path;
 use crate::quic::windows::Windows;
 
 /// Codes of CONNECTION_CLOSE, as EMQX uses them.
@@ -34,6 +35,8 @@ pub(crate) struct QuicConnection {
     pub(super) is_validated: bool,
     /// The address of the client when the connection was accepted.
     pub(super) first_address: IpAddr,
+    /// The latest address of the client at which it has shown that it receives.
+    address: SocketAddr,
     pub(super) windows: Windows,
     is_peer_finished: bool,
     is_finishing: bool,
@@ -49,6 +52,7 @@ impl QuicConnection {
         windows: Windows,
     ) -> QuicConnection {
         QuicConnection {
+            address: connection.remote_address(),
             windows,
             connection,
             handle,
@@ -77,6 +81,21 @@ impl QuicConnection {
             let _ = self.connection.recv_stream(stream).stop(code);
             let _ = self.connection.send_stream(stream).reset(code);
         }
+    }
+
+    /// Returns whether datagrams of the client come from another address than before.
+    pub(super) fn is_moving(&self) -> bool {
+        self.connection.remote_address() != self.address
+    }
+
+    /// Returns the address to which the client has moved, once, when it has shown that it receives there.
+    pub(super) fn new_address(&mut self) -> Option<SocketAddr> {
+        let address = self.connection.remote_address();
+        if address == self.address || !path::is_validated(self.connection.congestion_state()) {
+            return None;
+        }
+        self.address = address;
+        Some(address)
     }
 
     /// Reads until `buffer` is full or nothing is left.

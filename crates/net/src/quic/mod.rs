@@ -16,7 +16,7 @@
 //!
 //! `config.rs` has the limits, `windows.rs` those of the memory of a connection. `endpoint.rs` accepts connections.
 //! `events.rs` passes events of a connection to the loop. `transmit.rs` sends. `connection.rs` is the byte stream.
-//! `mail.rs` goes to other workers.
+//! `path.rs` checks new addresses. `mail.rs` goes to other workers.
 
 mod config;
 mod connection;
@@ -25,6 +25,7 @@ mod events;
 mod fixed_limits;
 mod lost;
 mod mail;
+mod path;
 mod socket;
 mod timers;
 mod transmit;

@@ -4,8 +4,9 @@ use std::time::Instant;
 
 use broker::ConnSlot;
 use quinn_proto::EndpointEvent;
+use trust::own::trusted_peer;
 
-use crate::connection::SocketConnection;
+use crate::connection::{ConnectionStage, SocketConnection};
 use crate::quic::connection::QuicConnection;
 use crate::socket::ConnectionSocket;
 use crate::worker::NetWorker;
@@ -45,6 +46,7 @@ impl NetWorker {
     }
 
     fn transmit_connection(&mut self, slot: ConnSlot, listener: u16, now: Instant) {
+        let has_moved = self.update_address(slot);
         let connection = self.slots.get_mut(slot);
         let Some(quic) = connection.and_then(|connection| connection.socket.quic()) else {
             return;
@@ -69,9 +71,33 @@ impl NetWorker {
             }
         };
         self.quic.timers.set(slot, quic, &self.common.clock);
-        if has_more || is_changed {
+        if has_more || is_changed || has_moved {
             self.quic.touch_quic(slot, quic);
         }
+    }
+
+    /// Passes on the address of a client that has moved. Returns whether the shard has an event about it.
+    fn update_address(&mut self, slot: ConnSlot) -> bool {
+        let Some(connection) = self.slots.get_mut(slot) else {
+            return false;
+        };
+        if !connection.socket.quic().is_some_and(|quic| quic.is_moving()) {
+            return false;
+        }
+        let is_open = matches!(connection.stage, ConnectionStage::Open);
+        if connection.is_closing() || (is_open && !self.shard.inspect().is_online(slot)) {
+            // Also while a login is decided, which belongs to the address from which CONNECT was sent.
+            return false;
+        }
+        let Some(address) = connection.socket.quic().and_then(QuicConnection::new_address) else {
+            return false;
+        };
+        let address = trusted_peer(address);
+        match &mut connection.stage {
+            ConnectionStage::Handshake(handshake) => handshake.address = address,
+            _ => self.shard.client_moved(slot, address),
+        }
+        is_open
     }
 
     /// Closes a QUIC connection that has been removed from its slot.

@@ -110,6 +110,35 @@ fn client_that_changes_its_address_stays_connected() {
     assert!(running.handle.counters().moved > 0, "no connection moved to its worker");
 }
 
+#[test]
+fn new_address_is_shown_when_the_client_receives_there() {
+    let running = start(4);
+    let mut wire = wire(&running);
+    wire.write_all(&connect("mover")).unwrap();
+    assert_eq!(read_packet(&mut wire).unwrap().first, 0x20);
+    let shown = || {
+        let clients = running.handle.call_all(PATIENCE, |shard, _| {
+            shard.inspect().client("mover").map(|client| client.address)
+        });
+        clients.unwrap().into_iter().flatten().next().unwrap()
+    };
+    let ping = |wire: &mut QuicWire| {
+        wire.write_all(&PINGREQ).unwrap();
+        assert_eq!(read_packet(wire).unwrap().first, PINGRESP);
+    };
+    for _ in 0..3 {
+        let address = wire.migrate();
+        eventually("the new address is shown", || {
+            ping(&mut wire);
+            shown() == address
+        });
+        wire.send_from_another_address(&PINGREQ);
+        assert_eq!(read_packet(&mut wire).unwrap().first, PINGRESP);
+        ping(&mut wire);
+        assert_eq!(shown(), address, "the client does not receive there");
+    }
+}
+
 /// Blocks the worker that reports an early close.
 #[derive(Default)]
 struct Gate {

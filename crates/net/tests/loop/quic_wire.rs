@@ -111,6 +111,15 @@ impl QuicWire {
         state.socket.local_addr().unwrap()
     }
 
+    /// Sends bytes from another address, at which nothing is received, as with a forged address.
+    pub fn send_from_another_address(&self, bytes: &[u8]) {
+        let mut state = self.shared.lock();
+        state.connection.send_stream(self.stream).write(bytes).unwrap();
+        let own = std::mem::replace(&mut state.socket, bind());
+        state.transmit();
+        state.socket = own;
+    }
+
     /// Vanishes: no datagram is sent or answered any more.
     pub fn vanish(&self) {
         self.shared.lock().is_silent = true;

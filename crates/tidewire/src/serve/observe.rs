@@ -197,6 +197,7 @@ fn is_written(event: &ConnectionEvent) -> bool {
     match event {
         ConnectionEvent::Connected { .. }
         | ConnectionEvent::Disconnected { .. }
+        | ConnectionEvent::AddressChanged { .. }
         | ConnectionEvent::SessionEnded { .. } => {
             tracing::enabled!(tracing::Level::DEBUG)
         }
@@ -289,6 +290,13 @@ fn write(event: &ConnectionEvent, durability: &str, omitted_lines: u64) {
             detail,
         } => {
             tracing::debug!(client_id = &**client_id, %address, reason = reason.name(), detail = &**detail, "disconnected");
+        }
+        ConnectionEvent::AddressChanged {
+            client_id,
+            from,
+            address,
+        } => {
+            tracing::debug!(client_id = &**client_id, %address, %from, "client has another address");
         }
         ConnectionEvent::SessionEnded { client_id, detail } => {
             tracing::debug!(client_id = &**client_id, detail, "session ended");
