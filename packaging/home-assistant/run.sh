@@ -52,6 +52,9 @@ write_users() {
 	secret addons | add_user addons
 	count=$(jq '.logins // [] | length' "$options")
 	for ((index = 0; index < count; index++)); do
+		case "$(jq --raw-output ".logins[$index].username" "$options")" in
+		homeassistant | addons) say "a login cannot have the name homeassistant or addons" && exit 1 ;;
+		esac
 		jq --join-output ".logins[$index].password" "$options" |
 			add_user "$(jq --raw-output ".logins[$index].username" "$options")"
 	done
@@ -109,10 +112,15 @@ write_configuration() {
 	tidewire check --config "$configuration" || { say "the configuration has mistakes, see above"; exit 1; }
 }
 
+# Only a password that was changed in the options is set: the console can change it, too.
 set_console_password() {
+	local seen=$DATA/console-password.seen digest
 	[ -n "$(option console_password)" ] || return 0
+	digest=$({ secret console && option console_password; } | sha256sum)
+	[ "$(cat "$seen" 2>/dev/null)" != "$digest" ] || return 0
 	mkdir -p "$DATA/tidewire"
 	jq --join-output .console_password "$options" | tidewire passwd "$DATA/tidewire/admins" admin --role admin
+	echo "$digest" >"$seen"
 }
 
 # send METHOD PATH: sends the JSON of standard input to the Supervisor.

@@ -203,9 +203,11 @@ impl App {
 
 /// Records second factors that were removed on the command line while the server was stopped.
 fn record_command_line(admins: &Admins, audit: &Audit) {
-    let removed = admins.take_removed_on_command_line();
-    let removed = removed.inspect_err(|error| warn!(%error, "recording removed second factors failed"));
-    for (user, at_unix_ms) in removed.unwrap_or_default() {
+    let removed = admins.removed_on_command_line();
+    if removed.is_empty() {
+        return;
+    }
+    for (user, at_unix_ms) in removed {
         audit.write(AuditEntry {
             number: 0,
             at_unix_ms,
@@ -219,6 +221,9 @@ fn record_command_line(admins: &Admins, audit: &Audit) {
             after: None,
             status: StatusCode::OK.as_u16(),
         });
+    }
+    if let Err(error) = admins.forget_removed_on_command_line() {
+        warn!(%error, "the removed second factors are recorded again at the next start");
     }
 }
 

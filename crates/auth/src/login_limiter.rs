@@ -38,6 +38,10 @@ const EVICTED_SHARE: usize = 8;
 const FORGET_AFTER: Duration = Duration::from_secs(6);
 /// A user is under attack after this multiple of `failures_max` failures.
 const USER_FAILURES_FACTOR: u32 = 10;
+/// Wrong codes of a second factor per user, from all addresses: the first ones, and the time after which one more is
+/// allowed. Three codes of six digits are right at a time.
+const CODE_FAILURES_MAX: u32 = 20;
+const CODE_FORGET_AFTER: Duration = Duration::from_secs(5 * 60);
 /// Number of guesses that a locked-out address may compare with the known logins of a user. One more is allowed for
 /// every `FORGET_AFTER`.
 const KNOWN_TESTS_MAX: u32 = 30;
@@ -71,8 +75,11 @@ pub enum LoginKind {
     /// Access token of a device, in MQTT or HTTP.
     DeviceToken,
     ConsoleUser,
-    /// Code of an authenticator app, or recovery code, of a console user whose password was right.
+    /// Code of an authenticator app of a console user whose password was right. It has few digits, so the limit of a
+    /// user is fixed and applies to all addresses.
     SecondFactor,
+    /// Recovery code of such a user. It cannot be guessed.
+    RecoveryCode,
     /// Authorization code of an identity provider, for the console.
     ProviderCode,
     PlatformUser,
@@ -134,6 +141,8 @@ struct LimiterState {
     addresses: HashMap<IpAddr, FailedAddress>,
     /// Failures per user, from all addresses.
     users: FailureCounts,
+    /// Wrong codes of second factors per user, from all addresses.
+    codes: FailureCounts<{ CODE_FORGET_AFTER.as_secs() }>,
     /// Guesses of a locked-out address that were compared with known logins, per address and user.
     known_tests: FailureCounts,
     /// These guesses. Testing one again reveals nothing.
@@ -178,20 +187,23 @@ impl LoginLimiter {
 
     /// Returns how long the client must wait if its credentials must not be checked now.
     pub fn admit(&self, attempt: &LoginAttempt<'_>, now: Instant) -> Result<(), Duration> {
+        let user = self.user_tag(attempt);
+        if let Some(user) = user.filter(|_| attempt.kind == LoginKind::SecondFactor) {
+            let mut state = self.lock();
+            if let Some(wait) = state.codes.wait(user, now, CODE_FAILURES_MAX) {
+                state.stats.rejected += 1;
+                return Err(wait);
+            }
+        }
         if self.limits.failures_max == 0 {
             return Ok(());
         }
         let address = client_network(attempt.address);
         let mut state = self.lock();
-        let user = self.user_tag(attempt);
         let is_attacked = |state: &LimiterState| {
             let user_failures_max = self.limits.failures_max.saturating_mul(USER_FAILURES_FACTOR);
             user.is_some_and(|user| state.users.is_full(user, now, user_failures_max))
         };
-        if attempt.kind == LoginKind::SecondFactor && is_attacked(&state) {
-            state.stats.rejected += 1;
-            return Err(FORGET_AFTER);
-        }
         let Some(failed) = state.addresses.get(&address) else {
             return Ok(());
         };
@@ -209,6 +221,12 @@ impl LoginLimiter {
 
     /// Records wrong credentials.
     pub fn record_failure(&self, attempt: &LoginAttempt<'_>, now: Instant) {
+        if let Some(user) = self
+            .user_tag(attempt)
+            .filter(|_| attempt.kind == LoginKind::SecondFactor)
+        {
+            self.lock().codes.add(user, now, CODE_FAILURES_MAX);
+        }
         if self.limits.failures_max == 0 {
             return;
         }
@@ -362,13 +380,15 @@ fn make_space<K: Copy + Eq + Hash, V>(table: &mut HashMap<K, V>, max: usize, end
     }
 }
 
-/// Counts that lose one failure per `FORGET_AFTER`, by tag: when all failures of the tag will be forgotten.
+/// Counts that lose one failure per `FORGET_AFTER_S` seconds, by tag: when all failures of the tag will be forgotten.
 #[derive(Default)]
-struct FailureCounts {
+struct FailureCounts<const FORGET_AFTER_S: u64 = { FORGET_AFTER.as_secs() }> {
     forgotten_at: HashMap<u64, Instant>,
 }
 
-impl FailureCounts {
+impl<const FORGET_AFTER_S: u64> FailureCounts<FORGET_AFTER_S> {
+    const FORGET_AFTER: Duration = Duration::from_secs(FORGET_AFTER_S);
+
     fn add(&mut self, tag: u64, now: Instant, failures_max: u32) {
         if !self.forgotten_at.contains_key(&tag) && self.forgotten_at.len() >= USERS_MAX {
             make_space(&mut self.forgotten_at, USERS_MAX, |forgotten_at| {
@@ -376,15 +396,20 @@ impl FailureCounts {
             });
         }
         let forgotten_at = self.forgotten_at.entry(tag).or_insert(now);
-        *forgotten_at = ((*forgotten_at).max(now) + FORGET_AFTER).min(now + FORGET_AFTER * failures_max);
+        let latest = now + Self::FORGET_AFTER * failures_max;
+        *forgotten_at = ((*forgotten_at).max(now) + Self::FORGET_AFTER).min(latest);
     }
 
     /// Returns whether another failure would exceed the limit.
     fn is_full(&self, tag: u64, now: Instant, failures_max: u32) -> bool {
-        let latest = now + FORGET_AFTER * failures_max.saturating_sub(1);
-        self.forgotten_at
-            .get(&tag)
-            .is_some_and(|forgotten_at| *forgotten_at > latest)
+        self.wait(tag, now, failures_max).is_some()
+    }
+
+    /// Returns the time until another failure is within the limit, if it is not now.
+    fn wait(&self, tag: u64, now: Instant, failures_max: u32) -> Option<Duration> {
+        let latest = now + Self::FORGET_AFTER * failures_max.saturating_sub(1);
+        let wait = self.forgotten_at.get(&tag)?.saturating_duration_since(latest);
+        (!wait.is_zero()).then_some(wait)
     }
 }
 

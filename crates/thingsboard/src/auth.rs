@@ -27,7 +27,7 @@ use super::authorities::Authorities;
 use super::call::{ApiCall, now_ms};
 use super::failure::{ThingsboardError, ThingsboardErrorCode};
 use super::operation::{FromBody, HandlerResult, JsonBody, NoQuery, get, post, query_of};
-use super::platform_access::{PlatformAccess, TokenPair};
+use super::platform_access::{PlatformAccess, TokenPair, VerifiedLogin};
 use super::principal::Principal;
 use crate::services::{Endpoint, ServiceState};
 
@@ -190,7 +190,7 @@ impl UserLogins {
         peer: Option<PeerAddress>,
         name: String,
         password: Password,
-    ) -> Result<Option<Principal>, ThingsboardError> {
+    ) -> Result<Option<VerifiedLogin>, ThingsboardError> {
         let access = self.platform_access.clone();
         let login = GuardedLogin {
             limiter: self.limiter.clone(),
@@ -218,16 +218,11 @@ impl UserLogins {
     }
 
     /// Returns the tokens of a new session.
-    async fn tokens(&self, mut principal: Principal) -> Result<Json<Tokens>, ThingsboardError> {
+    async fn tokens(&self, login: VerifiedLogin) -> Result<Json<Tokens>, ThingsboardError> {
         let access = self.platform_access.clone();
         let issued = web::block({
             let admins = self.admins.clone();
-            move || {
-                if principal.session.is_empty() {
-                    principal.session = access.platform().entities().new_id(now_ms()).to_string();
-                }
-                access.issue(&admins, &principal, now_ms())
-            }
+            move || access.issue_after_login(&admins, login, now_ms())
         });
         Ok(Json(issued.await??.into()))
     }
@@ -246,7 +241,8 @@ impl UserLogins {
         });
         let keys = keys.await??;
         principal.login_at = None;
-        let Json(tokens) = self.tokens(principal).await?;
+        let login = VerifiedLogin { principal, stamp: None };
+        let Json(tokens) = self.tokens(login).await?;
         Ok(Json(Tokens {
             api_keys: Some(keys.iter().map(without_hash).collect()),
             ..tokens

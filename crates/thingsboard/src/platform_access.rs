@@ -17,7 +17,7 @@ use platform::ids::{DeviceId, EntityId, EntityType, TenantId, UserId, Uuid};
 use platform::model::{ApiKey, AttributeScope, Authority, Issuer, User, UserCredentials};
 use platform::{Platform, SocketLimits};
 use tokio::sync::Semaphore;
-use web::admins::{Admins, Role};
+use web::admins::{Admins, RequiredStep, Role};
 use web::problem::HttpProblem;
 
 use super::audit_log_counts::AuditLogCounts;
@@ -72,6 +72,14 @@ impl Default for AccessOptions {
             activation_link_max_age: Duration::from_secs(24 * 3600),
         }
     }
+}
+
+/// A user whose password was right.
+pub struct VerifiedLogin {
+    pub principal: Principal,
+    /// The stamp of the credentials with which the password was compared. `None`: that of the time at which the tokens
+    /// are issued.
+    pub stamp: Option<String>,
 }
 
 /// An access token and its refresh token.
@@ -225,16 +233,44 @@ impl PlatformAccess {
         admins: &Admins,
         name: &str,
         password: Password,
-    ) -> Result<Option<Principal>, ThingsboardError> {
+    ) -> Result<Option<VerifiedLogin>, ThingsboardError> {
         if name.contains('@') {
-            return Ok(self.entities().login(name, &password)?.map(|user| Principal::of(&user)));
+            let user = self.entities().login(name, &password)?;
+            return Ok(user.map(|user| VerifiedLogin {
+                principal: Principal::of(&user),
+                stamp: None,
+            }));
         }
+        let principal = Principal::of_admin(name);
+        // Before the check: credentials that change at the same time make the tokens invalid.
+        let stamp = self.stamp(admins, &principal)?;
         let role = admins.verify(name, password);
         if role == Some(Role::Admin) && admins.has_totp(name) {
             let message = "This administrator has a second factor: log in to the console, or use an API key";
             return Err(ThingsboardError::new(ThingsboardErrorCode::Authentication, message));
         }
-        Ok((role == Some(Role::Admin)).then(|| Principal::of_admin(name)))
+        match (role, stamp) {
+            (Some(Role::Admin), None) => Err(ThingsboardError::unauthorized()),
+            (Some(Role::Admin), stamp) => Ok(Some(VerifiedLogin { principal, stamp })),
+            _ => Ok(None),
+        }
+    }
+
+    /// Issues the tokens of a new session after a login.
+    pub fn issue_after_login(
+        &self,
+        admins: &Admins,
+        login: VerifiedLogin,
+        now_ms: i64,
+    ) -> Result<TokenPair, ThingsboardError> {
+        let VerifiedLogin { mut principal, stamp } = login;
+        if principal.session.is_empty() {
+            principal.session = self.entities().new_id(now_ms).to_string();
+        }
+        match stamp {
+            Some(stamp) => self.issue_with_stamp(&principal, &stamp, now_ms),
+            None => self.issue(admins, &principal, now_ms),
+        }
     }
 
     /// Issues the tokens of a new session for an administrator of the node. The caller has authenticated the user.
@@ -391,7 +427,10 @@ impl PlatformAccess {
 
     fn hash_of_issuer(&self, admins: &Admins, issuer: &Issuer) -> Result<Option<String>, ThingsboardError> {
         match issuer {
-            Issuer::NodeAdministrator(name) => Ok(hash_of_admin(admins, name)),
+            // API keys need no second factor.
+            Issuer::NodeAdministrator(name) => {
+                Ok(stamp_of_admin(admins, name).filter(|_| admins.required_step(name) != Some(RequiredStep::Password)))
+            }
             Issuer::User { id, .. } => match self.entities().find::<User>(id.0)? {
                 None => Ok(None),
                 Some(user) => self.hash_of_user(admins, *id, &user.email),
@@ -446,12 +485,15 @@ fn random_id() -> Result<String, ThingsboardError> {
     Ok(Base64UrlUnpadded::encode_string(&random))
 }
 
-/// `None`: not an administrator of the node.
+/// `None`: not an administrator of the node, or one with a required step. Another user knows a one-time password.
 fn hash_of_admin(admins: &Admins, name: &str) -> Option<String> {
+    stamp_of_admin(admins, name).filter(|_| admins.required_step(name).is_none())
+}
+
+/// `None`: not an administrator of the node.
+fn stamp_of_admin(admins: &Admins, name: &str) -> Option<String> {
     let is_admin = admins.role(name) == Some(Role::Admin);
-    // Another user knows a one-time password.
-    let is_ready = admins.required_step(name).is_none();
-    admins.credentials_stamp(name).filter(|_| is_admin && is_ready)
+    admins.credentials_stamp(name).filter(|_| is_admin)
 }
 
 pub fn authority_name(authority: Authority) -> &'static str {

@@ -259,13 +259,15 @@ pub fn forget_position(directory: &Path) -> Result<(), String> {
     let Some(data_dir) = data_dir_of(directory) else {
         return Ok(());
     };
-    let path = fs::canonicalize(directory).map_err(|error| format!("cannot read {}: {error}", directory.display()))?;
-    let name = path
-        .strip_prefix(&data_dir)
-        .unwrap_or(&path)
-        .to_string_lossy()
-        .into_owned();
-    forget_positions(&data_dir, [&*name].into_iter())
+    let is_same = |store: &Store| match (
+        fs::canonicalize(data_dir.join(&store.path)),
+        fs::canonicalize(directory),
+    ) {
+        (Ok(path), Ok(repaired)) => path == repaired,
+        _ => false,
+    };
+    let store = stores().into_iter().find(is_same).map(|store| store.name());
+    forget_positions(&data_dir, store.iter().map(String::as_str))
 }
 
 fn forget_positions<'a>(data_dir: &Path, names: impl Iterator<Item = &'a str>) -> Result<(), String> {
@@ -286,9 +288,12 @@ pub fn forget_all_positions(data_dir: &Path) -> Result<(), String> {
 
 /// Returns the data directory to which a directory belongs.
 pub fn data_dir_of(directory: &Path) -> Option<PathBuf> {
-    let directory = fs::canonicalize(directory).ok()?;
-    let data_dir = directory.ancestors().find(|parent| parent.join(NAME).is_file());
-    data_dir.map(Path::to_owned)
+    // A store may be a symbolic link to another disk.
+    let paths = [std::path::absolute(directory), fs::canonicalize(directory)];
+    paths.into_iter().flatten().find_map(|path| {
+        let data_dir = path.ancestors().find(|parent| parent.join(NAME).is_file());
+        data_dir.map(Path::to_owned)
+    })
 }
 
 /// Forgets all stores. For a data directory that was restored in part.
@@ -327,13 +332,16 @@ fn older<'a>(
     })
 }
 
-/// Adds the stores that exist, and replaces the positions.
+/// Adds the stores that exist, and raises the positions. Only a repair or an accepted loss lowers them.
 fn record(data_dir: &Path, positions: Option<Positions>) -> Result<(), String> {
     let mut known = read(data_dir)?;
     let before = (known.stores.clone(), known.positions.clone());
     let found = stores().into_iter().filter(|store| store.exists(data_dir));
     known.stores.extend(found.map(|store| store.name()));
-    known.positions = positions.unwrap_or(known.positions);
+    for (name, position) in positions.into_iter().flatten() {
+        let recorded = known.positions.entry(name).or_default();
+        *recorded = position.max(*recorded);
+    }
     match (&known.stores, &known.positions) == (&before.0, &before.1) {
         true => Ok(()),
         false => write(data_dir, known),

@@ -11,7 +11,7 @@ use axum::{Extension, Json};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use tracing::{error, info};
+use tracing::{error, info, warn};
 use web::PasswordHashing;
 use web::admins::{AcceptedCode, Admins, AdminsError, RequiredStep, Role};
 use web::api_keys::ApiKeys;
@@ -334,12 +334,18 @@ impl PasswordCheck {
         let (admins, limiter, name) = (self.admins.clone(), self.limiter.clone(), user.to_owned());
         let checked = web::block(move || {
             let attempt = LoginAttempt {
-                kind: LoginKind::SecondFactor,
+                kind: match is_of_app(&code.0) {
+                    true => LoginKind::SecondFactor,
+                    false => LoginKind::RecoveryCode,
+                },
                 address: peer.0,
                 user_name: Some(&name),
                 secret: code.0.as_bytes(),
             };
-            limiter.admit(&attempt, Instant::now())?;
+            limiter.admit(&attempt, Instant::now()).inspect_err(|_| {
+                // Who sends codes knows the password.
+                warn!(user = name, address = %peer.0, "too many wrong codes of a second factor; its password may be known to others");
+            })?;
             let accepted = admins.use_code(&name, &code.0, SystemTime::now());
             if matches!(accepted, Ok(None)) {
                 limiter.record_failure(&attempt, Instant::now());

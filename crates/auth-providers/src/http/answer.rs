@@ -34,6 +34,8 @@ pub(super) fn outcome(
         200 if !is_status => body(answer, now),
         200 => Ok(allow()),
         204 if !is_status => Ok(allow()),
+        // The service is busy.
+        408 | 425 | 429 => Ok(ProviderOutcome::Deny(DenyReason::Unavailable)),
         400..500 if is_status => Ok(ProviderOutcome::Ignore),
         401 | 403 | 404 => Ok(ProviderOutcome::Ignore),
         // The service refuses this request, for example because a value is too long. Clients must not be able to cause
@@ -178,7 +180,7 @@ mod tests {
             (400, "ignore"),
             (401, "ignore"),
             (404, "ignore"),
-            (429, "ignore"),
+            (429, "another outcome"),
             (201, "failure"),
             (302, "failure"),
             (500, "failure"),

@@ -169,8 +169,8 @@ async fn renew(config: &AcmeConfig, server: &ChallengeServer, status: &StatusCel
                     unused.reset();
                     status.succeeded();
                 }
-                // Its key is that of the certificate, if the server ended in between.
-                order::discard(config);
+                // The server may have ended before it deleted the file.
+                order::discard_stored(config);
                 let left = Duration::from_secs(u64::try_from(due_unix_s - now_unix_s()).unwrap_or_default());
                 pause(left.clamp(Duration::from_secs(1), SLEEP_MAX), || ()).await;
                 continue;

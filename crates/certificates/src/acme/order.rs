@@ -1,6 +1,7 @@
 //! One order: account, challenges, certificate. An order that the authority was asked to complete is continued after a
 //! failure or a restart (`order_file.rs`).
 
+use std::fs;
 use std::time::Duration;
 
 use instant_acme::{
@@ -11,7 +12,7 @@ use super::certificate::{CheckError, NewCertificate};
 use super::client::Exchange;
 use super::failure::{Failure, is_final, is_unknown_account};
 use super::order_file::{self, OrderFile};
-use super::{AcmeConfig, ChallengeKind, account, challenges::Challenges};
+use super::{AcmeConfig, ChallengeKind, account, certificate, challenges::Challenges};
 
 /// How often the authority is asked for the state of an order, and for how long.
 const POLLING: RetryPolicy = RetryPolicy::new()
@@ -23,10 +24,16 @@ const POLLING: RetryPolicy = RetryPolicy::new()
 pub async fn obtain(config: &AcmeConfig, challenges: &Challenges) -> Result<i64, Failure> {
     let exchange = Exchange::default();
     let account = account::open(config, &exchange).await?;
-    if let Some(file) = OrderFile::read(config)?
-        && let Some(not_after_unix_s) = resume(config, &account, &file, &exchange).await?
-    {
-        return Ok(not_after_unix_s);
+    if let Some(mut file) = OrderFile::read(config) {
+        match resume(config, &account, &file, &exchange).await {
+            Ok(Some(certificate)) => return store(config, &certificate),
+            Ok(None) => {}
+            Err(failure) if file.count_failure(config)? => return Err(failure),
+            Err(failure) => tracing::warn!(
+                reason = %failure,
+                "the order of the last attempts cannot be continued; ordering again"
+            ),
+        }
     }
     let mut file = OrderFile::create(config)?;
     let order = match new_order(config, &account).await {
@@ -44,13 +51,13 @@ pub async fn obtain(config: &AcmeConfig, challenges: &Challenges) -> Result<i64,
     store(config, &certificate)
 }
 
-/// Continues the order of the file. Returns when its certificate expires. `None`: another order is necessary.
+/// Continues the order of the file. `None`: another order is necessary.
 async fn resume(
     config: &AcmeConfig,
     account: &Account,
     file: &OrderFile,
     exchange: &Exchange,
-) -> Result<Option<i64>, Failure> {
+) -> Result<Option<NewCertificate>, Failure> {
     let Some(url) = file.url() else { return Ok(None) };
     let mut order = match account.order(url.to_owned()).await {
         Ok(order) => order,
@@ -67,17 +74,14 @@ async fn resume(
     let certificate = match finish(config, &mut order, file, exchange).await {
         Ok(certificate) => certificate,
         // The order has failed for good. The next one may have another result.
-        Err(failure) if OrderFile::read(config)?.is_none() => {
+        Err(failure) if OrderFile::read(config).is_none() => {
             tracing::warn!(order = url, reason = %failure, "the order of the last attempt has failed; ordering again");
             return Ok(None);
         }
         Err(failure) => return Err(failure),
     };
     // An old order: its certificate was in use already.
-    if certificate.is_due() {
-        return Ok(None);
-    }
-    store(config, &certificate).map(Some)
+    Ok(Some(certificate).filter(|certificate| !certificate.is_due()))
 }
 
 /// Writes the certificate, and deletes the file of its order.
@@ -88,10 +92,18 @@ fn store(config: &AcmeConfig, certificate: &NewCertificate) -> Result<i64, Failu
 }
 
 /// Deletes the file of an order that has a result.
-pub fn discard(config: &AcmeConfig) {
+fn discard(config: &AcmeConfig) {
     if let Err(error) = order_file::remove(config) {
         // The next attempt finds the result again.
         tracing::warn!(%error, "cannot delete the file of the last order");
+    }
+}
+
+/// Deletes the file of an order whose certificate is stored.
+pub fn discard_stored(config: &AcmeConfig) {
+    let stored = fs::read_to_string(certificate::path(&config.files)).unwrap_or_default();
+    if OrderFile::read(config).is_some_and(|file| file.has_key_of(&stored)) {
+        discard(config);
     }
 }
 

@@ -14,6 +14,9 @@ use serde::{Deserialize, Serialize};
 use super::AcmeConfig;
 use super::failure::Failure;
 
+/// After as many failed attempts to continue an order, the server orders another certificate.
+const CONTINUED_MAX: u32 = 3;
+
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OrderFile {
@@ -24,6 +27,9 @@ pub struct OrderFile {
     /// URL of the order. `None`: the authority has not answered yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     url: Option<String>,
+    /// Attempts in a row to continue the order that failed.
+    #[serde(default)]
+    failed: u32,
 }
 
 fn path(config: &AcmeConfig) -> PathBuf {
@@ -41,8 +47,21 @@ impl OrderFile {
             domains: config.domains.clone(),
             key_pem: key.serialize_pem(),
             url: None,
+            failed: 0,
         };
         file.write(config).map(|()| file)
+    }
+
+    /// Counts a failed attempt to continue the order. Returns whether another one is useful: an authority that has
+    /// forgotten the order may have any answer.
+    pub fn count_failure(&mut self, config: &AcmeConfig) -> Result<bool, Failure> {
+        self.failed += 1;
+        self.write(config).map(|()| self.failed < CONTINUED_MAX)
+    }
+
+    /// Whether the file has this key. `certificate_file`: PEM with a private key.
+    pub fn has_key_of(&self, certificate_file: &str) -> bool {
+        certificate_file.contains(self.key_pem.trim())
     }
 
     /// Adds the URL of the order.
@@ -57,17 +76,22 @@ impl OrderFile {
 
     /// Reads the order of these domains at this authority, if there is one. A damaged file counts as none: the server
     /// orders another certificate.
-    pub fn read(config: &AcmeConfig) -> Result<Option<OrderFile>, Failure> {
+    pub fn read(config: &AcmeConfig) -> Option<OrderFile> {
         let path = path(config);
         let text = match fs::read(&path) {
             Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(Failure::unwritten(format!("cannot read {}: {error}", path.display()))),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
+            Err(error) => {
+                tracing::warn!(
+                    file = %path.display(),
+                    %error,
+                    "the file of the order cannot be read; the server orders another certificate"
+                );
+                return None;
+            }
         };
         match serde_json::from_slice::<OrderFile>(&text) {
-            Ok(file) => {
-                Ok(Some(file).filter(|file| file.directory == config.directory && file.domains == config.domains))
-            }
+            Ok(file) => Some(file).filter(|file| file.directory == config.directory && file.domains == config.domains),
             // The text of the error could contain the key.
             Err(error) => {
                 tracing::warn!(
@@ -76,7 +100,7 @@ impl OrderFile {
                     column = error.column(),
                     "the file of the order is damaged; the server orders another certificate"
                 );
-                Ok(None)
+                None
             }
         }
     }

@@ -65,6 +65,8 @@ pub type RecoveryCode = OneTimePassword;
 pub(super) struct SecondFactors {
     path: PathBuf,
     is_required: bool,
+    /// Held while the file is written. `state` is locked for moments only, because threads that must not block read it.
+    writing: Mutex<()>,
     state: Mutex<SecondFactorState>,
 }
 
@@ -133,31 +135,34 @@ impl SecondFactors {
         Ok(SecondFactors {
             path,
             is_required: false,
+            writing: Mutex::new(()),
             state: Mutex::new(state),
         })
     }
 
-    /// The change is on disk when this returns; on an error nothing has changed.
-    fn change(
-        &self,
-        state: &mut SecondFactorState,
-        change: impl FnOnce(&mut StoredFactors),
-    ) -> Result<(), AdminsError> {
-        let mut changed = state.stored.clone();
+    /// Begins a change. Other changes wait until the guard is dropped.
+    fn begin_change(&self) -> MutexGuard<'_, ()> {
+        self.writing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The change is on disk when this returns; on an error nothing has changed. `_begun` is the guard of
+    /// `begin_change`.
+    fn change(&self, _begun: &MutexGuard<'_, ()>, change: impl FnOnce(&mut StoredFactors)) -> Result<(), AdminsError> {
+        let mut changed = self.lock().stored.clone();
         change(&mut changed);
         changed.write(&self.path)?;
-        state.stored = changed;
+        self.lock().stored = changed;
         Ok(())
     }
 
     /// Returns `false` if the user has no second factor.
     pub(super) fn remove(&self, name: &str) -> Result<bool, AdminsError> {
-        let mut state = self.lock();
-        state.pending.remove(name);
-        if !state.stored.users.contains_key(name) {
+        let begun = self.begin_change();
+        self.lock().pending.remove(name);
+        if !self.lock().stored.users.contains_key(name) {
             return Ok(false);
         }
-        self.change(&mut state, |stored| _ = stored.users.remove(name))?;
+        self.change(&begun, |stored| _ = stored.users.remove(name))?;
         Ok(true)
     }
 
@@ -229,23 +234,27 @@ impl Admins {
         time: SystemTime,
     ) -> Result<Vec<RecoveryCode>, SetUpError> {
         let (codes, hashes) = new_recovery_codes().map_err(SetUpError::Admins)?;
-        let mut state = self.second_factors.lock();
-        if state.stored.users.contains_key(name) {
-            return Err(SetUpError::Active);
-        }
-        let pending = state.pending.get(name).filter(|(_, expires_at)| *expires_at > now);
-        let (secret, _) = pending.ok_or(SetUpError::NotBegun)?;
+        let begun = self.second_factors.begin_change();
+        let secret = {
+            let state = self.second_factors.lock();
+            if state.stored.users.contains_key(name) {
+                return Err(SetUpError::Active);
+            }
+            let pending = state.pending.get(name).filter(|(_, expires_at)| *expires_at > now);
+            let (secret, _) = pending.ok_or(SetUpError::NotBegun)?;
+            secret.clone()
+        };
         let step = secret.find_step(&normal_code(code), unix_ms(time) / 1000);
         let factor = StoredFactor {
-            secret: secret.clone(),
             last_step: step.ok_or(SetUpError::WrongCode)?,
+            secret,
             recovery_codes: hashes,
         };
-        let changed = self.second_factors.change(&mut state, |stored| {
+        let changed = self.second_factors.change(&begun, |stored| {
             stored.users.insert(name.to_owned(), factor);
         });
         changed.map_err(SetUpError::Admins)?;
-        state.pending.remove(name);
+        self.second_factors.lock().pending.remove(name);
         Ok(codes)
     }
 
@@ -253,17 +262,17 @@ impl Admins {
     /// limits guesses.
     pub fn use_code(&self, name: &str, code: &str, time: SystemTime) -> Result<Option<AcceptedCode>, AdminsError> {
         let code = normal_code(code);
-        let mut state = self.second_factors.lock();
-        let Some(factor) = state.stored.users.get(name) else {
+        let factors = &self.second_factors;
+        let begun = factors.begin_change();
+        let Some(factor) = factors.lock().stored.users.get(name).cloned() else {
             return Ok(None);
         };
-        let is_of_app = code.len() == TOTP_DIGITS && code.bytes().all(|byte| byte.is_ascii_digit());
-        if !is_of_app {
+        if !is_of_app(&code) {
             let hash = hash_of(&code);
             if !factor.recovery_codes.contains(&hash) {
                 return Ok(None);
             }
-            self.second_factors.change(&mut state, |stored| {
+            factors.change(&begun, |stored| {
                 let factor = stored.users.get_mut(name);
                 factor.map(|factor| factor.recovery_codes.remove(&hash));
             })?;
@@ -273,10 +282,14 @@ impl Admins {
         let Some(step) = step.filter(|step| *step > factor.last_step) else {
             return Ok(None);
         };
-        if let Some(factor) = state.stored.users.get_mut(name) {
-            factor.last_step = step;
-        }
-        if let Err(error) = state.stored.write(&self.second_factors.path) {
+        let used = {
+            let mut state = factors.lock();
+            if let Some(factor) = state.stored.users.get_mut(name) {
+                factor.last_step = step;
+            }
+            state.stored.clone()
+        };
+        if let Err(error) = used.write(&factors.path) {
             // An administrator must be able to log in and free space on a full disk. The code is used up in memory.
             warn!(%error, "storing a used code failed: after a restart within 90 s it would be accepted again");
         }
@@ -286,11 +299,11 @@ impl Admins {
     /// Replaces the recovery codes. The old ones stop working.
     pub fn renew_recovery_codes(&self, name: &str) -> Result<Vec<RecoveryCode>, AdminsError> {
         let (codes, hashes) = new_recovery_codes()?;
-        let mut state = self.second_factors.lock();
-        if !state.stored.users.contains_key(name) {
+        let begun = self.second_factors.begin_change();
+        if !self.has_totp(name) {
             return Err(AdminsError::User(UserError::Unknown));
         }
-        self.second_factors.change(&mut state, |stored| {
+        self.second_factors.change(&begun, |stored| {
             if let Some(factor) = stored.users.get_mut(name) {
                 factor.recovery_codes = hashes;
             }
@@ -305,27 +318,28 @@ impl Admins {
         removed
     }
 
-    /// Returns the users whose second factor was removed on the command line, with the Unix time in milliseconds, once.
-    pub fn take_removed_on_command_line(&self) -> Result<Vec<(String, u64)>, AdminsError> {
-        let mut state = self.second_factors.lock();
-        if state.stored.removed.is_empty() {
-            return Ok(Vec::new());
-        }
-        let removed = state.stored.removed.clone();
-        self.second_factors
-            .change(&mut state, |stored| stored.removed.clear())?;
-        Ok(removed.into_iter().collect())
+    /// Returns the users whose second factor was removed on the command line, with the Unix time in milliseconds, until
+    /// `forget_removed_on_command_line` is called.
+    pub fn removed_on_command_line(&self) -> Vec<(String, u64)> {
+        let state = self.second_factors.lock();
+        let removed = state.stored.removed.iter();
+        removed.map(|(name, at_unix_ms)| (name.clone(), *at_unix_ms)).collect()
+    }
+
+    pub fn forget_removed_on_command_line(&self) -> Result<(), AdminsError> {
+        let begun = self.second_factors.begin_change();
+        self.second_factors.change(&begun, |stored| stored.removed.clear())
     }
 
     /// For the command line, while no server runs. Returns `false` if the user has no second factor. `users_file`: the
     /// file of console users.
     pub fn remove_totp_from_file(users_file: &Path, name: &str) -> Result<bool, AdminsError> {
         let factors = SecondFactors::open(users_file)?;
-        let mut state = factors.lock();
-        if !state.stored.users.contains_key(name) {
+        let begun = factors.begin_change();
+        if !factors.lock().stored.users.contains_key(name) {
             return Ok(false);
         }
-        factors.change(&mut state, |stored| {
+        factors.change(&begun, |stored| {
             stored.users.remove(name);
             stored.removed.insert(name.to_owned(), unix_ms(SystemTime::now()));
         })?;
@@ -348,6 +362,12 @@ fn new_recovery_codes() -> Result<(Vec<RecoveryCode>, BTreeSet<String>), AdminsE
     let codes = codes.collect::<Result<Vec<_>, _>>().map_err(AdminsError::Password)?;
     let hashes = codes.iter().map(|code| hash_of(&normal_code(code.expose()))).collect();
     Ok((codes, hashes))
+}
+
+/// Returns whether a code has the form of those of an authenticator app. All others are recovery codes.
+pub fn is_of_app(code: &str) -> bool {
+    let code = normal_code(code);
+    code.len() == TOTP_DIGITS && code.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 /// Removes what people add to a code: spaces, dashes and capital letters.
