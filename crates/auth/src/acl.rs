@@ -43,7 +43,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use serde::{Deserialize, Serialize};
 
 pub use cidr::{Cidr, CidrError};
-pub use client_rules::ClientRules;
+pub use client_rules::{ClientRules, DecisiveClientRule};
 pub use mosquitto::{AclFileError, AclFileErrorKind, AclFileErrors, load_mosquitto_acl, parse_mosquitto_acl};
 pub use rule::{AccessAction, AccessRule, AclErrorKind, Permission, TopicRuleError, is_plain_level};
 pub use session::{SessionAcl, SubscriptionDecision, SubscriptionGrant};

@@ -29,9 +29,9 @@ mod verified;
 
 pub use acl::{
     AccessAction, AccessRule, Acl, AclError, AclErrorKind, AclErrors, AclFileError, AclFileErrorKind, AclFileErrors,
-    AclOptions, CertificateIdentity, Cidr, CidrError, ClientRules, Identity, PartialSubscriptionPolicy, Permission,
-    RulePart, SessionAcl, SubscriptionDecision, SubscriptionGrant, TopicRuleError, is_plain_level, load_mosquitto_acl,
-    parse_mosquitto_acl, preset,
+    AclOptions, CertificateIdentity, Cidr, CidrError, ClientRules, DecisiveClientRule, Identity,
+    PartialSubscriptionPolicy, Permission, RulePart, SessionAcl, SubscriptionDecision, SubscriptionGrant,
+    TopicRuleError, is_plain_level, load_mosquitto_acl, parse_mosquitto_acl, preset,
 };
 pub use bans::{Ban, BanCandidate, BanError, BanFileError, BanKind, Bans, EXACT_BANS_MAX, PATTERN_BANS_MAX};
 pub use chain::{

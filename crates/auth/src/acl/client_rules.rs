@@ -4,8 +4,8 @@ use std::fmt;
 
 use super::connect::is_connect;
 use super::rule::{AccessRule, CompiledRule};
-use super::session::AccessEntry;
-use super::{AclError, AclErrorKind, AclErrors, Identity, preset};
+use super::session::{AccessEntry, SessionAcl};
+use super::{AclError, AclErrorKind, AclErrors, AclOptions, Identity, preset};
 
 /// Maximum number of topics of all rules of a client. Every session with rules of its own has a copy.
 const CLIENT_TOPICS_MAX: usize = 1000;
@@ -49,6 +49,37 @@ impl ClientRules {
     pub(super) fn resolve(&self, who: &Identity<'_>) -> impl Iterator<Item = AccessEntry> {
         let applicable = self.0.iter().filter(|rule| rule.conditions.are_met(who));
         applicable.flat_map(|rule| rule.resolve(who))
+    }
+}
+
+/// The rule of a client that decides about an action.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DecisiveClientRule {
+    /// Position among the rules of the client, counted from 1. 0: a rule of the server that protects its topics.
+    pub number: usize,
+    /// Permission and topic filter of the client, such as `allow meters/7/#`.
+    pub text: String,
+}
+
+impl ClientRules {
+    /// Returns the number of rules.
+    pub fn count(&self) -> usize {
+        self.0.len().saturating_sub(preset::protect_system().len())
+    }
+
+    /// Returns the first rule that decides, for an operator. `decides` tests an action with the rules of a session.
+    pub fn decisive(&self, who: &Identity<'_>, decides: impl Fn(&SessionAcl) -> bool) -> Option<DecisiveClientRule> {
+        let protected = preset::protect_system().len();
+        self.0.iter().enumerate().find_map(|(index, rule)| {
+            let applies = rule.conditions.are_met(who);
+            let mut entries = rule.resolve(who).filter(|_| applies);
+            let entry =
+                entries.find(|entry| decides(&SessionAcl::new([entry.clone()].into(), AclOptions::default())))?;
+            Some(DecisiveClientRule {
+                number: (index + 1).saturating_sub(protected),
+                text: entry.to_string(),
+            })
+        })
     }
 }
 

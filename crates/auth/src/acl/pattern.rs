@@ -1,5 +1,6 @@
 //! One topic filter of a resolved rule, classified so that common shapes need a single comparison.
 
+use std::fmt;
 use std::sync::Arc;
 
 use mqtt::{filter_covers, filters_overlap, starts_with_wildcard};
@@ -26,6 +27,16 @@ enum TopicPatternKind {
     Verbatim,
     /// Every topic, including those with `$`. No filter can express that, but deny rules need it.
     Everything,
+}
+
+impl fmt::Display for TopicPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.kind {
+            TopicPatternKind::Verbatim => write!(f, "eq {}", self.filter),
+            TopicPatternKind::Everything => f.write_str("all topics"),
+            _ => f.write_str(&self.filter),
+        }
+    }
 }
 
 impl TopicPattern {

@@ -1,5 +1,6 @@
 //! The rules resolved for one session. Used by the data plane.
 
+use std::fmt;
 use std::sync::Arc;
 
 use mqtt::QoS;
@@ -70,6 +71,13 @@ impl SubscriptionDecision {
 pub(super) struct AccessEntry {
     pub scope: PacketScope,
     pub pattern: TopicPattern,
+}
+
+impl fmt::Display for AccessEntry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let permission = if self.scope.is_allow() { "allow" } else { "deny" };
+        write!(f, "{permission} {}", self.pattern)
+    }
 }
 
 /// Bit 7: allow. Bit 6: subscribe. Bits 0 to 5: publish, one bit for each QoS without and with RETAIN.

@@ -1253,3 +1253,29 @@ fn attributes_and_certificates_are_conditions() {
     let is_empty_list = |error: &AclError| matches!(error.kind, AclErrorKind::EmptyList { .. });
     assert!(errors.iter().all(is_empty_list), "{errors:?}");
 }
+
+#[test]
+fn decisive_rule_of_a_client_is_named() {
+    let own = ClientRules::compile(&[
+        AccessRule::deny(AccessAction::Publish, &["site/locked", "site/%c/#"]),
+        AccessRule::allow(AccessAction::All, &["site/#", "eq log/+"]),
+    ])
+    .unwrap();
+    assert_eq!(own.count(), 2);
+    let who = who("c1", Some("alice"), "192.0.2.1");
+    let publish = |topic: &str| {
+        let rule = own.decisive(&who, |acl| acl.decide_publish(topic, QoS::AtMostOnce, false).is_some());
+        rule.map(|rule| (rule.number, rule.text))
+    };
+    let named = |number, text: &str| Some((number, text.to_owned()));
+    assert_eq!(publish("site/c1/x"), named(1, "deny site/c1/#"));
+    assert_eq!(publish("site/c2/x"), named(2, "allow site/#"));
+    assert_eq!(publish("$SYS/x"), named(0, "deny $SYS/#"));
+    assert_eq!(publish("other"), None);
+    let subscribe = |filter: &str| {
+        let rule = own.decisive(&who, |acl| acl.decide_subscribe(filter).decision.is_some());
+        rule.map(|rule| (rule.number, rule.text))
+    };
+    assert_eq!(subscribe("log/+"), named(2, "allow eq log/+"));
+    assert_eq!(subscribe("#"), None);
+}
