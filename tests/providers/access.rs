@@ -359,11 +359,39 @@ fn the_access_test_shows_the_decision_of_each_source() {
         let test = json!({ "action": action, "topic": topic, "client_id": "tested" });
         let result = api.ok("POST", "/api/v1/acl/test", &test);
         assert_eq!(result["is_allowed"], is_allowed, "{action} {topic}: {result}");
-        let decisions = json!([
-            { "source": "rules", "decision": rules },
-            { "source": "http", "decision": http },
-        ]);
-        assert_eq!(result["sources"], decisions, "{action} {topic}: {result}");
+        let decision = |source: usize| {
+            (
+                &result["sources"][source]["source"],
+                &result["sources"][source]["decision"],
+            )
+        };
+        assert_eq!(
+            decision(0),
+            (&json!("rules"), &json!(rules)),
+            "{action} {topic}: {result}"
+        );
+        assert_eq!(
+            decision(1),
+            (&json!("http"), &json!(http)),
+            "{action} {topic}: {result}"
+        );
+        let (rule, of_http) = (&result["rule"], &result["sources"][1]);
+        let reason = match http {
+            "not_asked" => "rules has decided",
+            "failed" => "http://127.0.0.1:",
+            _ => "the service answers",
+        };
+        assert!(
+            of_http["reason"].as_str().is_some_and(|text| text.contains(reason)),
+            "{result}"
+        );
+        match http {
+            "not_asked" => assert_eq!((rule, &of_http["took_ms"]), (&json!(0), &Json::Null), "{result}"),
+            _ => assert!(
+                of_http["took_ms"].is_number() && of_http["origin"] == "asked",
+                "{result}"
+            ),
+        }
     }
 }
 

@@ -3,7 +3,8 @@
 
 use std::fmt;
 use std::io;
-use std::time::Duration;
+use std::net::IpAddr;
+use std::time::{Duration, SystemTime};
 
 use auth::{
     AccessRule, AclErrors, AclOptions, Bans, ClientAttributes, CreateError, Credentials, Password, PasswordHash,
@@ -56,6 +57,22 @@ pub trait AccessAdmin: Send + Sync + 'static {
         Vec::new()
     }
 
+    /// Returns the authentication providers and the sources of access rules in their order.
+    fn access_order(&self) -> AccessOrder {
+        AccessOrder::default()
+    }
+
+    /// Checks credentials as for a client that connects, and returns the verdict of each provider. A wrong password
+    /// counts as a failed login of the administrator's address.
+    fn test_login(&self, _test: &LoginTest) -> Result<LoginTestOutcome, LoginTestError> {
+        Ok(LoginTestOutcome::default())
+    }
+
+    /// Returns the user name of a tested login for the audit log. It may be a token.
+    fn audited_user_name(&self, _user_name: &str) -> Box<str> {
+        "***".into()
+    }
+
     /// Deletes the stored answers of these sources.
     fn clear_access_cache(&self) {}
 
@@ -84,8 +101,123 @@ pub struct AuthProviderFigures {
     pub in_progress: u64,
     /// Sum of the times of all questions that were asked.
     pub answer_time: Duration,
+    /// A time within which half of the questions ended.
+    pub answer_time_p50: Option<Duration>,
+    /// A time within which 99 of 100 questions ended.
+    pub answer_time_p99: Option<Duration>,
     /// The last question failed.
     pub is_failing: bool,
+    pub cached_answers: u64,
+    pub cache_size: u64,
+    /// Time limit of a question.
+    pub timeout: Duration,
+    /// `deny`, `ignore` or `allow`.
+    pub on_failure: &'static str,
+}
+
+/// The providers and the sources, in the order in which they are asked.
+#[derive(Clone, Debug, Default)]
+pub struct AccessOrder {
+    pub providers: Vec<AccessSystem>,
+    /// Listeners with an order of their own, and the names of their providers.
+    pub listeners: Vec<(String, Vec<&'static str>)>,
+    pub sources: Vec<AccessSystem>,
+    /// Where clients without a user name may connect: `never`, `loopback` or `always`.
+    pub anonymous: &'static str,
+    /// The server tests credentials as access tokens and certificates of devices first.
+    pub has_devices: bool,
+}
+
+/// An authentication provider, or a source of access rules.
+#[derive(Clone, Debug, Default)]
+pub struct AccessSystem {
+    /// Name in the options.
+    pub name: &'static str,
+    /// The other system: address without credentials, or path of the file. `None`: this server decides.
+    pub address: Option<String>,
+    pub last_failure: Option<AccessFailure>,
+    /// It cannot decide now. `None`: unknown, or this server decides.
+    pub is_failing: Option<bool>,
+}
+
+#[derive(Clone, Debug)]
+pub struct AccessFailure {
+    pub at: SystemTime,
+    /// Contains no credentials.
+    pub reason: String,
+}
+
+/// Credentials that an administrator tests.
+#[derive(Debug)]
+pub struct LoginTest {
+    pub client_id: String,
+    pub user_name: Option<String>,
+    pub password: Option<Password>,
+    /// Address of the assumed client.
+    pub address: IpAddr,
+    /// Address of the administrator, which a wrong password counts for.
+    pub tester: IpAddr,
+    /// Name of the listener, such as `tcp.default`. `None`: the providers of the server.
+    pub listener: Option<String>,
+}
+
+/// Why a login was not tested.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LoginTestError {
+    /// The address of the administrator is locked out for this time.
+    LockedOut(Duration),
+    UnknownListener,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct LoginTestOutcome {
+    pub is_allowed: bool,
+    pub reason: String,
+    pub steps: Vec<LoginTestStep>,
+    /// Set if the client would be admitted.
+    pub login: Option<TestedLogin>,
+}
+
+/// The verdict of one provider.
+#[derive(Clone, Debug)]
+pub struct LoginTestStep {
+    pub provider: &'static str,
+    pub verdict: LoginVerdict,
+    pub reason: String,
+    pub origin: Option<&'static str>,
+    pub time: Option<Duration>,
+}
+
+/// The verdict of a provider about credentials.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LoginVerdict {
+    /// The provider admits the client.
+    Right,
+    /// The provider knows the user, and the password is wrong.
+    Wrong,
+    /// The provider rejects the client for another reason.
+    Rejected,
+    /// The provider does not know the credentials.
+    Unknown,
+    /// The other system does not answer, or its answer is not understood.
+    Failed,
+    /// The credentials are not of the kind that the provider checks.
+    NotApplicable,
+    /// A provider before it has decided.
+    NotAsked,
+}
+
+/// Rights and attributes of a tested client.
+#[derive(Clone, Debug, Default)]
+pub struct TestedLogin {
+    pub is_superuser: bool,
+    /// Name of the session, if it differs from that of the credentials.
+    pub user_name: Option<String>,
+    pub attributes: Vec<(String, String)>,
+    pub groups: Vec<String>,
+    /// Number of access rules that belong to the client.
+    pub rules: usize,
+    pub expires_at_unix_ms: Option<u64>,
 }
 
 /// The decision about an action, by the sources of access rules in their order.
@@ -94,8 +226,19 @@ pub struct SourcesTest {
     pub is_allowed: bool,
     /// Messages that the rules deny are not delivered.
     pub filters_deliveries: bool,
-    /// Name and decision of each source: `allow`, `deny`, `ignore`, `failed`, or `not_asked` after one that decides.
-    pub decisions: Vec<(&'static str, &'static str)>,
+    pub decisions: Vec<TestedSource>,
+}
+
+/// The decision of one source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TestedSource {
+    pub name: &'static str,
+    /// `allow`, `deny`, `ignore`, `failed`, or `not_asked` after one that decides.
+    pub decision: &'static str,
+    pub reason: String,
+    /// Where the answer comes from: `cache`, `asked`, `shared` or `overloaded`. `None`: this server decides.
+    pub origin: Option<&'static str>,
+    pub time: Option<Duration>,
 }
 
 /// The rules in force, in evaluation order.

@@ -28,6 +28,10 @@ pub trait ConfigAdmin: Send + Sync + 'static {
         tell: &dyn Fn(Vec<ConfigValue>),
     ) -> Result<Vec<ConfigDifference>, ConfigChangeError>;
 
+    /// Checks the configuration with these options of providers and sources of access rules added, as TOML. Changes
+    /// nothing. Returns the keys of options that have no effect, and the origin of the value in effect.
+    fn check_access_options(&self, options: &str) -> Result<Vec<(String, String)>, ConfigChangeError>;
+
     /// Starts an orderly shutdown and restart, and does not wait for it. Fails if the configuration on disk prevents a
     /// start, or if a task is running that must not be interrupted.
     fn restart(&self) -> Result<(), ConfigChangeError>;

@@ -53,7 +53,10 @@ mod tar;
 mod telemetry;
 mod trace;
 
-pub use access_admin::{AccessAdmin, AclRules, AuthProviderFigures, ChangeError, SourcesTest};
+pub use access_admin::{
+    AccessAdmin, AccessFailure, AccessOrder, AccessSystem, AclRules, AuthProviderFigures, ChangeError, LoginTest,
+    LoginTestError, LoginTestOutcome, LoginTestStep, LoginVerdict, SourcesTest, TestedLogin, TestedSource,
+};
 pub use backup_admin::{
     Backup, BackupAdmin, BackupAdminError, Backups, FailedBackup, ReplacedData, Restore, RestoreOutcome, RestoreState,
     RunningBackup,

@@ -44,6 +44,7 @@ pub fn endpoints() -> Vec<Endpoint> {
         endpoints::backups::endpoints(),
         endpoints::benchmarks::endpoints(),
         endpoints::access_test::endpoints(),
+        endpoints::access_providers::endpoints(),
         endpoints::rules::endpoints(),
         endpoints::tail::endpoints(),
         endpoints::connectors::endpoints(),

@@ -20,6 +20,7 @@ use std::time::{Duration, SystemTime};
 
 use auth::{Credentials, DenyReason, Placeholder, ProviderFuture, ProviderOutcome, RemoteProvider, Template};
 
+use crate::provider::SourceFailure;
 use crate::source::QuestionKey;
 use cache::VerifiedTokens;
 use claims::{ClaimError, ClaimRules, Claims};
@@ -126,6 +127,28 @@ impl JwtProvider {
         match &self.keys {
             KeySource::Fixed(_) => None,
             KeySource::Remote(remote) => Some(Box::pin(remote.clone().run())),
+        }
+    }
+
+    /// Returns the last failure to request keys from a server, and whether there are no keys now.
+    pub fn last_failure(&self) -> Option<(SourceFailure, bool)> {
+        let KeySource::Remote(remote) = &self.keys else {
+            return None;
+        };
+        Some((remote.last_failure()?, self.keys.current().is_none()))
+    }
+
+    /// Returns why a client is rejected, for an operator: nothing of the token. Does not wait for new keys. May block
+    /// like `authenticate_here`.
+    pub fn rejection(&self, credentials: &Credentials) -> Option<String> {
+        self.unverified(credentials)?;
+        let verified = self.verify(credentials).unwrap_or_else(|| Err(self.no_key()));
+        match verified {
+            Ok(claims) => claims
+                .login(&self.rules, credentials, SystemTime::now())
+                .err()
+                .map(|error| error.to_string()),
+            Err(rejection) => Some(rejection.text()),
         }
     }
 
@@ -272,15 +295,29 @@ fn key_source(keys: JwtKeys, allowed: Vec<Algorithm>) -> Result<KeySource, Strin
     Ok(KeySource::Fixed(Arc::new(Keys::new(vec![key], 1))))
 }
 
-/// Logs the reason, which contains nothing of the token.
+impl Rejection {
+    /// Contains nothing of the token.
+    fn text(&self) -> String {
+        match self {
+            Rejection::Token(error) => error.text().to_owned(),
+            Rejection::Claims(error) => error.to_string(),
+            Rejection::NoKeys => "there are no keys".to_owned(),
+        }
+    }
+}
+
+/// Logs the reason.
 fn denied(rejection: Rejection, credentials: &Credentials) -> ProviderOutcome {
-    let (reason, text) = match rejection {
-        Rejection::Token(error) => (DenyReason::NotAuthorized, error.text().to_owned()),
-        Rejection::Claims(ClaimError::Expired) => (DenyReason::Expired, ClaimError::Expired.to_string()),
-        Rejection::Claims(error) => (DenyReason::NotAuthorized, error.to_string()),
-        Rejection::NoKeys => (DenyReason::Unavailable, "there are no keys".to_owned()),
+    let reason = match rejection {
+        Rejection::Claims(ClaimError::Expired) => DenyReason::Expired,
+        Rejection::Token(_) | Rejection::Claims(_) => DenyReason::NotAuthorized,
+        Rejection::NoKeys => DenyReason::Unavailable,
     };
-    tracing::debug!(client_id = credentials.client_id, reason = text, "token rejected");
+    tracing::debug!(
+        client_id = credentials.client_id,
+        reason = rejection.text(),
+        "token rejected"
+    );
     ProviderOutcome::Deny(reason)
 }
 

@@ -47,7 +47,10 @@ pub mod sqlite;
 mod superuser;
 
 pub use asking_client::AskingClient;
-pub use provider::{OnFailure, SourceLimits, SourceProvider, SourceStats, WatchedProvider};
+pub use provider::{
+    AnswerOrigin, Examined, ExaminedFuture, OnFailure, SourceFailure, SourceLimits, SourceProvider, SourceStats,
+    WatchedProvider,
+};
 pub use source::{LoginSource, Overloaded, PasswordCheck, QuestionKey, SourceAnswer, SourceError, SourceFuture};
 
 /// Kind of the sources of access rules, for logs.

@@ -7,6 +7,7 @@
 //! The lock is held only to look up and to store an answer, so [`RemoteProvider::authenticate_now`] does not block.
 
 mod cache;
+mod examined;
 mod failures;
 mod stats;
 
@@ -21,7 +22,9 @@ use tokio::time::timeout_at;
 use crate::asking_client::AskingClient;
 use crate::source::{LoginSource, Overloaded, QuestionKey, SourceAnswer, SourceError};
 use cache::{AnswerCache, CacheLimits};
+pub use examined::{AnswerOrigin, Examined, ExaminedFuture};
 use failures::FailureLog;
+pub use failures::SourceFailure;
 use stats::Counters;
 pub use stats::{SourceStats, WatchedProvider};
 
@@ -54,8 +57,8 @@ pub enum OnFailure {
     Allow,
 }
 
-/// The outcome for a client that has closed its connection. It has no effect.
-const CLIENT_GONE: ProviderOutcome = ProviderOutcome::Deny(DenyReason::Unavailable);
+/// The outcome without a decision, and for a client that has closed its connection.
+const UNAVAILABLE: ProviderOutcome = ProviderOutcome::Deny(DenyReason::Unavailable);
 
 /// A source as a provider of a chain.
 pub struct SourceProvider<S> {
@@ -127,19 +130,27 @@ impl<S: LoginSource> SourceProvider<S> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn decide(&self, credentials: &Credentials) -> ProviderOutcome {
+    async fn decide(&self, credentials: &Credentials) -> Examined {
+        let started = Instant::now();
+        let of = |outcome, origin| Examined::new(outcome, origin, started);
         let Some(key) = self.source.question(credentials) else {
-            return ProviderOutcome::Ignore;
+            return of(ProviderOutcome::Ignore, AnswerOrigin::NotForSource);
         };
         let until = tokio::time::Instant::now() + self.limits.timeout;
         loop {
             match self.next_step(key) {
-                NextStep::Use(outcome) => return outcome,
+                NextStep::Use(outcome) => return of(outcome, AnswerOrigin::Cached),
                 NextStep::Ask(question) => {
-                    return match self.ask(credentials, until).await {
-                        Ok(asked) => question.close(self.judge(asked)),
+                    let Ok(asked) = self.ask(credentials, until).await else {
                         // Without an answer: another client with this question asks.
-                        Err(ClientGone) => CLIENT_GONE,
+                        return of(UNAVAILABLE, AnswerOrigin::Overloaded);
+                    };
+                    let mut judged = self.judge(asked);
+                    let error = judged.error.take();
+                    let origin = judged.origin;
+                    return Examined {
+                        error,
+                        ..of(question.close(judged), origin)
                     };
                 }
                 NextStep::Await(mut answer) => {
@@ -147,16 +158,16 @@ impl<S: LoginSource> SourceProvider<S> {
                     let answered = tokio::select! {
                         biased;
                         answered = timeout_at(until, answered) => answered,
-                        () = AskingClient::current().gone() => return CLIENT_GONE,
+                        () = AskingClient::current().gone() => return of(UNAVAILABLE, AnswerOrigin::Overloaded),
                     };
                     match answered {
                         Ok(Ok(Some(outcome))) => {
                             self.counters.shared.add(1);
-                            return outcome;
+                            return of(outcome, AnswerOrigin::Shared);
                         }
                         // The client that asked is gone.
                         Ok(_) => {}
-                        Err(_) => return self.judge(Asked::Overloaded).outcome,
+                        Err(_) => return of(self.judge(Asked::Overloaded).outcome, AnswerOrigin::Overloaded),
                     }
                 }
             }
@@ -209,7 +220,7 @@ impl<S: LoginSource> SourceProvider<S> {
         let answer = timeout_at(until, self.source.ask(credentials)).await;
         drop(permit);
         drop(in_progress);
-        self.counters.answer_time.add(started.elapsed().as_nanos() as u64);
+        self.counters.answer_took(started.elapsed());
         Ok(match answer {
             Ok(Ok(SourceAnswer::Decided(outcome))) => Asked::Answered(outcome),
             Ok(Ok(SourceAnswer::PasswordCheck(check))) => match check.await {
@@ -248,23 +259,27 @@ impl<S: LoginSource> SourceProvider<S> {
                     // The source has answered, but not decided.
                     is_cached: !matches!(outcome, ProviderOutcome::Deny(DenyReason::Unavailable)),
                     outcome,
+                    origin: AnswerOrigin::Asked,
+                    error: None,
                 }
             }
-            Asked::Failed(error) => self.failed(&error, self.limits.on_failure),
-            Asked::Invalid(error) => self.failed(&error, OnFailure::Deny),
+            Asked::Failed(error) => self.failed(error, self.limits.on_failure),
+            Asked::Invalid(error) => self.failed(error, OnFailure::Deny),
             Asked::Overloaded => {
                 self.counters.overloaded.add(1);
                 Judged {
-                    outcome: ProviderOutcome::Deny(DenyReason::Unavailable),
+                    outcome: UNAVAILABLE,
                     is_cached: false,
+                    origin: AnswerOrigin::Overloaded,
+                    error: None,
                 }
             }
         }
     }
 
     /// Logs a failure, at most one line per interval, and decides about its clients.
-    fn failed(&self, error: &str, on_failure: OnFailure) -> Judged {
-        let line = self.lock().failures.failed(Instant::now());
+    fn failed(&self, error: String, on_failure: OnFailure) -> Judged {
+        let line = self.lock().failures.failed(Instant::now(), SystemTime::now(), &error);
         if let Some(failed) = line {
             let (name, role) = (self.source.name(), self.source.role());
             let clients = match on_failure {
@@ -277,6 +292,8 @@ impl<S: LoginSource> SourceProvider<S> {
         Judged {
             outcome: self.on_failure(on_failure),
             is_cached: false,
+            origin: AnswerOrigin::Asked,
+            error: Some(error),
         }
     }
 
@@ -301,7 +318,7 @@ impl<S: LoginSource> SourceProvider<S> {
 
     fn on_failure(&self, on_failure: OnFailure) -> ProviderOutcome {
         match on_failure {
-            OnFailure::Deny => ProviderOutcome::Deny(DenyReason::Unavailable),
+            OnFailure::Deny => UNAVAILABLE,
             OnFailure::Ignore => ProviderOutcome::Ignore,
             OnFailure::Allow => self.checked(ProviderOutcome::Allow(Box::new(Login::new(false)))),
         }
@@ -311,6 +328,9 @@ impl<S: LoginSource> SourceProvider<S> {
 struct Judged {
     outcome: ProviderOutcome,
     is_cached: bool,
+    origin: AnswerOrigin,
+    /// Set if the source has failed.
+    error: Option<String>,
 }
 
 impl<S: LoginSource> OpenQuestion<'_, S> {
@@ -341,7 +361,7 @@ impl<S: LoginSource> Drop for OpenQuestion<'_, S> {
 
 impl<S: LoginSource> RemoteProvider for SourceProvider<S> {
     fn authenticate(self: Arc<Self>, credentials: Arc<Credentials>) -> ProviderFuture {
-        Box::pin(async move { self.decide(&credentials).await })
+        Box::pin(async move { self.decide(&credentials).await.outcome })
     }
 
     fn authenticate_now(&self, credentials: &Credentials) -> Option<ProviderOutcome> {
@@ -364,8 +384,22 @@ impl<S: LoginSource> WatchedProvider for SourceProvider<S> {
     }
 
     fn stats(&self) -> SourceStats {
-        let is_failing = self.lock().failures.is_failing();
-        self.counters.stats(is_failing)
+        let state = self.lock();
+        let (is_failing, cached) = (state.failures.is_failing(), state.cache.len());
+        drop(state);
+        self.counters.stats(is_failing, cached)
+    }
+
+    fn limits(&self) -> SourceLimits {
+        self.limits
+    }
+
+    fn last_failure(&self) -> Option<SourceFailure> {
+        self.lock().failures.last().cloned()
+    }
+
+    fn examine(self: Arc<Self>, credentials: Arc<Credentials>) -> ExaminedFuture {
+        Box::pin(async move { self.decide(&credentials).await })
     }
 }
 

@@ -25,6 +25,12 @@ use crate::concurrency::SourceQuestions;
 
 const BODY_MAX: usize = 8 * 1024 * 1024;
 
+/// Name of the source that has the rules of this server.
+const RULES: &str = "rules";
+
+/// Reason of a denial that no source can change.
+const PROTECTED: &str = "a built-in rule protects the topics of the server";
+
 /// A client and the action to test.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -86,6 +92,13 @@ pub struct SourceDecision {
     pub source: String,
     /// `allow`, `deny`, `ignore` (the next source decides), `failed`, or `not_asked` after a source that decides.
     pub decision: String,
+    /// The decisive rule or answer, the error, or why the source was not asked.
+    pub reason: String,
+    /// Where the answer comes from: `asked`, `cache`, `shared` (the answer to an equal question) or `overloaded`.
+    /// `null`: this server decides, or the source was not asked.
+    pub origin: Option<String>,
+    /// Time until the answer.
+    pub took_ms: Option<f64>,
 }
 
 pub fn endpoints() -> Vec<Endpoint> {
@@ -94,7 +107,7 @@ pub fn endpoints() -> Vec<Endpoint> {
             .tag("Access")
             .describe(
                 "Test the access rules",
-                "Returns whether a client may connect with its client id, publish or subscribe, and which rule decides. Changes nothing. With other sources than `rules` in `access.sources`, it asks them and returns the decision of each. Does not test the rules of a login and does not test passwords, bans and `access.anonymous`.",
+                "Returns whether a client may connect with its client id, publish or subscribe, and which rule decides. Changes nothing. With other sources than `rules` in `access.sources`, it asks them as for a client that connects, within their time limits, and returns the decision of each with its reason. Does not test the rules of a login and does not test passwords, bans and `access.anonymous`.",
             )
             .takes::<AccessTest>(BODY_MAX)
             .fails(StatusCode::UNPROCESSABLE_ENTITY)
@@ -130,7 +143,7 @@ async fn test(
             None => None,
         };
         match tested {
-            Some(tested) => Ok(AccessTestResult::of_sources(tested)),
+            Some(tested) => Ok(question.of_sources(tested, &in_force)),
             None => question.answer(in_force, is_superuser),
         }
     };
@@ -292,6 +305,46 @@ impl Question {
         })
     }
 
+    /// Adds the decisive rule of the list, and what the whole list of sources decides.
+    fn of_sources(&self, tested: SourcesTest, in_force: &AclRules) -> AccessTestResult {
+        let is_decisive = |decision: &str| ["allow", "deny", "failed"].contains(&decision);
+        let decisive = tested.decisions.iter().find(|source| is_decisive(source.decision));
+        let of_rules = tested.decisions.iter().find(|source| source.name == RULES);
+        let has_decided = of_rules.is_some_and(|source| source.decision != "not_asked" && is_decisive(source.decision));
+        let rule = has_decided
+            .then(|| in_force.rules.iter().position(|rule| self.is_decided_by(rule)))
+            .flatten();
+        AccessTestResult {
+            is_allowed: tested.is_allowed,
+            filters_deliveries: tested.filters_deliveries,
+            rule,
+            reason: match decisive {
+                Some(source) if source.decision == "failed" => format!("the source {} does not answer", source.name),
+                Some(source) if source.decision == "allow" && !tested.is_allowed => PROTECTED.into(),
+                Some(source) => format!("the source {} decides", source.name),
+                None if in_force.options.no_match == Permission::Deny => {
+                    "no source decides, and access.no_match is deny".into()
+                }
+                None if tested.is_allowed => "no source decides, and access.no_match is allow".into(),
+                None => PROTECTED.into(),
+            },
+            sources: tested
+                .decisions
+                .into_iter()
+                .map(|source| SourceDecision {
+                    reason: match rule.filter(|_| source.name == RULES) {
+                        Some(rule) => format!("rule {} matches first", rule + 1),
+                        None => source.reason,
+                    },
+                    source: source.name.into(),
+                    decision: source.decision.into(),
+                    origin: source.origin.map(str::to_owned),
+                    took_ms: source.time.map(|time| time.as_secs_f64() * 1000.0),
+                })
+                .collect(),
+        }
+    }
+
     /// Whether this rule decides when it is the only one.
     fn is_decided_by(&self, rule: &AccessRule) -> bool {
         let opposite = match rule.permission {
@@ -340,29 +393,6 @@ impl AccessTestResult {
             rule: None,
             reason: reason.into(),
             sources: Vec::new(),
-        }
-    }
-
-    fn of_sources(tested: SourcesTest) -> AccessTestResult {
-        let decides = |decision: &&str| ["allow", "deny", "failed"].contains(decision);
-        let decisive = tested.decisions.iter().find(|(_, decision)| decides(decision));
-        AccessTestResult {
-            is_allowed: tested.is_allowed,
-            filters_deliveries: tested.filters_deliveries,
-            rule: None,
-            reason: match decisive {
-                Some((source, "failed")) => format!("the source {source} does not answer"),
-                Some((source, _)) => format!("the source {source} decides"),
-                None => "no source decides".into(),
-            },
-            sources: tested
-                .decisions
-                .iter()
-                .map(|(source, decision)| SourceDecision {
-                    source: (*source).into(),
-                    decision: (*decision).into(),
-                })
-                .collect(),
         }
     }
 }

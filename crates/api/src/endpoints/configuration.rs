@@ -97,7 +97,7 @@ async fn check(
 ) -> Result<Json<ConfigurationPlan>, HttpProblem> {
     let (admin, changes) = requested_changes(admin, request)?;
     let planned = web::block(move || admin.plan(&changes)).await?;
-    let items = planned.map_err(problem)?;
+    let items = planned.map_err(changes_problem)?;
     Ok(Json(ConfigurationPlan { items }))
 }
 
@@ -112,7 +112,7 @@ async fn change(
     let _one_at_a_time = lock.lock().await;
     // The thread continues if the request is cancelled, so it publishes the new configuration itself.
     let apply = move || admin.apply(&changes, &|values| shown.set(values));
-    let items = web::block(apply).await?.map_err(problem)?;
+    let items = web::block(apply).await?.map_err(changes_problem)?;
     for item in &items {
         info!(user = %login.user, key = item.key, "configuration changed");
     }
@@ -126,7 +126,7 @@ async fn restart(
 ) -> Result<StatusCode, HttpProblem> {
     let admin = changeable(admin)?;
     let _one_at_a_time = lock.lock().await;
-    web::block(move || admin.restart()).await?.map_err(problem)?;
+    web::block(move || admin.restart()).await?.map_err(changes_problem)?;
     info!(user = %login.user, "restarting the server");
     Ok(StatusCode::NO_CONTENT)
 }
@@ -142,7 +142,7 @@ fn requested_changes(
     Ok((changeable(admin)?, request.changes))
 }
 
-fn changeable(admin: Option<Arc<dyn ConfigAdmin>>) -> Result<Arc<dyn ConfigAdmin>, HttpProblem> {
+pub fn changeable(admin: Option<Arc<dyn ConfigAdmin>>) -> Result<Arc<dyn ConfigAdmin>, HttpProblem> {
     let read_only = || {
         HttpProblem::conflict(
             "not-here",
@@ -153,14 +153,22 @@ fn changeable(admin: Option<Arc<dyn ConfigAdmin>>) -> Result<Arc<dyn ConfigAdmin
     admin.ok_or_else(read_only)
 }
 
-fn problem(error: ConfigChangeError) -> HttpProblem {
+fn changes_problem(error: ConfigChangeError) -> HttpProblem {
+    problem("changes", error)
+}
+
+/// `field`: the field of the body that contains the keys.
+pub fn problem(field: &str, error: ConfigChangeError) -> HttpProblem {
     let detail = error.to_string();
     match error {
         ConfigChangeError::Rejected(errors) => {
-            let at = |key: &str| format!("changes.{key}");
-            let (field, first) = errors.first().map_or(("changes".to_owned(), detail), |(key, reason)| {
-                (at(key), reason.clone())
-            });
+            let at = |key: &str| match key {
+                "" => field.to_owned(),
+                key => format!("{field}.{key}"),
+            };
+            let (field, first) = errors
+                .first()
+                .map_or((field.to_owned(), detail), |(key, reason)| (at(key), reason.clone()));
             let mut problem = HttpProblem::invalid(field, first);
             if errors.len() > 1 {
                 let error = |(key, detail): (String, String)| FieldError {

@@ -1,5 +1,6 @@
 //! The endpoints, one file per subject: types of the bodies, handlers, and the list of endpoints.
 
+pub mod access_providers;
 pub mod access_test;
 pub mod acl;
 pub mod actions;

@@ -42,6 +42,16 @@ fn value(key: &str, value: &str) -> ConfigValue {
 }
 
 impl ConfigAdmin for TestBackend {
+    fn check_access_options(&self, options: &str) -> Result<Vec<(String, String)>, ConfigChangeError> {
+        match options {
+            "fine" => Ok(vec![("access.http.url".to_owned(), "--set".to_owned())]),
+            _ => Err(ConfigChangeError::Rejected(vec![
+                ("access.http.url".to_owned(), "is empty".to_owned()),
+                (String::new(), "line 1: no".to_owned()),
+            ])),
+        }
+    }
+
     fn plan(&self, changes: &ConfigChanges) -> Result<Vec<ConfigDifference>, ConfigChangeError> {
         let reason = "no".to_owned();
         if changes.contains_key("files") {
@@ -213,4 +223,21 @@ fn only_administrators_change_the_configuration() {
         node.send("POST", "/api/v1/configuration/check", &change)
             .problem(status);
     }
+}
+
+#[test]
+fn options_of_providers_are_checked_and_not_audited() {
+    let node = Node::start_with(1, |config| {
+        config.configuration = Some(Arc::new(TestBackend::default()))
+    })
+    .with_login();
+    let check = |options: &str| node.send("POST", "/api/v1/access/check", &json!({ "options": options }));
+    let overridden = json!({ "overridden": [{ "key": "access.http.url", "origin": "--set" }] });
+    assert_eq!(check("fine").ok().json(), overridden);
+    let refused = check("sesame").problem(422);
+    assert_eq!(refused["errors"][0]["field"], "options.access.http.url");
+    assert_eq!(refused["errors"][1]["field"], "options");
+    assert_eq!(check(&"x".repeat(70_000)).problem(422)["field"], "options");
+    let log = node.all_pages("/api/v1/audit?operation=check_access_options", 10);
+    assert!(log.is_empty(), "{log:?}");
 }

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 mod access;
+mod access_providers;
 mod access_test;
 mod backups;
 mod banned;

@@ -9,7 +9,10 @@ use std::sync::{Arc, Mutex, OnceLock, RwLock};
 use std::time::{Duration, SystemTime};
 
 use ::web::admins::Admins;
-use api::{AccessAdmin, AclRules, ApiConfig, ApiHandle, ChangeError, ClientEventSender, NodeInfo};
+use api::{
+    AccessAdmin, AclRules, ApiConfig, ApiHandle, ChangeError, ClientEventSender, LoginTest, LoginTestError,
+    LoginTestOutcome, LoginTestStep, LoginVerdict, NodeInfo, TestedLogin,
+};
 use auth::{
     AccessRule, Acl, AclOptions, BanCandidate, Bans, ClientAttributes, PasswordHash, SessionAcl, SubscriptionGrant,
     UserSummary, Users,
@@ -292,6 +295,43 @@ impl AccessAdmin for TestAccess {
 
     fn bans(&self) -> &Bans {
         &self.bans
+    }
+
+    fn test_login(&self, test: &LoginTest) -> Result<LoginTestOutcome, LoginTestError> {
+        if test.listener.is_some() {
+            return Err(LoginTestError::UnknownListener);
+        }
+        if !test.tester.is_loopback() || test.client_id == "locked" {
+            return Err(LoginTestError::LockedOut(Duration::from_secs(4)));
+        }
+        let is_allowed = test
+            .password
+            .as_ref()
+            .is_some_and(|password| password.expose() == b"sesame");
+        let step = LoginTestStep {
+            provider: "http",
+            verdict: if is_allowed {
+                LoginVerdict::Right
+            } else {
+                LoginVerdict::Wrong
+            },
+            reason: "it decides".to_owned(),
+            origin: Some("asked"),
+            time: Some(Duration::from_millis(2)),
+        };
+        Ok(LoginTestOutcome {
+            is_allowed,
+            reason: "http decides".to_owned(),
+            steps: vec![step],
+            login: is_allowed.then(TestedLogin::default),
+        })
+    }
+
+    fn audited_user_name(&self, user_name: &str) -> Box<str> {
+        match self.users.contains(user_name) {
+            true => user_name.into(),
+            false => "***".into(),
+        }
     }
 
     fn set_acl(&self, rules: Vec<AccessRule>) -> Result<(), ChangeError> {

@@ -14,6 +14,7 @@ const OPERATOR: [&str; 12] = [
     "delete_retained_message",
     "delete_retained_messages",
     "kick_client",
+    "log_in_to_platform",
     "mqtt",
     "pause_action",
     "publish",
@@ -48,7 +49,7 @@ const ADMIN_READS: [&str; 8] = [
 
 /// Operations that the audit log records without a state: they change no stored entity, or one whose content is not
 /// recorded, such as messages and backups.
-const WITHOUT_STATE: [&str; 22] = [
+const WITHOUT_STATE: [&str; 24] = [
     "cancel_restore",
     "change_password",
     "clear_access_cache",
@@ -70,6 +71,7 @@ const WITHOUT_STATE: [&str; 22] = [
     "reset_rule_metrics",
     "restart",
     "restart_action",
+    "test_login",
     "turn_off_totp",
 ];
 

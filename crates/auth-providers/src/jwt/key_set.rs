@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use connectors::http::{HttpConnector, HttpConnectorConfig, HttpQuestion, UrlPart};
 use tokio::sync::{Notify, Semaphore, watch};
@@ -12,6 +12,7 @@ use super::algorithm::Algorithm;
 use super::jwks::{self, SetKey, Skipped};
 use super::token::{TokenHeader, UnverifiedToken};
 use crate::http::split_url;
+use crate::provider::SourceFailure;
 
 /// Maximum length of a key set.
 const SET_BYTES_MAX: usize = 512 * 1024;
@@ -111,6 +112,7 @@ struct RemoteState {
     answer: Vec<u8>,
     confirmed: Option<Instant>,
     skipped: BTreeSet<Skipped>,
+    last_failure: Option<SourceFailure>,
 }
 
 impl RemoteKeys {
@@ -189,6 +191,7 @@ impl RemoteKeys {
                     let pause = retry_pause(failures).min(self.config.refresh_interval);
                     failures = failures.saturating_add(1);
                     self.log_failure(&reason);
+                    self.record_failure(reason);
                     pause
                 }
             };
@@ -254,6 +257,18 @@ impl RemoteKeys {
         state.keys = Some(Arc::new(Keys::new(parsed.keys, generation)));
         state.answer = answer;
         Ok(())
+    }
+
+    /// Returns the last failed request since the start of the server.
+    pub fn last_failure(&self) -> Option<SourceFailure> {
+        let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
+        state.last_failure.clone()
+    }
+
+    fn record_failure(&self, reason: String) {
+        let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+        let at = SystemTime::now();
+        state.last_failure = Some(SourceFailure { at, reason });
     }
 
     fn log_failure(&self, reason: &str) {

@@ -58,6 +58,11 @@ impl AnswerCache {
         (!is_expired(&outcome, time)).then_some(outcome)
     }
 
+    /// Returns the number of answers, including expired ones that are not removed yet.
+    pub fn len(&self) -> usize {
+        self.allowed.answers.len() + self.denied.answers.len()
+    }
+
     pub fn clear(&mut self) {
         for space in [&mut self.allowed, &mut self.denied] {
             space.answers.clear();

@@ -1,9 +1,18 @@
 //! Counters of a provider.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use auth::ProviderOutcome;
+use auth::{Credentials, ProviderOutcome};
+
+use super::SourceLimits;
+use super::examined::ExaminedFuture;
+use super::failures::SourceFailure;
+
+/// Upper bounds of the buckets of answer times. The time limit of a question is at most the last one.
+const ANSWER_TIME_BOUNDS_MS: [u64; BUCKETS] = [1, 2, 3, 5, 10, 20, 30, 50, 100, 200, 500, 1000, 5000, 60_000];
+const BUCKETS: usize = 14;
 
 /// A provider whose counters can be read.
 pub trait WatchedProvider: Send + Sync {
@@ -14,6 +23,14 @@ pub trait WatchedProvider: Send + Sync {
     fn clear_cache(&self);
 
     fn stats(&self) -> SourceStats;
+
+    fn limits(&self) -> SourceLimits;
+
+    /// Returns the last failure since the start of the server.
+    fn last_failure(&self) -> Option<SourceFailure>;
+
+    /// Asks like a client, and reports how the outcome came about. Counts and caches like the question of a client.
+    fn examine(self: Arc<Self>, credentials: Arc<Credentials>) -> ExaminedFuture;
 }
 
 /// Counters of a provider since the start of the server.
@@ -39,8 +56,28 @@ pub struct SourceStats {
     pub in_progress: u64,
     /// Sum of the times of all questions that were asked.
     pub answer_time: Duration,
+    /// Number of questions by their time, in the buckets of `answer_time_of`.
+    pub answer_times: [u64; BUCKETS],
+    /// Cached answers now.
+    pub cached: u64,
     /// The last question failed.
     pub is_failing: bool,
+}
+
+impl SourceStats {
+    /// Returns a time within which this share of the questions was answered or ended. `None` without questions.
+    pub fn answer_time_of(&self, percent: u64) -> Option<Duration> {
+        let total: u64 = self.answer_times.iter().sum();
+        let wanted = (total * percent).div_ceil(100);
+        let mut counted = 0;
+        let buckets = self.answer_times.iter().zip(ANSWER_TIME_BOUNDS_MS);
+        let mut reached = buckets.filter(|(count, _)| {
+            counted += **count;
+            counted >= wanted
+        });
+        let (_, bound_ms) = reached.next().filter(|_| total > 0)?;
+        Some(Duration::from_millis(bound_ms))
+    }
 }
 
 #[derive(Default)]
@@ -56,7 +93,8 @@ pub(super) struct Counters {
     pub waiting: Gauge,
     pub in_progress: Gauge,
     /// Nanoseconds.
-    pub answer_time: Counter,
+    answer_time: Counter,
+    answer_times: [Counter; BUCKETS],
 }
 
 impl Counters {
@@ -68,7 +106,15 @@ impl Counters {
         }
     }
 
-    pub fn stats(&self, is_failing: bool) -> SourceStats {
+    /// Counts the time of a question.
+    pub fn answer_took(&self, time: Duration) {
+        self.answer_time.add(time.as_nanos() as u64);
+        let is_within = |bound_ms: &u64| time <= Duration::from_millis(*bound_ms);
+        let bucket = ANSWER_TIME_BOUNDS_MS.iter().position(is_within);
+        self.answer_times[bucket.unwrap_or(BUCKETS - 1)].add(1);
+    }
+
+    pub fn stats(&self, is_failing: bool, cached: usize) -> SourceStats {
         SourceStats {
             allowed: self.allowed.get(),
             denied: self.denied.get(),
@@ -81,6 +127,8 @@ impl Counters {
             waiting: self.waiting.0.get(),
             in_progress: self.in_progress.0.get(),
             answer_time: Duration::from_nanos(self.answer_time.get()),
+            answer_times: self.answer_times.each_ref().map(Counter::get),
+            cached: cached as u64,
             is_failing,
         }
     }
@@ -123,5 +171,27 @@ impl Gauge {
 impl Drop for Entered<'_> {
     fn drop(&mut self) {
         self.0.0.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answer_times_are_upper_bounds_of_their_buckets() {
+        let counters = Counters::default();
+        let time_of = |percent| counters.stats(false, 0).answer_time_of(percent);
+        assert_eq!(time_of(50), None);
+        for _ in 0..98 {
+            counters.answer_took(Duration::from_micros(1500));
+        }
+        counters.answer_took(Duration::from_millis(150));
+        counters.answer_took(Duration::from_secs(3600));
+        let ms = Duration::from_millis;
+        assert_eq!(
+            (time_of(50), time_of(99), time_of(100)),
+            (Some(ms(2)), Some(ms(200)), Some(ms(60_000)))
+        );
     }
 }

@@ -8,7 +8,9 @@
 mod admission;
 mod certificates;
 mod configured;
+mod login_test;
 mod outcome;
+mod overview;
 mod rights;
 mod scram;
 mod session_login;
@@ -22,7 +24,10 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use api::{AccessAdmin, AclRules, AuthProviderFigures, ChangeError, SourcesTest};
+use api::{
+    AccessAdmin, AccessOrder, AclRules, AuthProviderFigures, ChangeError, LoginTest, LoginTestError, LoginTestOutcome,
+    SourcesTest,
+};
 use auth::{
     AccessRule, AclOptions, BanCandidate, Bans, ChainStep, ClientAttributes, LoginAttempt, LoginLimiter, Password,
     PasswordHash, ProviderOutcome, UserError, UserSummary, Users,
@@ -51,6 +56,7 @@ use certificates::{CertificateNames, NamedCredentials, certificate_name};
 use configured::{CompiledRules, RuleOrigin, access_without_rules, compile, save_rules};
 pub use configured::{ConfiguredAccess, RuleParts, has_other_sources};
 use outcome::{auth_outcome, can_be_guess, client_login};
+use overview::ConfiguredOrder;
 use rights::{SessionRights, without_mountpoint};
 use scram::Scram;
 use session_login::SessionLogin;
@@ -71,6 +77,7 @@ const HIDDEN_NAME: &str = "***";
 
 pub struct NodeAccess {
     providers: Providers,
+    order: ConfiguredOrder,
     scram: Scram,
     certificates: CertificateNames,
     mountpoints: Mountpoints,
@@ -127,6 +134,7 @@ impl NodeAccess {
         };
         let access = NodeAccess {
             providers,
+            order: ConfiguredOrder::new(config),
             scram: Scram::new(config, &users)?,
             certificates: CertificateNames::new(config),
             mountpoints: Mountpoints::new(config),
@@ -503,6 +511,18 @@ impl AccessAdmin for NodeAccess {
 
     fn access_sources(&self) -> Vec<AuthProviderFigures> {
         self.sources.figures()
+    }
+
+    fn access_order(&self) -> AccessOrder {
+        self.order_with_state()
+    }
+
+    fn test_login(&self, test: &LoginTest) -> Result<LoginTestOutcome, LoginTestError> {
+        self.login_test(test)
+    }
+
+    fn audited_user_name(&self, user_name: &str) -> Box<str> {
+        self.shown_user_name(user_name)
     }
 
     fn clear_access_cache(&self) {

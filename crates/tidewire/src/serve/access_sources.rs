@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use api::AuthProviderFigures;
 use auth::{ClientRules, Credentials, DenyReason, ProviderOutcome, RemoteProvider, RequestedAction, RulePart};
-use auth_providers::{AskingClient, WatchedProvider};
+use auth_providers::{AskingClient, Examined, SourceFailure, WatchedProvider};
 use tokio::task::JoinSet;
 
 use super::access::{Asked, Decision, DecisionCache, RuleParts, SourceQuestion, SourceRules, has_other_sources};
@@ -22,13 +22,20 @@ const ACTIONS_AT_A_TIME: usize = 16;
 pub struct AccessSources {
     order: Vec<AccessSourceKind>,
     /// Sources of rules, in their order.
-    rules: Vec<(AccessSourceKind, Arc<dyn RemoteProvider>)>,
+    rules: Vec<RuleSource>,
     http: Option<HttpService>,
     watched: Vec<Arc<dyn WatchedProvider>>,
     is_remote: bool,
     pub cache: Arc<DecisionCache>,
     /// Separate from those of logins, so that a slow service of one kind does not prevent the other.
     pub open_questions: OpenQuestions,
+}
+
+/// A source of rules of a client.
+struct RuleSource {
+    kind: AccessSourceKind,
+    source: Arc<dyn RemoteProvider>,
+    watched: Arc<dyn WatchedProvider>,
 }
 
 /// The service that decides about actions.
@@ -75,20 +82,17 @@ impl AccessSources {
             #[cfg(feature = "postgresql")]
             AccessSourceKind::Postgresql => {
                 let source = create::postgresql(&options.postgresql)?;
-                self.watched.push(source.clone());
-                self.rules.push((kind, source));
+                self.add_rules(kind, source.clone(), source);
             }
             #[cfg(feature = "mongodb")]
             AccessSourceKind::Mongodb => {
                 let source = create::mongodb(&options.mongodb)?;
-                self.watched.push(source.clone());
-                self.rules.push((kind, source));
+                self.add_rules(kind, source.clone(), source);
             }
             #[cfg(feature = "redis")]
             AccessSourceKind::Redis => {
                 let source = create::redis(&options.redis)?;
-                self.watched.push(source.clone());
-                self.rules.push((kind, source));
+                self.add_rules(kind, source.clone(), source);
             }
             #[cfg(not(all(feature = "mongodb", feature = "postgresql", feature = "redis")))]
             absent => {
@@ -99,6 +103,48 @@ impl AccessSources {
             }
         }
         Ok(())
+    }
+
+    #[cfg(any(feature = "mongodb", feature = "postgresql", feature = "redis"))]
+    fn add_rules(
+        &mut self,
+        kind: AccessSourceKind,
+        source: Arc<dyn RemoteProvider>,
+        watched: Arc<dyn WatchedProvider>,
+    ) {
+        self.watched.push(watched.clone());
+        self.rules.push(RuleSource { kind, source, watched });
+    }
+
+    /// Returns the last failure of a source, and whether it failed at the last question. `None`: this server decides.
+    pub fn health(&self, name: &str) -> Option<(Option<SourceFailure>, bool)> {
+        let source = self.watched.iter().find(|source| source.name() == name)?;
+        Some((source.last_failure(), source.stats().is_failing))
+    }
+
+    /// Asks the sources of rules about a client, in their order until one fails.
+    pub async fn examine_rules(&self, client: &Arc<Credentials>) -> Vec<(AccessSourceKind, Examined)> {
+        let mut all = Vec::with_capacity(self.rules.len());
+        for source in &self.rules {
+            let examined = source.watched.clone().examine(client.clone()).await;
+            let has_failed = rules_of(examined.outcome.clone()).is_err();
+            all.push((source.kind, examined));
+            if has_failed {
+                break;
+            }
+        }
+        all
+    }
+
+    /// Asks the HTTP service about an action of a client. `None` without a service.
+    pub async fn examine_action(&self, client: &Credentials, action: RequestedAction) -> Option<(Decision, Examined)> {
+        let http = self.http.as_ref()?;
+        let question = Credentials {
+            action: Some(action),
+            ..client.clone()
+        };
+        let examined = http.watched.clone().examine(Arc::new(question)).await;
+        Some((decision_of(&examined.outcome), examined))
     }
 
     /// Returns whether there are other sources than the built-in rules.
@@ -157,7 +203,7 @@ impl AccessSources {
     /// Returns the rules of a client if no source has to be asked. An error: a source has no answer.
     pub fn rules_now(&self, client: &Credentials) -> Option<Result<SourceRules, ()>> {
         let mut rules = Vec::with_capacity(self.rules.len());
-        for (_, source) in &self.rules {
+        for RuleSource { source, .. } in &self.rules {
             match rules_of(source.authenticate_now(client)?) {
                 Ok(of_source) => rules.push(of_source),
                 Err(()) => return Some(Err(())),
@@ -168,7 +214,7 @@ impl AccessSources {
 
     async fn rules(&self, client: &Arc<Credentials>) -> Option<SourceRules> {
         let mut rules = Vec::with_capacity(self.rules.len());
-        for (_, source) in &self.rules {
+        for RuleSource { source, .. } in &self.rules {
             let outcome = source.clone().authenticate(client.clone()).await;
             rules.push(rules_of(outcome).ok()?);
         }
@@ -265,20 +311,24 @@ impl HttpService {
             ..(*client).clone()
         };
         let outcome = self.source.authenticate(Arc::new(question)).await;
-        let decision = match outcome {
-            ProviderOutcome::Allow(_) => Decision::Allow,
-            ProviderOutcome::Ignore => Decision::Ignore,
-            ProviderOutcome::Deny(DenyReason::Unavailable) => Decision::Failed,
-            ProviderOutcome::Deny(_) => Decision::Deny,
-        };
+        let decision = decision_of(&outcome);
         // While the service fails, `ignore` may be the decision of `on_failure`.
         let is_cached = decision != Decision::Ignore || !self.watched.stats().is_failing;
         (action, decision, is_cached)
     }
 }
 
+fn decision_of(outcome: &ProviderOutcome) -> Decision {
+    match outcome {
+        ProviderOutcome::Allow(_) => Decision::Allow,
+        ProviderOutcome::Ignore => Decision::Ignore,
+        ProviderOutcome::Deny(DenyReason::Unavailable) => Decision::Failed,
+        ProviderOutcome::Deny(_) => Decision::Deny,
+    }
+}
+
 /// Returns the rules of a client. An error: the source has no answer.
-fn rules_of(outcome: ProviderOutcome) -> Result<Option<Arc<ClientRules>>, ()> {
+pub fn rules_of(outcome: ProviderOutcome) -> Result<Option<Arc<ClientRules>>, ()> {
     match outcome {
         ProviderOutcome::Allow(login) => Ok(login.rules),
         ProviderOutcome::Ignore => Ok(None),

@@ -2,6 +2,8 @@
 //! `runtime.toml`, which is written before a change takes effect. A change is checked as the complete configuration
 //! that results from it, together with the files on disk.
 
+mod access_options;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -9,6 +11,7 @@ use std::sync::Arc;
 use api::{ConfigAdmin, ConfigChangeError, ConfigChanges, ConfigDifference, ConfigValue};
 
 use super::backups::NodeBackups;
+use super::providers::check_access;
 use super::reload::Reloader;
 use super::restart::RestartRequest;
 use crate::config::address::overlap;
@@ -110,6 +113,28 @@ impl ConfigAdmin for ConfigChanger {
         }
         let reason = failures.join("; ");
         Err(ConfigChangeError::Workers { reason })
+    }
+
+    fn check_access_options(&self, options: &str) -> Result<Vec<(String, String)>, ConfigChangeError> {
+        let (new, changes) = access_options::parse(options)?;
+        let _one_at_a_time = self.reloader.lock();
+        let (sources, data_dir) = (self.reloader.sources(), self.reloader.data_dir());
+        config::load(sources).map_err(|found| files(join_diagnostics(&found)))?;
+        // The options are for the file, but no run-time change can set one of them.
+        let mut document =
+            runtime::read(data_dir).map_err(|e| files(format!("{}: {}", raw::RUNTIME_FILE, chain(&e))))?;
+        access_options::merge(&mut document, new);
+        let loaded = load_with(sources, &document, &changes)?;
+        let unnamed = |reason: String| ConfigChangeError::Rejected(vec![(String::new(), reason)]);
+        self.reloader.check(&loaded).map_err(unnamed)?;
+        check_access(&loaded.config).map_err(unnamed)?;
+        let is_overridden = |one: &&EffectiveOption| {
+            changes.contains_key(&one.key.to_string()) && !matches!(one.origin, ValueOrigin::Runtime { .. })
+        };
+        let overridden = loaded.effective.iter().filter(is_overridden);
+        Ok(overridden
+            .map(|one| (one.key.to_string(), one.origin.to_string()))
+            .collect())
     }
 
     fn restart(&self) -> Result<(), ConfigChangeError> {

@@ -7,10 +7,11 @@ use std::sync::Arc;
 
 use api::AuthProviderFigures;
 use auth::{
-    AnonymousPolicy, AnonymousProvider, ChainLink, ProviderChain, UnknownUsersProvider, Users, UsersProvider,
+    AnonymousPolicy, AnonymousProvider, ChainLink, Provider, ProviderChain, UnknownUsersProvider, Users, UsersProvider,
     VerifiedPasswords,
 };
-use auth_providers::{LoginSource, SourceProvider, WatchedProvider};
+use auth_providers::jwt::JwtProvider;
+use auth_providers::{LoginSource, OnFailure, SourceFailure, SourceProvider, WatchedProvider};
 use tokio::runtime::{Builder, Runtime};
 
 use super::access::has_other_sources;
@@ -37,6 +38,7 @@ pub struct Providers {
     of_listeners: HashMap<u16, ProviderOrder>,
     /// Providers that ask other systems.
     watched: Vec<Arc<dyn WatchedProvider>>,
+    jwt: Option<Arc<JwtProvider>>,
     /// `None` if no provider asks another system.
     runtime: Option<Runtime>,
     pub open_questions: OpenQuestions,
@@ -44,17 +46,40 @@ pub struct Providers {
 
 struct ProviderOrder {
     chain: ProviderChain,
+    /// The same providers, for operators.
+    named: Vec<NamedProvider>,
     has_users: bool,
 }
+
+/// A provider with its name.
+#[derive(Clone)]
+pub struct NamedProvider {
+    pub name: &'static str,
+    pub link: NamedLink,
+}
+
+#[derive(Clone)]
+pub enum NamedLink {
+    Local(Arc<dyn Provider>),
+    Jwt(Arc<JwtProvider>),
+    Remote(Arc<dyn WatchedProvider>),
+    /// `NodeAccess` decides about certificates.
+    Certificate,
+}
+
+/// Names of the providers that are not in `access.providers`.
+pub const ANONYMOUS: &str = "anonymous";
+pub const UNKNOWN_USERS: &str = "unknown_users";
 
 impl Providers {
     /// The error names the option.
     pub fn new(config: &Config, users: &Arc<Users>) -> Result<Providers, String> {
         let policy = anonymous_policy(config.access.anonymous);
-        let mut first = vec![ChainLink::Local(Arc::new(AnonymousProvider { policy }))];
+        let anonymous: Arc<dyn Provider> = Arc::new(AnonymousProvider { policy });
+        let mut first = vec![(ANONYMOUS, anonymous)];
         if config.access.unknown_users == UnknownUsers::Anonymous {
             let users = users.clone();
-            first.push(ChainLink::Local(Arc::new(UnknownUsersProvider { policy, users })));
+            first.push((UNKNOWN_USERS, Arc::new(UnknownUsersProvider { policy, users })));
         }
         let mut made = MadeProviders::default();
         for kind in config.provider_kinds() {
@@ -62,15 +87,20 @@ impl Providers {
         }
         let links = made.links;
         let order = |kinds: &[ProviderKind]| {
-            let of_kind = |kind| {
-                links
-                    .iter()
-                    .find(|(known, _)| known == kind)
-                    .map(|(_, link)| link.clone())
-            };
-            let links = first.iter().cloned().chain(kinds.iter().filter_map(of_kind));
+            let of_kind = |kind: &ProviderKind| links.iter().find(|(known, ..)| known == kind);
+            let of_first = first.iter().map(|(_, provider)| ChainLink::Local(provider.clone()));
+            let of_kinds = kinds.iter().filter_map(of_kind).map(|(_, link, _)| link.clone());
+            let named = kinds.iter().map(|kind| NamedProvider {
+                name: kind.word(),
+                link: of_kind(kind).map_or(NamedLink::Certificate, |(.., link)| link.clone()),
+            });
+            let first_named = first.iter().map(|(name, provider)| NamedProvider {
+                name,
+                link: NamedLink::Local(provider.clone()),
+            });
             ProviderOrder {
-                chain: ProviderChain::new(links.collect()),
+                chain: ProviderChain::new(of_first.chain(of_kinds).collect()),
+                named: first_named.chain(named).collect(),
                 has_users: kinds.contains(&ProviderKind::Users),
             }
         };
@@ -78,7 +108,7 @@ impl Providers {
             let has_own = !listener.options.providers.is_empty();
             has_own.then(|| (index as u16, order(config.providers_of(listener))))
         });
-        let has_remote_provider = links.iter().any(|(_, link)| matches!(link, ChainLink::Remote(_)));
+        let has_remote_provider = links.iter().any(|(_, link, _)| matches!(link, ChainLink::Remote(_)));
         let asks_others = has_remote_provider || has_other_sources(config);
         let runtime = asks_others.then(|| {
             let mut builder = Builder::new_multi_thread();
@@ -97,6 +127,7 @@ impl Providers {
             order: order(&config.access.providers),
             of_listeners: of_listeners.collect(),
             watched: made.watched,
+            jwt: made.jwt,
             runtime,
             open_questions: OpenQuestions::default(),
         })
@@ -105,6 +136,23 @@ impl Providers {
     /// Returns the chain for clients of a listener.
     pub fn chain(&self, listener: u16) -> &ProviderChain {
         &self.of_listener(listener).chain
+    }
+
+    /// Returns the providers for clients of a listener, or those of the server, in their order.
+    pub fn named(&self, listener: Option<u16>) -> &[NamedProvider] {
+        let order = listener.map_or(&self.order, |listener| self.of_listener(listener));
+        &order.named
+    }
+
+    /// Returns the last failure of a provider, and whether it cannot decide now. `None`: it asks no other system.
+    pub fn health(&self, name: &str) -> Option<(Option<SourceFailure>, bool)> {
+        if let Some(jwt) = self.jwt.as_ref().filter(|_| name == ProviderKind::Jwt.word()) {
+            let failure = jwt.last_failure();
+            let has_no_keys = failure.as_ref().is_some_and(|(_, has_no_keys)| *has_no_keys);
+            return Some((failure.map(|(failure, _)| failure), has_no_keys));
+        }
+        let provider = self.watched.iter().find(|provider| provider.name() == name)?;
+        Some((provider.last_failure(), provider.stats().is_failing))
     }
 
     /// Returns whether the users of the server may connect to a listener.
@@ -155,24 +203,27 @@ pub fn check_access(config: &Config) -> Result<(), String> {
 /// The providers that are made from the configuration.
 #[derive(Default)]
 struct MadeProviders {
-    links: Vec<(ProviderKind, ChainLink)>,
+    links: Vec<(ProviderKind, ChainLink, NamedLink)>,
+    jwt: Option<Arc<JwtProvider>>,
     watched: Vec<Arc<dyn WatchedProvider>>,
     tasks: Vec<Task>,
 }
 
 impl MadeProviders {
     fn add(&mut self, kind: ProviderKind, config: &Config, users: &Arc<Users>) -> Result<(), String> {
-        let link = match kind {
+        let (link, named) = match kind {
             // `NodeAccess` decides about certificates before it asks the chain.
             ProviderKind::Certificate => return Ok(()),
             ProviderKind::Users => {
                 let verified = VerifiedPasswords::new(VERIFIED_MAX).map_err(|e| chain(&e))?;
-                ChainLink::Local(Arc::new(UsersProvider::new(users.clone(), verified)))
+                let provider: Arc<dyn Provider> = Arc::new(UsersProvider::new(users.clone(), verified));
+                (ChainLink::Local(provider.clone()), NamedLink::Local(provider))
             }
             ProviderKind::Jwt => {
                 let jwt = access_providers::jwt::provider(config)?;
                 self.tasks.extend(jwt.key_requests());
-                ChainLink::Remote(jwt)
+                self.jwt = Some(jwt.clone());
+                (ChainLink::Remote(jwt.clone()), NamedLink::Jwt(jwt))
             }
             ProviderKind::Http => self.watch(access_providers::http::provider(&config.access_http)?),
             #[cfg(feature = "postgresql")]
@@ -202,18 +253,18 @@ impl MadeProviders {
                 ));
             }
         };
-        self.links.push((kind, link));
+        self.links.push((kind, link, named));
         Ok(())
     }
 
-    fn watch<S: LoginSource>(&mut self, provider: Arc<SourceProvider<S>>) -> ChainLink {
+    fn watch<S: LoginSource>(&mut self, provider: Arc<SourceProvider<S>>) -> (ChainLink, NamedLink) {
         self.watched.push(provider.clone());
-        ChainLink::Remote(provider)
+        (ChainLink::Remote(provider.clone()), NamedLink::Remote(provider))
     }
 }
 
 pub fn figures(provider: &dyn WatchedProvider) -> AuthProviderFigures {
-    let stats = provider.stats();
+    let (stats, limits) = (provider.stats(), provider.limits());
     AuthProviderFigures {
         name: provider.name(),
         results: vec![
@@ -229,7 +280,21 @@ pub fn figures(provider: &dyn WatchedProvider) -> AuthProviderFigures {
         waiting: stats.waiting,
         in_progress: stats.in_progress,
         answer_time: stats.answer_time,
+        answer_time_p50: stats.answer_time_of(50),
+        answer_time_p99: stats.answer_time_of(99),
         is_failing: stats.is_failing,
+        cached_answers: stats.cached,
+        cache_size: limits.cache_size as u64,
+        timeout: limits.timeout,
+        on_failure: on_failure_word(limits.on_failure),
+    }
+}
+
+pub fn on_failure_word(on_failure: OnFailure) -> &'static str {
+    match on_failure {
+        OnFailure::Deny => "deny",
+        OnFailure::Ignore => "ignore",
+        OnFailure::Allow => "allow",
     }
 }
 

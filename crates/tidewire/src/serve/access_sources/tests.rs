@@ -4,7 +4,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use auth::{Login, ProviderFuture};
-use auth_providers::SourceStats;
+use auth_providers::{AnswerOrigin, ExaminedFuture, OnFailure, SourceLimits, SourceStats};
 use mqtt::QoS;
 
 use super::*;
@@ -35,6 +35,33 @@ impl WatchedProvider for Panics {
 
     fn stats(&self) -> SourceStats {
         SourceStats::default()
+    }
+
+    fn limits(&self) -> SourceLimits {
+        SourceLimits {
+            timeout: Duration::from_secs(1),
+            max_concurrent: 1,
+            max_waiting: 1,
+            cache_size: 0,
+            cache_allowed: Duration::ZERO,
+            cache_denied: Duration::ZERO,
+            on_failure: OnFailure::Deny,
+        }
+    }
+
+    fn last_failure(&self) -> Option<SourceFailure> {
+        None
+    }
+
+    fn examine(self: Arc<Self>, credentials: Arc<Credentials>) -> ExaminedFuture {
+        Box::pin(async move {
+            Examined {
+                outcome: self.authenticate(credentials).await,
+                origin: AnswerOrigin::Asked,
+                time: Duration::ZERO,
+                error: None,
+            }
+        })
     }
 }
 
