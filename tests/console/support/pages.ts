@@ -6,7 +6,7 @@ export const PAGES = [
   "home", "benchmarks", "clients", "clients/gateway-1", "refused", "bans", "subscriptions", "topics", "retained", "mqtt",
   "devices", ...["telemetry", "attributes", "commands", "alarms", "events", "relations", "connection"].map((tab) => `devices/{boiler}?tab=${tab}`), "dashboards", "dashboards/{plant}", "profiles", "profiles/{furnace}", "chains", "chains/{root}", "usage", "alarms", "tenant-audit",
   "rules", "rules/new", "rules/hot", "actions", "actions/http:alert", "actions/new",
-  "sources", "sources/new", "connectors", "connectors/hook", "connectors/new", "users", "access", "listeners", "certificates", "configuration", "backup", "console-users", "keys", "audit", "logs", "account", "about", "nowhere",
+  "sources", "sources/new", "connectors", "connectors/hook", "connectors/new", "users", "authentication", "access", "listeners", "certificates", "configuration", "backup", "console-users", "keys", "audit", "logs", "account", "about", "nowhere",
 ];
 
 const ids = new Map<string, string>();

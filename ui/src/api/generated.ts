@@ -728,8 +728,6 @@ export type ConsoleUser = {
   has_first_password: boolean;
   /** Another user generated the password: it must be changed before anything else. */
   has_one_time_password: boolean;
-  /** Logins of the user need a code of an authenticator app. */
-  has_totp: boolean;
   /** This is the user who sent the request. */
   is_self: boolean;
   name: string;
@@ -987,8 +985,6 @@ export type LoginAnswer = {
   has_first_password: boolean;
   /** Another user generated the password: only `change_password` is allowed until it is changed. */
   must_change_password: boolean;
-  /** The server requires a second factor, which the user has not set up yet: nothing else is allowed until then. */
-  must_set_up_totp: boolean;
   role: Role;
   token: string;
   user: string;
@@ -1003,8 +999,6 @@ export type LoginPage = {
 
 /** Credentials of a user. */
 export type LoginRequest = {
-  /** Code of the authenticator app, or a recovery code, of a user with a second factor. */
-  code?: (Secret | null);
   password: Secret;
   user: string;
 };
@@ -1145,8 +1139,6 @@ export type NodeView = {
 export type OwnLogin = {
   /** Another user generated the password: only `change_password` is allowed until it is changed. */
   must_change_password: boolean;
-  /** The server requires a second factor, which the user has not set up yet: nothing else is allowed until then. */
-  must_set_up_totp: boolean;
   role: Role;
   /** The console user, `oidc:` and a user of the identity provider, or `key:` and the name of the API key. */
   user: string;
@@ -1548,6 +1540,9 @@ export type SourceDecision = {
   decision: string;
   /** Name in `access.sources`. */
   source: string;
+  reason: string;
+  origin: (string | null);
+  took_ms: (number | null);
 };
 
 /** Messages that are received from an external system. */
@@ -1707,6 +1702,107 @@ export type Will = {
   qos: number;
   retain: boolean;
   topic: string;
+};
+
+export type AccessProviders = {
+  anonymous: string;
+  has_devices: boolean;
+  providers: AccessProvider[];
+  listeners: ListenerProviders[];
+  sources: AccessProvider[];
+};
+
+export type ListenerProviders = {
+  listener: string;
+  providers: string[];
+};
+
+export type ProviderState = "local" | "not_asked" | "working" | "failing";
+
+export type AccessProvider = {
+  kind: string;
+  address: (string | null);
+  state: ProviderState;
+  last_failure: (ProviderFailure | null);
+  figures: (ProviderFigures | null);
+};
+
+export type ProviderFailure = {
+  at_unix_ms: number;
+  reason: string;
+};
+
+export type ProviderFigures = {
+  questions: number;
+  allowed: number;
+  denied: number;
+  ignored: number;
+  failed: number;
+  timed_out: number;
+  overloaded: number;
+  cache_hits: number;
+  shared: number;
+  cached_answers: number;
+  cache_size: number;
+  waiting: number;
+  in_progress: number;
+  mean_ms: (number | null);
+  p50_ms: (number | null);
+  p99_ms: (number | null);
+  timeout_ms: number;
+  on_failure: string;
+};
+
+export type LoginToTest = {
+  client_id?: string;
+  user_name?: (string | null);
+  password?: (string | null);
+  address?: (string | null);
+  listener?: (string | null);
+};
+
+export type TestedVerdict = "right" | "wrong" | "rejected" | "unknown" | "failed" | "not_applicable" | "not_asked";
+
+export type LoginStep = {
+  provider: string;
+  verdict: TestedVerdict;
+  reason: string;
+  origin: (string | null);
+  took_ms: (number | null);
+};
+
+export type LoginAttribute = {
+  name: string;
+  value: string;
+};
+
+export type LoginDetails = {
+  is_superuser: boolean;
+  user_name: (string | null);
+  attributes: LoginAttribute[];
+  groups: string[];
+  rules: number;
+  expires_at_unix_ms: (number | null);
+};
+
+export type LoginTestResult = {
+  is_allowed: boolean;
+  reason: string;
+  steps: LoginStep[];
+  login: (LoginDetails | null);
+};
+
+export type AccessOptions = {
+  options: string;
+};
+
+export type OverriddenOption = {
+  key: string;
+  origin: string;
+};
+
+export type CheckedAccessOptions = {
+  overridden: OverriddenOption[];
 };
 
 /** OpenAPI document */
@@ -2245,14 +2341,14 @@ export const readyz = (signal?: AbortSignal): Promise<NodeHealth> =>
 export const status = (signal?: AbortSignal): Promise<NodeHealth> =>
   request("GET", "/status", { signal });
 
-export type OwnTotp = { is_active: boolean; recovery_codes_left: number; is_required: boolean; is_available: boolean };
-export type TotpSetUp = { secret: string; uri: string; qr_code: { size: number; path: string } };
-export type TotpProof = { password: Secret; code: Secret };
-export type RecoveryCodes = { recovery_codes: string[] };
-export const ownTotp = (signal?: AbortSignal): Promise<OwnTotp> => request("GET", "/api/v1/totp", { signal });
-export const beginTotp = (body: { password: Secret }, signal?: AbortSignal): Promise<TotpSetUp> => request("POST", "/api/v1/totp", { body, signal });
-export const confirmTotp = (body: { code: Secret }, signal?: AbortSignal): Promise<RecoveryCodes> => request("POST", "/api/v1/totp/confirm", { body, signal });
-export const renewRecoveryCodes = (body: TotpProof, signal?: AbortSignal): Promise<RecoveryCodes> => request("POST", "/api/v1/totp/recovery-codes", { body, signal });
-export const turnOffTotp = (body: TotpProof, signal?: AbortSignal): Promise<void> => request("POST", "/api/v1/totp/turn-off", { body, signal });
-export const removeConsoleTotp = (name: string, signal?: AbortSignal): Promise<void> => request("DELETE", `/api/v1/console-users/${part(name)}/totp`, { signal });
-export const logInToPlatform = (signal?: AbortSignal): Promise<{ token: string; refreshToken: string }> => request("POST", "/api/v1/platform-login", { signal });
+/** access_providers */
+export const accessProviders = (signal?: AbortSignal): Promise<AccessProviders> =>
+  request("GET", "/api/v1/access/providers", { signal });
+
+/** test_login */
+export const testLogin = (body: LoginToTest, signal?: AbortSignal): Promise<LoginTestResult> =>
+  request("POST", "/api/v1/access/test-login", { body, signal });
+
+/** check_access_options */
+export const checkAccessOptions = (body: AccessOptions, signal?: AbortSignal): Promise<CheckedAccessOptions> =>
+  request("POST", "/api/v1/access/check", { body, signal });

@@ -205,6 +205,12 @@ export const groups: Group[] = [
         load: () => import("../routes/settings/Users.svelte"),
       },
       {
+        path: "authentication",
+        title: "Authentication",
+        docs: "guides/secure.html#see-and-test-other-systems",
+        load: () => import("../routes/settings/Authentication.svelte"),
+      },
+      {
         path: "access",
         title: "Access rules",
         docs: "concepts/security-model.html#mqtt-clients",
