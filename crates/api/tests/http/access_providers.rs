@@ -44,7 +44,10 @@ fn a_tested_login_is_audited_without_secrets() {
     );
     assert_eq!(wrong["login"], Value::Null);
     let log = node.all_pages("/api/v1/audit?operation=test_login", 10);
-    let mut names: Vec<&str> = log.iter().filter_map(|entry| entry["body"]["user_name"].as_str()).collect();
+    let mut names: Vec<&str> = log
+        .iter()
+        .filter_map(|entry| entry["body"]["user_name"].as_str())
+        .collect();
     names.sort_unstable();
     assert_eq!(names, ["***", "ada"]);
     let text = json!(log).to_string();
