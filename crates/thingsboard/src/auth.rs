@@ -348,7 +348,12 @@ async fn activate(State(logins): State<UserLogins>, request: Request) -> Result<
         entities.activate_user(&body.activate_token, &password, max_age_ms, now_ms())
     });
     let user = activated.await??;
-    logins.tokens(Principal::of(&user)).await
+    logins
+        .tokens(VerifiedLogin {
+            principal: Principal::of(&user),
+            stamp: None,
+        })
+        .await
 }
 
 async fn policy() -> Json<Value> {

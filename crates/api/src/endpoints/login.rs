@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tracing::{error, info, warn};
 use web::PasswordHashing;
-use web::admins::{AcceptedCode, Admins, AdminsError, RequiredStep, Role};
+use web::admins::{AcceptedCode, Admins, AdminsError, RequiredStep, Role, is_of_app};
 use web::api_keys::ApiKeys;
 use web::audit::{Audit, AuditEntry};
 use web::body;

@@ -73,7 +73,17 @@ impl Attacker {
 
 #[test]
 fn second_factor_waits_for_guesses_from_all_addresses() {
-    let (limiter, now) = (Arc::new(LoginLimiter::default()), Instant::now());
+    for failures_max in [0, 10, 1000] {
+        let limits = LoginLimits {
+            failures_max,
+            ..LoginLimits::default()
+        };
+        codes_of_a_user_are_limited(&LoginLimiter::new(limits, |_| ()));
+    }
+}
+
+fn codes_of_a_user_are_limited(limiter: &LoginLimiter) {
+    let now = Instant::now();
     let attempt = |number: u32| LoginAttempt {
         kind: LoginKind::SecondFactor,
         address: IpAddr::V4((0x0a00_0000 + number).into()),
@@ -85,17 +95,13 @@ fn second_factor_waits_for_guesses_from_all_addresses() {
         limiter.record_failure(&attempt(*number), now);
         is_admitted
     });
-    assert_eq!(guesses.count(), 100);
-    assert_eq!(limiter.admit(&attempt(5000), now), Err(FORGET_AFTER));
-    assert!(limiter.admit(&attempt(5000), now + FORGET_AFTER * 2).is_ok());
-    let password = LoginAttempt {
-        kind: LoginKind::ConsoleUser,
-        ..attempt(5000)
-    };
-    assert!(
-        limiter.admit(&password, now).is_ok(),
-        "the limit of passwords is separate"
-    );
+    assert_eq!(guesses.count(), CODE_FAILURES_MAX as usize);
+    assert_eq!(limiter.admit(&attempt(5000), now), Err(CODE_FORGET_AFTER));
+    assert!(limiter.admit(&attempt(5000), now + CODE_FORGET_AFTER).is_ok());
+    for kind in [LoginKind::ConsoleUser, LoginKind::RecoveryCode] {
+        let other = LoginAttempt { kind, ..attempt(5000) };
+        assert!(limiter.admit(&other, now).is_ok(), "the limit of {kind:?} is separate");
+    }
 }
 
 #[test]
