@@ -1,6 +1,9 @@
-//! Changes that an operator makes: disconnects clients, applies access rules, changes subscriptions.
+//! Changes that no packet causes. An operator disconnects clients, applies access rules and changes subscriptions. The
+//! driver changes the address of a client.
 //!
 //! The driver calls it between ticks on the shard's thread.
+
+use std::net::SocketAddr;
 
 use mqtt::{Properties, QoS, ReasonCode, SubscribeFilter, SubscriptionOptions};
 
@@ -8,7 +11,7 @@ use crate::access::{AccessQuestion, AccessRequest, ClientIdentity, LoginGrant};
 use crate::access_questions;
 use crate::authentication::Authentication;
 use crate::connection_end::ConnectionEnd;
-use crate::effect::DisconnectReason;
+use crate::effect::{ConnectionEvent, DisconnectReason, Effect};
 use crate::lifecycle::Lifecycle;
 use crate::parsed_filter::ParsedFilter;
 use crate::session::Session;
@@ -49,6 +52,24 @@ impl Operator<'_> {
         let (reason, code) = (DisconnectReason::Kicked, ReasonCode::AdministrativeAction);
         self.lifecycle
             .end_connection(conn, ConnectionEnd::by_server(reason, code, detail));
+    }
+
+    /// Records that a connection has another address, at which its client receives. Operators, rules and traces see it.
+    /// Access decisions and limits use the address of CONNECT until the next one.
+    pub fn set_client_address(&mut self, conn: ConnSlot, address: SocketAddr) {
+        let core = &mut *self.lifecycle.tick.core;
+        let Some(connection) = core.connections.get(conn).filter(|connection| connection.is_online()) else {
+            return;
+        };
+        let session = core.sessions.at_mut(connection.session);
+        let from = session.current_address();
+        session.set_current_address(Some(address));
+        let client_id = session.client_id.clone();
+        core.effects.push(Effect::Event(ConnectionEvent::AddressChanged {
+            client_id,
+            from,
+            address,
+        }));
     }
 
     /// Disconnects users whose name `is_meant`, among the sessions from slot `from` on. The sessions stay. Visits a

@@ -10,7 +10,6 @@ mod journal;
 mod mail;
 mod tap;
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use mqtt::{Decoded, Packet, PacketType, Properties, ProtocolVersion, Publish, QoS, ReasonCode};
@@ -26,9 +25,7 @@ use crate::connection_end::ConnectionEnd;
 use crate::delayed::DelayedMessages;
 use crate::deliver::ShardCore;
 use crate::durable::checkpoint::Checkpoints;
-use crate::effect::{
-    CloseCause, ConnectionEvent, DisconnectReason, Effect, NextAction, Now, Peer, ReceiveResult, ShardId,
-};
+use crate::effect::{CloseCause, DisconnectReason, Effect, NextAction, Now, Peer, ReceiveResult, ShardId};
 use crate::inbox::InboxEvent;
 use crate::inbox_sessions::InboxSession;
 use crate::inspect::ShardInspection;
@@ -181,28 +178,6 @@ impl Shard {
         let epoch = ConnEpoch(self.numbers.next());
         let connection = Connection::new(peer, epoch, now.monotonic_ms);
         self.core.connections.open(conn, connection);
-    }
-
-    /// Records that a connection has another address, at which its client receives. Operators, rules and traces see it.
-    /// Access decisions and limits use the address of CONNECT until the next one.
-    pub fn client_moved(&mut self, conn: ConnSlot, address: SocketAddr) {
-        let Some(connection) = self
-            .core
-            .connections
-            .get(conn)
-            .filter(|connection| connection.is_online())
-        else {
-            return;
-        };
-        let session = self.core.sessions.at_mut(connection.session);
-        let from = session.current_address();
-        session.set_current_address(Some(address));
-        let client_id = session.client_id.clone();
-        self.core.effects.push(Effect::Event(ConnectionEvent::AddressChanged {
-            client_id,
-            from,
-            address,
-        }));
     }
 
     /// Handles received bytes of a connection, from its CONNECT on: as many complete packets as possible.

@@ -95,7 +95,7 @@ impl NetWorker {
         let address = trusted_peer(address);
         match &mut connection.stage {
             ConnectionStage::Handshake(handshake) => handshake.address = address,
-            _ => self.shard.client_moved(slot, address),
+            _ => self.shard.operator(self.now).set_client_address(slot, address),
         }
         is_open
     }

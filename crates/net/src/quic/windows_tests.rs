@@ -249,7 +249,7 @@ fn receive_window_returns_its_memory_when_the_client_has_sent_what_it_may() {
     assert_eq!(pair.pool.used(), 48 * KIB * 5 / 2);
     pair.shrink();
     assert_eq!(pair.pool.used(), 48 * KIB * 5 / 2);
-    // The client may still send what was promised, and not more.
+    // The client may still send as much as the large window allowed, and then as much as the small one.
     let mut read = pair.send_and_read(1024 * KIB);
     while pair.pool.used() > 0 {
         read += pair.send_and_read(1024 * KIB);
