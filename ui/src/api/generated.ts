@@ -4,7 +4,40 @@ import { part, request } from "./request";
 
 export type AccessAction = "publish" | "subscribe" | "all" | "connect";
 
+/** Options as TOML. */
+export type AccessOptions = {
+  /** Tables below `access`, as in a configuration file. */
+  options: string;
+};
+
 export type AccessPermission = "allow" | "deny";
+
+/** An authentication provider, or a source of access rules. */
+export type AccessProvider = {
+  /** The system that it asks, without credentials, or the file that it reads. `null`: this server decides. */
+  address: (string | null);
+  /** `null`: it asks no other system for single clients. */
+  figures: (ProviderFigures | null);
+  /** Kind, which is the name in `access.providers` or `access.sources`. */
+  kind: string;
+  /** The last failure since the start of the server, also if it works again. */
+  last_failure: (ProviderFailure | null);
+  state: ProviderState;
+};
+
+/** Authentication providers and sources of access rules, each in the order in which they are asked. */
+export type AccessProviders = {
+  /** Clients that may connect without a user name: `never`, `loopback` or `always`. Decided before all providers. */
+  anonymous: string;
+  /** Devices of the platform are found by their credentials before all providers. */
+  has_devices: boolean;
+  /** Listeners with an order of their own. */
+  listeners: ListenerProviders[];
+  /** `access.providers`, and then providers that only listeners name. */
+  providers: AccessProvider[];
+  /** `access.sources`. */
+  sources: AccessProvider[];
+};
 
 /** A client and the action to test. */
 export type AccessTest = {
@@ -484,6 +517,11 @@ export type Certificates = {
   items: ListenerCertificate[];
 };
 
+export type CheckedAccessOptions = {
+  /** Options of the text that have no effect, because the environment or the command line sets another value. */
+  overridden: OverriddenOption[];
+};
+
 /** A session and its connection, if it has one. */
 export type Client = {
   /** Address of the current or last connection. */
@@ -728,8 +766,6 @@ export type ConsoleUser = {
   has_first_password: boolean;
   /** Another user generated the password: it must be changed before anything else. */
   has_one_time_password: boolean;
-  /** Logins of the user need a code of an authenticator app. */
-  has_totp: boolean;
   /** This is the user who sent the request. */
   is_self: boolean;
   name: string;
@@ -928,6 +964,13 @@ export type ListenerCertificate = {
   shared_with: string[];
 };
 
+/** The providers of a listener. */
+export type ListenerProviders = {
+  /** Name of the listener, such as `tcp.default`. */
+  listener: string;
+  providers: string[];
+};
+
 /** A listener and its statistics. */
 export type ListenerView = {
   accepted: number;
@@ -987,11 +1030,27 @@ export type LoginAnswer = {
   has_first_password: boolean;
   /** Another user generated the password: only `change_password` is allowed until it is changed. */
   must_change_password: boolean;
-  /** The server requires a second factor, which the user has not set up yet: nothing else is allowed until then. */
-  must_set_up_totp: boolean;
   role: Role;
   token: string;
   user: string;
+};
+
+export type LoginAttribute = {
+  name: string;
+  value: string;
+};
+
+export type LoginDetails = {
+  attributes: LoginAttribute[];
+  /** When the client will be disconnected. */
+  expires_at_unix_ms: (number | null);
+  groups: string[];
+  /** Access rules do not apply. */
+  is_superuser: boolean;
+  /** Number of access rules that the login has brought. */
+  rules: number;
+  /** User name of the session, if it differs from that of the credentials. */
+  user_name: (string | null);
 };
 
 /** A page of a list. */
@@ -1003,10 +1062,42 @@ export type LoginPage = {
 
 /** Credentials of a user. */
 export type LoginRequest = {
-  /** Code of the authenticator app, or a recovery code, of a user with a second factor. */
-  code?: (Secret | null);
   password: Secret;
   user: string;
+};
+
+/** The verdict of a provider, or of a check before or after the providers. */
+export type LoginStep = {
+  /** Where the answer comes from: `asked`, `cache`, `shared` or `overloaded`. `null`: this server decides. */
+  origin: (string | null);
+  /** Name in `access.providers`, or `bans`, `devices`, `anonymous`, `unknown_users` or `access_rules`. */
+  provider: string;
+  reason: string;
+  took_ms: (number | null);
+  verdict: TestedVerdict;
+};
+
+/** The decision about a login, and how it came about. */
+export type LoginTestResult = {
+  is_allowed: boolean;
+  /** Rights and attributes of the client. `null`: it is rejected. */
+  login: (LoginDetails | null);
+  reason: string;
+  /** The verdicts in their order. */
+  steps: LoginStep[];
+};
+
+/** Credentials to test. */
+export type LoginToTest = {
+  /** IP address of the client. Default: 127.0.0.1. */
+  address?: (string | null);
+  client_id?: string;
+  /** Listener whose providers are asked, such as `tcp.default`. Absent: those of `access.providers`. */
+  listener?: (string | null);
+  /** Absent: the client sends none. */
+  password?: (Secret | null);
+  /** Absent: the client sends none. */
+  user_name?: (string | null);
 };
 
 /** MQTT 5 properties of a message. */
@@ -1141,34 +1232,26 @@ export type NodeView = {
   version: string;
 };
 
+export type OverriddenOption = {
+  key: string;
+  /** Origin of the value that is in effect. */
+  origin: string;
+};
+
 /** The user of a request. */
 export type OwnLogin = {
   /** Another user generated the password: only `change_password` is allowed until it is changed. */
   must_change_password: boolean;
-  /** The server requires a second factor, which the user has not set up yet: nothing else is allowed until then. */
-  must_set_up_totp: boolean;
   role: Role;
   /** The console user, `oidc:` and a user of the identity provider, or `key:` and the name of the API key. */
   user: string;
-};
-
-/** The second factor of the user of a request. */
-export type OwnTotp = {
-  /** Logins need a code. */
-  is_active: boolean;
-  /** The user can have a second factor here: not an API key, and not a user of the identity provider. */
-  is_available: boolean;
-  /** The server requires a second factor of all console users (`api.require_totp`). */
-  is_required: boolean;
-  /** Number of unused recovery codes. */
-  recovery_codes_left: number;
 };
 
 export type PartialSubscription = "refuse" | "filter";
 
 export type PasswordChange = {
   current_password: Secret;
-  /** At least 8 characters, not a common password, and not the user name. */
+  /** At least 8 characters, and not a common password. */
   new_password: Secret;
 };
 
@@ -1218,13 +1301,6 @@ export type PendingMessagePage = {
   unlisted: number;
 };
 
-/** Tokens of the device platform, as from `POST /api/auth/login`. */
-export type PlatformTokens = {
-  refreshToken: string;
-  /** Access token. */
-  token: string;
-};
-
 /** An error [RFC 9457]. */
 export type Problem = {
   /** Description of this error. */
@@ -1257,6 +1333,49 @@ export type ProcessView = {
   threads: (number | null);
 };
 
+export type ProviderFailure = {
+  at_unix_ms: number;
+  /** Contains no credentials. */
+  reason: string;
+};
+
+/** Figures since the start of the server. */
+export type ProviderFigures = {
+  allowed: number;
+  /** Clients that got a cached answer. */
+  cache_hits: number;
+  /** Maximum number of cached answers. 0: this provider does not cache. */
+  cache_size: number;
+  /** Cached answers now. May include some that have expired. */
+  cached_answers: number;
+  denied: number;
+  failed: number;
+  /** Answers that leave the decision to the next one. */
+  ignored: number;
+  in_progress: number;
+  /** Mean time of a question. */
+  mean_ms: (number | null);
+  /** Decision about a client if the other system fails: `deny`, `ignore` (the next one decides), or `allow`, which
+   * admits the client without a check. */
+  on_failure: string;
+  /** Clients that were denied because too many questions waited. */
+  overloaded: number;
+  /** Half of the questions took at most this time. Rounded up. */
+  p50_ms: (number | null);
+  /** 99 of 100 questions took at most this time. Rounded up. */
+  p99_ms: (number | null);
+  /** Questions that were answered, failed or timed out. */
+  questions: number;
+  /** Clients that got the answer to an equal question of another client. */
+  shared: number;
+  timed_out: number;
+  /** Time limit of a question. */
+  timeout_ms: number;
+  waiting: number;
+};
+
+export type ProviderState = ("local" | "not_asked" | "working" | "failing");
+
 /** Result of publishing a message. */
 export type PublishResult = {
   /** Whether the topic has a subscriber, as far as this node knows. */
@@ -1268,22 +1387,9 @@ export type PublishResults = {
   results: PublishResult[];
 };
 
-/** A QR code as a drawing. */
-export type QrDrawing = {
-  /** The dark modules as the path of an SVG with the view box `0 0 SIZE SIZE`. */
-  path: string;
-  /** Width and height with the border, in modules. */
-  size: number;
-};
-
 export type QueryMode = ("async" | "sync");
 
 export type Readiness = "ready" | "not_ready";
-
-/** New recovery codes. Each replaces a code of the app once. They are shown only in this answer. */
-export type RecoveryCodes = {
-  recovery_codes: string[];
-};
 
 /** A connection that did not become a session: its CONNECT was rejected, or it ended before CONNECT. */
 export type RefusedClient = {
@@ -1578,8 +1684,15 @@ export type SourceCounts = {
 export type SourceDecision = {
   /** `allow`, `deny`, `ignore` (the next source decides), `failed`, or `not_asked` after a source that decides. */
   decision: string;
+  /** Where the answer comes from: `asked`, `cache`, `shared` (the answer to an equal question) or `overloaded`.
+   * `null`: this server decides, or the source was not asked. */
+  origin: (string | null);
+  /** The decisive rule or answer, the error, or why the source was not asked. */
+  reason: string;
   /** Name in `access.sources`. */
   source: string;
+  /** Time until the answer. */
+  took_ms: (number | null);
 };
 
 /** Messages that are received from an external system. */
@@ -1689,29 +1802,7 @@ export type SubscriptionPage = {
 
 export type SyncMode = ("fsync" | "os");
 
-export type TotpConfirmation = {
-  /** Code of the authenticator app. */
-  code: Secret;
-};
-
-export type TotpProof = {
-  /** Code of the authenticator app, or a recovery code. */
-  code: Secret;
-  password: Secret;
-};
-
-/** A new secret for an authenticator app. It is shown only in this answer. */
-export type TotpSetUp = {
-  qr_code: QrDrawing;
-  /** Base32 text, to enter by hand. */
-  secret: string;
-  /** The secret as an `otpauth://` URI, which is the content of the QR code. */
-  uri: string;
-};
-
-export type TotpStart = {
-  password: Secret;
-};
+export type TestedVerdict = ("right" | "wrong" | "rejected" | "unknown" | "failed" | "not_applicable" | "not_asked");
 
 export type TransportView = "tcp" | "tls" | "ws" | "wss" | "quic";
 
@@ -1768,6 +1859,18 @@ export type Will = {
 /** OpenAPI document */
 export const openapi = (signal?: AbortSignal): Promise<unknown> =>
   request("GET", "/api/openapi.json", { signal });
+
+/** Check options of providers and sources */
+export const checkAccessOptions = (body: AccessOptions, signal?: AbortSignal): Promise<CheckedAccessOptions> =>
+  request("POST", "/api/v1/access/check", { body, signal });
+
+/** Authentication providers and sources of access rules */
+export const accessProviders = (signal?: AbortSignal): Promise<AccessProviders> =>
+  request("GET", "/api/v1/access/providers", { signal });
+
+/** Test the login of an MQTT client */
+export const testLogin = (body: LoginToTest, signal?: AbortSignal): Promise<LoginTestResult> =>
+  request("POST", "/api/v1/access/test-login", { body, signal });
 
 /** Access rules */
 export const acl = (signal?: AbortSignal): Promise<AclView> =>
@@ -2037,10 +2140,6 @@ export const endLoginsOfUser = (name: string, signal?: AbortSignal): Promise<End
 export const resetConsolePassword = (name: string, signal?: AbortSignal): Promise<GeneratedPassword> =>
   request("POST", `/api/v1/console-users/${part(name)}/password`, { signal });
 
-/** Remove the second factor of a console user */
-export const removeConsoleTotp = (name: string, signal?: AbortSignal): Promise<void> =>
-  request("DELETE", `/api/v1/console-users/${part(name)}/totp`, { signal });
-
 /** The node's metrics over time */
 export const history = (query?: { window_s?: number | undefined }, signal?: AbortSignal): Promise<HistoryView> =>
   request("GET", "/api/v1/history", { query, signal });
@@ -2096,10 +2195,6 @@ export const endOwnLogin = (id: string, signal?: AbortSignal): Promise<void> =>
 /** Change your own password */
 export const changePassword = (body: PasswordChange, signal?: AbortSignal): Promise<PasswordChanged> =>
   request("POST", "/api/v1/password", { body, signal });
-
-/** Log in to the device platform */
-export const logInToPlatform = (signal?: AbortSignal): Promise<PlatformTokens> =>
-  request("POST", "/api/v1/platform-login", { signal });
 
 /** Provision a device */
 export const provisionDevice = (body: unknown, signal?: AbortSignal): Promise<unknown> =>
@@ -2236,26 +2331,6 @@ export const stats = (signal?: AbortSignal): Promise<StatsView> =>
 /** Subscriptions of all clients, page by page */
 export const subscriptions = (query?: { cursor?: string | undefined; filter?: string | undefined; limit?: number | undefined }, signal?: AbortSignal): Promise<SubscriptionPage> =>
   request("GET", "/api/v1/subscriptions", { query, signal });
-
-/** Your second factor */
-export const ownTotp = (signal?: AbortSignal): Promise<OwnTotp> =>
-  request("GET", "/api/v1/totp", { signal });
-
-/** Begin to set up a second factor */
-export const beginTotp = (body: TotpStart, signal?: AbortSignal): Promise<TotpSetUp> =>
-  request("POST", "/api/v1/totp", { body, signal });
-
-/** Turn on your second factor */
-export const confirmTotp = (body: TotpConfirmation, signal?: AbortSignal): Promise<RecoveryCodes> =>
-  request("POST", "/api/v1/totp/confirm", { body, signal });
-
-/** Create new recovery codes */
-export const renewRecoveryCodes = (body: TotpProof, signal?: AbortSignal): Promise<RecoveryCodes> =>
-  request("POST", "/api/v1/totp/recovery-codes", { body, signal });
-
-/** Turn off your second factor */
-export const turnOffTotp = (body: TotpProof, signal?: AbortSignal): Promise<void> =>
-  request("POST", "/api/v1/totp/turn-off", { body, signal });
 
 /** MQTT users, page by page */
 export const users = (query?: { cursor?: string | undefined; limit?: number | undefined }, signal?: AbortSignal): Promise<UserPage> =>
