@@ -1,6 +1,7 @@
 // Authentication providers and sources of access rules: state, tested logins and actions, and the configuration. An HTTP
 // service of the test decides.
 import { once } from "node:events";
+import { writeFileSync } from "node:fs";
 import { createServer, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
 import type { Page } from "@playwright/test";
@@ -113,11 +114,22 @@ test("a new provider becomes a checked configuration", async ({ page }) => {
   const toml = dialog.locator("pre");
   await dialog.getByRole("combobox", { name: "Add a provider", exact: true }).selectOption("SQLite");
   await dialog.getByRole("button", { name: "Add", exact: true }).first().click();
+  const own = dialog.getByRole("listitem").filter({ has: page.getByRole("button", { name: "Remove provider SQLite", exact: true }) });
+  await own.getByText("More options", { exact: true }).click();
+  const timeout = own.getByLabel("timeout", { exact: true });
+  await timeout.fill("soon");
   await dialog.getByRole("button", { name: "Check", exact: true }).click();
-  await expect(dialog.getByRole("alert")).toContainText("access.sqlite");
-  await dialog.getByLabel("file", { exact: true }).fill("/var/lib/mqtt/users.db");
+  await expect(dialog.getByRole("alert")).toContainText("access.sqlite.timeout");
+  await timeout.fill("2s");
+  await own.getByLabel("file", { exact: true }).fill("/nowhere/users.db");
+  await dialog.getByRole("button", { name: "Check", exact: true }).click();
+  await expect(dialog.getByRole("alert")).toContainText("cannot read /nowhere/users.db");
+  // SQLite accepts an empty file as a database without tables.
+  const file = `${node.directory}/users.db`;
+  writeFileSync(file, "");
+  await own.getByLabel("file", { exact: true }).fill(file);
   await dialog.getByRole("button", { name: "Move provider SQLite up", exact: true }).click();
-  await expect(toml).toContainText('file = "/var/lib/mqtt/users.db"');
+  await expect(toml).toContainText(`file = "${file}"`);
   await dialog.getByRole("button", { name: "Check", exact: true }).click();
   // The options of the command line take precedence.
   await expect(dialog.getByText("access.providers has no effect: --set sets another value.")).toBeVisible();
