@@ -766,6 +766,8 @@ export type ConsoleUser = {
   has_first_password: boolean;
   /** Another user generated the password: it must be changed before anything else. */
   has_one_time_password: boolean;
+  /** Logins of the user need a code of an authenticator app. */
+  has_totp: boolean;
   /** This is the user who sent the request. */
   is_self: boolean;
   name: string;
@@ -1030,6 +1032,8 @@ export type LoginAnswer = {
   has_first_password: boolean;
   /** Another user generated the password: only `change_password` is allowed until it is changed. */
   must_change_password: boolean;
+  /** The server requires a second factor, which the user has not set up yet: nothing else is allowed until then. */
+  must_set_up_totp: boolean;
   role: Role;
   token: string;
   user: string;
@@ -1062,6 +1066,8 @@ export type LoginPage = {
 
 /** Credentials of a user. */
 export type LoginRequest = {
+  /** Code of the authenticator app, or a recovery code, of a user with a second factor. */
+  code?: (Secret | null);
   password: Secret;
   user: string;
 };
@@ -1242,16 +1248,30 @@ export type OverriddenOption = {
 export type OwnLogin = {
   /** Another user generated the password: only `change_password` is allowed until it is changed. */
   must_change_password: boolean;
+  /** The server requires a second factor, which the user has not set up yet: nothing else is allowed until then. */
+  must_set_up_totp: boolean;
   role: Role;
   /** The console user, `oidc:` and a user of the identity provider, or `key:` and the name of the API key. */
   user: string;
+};
+
+/** The second factor of the user of a request. */
+export type OwnTotp = {
+  /** Logins need a code. */
+  is_active: boolean;
+  /** The user can have a second factor here: not an API key, and not a user of the identity provider. */
+  is_available: boolean;
+  /** The server requires a second factor of all console users (`api.require_totp`). */
+  is_required: boolean;
+  /** Number of unused recovery codes. */
+  recovery_codes_left: number;
 };
 
 export type PartialSubscription = "refuse" | "filter";
 
 export type PasswordChange = {
   current_password: Secret;
-  /** At least 8 characters, and not a common password. */
+  /** At least 8 characters, not a common password, and not the user name. */
   new_password: Secret;
 };
 
@@ -1299,6 +1319,13 @@ export type PendingMessagePage = {
   messages: number;
   /** Number of messages that are stored only in the journal and are not listed. */
   unlisted: number;
+};
+
+/** Tokens of the device platform, as from `POST /api/auth/login`. */
+export type PlatformTokens = {
+  refreshToken: string;
+  /** Access token. */
+  token: string;
 };
 
 /** An error [RFC 9457]. */
@@ -1387,9 +1414,22 @@ export type PublishResults = {
   results: PublishResult[];
 };
 
+/** A QR code as a drawing. */
+export type QrDrawing = {
+  /** The dark modules as the path of an SVG with the view box `0 0 SIZE SIZE`. */
+  path: string;
+  /** Width and height with the border, in modules. */
+  size: number;
+};
+
 export type QueryMode = ("async" | "sync");
 
 export type Readiness = "ready" | "not_ready";
+
+/** New recovery codes. Each replaces a code of the app once. They are shown only in this answer. */
+export type RecoveryCodes = {
+  recovery_codes: string[];
+};
 
 /** A connection that did not become a session: its CONNECT was rejected, or it ended before CONNECT. */
 export type RefusedClient = {
@@ -1804,6 +1844,30 @@ export type SyncMode = ("fsync" | "os");
 
 export type TestedVerdict = ("right" | "wrong" | "rejected" | "unknown" | "failed" | "not_applicable" | "not_asked");
 
+export type TotpConfirmation = {
+  /** Code of the authenticator app. */
+  code: Secret;
+};
+
+export type TotpProof = {
+  /** Code of the authenticator app, or a recovery code. */
+  code: Secret;
+  password: Secret;
+};
+
+/** A new secret for an authenticator app. It is shown only in this answer. */
+export type TotpSetUp = {
+  qr_code: QrDrawing;
+  /** Base32 text, to enter by hand. */
+  secret: string;
+  /** The secret as an `otpauth://` URI, which is the content of the QR code. */
+  uri: string;
+};
+
+export type TotpStart = {
+  password: Secret;
+};
+
 export type TransportView = "tcp" | "tls" | "ws" | "wss" | "quic";
 
 /** An MQTT user. */
@@ -2140,6 +2204,10 @@ export const endLoginsOfUser = (name: string, signal?: AbortSignal): Promise<End
 export const resetConsolePassword = (name: string, signal?: AbortSignal): Promise<GeneratedPassword> =>
   request("POST", `/api/v1/console-users/${part(name)}/password`, { signal });
 
+/** Remove the second factor of a console user */
+export const removeConsoleTotp = (name: string, signal?: AbortSignal): Promise<void> =>
+  request("DELETE", `/api/v1/console-users/${part(name)}/totp`, { signal });
+
 /** The node's metrics over time */
 export const history = (query?: { window_s?: number | undefined }, signal?: AbortSignal): Promise<HistoryView> =>
   request("GET", "/api/v1/history", { query, signal });
@@ -2195,6 +2263,10 @@ export const endOwnLogin = (id: string, signal?: AbortSignal): Promise<void> =>
 /** Change your own password */
 export const changePassword = (body: PasswordChange, signal?: AbortSignal): Promise<PasswordChanged> =>
   request("POST", "/api/v1/password", { body, signal });
+
+/** Log in to the device platform */
+export const logInToPlatform = (signal?: AbortSignal): Promise<PlatformTokens> =>
+  request("POST", "/api/v1/platform-login", { signal });
 
 /** Provision a device */
 export const provisionDevice = (body: unknown, signal?: AbortSignal): Promise<unknown> =>
@@ -2331,6 +2403,26 @@ export const stats = (signal?: AbortSignal): Promise<StatsView> =>
 /** Subscriptions of all clients, page by page */
 export const subscriptions = (query?: { cursor?: string | undefined; filter?: string | undefined; limit?: number | undefined }, signal?: AbortSignal): Promise<SubscriptionPage> =>
   request("GET", "/api/v1/subscriptions", { query, signal });
+
+/** Your second factor */
+export const ownTotp = (signal?: AbortSignal): Promise<OwnTotp> =>
+  request("GET", "/api/v1/totp", { signal });
+
+/** Begin to set up a second factor */
+export const beginTotp = (body: TotpStart, signal?: AbortSignal): Promise<TotpSetUp> =>
+  request("POST", "/api/v1/totp", { body, signal });
+
+/** Turn on your second factor */
+export const confirmTotp = (body: TotpConfirmation, signal?: AbortSignal): Promise<RecoveryCodes> =>
+  request("POST", "/api/v1/totp/confirm", { body, signal });
+
+/** Create new recovery codes */
+export const renewRecoveryCodes = (body: TotpProof, signal?: AbortSignal): Promise<RecoveryCodes> =>
+  request("POST", "/api/v1/totp/recovery-codes", { body, signal });
+
+/** Turn off your second factor */
+export const turnOffTotp = (body: TotpProof, signal?: AbortSignal): Promise<void> =>
+  request("POST", "/api/v1/totp/turn-off", { body, signal });
 
 /** MQTT users, page by page */
 export const users = (query?: { cursor?: string | undefined; limit?: number | undefined }, signal?: AbortSignal): Promise<UserPage> =>
