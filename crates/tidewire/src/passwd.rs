@@ -66,7 +66,7 @@ pub fn command() -> Command {
                 .requires("user")
                 .conflicts_with_all(["create", "delete", "batch", "scram", "superuser", "role"])
                 .help(
-                    "Remove the second factor of a user of the console who has lost the device, while the server is stopped. FILE is the \
+                    "Remove the second factor of a user of the console, for example after the loss of the device, while the server is stopped. FILE is the \
                      file `admins` of the data directory. The password stays",
                 ),
         )

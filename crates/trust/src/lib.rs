@@ -13,6 +13,7 @@ mod targets;
 mod unchecked;
 
 use std::fmt;
+use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -143,8 +144,20 @@ impl ClientTls<'_> {
     }
 }
 
+/// Maximum size of a file with certificates. A bundle of an operating system has less than 1 MiB.
+const FILE_BYTES_MAX: u64 = 8 << 20;
+
 /// Reads the certificates of a PEM file. Fails if there is none.
 pub fn certificates(part: TlsSetting, file: &Path) -> Result<Vec<CertificateDer<'static>>, TlsProblem> {
+    let is_usable = |metadata: &fs::Metadata| metadata.is_file() && metadata.len() <= FILE_BYTES_MAX;
+    if fs::metadata(file).is_ok_and(|metadata| !is_usable(&metadata)) {
+        let problem = format!(
+            "{} is not a file of at most {} MiB",
+            file.display(),
+            FILE_BYTES_MAX >> 20
+        );
+        return Err(TlsProblem::new(part, problem));
+    }
     let found: Result<Vec<_>, _> = CertificateDer::pem_file_iter(file)
         .map_err(|error| unreadable(part, file, &error))?
         .collect();

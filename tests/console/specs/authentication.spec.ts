@@ -1,5 +1,5 @@
-// Authentication providers and sources of access rules: state, tested logins and actions, and the configuration. An HTTP
-// service of the test decides.
+// Authentication providers and sources of access rules: state, tested logins and actions, and the configuration. An
+// HTTP service of the test decides.
 import { once } from "node:events";
 import { writeFileSync } from "node:fs";
 import { createServer, type Server } from "node:http";

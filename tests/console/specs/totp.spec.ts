@@ -2,7 +2,7 @@
 import { createHmac } from "node:crypto";
 import type { Page } from "@playwright/test";
 import { Node } from "../support/node";
-import { fits, isAccessible, textOf } from "../support/reads";
+import { fits, isAccessible, textOf, textsOf } from "../support/reads";
 import { expect, open, test, tokenOf, watch } from "../support/test";
 
 const PERIOD_MS = 30_000;
@@ -52,8 +52,7 @@ async function scan(page: Page): Promise<{ app: App; codes: string[] }> {
   await page.getByLabel("Code of the app", { exact: true }).fill(app.code());
   await button(page, "Turn on").click();
   const list = page.getByRole("list", { name: "Recovery codes", exact: true });
-  await expect(list.getByRole("listitem")).toHaveCount(10);
-  const codes = await list.getByRole("listitem").allInnerTexts();
+  const codes = await textsOf(list.getByRole("listitem"), 10);
   await isAccessible(page, "recovery codes");
   await button(page, "Done").click();
   return { app, codes };

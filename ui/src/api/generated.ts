@@ -1362,7 +1362,7 @@ export type ProcessView = {
 
 export type ProviderFailure = {
   at_unix_ms: number;
-  /** Contains no credentials. */
+  /** Only for operators and administrators: the error of another system can contain values of clients. */
   reason: string;
 };
 

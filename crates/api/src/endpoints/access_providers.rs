@@ -12,12 +12,14 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tracing::info;
+use web::admins::Role;
 use web::audit::SentBody;
 use web::body;
 use web::guard::{AuthenticatedUser, PeerAddress, RequiredAccess};
 use web::problem::HttpProblem;
 use web::unix_ms;
 
+use super::access_test::REASON_FOR_VIEWERS;
 use super::configuration::{changeable, problem};
 use super::login::PasswordInput;
 use crate::access_admin::{
@@ -85,7 +87,7 @@ pub enum ProviderState {
 #[derive(Serialize, JsonSchema)]
 pub struct ProviderFailure {
     pub at_unix_ms: u64,
-    /// Contains no credentials.
+    /// Only for operators and administrators: the error of another system can contain values of clients.
     pub reason: String,
 }
 
@@ -261,7 +263,10 @@ pub fn endpoints() -> Vec<Endpoint> {
     ]
 }
 
-async fn list(State(access): State<Arc<dyn AccessAdmin>>) -> Result<Json<AccessProviders>, HttpProblem> {
+async fn list(
+    State(access): State<Arc<dyn AccessAdmin>>,
+    Extension(login): Extension<AuthenticatedUser>,
+) -> Result<Json<AccessProviders>, HttpProblem> {
     let read = move || (access.access_order(), access.auth_providers(), access.access_sources());
     let (order, of_providers, of_sources) = web::block(read).await?;
     let AccessOrder {
@@ -272,7 +277,10 @@ async fn list(State(access): State<Arc<dyn AccessAdmin>>) -> Result<Json<AccessP
         has_devices,
     } = order;
     let shown = |systems: Vec<AccessSystem>, figures: &[AuthProviderFigures]| {
-        let shown = systems.into_iter().map(|system| {
+        let shown = systems.into_iter().map(|mut system| {
+            if let Some(failure) = system.last_failure.as_mut().filter(|_| login.role == Role::Viewer) {
+                failure.reason = REASON_FOR_VIEWERS.to_owned();
+            }
             let figures = figures.iter().find(|one| one.name == system.name);
             provider(system, figures)
         });

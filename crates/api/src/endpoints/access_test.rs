@@ -14,6 +14,7 @@ use axum::{Extension, Json};
 use mqtt::QoS;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use web::admins::Role;
 use web::body;
 use web::guard::{AuthenticatedUser, RequiredAccess};
 use web::problem::HttpProblem;
@@ -101,6 +102,9 @@ pub struct SourceDecision {
     pub took_ms: Option<f64>,
 }
 
+/// The error of another system can contain values of clients.
+pub(super) const REASON_FOR_VIEWERS: &str = "operators see the reason";
+
 pub fn endpoints() -> Vec<Endpoint> {
     vec![
         Endpoint::post("/api/v1/acl/test", "test_acl", RequiredAccess::Viewer, test)
@@ -142,10 +146,15 @@ async fn test(
             }
             None => None,
         };
-        match tested {
-            Some(tested) => Ok(question.of_sources(tested, &in_force)),
-            None => question.answer(in_force, is_superuser),
+        let mut result = match tested {
+            Some(tested) => question.of_sources(tested, &in_force),
+            None => question.answer(in_force, is_superuser)?,
+        };
+        if login.role == Role::Viewer {
+            let failed = result.sources.iter_mut().filter(|source| source.decision == "failed");
+            failed.for_each(|source| source.reason = REASON_FOR_VIEWERS.to_owned());
         }
+        Ok(result)
     };
     web::block(answer).await?.map(Json)
 }

@@ -343,7 +343,7 @@ impl PasswordCheck {
                 secret: code.0.as_bytes(),
             };
             limiter.admit(&attempt, Instant::now()).inspect_err(|_| {
-                // Who sends codes knows the password.
+                // The sender of codes knows the password.
                 warn!(user = name, address = %peer.0, "too many wrong codes of a second factor; its password may be known to others");
             })?;
             let accepted = admins.use_code(&name, &code.0, SystemTime::now());

@@ -143,7 +143,7 @@ pub fn endpoints() -> Vec<Endpoint> {
         .tag("Login")
         .describe(
             "Remove the second factor of a console user",
-            "For a user who has lost the device and the recovery codes. All logins of the user end. For your own user, use \
+            "For a user without the device and the recovery codes. All logins of the user end. For your own user, use \
              `POST /api/v1/totp/turn-off`.",
         )
         .path_parameter("name", "Percent-encoded.")
@@ -373,7 +373,7 @@ mod tests {
     #[test]
     fn drawing_has_a_border_and_finder_patterns() {
         let drawing = draw("otpauth://totp/tidewire:admin").unwrap();
-        assert_eq!(drawing.size, 25 + 2 * QR_BORDER);
+        assert_eq!(drawing.size, 29 + 2 * QR_BORDER);
         assert!(drawing.path.starts_with("M4 4h1v1h-1zM5 4h1v1h-1z"), "{}", drawing.path);
         assert!(!drawing.path.contains("M3 ") && !drawing.path.contains(" 3h"));
         assert!(draw(&"x".repeat(3000)).is_none());

@@ -237,9 +237,12 @@ fn named_files(config: &Config) -> Vec<NamedFile<'_>> {
 }
 
 fn can_be_read(path: &Path) -> Result<(), String> {
-    File::open(path)
-        .map(drop)
-        .map_err(|error| format!("cannot read {}: {error}", path.display()))
+    let unreadable = |error: std::io::Error| format!("cannot read {}: {error}", path.display());
+    // Opening a pipe would wait for a writer, and a device may have no end.
+    if !std::fs::metadata(path).map_err(unreadable)?.is_file() {
+        return Err(format!("{} is not a file", path.display()));
+    }
+    File::open(path).map(drop).map_err(unreadable)
 }
 
 /// Returns the files with secrets, each with its option.

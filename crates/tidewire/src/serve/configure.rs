@@ -117,12 +117,14 @@ impl ConfigAdmin for ConfigChanger {
 
     fn check_access_options(&self, options: &str) -> Result<Vec<(String, String)>, ConfigChangeError> {
         let (new, changes) = access_options::parse(options)?;
-        let _one_at_a_time = self.reloader.lock();
+        let one_at_a_time = self.reloader.lock();
         let (sources, data_dir) = (self.reloader.sources(), self.reloader.data_dir());
         config::load(sources).map_err(|found| files(join_diagnostics(&found)))?;
         // The options are for the file, but no run-time change can set one of them.
         let mut document =
             runtime::read(data_dir).map_err(|e| files(format!("{}: {}", raw::RUNTIME_FILE, chain(&e))))?;
+        // Nothing is written. The files that the options name may be slow.
+        drop(one_at_a_time);
         access_options::merge(&mut document, new);
         let loaded = load_with(sources, &document, &changes)?;
         let unnamed = |reason: String| ConfigChangeError::Rejected(vec![(String::new(), reason)]);

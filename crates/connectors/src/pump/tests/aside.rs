@@ -3,6 +3,8 @@
 
 use std::sync::atomic::AtomicBool;
 
+use journal::inspect::{InspectError, copy_around};
+
 use super::*;
 use crate::buffer::BufferError;
 
@@ -129,17 +131,10 @@ async fn records_and_key_order_survive_a_crash() {
         until("some are set aside", || scratch.0.join("aside").exists()).await;
         // Copy the files while the action runs. The journal is copied first, so that the side file is not older than
         // it.
-        fs::create_dir_all(crashed.0.join("journal")).unwrap();
-        let journal = fs::read_dir(scratch.0.join("journal")).unwrap();
-        let mut files: Vec<_> = journal.map(|entry| entry.unwrap().file_name()).collect();
-        files.sort();
-        for file in files {
-            // The oldest segment may be deleted during the copy.
-            let _ = fs::copy(
-                scratch.0.join("journal").join(&file),
-                crashed.0.join("journal").join(&file),
-            );
-        }
+        let copied = copy_around(&scratch.0, journal::DIRECTORY_NAME, &crashed.0, || {
+            Ok::<_, InspectError>(())
+        });
+        copied.unwrap();
         fs::copy(scratch.0.join("aside"), crashed.0.join("aside")).unwrap();
         let again = Arc::new(ScriptedSink::accepting());
         let reopened = open(&crashed, BufferMode::Disk);

@@ -58,8 +58,8 @@ provider_section! {
         restart user: Unset<String> = "";
         /// Password of the user.
         restart password: Unset<Secret> = "";
-        /// Maximum number of connections for searches, and of connections for logins of clients. `max_concurrent` cannot
-        /// exceed it.
+        /// Maximum number of connections for searches, and of connections for logins of clients. `max_concurrent`
+        /// cannot exceed it.
         restart pool_size: u32 = "8" ["1", "256"] in "connections";
         /// How a password is checked. `bind`: the server logs in to the directory as the client, so that rules of the
         /// directory for locked accounts and expired passwords apply. `hash`: the server reads the hash of the
