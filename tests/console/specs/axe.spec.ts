@@ -62,7 +62,8 @@ const ASKING: Record<string, string[]> = {
   ...Object.fromEntries(["attributes", "commands", "alarms", "events", "relations"].map((tab) => [`devices/{boiler}?tab=${tab}`, DEVICE])),
   dashboards: ["Import…", "New dashboard…"], "dashboards/{plant}": ["Screen…"], "profiles/{furnace}": ["Delete…"], chains: ["Import…", "New rule chain…"], "chains/{root}": ["Rename…"],
   "rules/hot": ["Reset counters…"], "actions/http:alert": ["Purge…", "Delete…"], users: ["New user…", "Edit…"], access: ["Add rule…", "Edit…"], "console-users": ["New user…", "Change role…", "End…"], keys: ["New key…"],
-  account: ["End all others…", "End…"],
+  authentication: ["Add or change…"],
+  account: ["Turn on…", "End all others…", "End…"],
   listeners: ["Restart server…", "Add listener…"], configuration: ["Restart server…", "Change…"],
 };
 
