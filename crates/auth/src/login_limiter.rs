@@ -219,6 +219,12 @@ impl LoginLimiter {
         Err(until - now)
     }
 
+    /// Returns whether a user has had too many wrong codes of a second factor, so that a further one has to wait.
+    pub fn is_code_limit_reached(&self, attempt: &LoginAttempt<'_>, now: Instant) -> bool {
+        let user = self.user_tag(attempt);
+        user.is_some_and(|user| self.lock().codes.is_full(user, now, CODE_FAILURES_MAX))
+    }
+
     /// Records wrong credentials.
     pub fn record_failure(&self, attempt: &LoginAttempt<'_>, now: Instant) {
         if let Some(user) = self

@@ -237,7 +237,7 @@ pub fn endpoints() -> Vec<Endpoint> {
             .tag("Access")
             .describe(
                 "Authentication providers and sources of access rules",
-                "In the order in which they are asked, with their state, their last failure and figures since the start of the server. Contains no secrets.",
+                "In the order in which they are asked, with their state, their last failure and figures since the start of the server. Contains no secrets. Viewers do not see why a question has failed.",
             )
             .returns::<AccessProviders>("The providers and sources."),
         Endpoint::post("/api/v1/access/test-login", "test_login", RequiredAccess::Admin, test_login)

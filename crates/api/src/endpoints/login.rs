@@ -342,13 +342,15 @@ impl PasswordCheck {
                 user_name: Some(&name),
                 secret: code.0.as_bytes(),
             };
-            limiter.admit(&attempt, Instant::now()).inspect_err(|_| {
-                // The sender of codes knows the password.
-                warn!(user = name, address = %peer.0, "too many wrong codes of a second factor; its password may be known to others");
-            })?;
+            limiter.admit(&attempt, Instant::now())?;
             let accepted = admins.use_code(&name, &code.0, SystemTime::now());
             if matches!(accepted, Ok(None)) {
-                limiter.record_failure(&attempt, Instant::now());
+                let now = Instant::now();
+                limiter.record_failure(&attempt, now);
+                if limiter.is_code_limit_reached(&attempt, now) {
+                    // The sender of codes knows the password.
+                    warn!(user = name, address = %peer.0, "too many wrong codes of a second factor; the password may be known to others");
+                }
             }
             Ok(accepted)
         });

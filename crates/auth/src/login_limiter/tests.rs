@@ -95,7 +95,9 @@ fn codes_of_a_user_are_limited(limiter: &LoginLimiter) {
         limiter.record_failure(&attempt(*number), now);
         is_admitted
     });
+    assert!(!limiter.is_code_limit_reached(&attempt(0), now));
     assert_eq!(guesses.count(), CODE_FAILURES_MAX as usize);
+    assert!(limiter.is_code_limit_reached(&attempt(0), now));
     assert_eq!(limiter.admit(&attempt(5000), now), Err(CODE_FORGET_AFTER));
     assert!(limiter.admit(&attempt(5000), now + CODE_FORGET_AFTER).is_ok());
     for kind in [LoginKind::ConsoleUser, LoginKind::RecoveryCode] {
