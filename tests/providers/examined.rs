@@ -7,6 +7,7 @@ use serde_json::{Value as Json, json};
 
 use super::service::{Reply, Service};
 use crate::support::api::Api;
+use crate::support::http::request;
 use crate::support::*;
 
 const PASSWORD: &str = "tr0ub4dor";
@@ -164,6 +165,17 @@ fn providers_are_listed_with_their_state() {
             .as_u64()
             .is_some_and(|at| at > 1_700_000_000_000)
     );
+    // The error of another system can contain values of clients.
+    let key = api.ok("POST", "/api/v1/api-keys", &json!({ "name": "eve", "role": "viewer" }));
+    let key = key["secret"].as_str().expect("a key");
+    let viewer = format!("Authorization: Bearer {key}\r\n");
+    let (status, text) = request(server.http(), "GET", "/api/v1/access/providers", &viewer, "");
+    let shown: Json = serde_json::from_str(&text).expect("JSON");
+    assert_eq!(
+        (status, &shown["providers"][0]["last_failure"]["reason"]),
+        (200, &json!("operators see the reason")),
+        "{text}"
+    );
     fails.store(false, Ordering::SeqCst);
     assert_eq!((connect(), connect()), (0, 0));
     let works = listed();
@@ -202,6 +214,11 @@ fn options_are_checked_without_a_change() {
         ("[access.http]\nurll = \"x\"", "options.access.http.urll", "url"),
         ("[api]\nbind = \"0.0.0.0:80\"", "options.api.bind", "provider"),
         ("[access.http", "options", "line 1"),
+        (
+            "[access.http]\nca_file = \"/dev/zero\"",
+            "options.access.http.ca_file",
+            "/dev/zero is not a file",
+        ),
     ] {
         let (status, problem) = check(options);
         assert_eq!(

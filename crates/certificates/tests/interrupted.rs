@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use certificates::acme::AcmeConfig;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::acme::account_file;
 use crate::pebble::{Client, Pebble};
@@ -115,6 +115,36 @@ fn full_disk_uses_one_account_and_one_certificate() {
     let client = Client::start(config);
     client.issued(1);
     assert_eq!((credentials(&account), pebble.accounts()), ((id, key), 1));
+}
+
+/// An authority that has moved or forgotten an order may have any answer to its URL.
+#[test]
+fn order_that_cannot_be_continued_is_replaced() {
+    let (pebble, directory) = (Pebble::start(&[]), Directory::new());
+    let _port = pebble.http();
+    let config = config(&pebble, directory.path(), "moved.example");
+    let (order, certificate) = (
+        directory.path().join("order.json"),
+        directory.path().join("certificate.pem"),
+    );
+    let client = Client::start(config.clone());
+    client.issued(1);
+    drop(client);
+    let stored = fs::read_to_string(&certificate).unwrap();
+    fs::remove_file(&certificate).unwrap();
+    let unreachable = json!({
+        "directory": config.directory,
+        "domains": config.domains,
+        "key_pem": stored,
+        "url": "https://127.0.0.1:1/order",
+    });
+    fs::write(&order, unreachable.to_string()).unwrap();
+    let client = Client::start(config);
+    client.error("order of the last attempt");
+    until("a certificate", || client.issued.lock().unwrap().first().cloned());
+    assert_eq!(client.status.get().last_error, None);
+    assert_eq!((pebble.accounts(), pebble.orders()), (1, 2));
+    assert!(!order.exists());
 }
 
 #[test]
