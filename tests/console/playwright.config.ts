@@ -32,7 +32,7 @@ export default defineConfig({
   // is idle until they are done.
   projects: [{ name: "waiting", testMatch: WAITING }, { name: "others", testIgnore: WAITING }],
   forbidOnly: true,
-  reporter: [["list"]],
+  reporter: [["list"], ["./support/failures.ts"]],
   use: {
     browserName: "chromium",
     viewport: { width: 1280, height: 900 },
