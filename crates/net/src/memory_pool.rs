@@ -50,6 +50,14 @@ impl MemoryShare {
         self.bytes
     }
 
+    /// As [`MemoryShare::resize`], but a share grows to at most 1/`fraction` of the memory that is free without it. The
+    /// more shares are large, the smaller this is, so the first ones leave memory for those that come later.
+    pub(crate) fn resize_fairly(&mut self, bytes: usize, fraction: usize) -> bool {
+        let others = self.pool.used().saturating_sub(self.bytes);
+        let free = self.pool.limit.saturating_sub(others);
+        (bytes <= self.bytes || bytes <= free / fraction) && self.resize(bytes)
+    }
+
     /// Makes the share larger or smaller. Returns `false`, and changes nothing, if the pool has too little memory.
     pub(crate) fn resize(&mut self, bytes: usize) -> bool {
         if bytes > self.bytes && !self.pool.take(bytes - self.bytes) {
@@ -72,6 +80,22 @@ impl Drop for MemoryShare {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn large_shares_leave_memory_for_later_ones() {
+        let pool = MemoryPool::new(1000);
+        let mut first = MemoryShare::empty(&pool);
+        assert!(!first.resize_fairly(126, 8));
+        assert!(first.resize_fairly(125, 8));
+        let mut later: Vec<_> = (0..100).map(|_| MemoryShare::empty(&pool)).collect();
+        for share in &mut later {
+            let free = 1000 - pool.used();
+            assert!(!share.resize_fairly(free / 8 + 1, 8));
+            assert!(share.resize_fairly(free / 8, 8));
+        }
+        assert!(first.resize_fairly(100, 8), "a share can always become smaller");
+        assert!(pool.used() < 1000);
+    }
 
     #[test]
     fn shares_stay_within_the_limit_and_return_their_memory() {

@@ -3,8 +3,8 @@
 //! are memory of the kernel, which limits them.
 //!
 //! A connection begins with `START_BYTES` for each direction. A window doubles while a logged-in client fills it, up to
-//! the limit of the listener. The growth is taken from a pool of all connections. If the pool is empty, the window does
-//! not grow. The connection is then slower, and otherwise the same.
+//! the limit of the listener. The growth is taken from a pool of all connections. A connection may take a fraction of the
+//! free memory. If the window needs more, it does not grow. The connection is then slower, and otherwise the same.
 //!
 //! Unused windows become small again. Their memory returns to the pool only when it is certain that it is free. For
 //! output, a write within the small window shows it. A receive window is a promise to the client, so the memory is free
@@ -39,6 +39,10 @@ const FAST: Duration = Duration::from_millis(10);
 
 /// A window that was not full for this time becomes small again.
 const UNUSED: Duration = Duration::from_secs(10);
+
+/// A connection may take this fraction of the free memory. Clients that hold their share thus slow others down, but do
+/// not stop their growth.
+const FREE_MEMORY_FRACTION: usize = 8;
 
 pub(super) struct Windows {
     receive: Window,
@@ -218,7 +222,8 @@ impl Windows {
             more => start(&self.send) + more as usize,
         };
         let send = unconfirmed.max(send as usize) - start(&self.send);
-        self.share.resize((receive * RECEIVE_HALVES + send * SEND_HALVES) / 2)
+        let bytes = (receive * RECEIVE_HALVES + send * SEND_HALVES) / 2;
+        self.share.resize_fairly(bytes, FREE_MEMORY_FRACTION)
     }
 
     /// Returns memory to the pool that is free.

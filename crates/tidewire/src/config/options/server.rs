@@ -75,8 +75,9 @@ section! {
         restart max_incomplete_packets: Unset<ByteSize> = "" ["1MiB", "1024GiB"];
         /// Maximum memory of the windows of all QUIC connections together, beyond 32 KiB per connection. A window
         /// grows to 512 KiB for data that a client may send at once, and to 512 KiB for output that it has not
-        /// acknowledged. When the memory is used up, windows do not grow: a client then sends or receives at most
-        /// 16 KiB per round trip. Empty: an eighth of the memory that the process may use.
+        /// acknowledged. A connection takes at most an eighth of the free part. Windows that need more do not grow:
+        /// the client then sends or receives at least 16 KiB per round trip. Empty: an eighth of the memory that the
+        /// process may use.
         restart max_quic_windows: Unset<ByteSize> = "" ["0B", "1024GiB"];
         /// Maximum publish rate per client: "100/s", or "10/m" for a burst of ten messages and then one every six
         /// seconds. The server slows down a faster client: it stops reading from the connection, and drops no message.
