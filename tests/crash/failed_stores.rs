@@ -102,7 +102,7 @@ impl Fault {
         server.dir().join(format!("faults.{error}-{store}"))
     }
 
-    /// Returns the name of the alarm, and a metric line.
+    /// Returns the name of the alarm, and the beginning of a metric line that is not 0.
     fn signs(self) -> (&'static str, &'static str) {
         match (self.store, self.is_full) {
             (Store::Journal, false) => ("journal_failed", "tidewire_journal_state{state=\"failed\"} 1"),
@@ -111,7 +111,10 @@ impl Fault {
                 "action:http:hook",
                 "tidewire_action_state{action=\"http:hook\",state=\"buffer_failed\"} 1",
             ),
-            (Store::Buffers, true) => ("buffer:http:hook", "tidewire_action_publishers_held_back_total"),
+            (Store::Buffers, true) => (
+                "buffer:http:hook",
+                "tidewire_action_publishers_held_back_total{action=\"http:hook\"}",
+            ),
             (Store::IngestLog, false) => ("ingest_log_failed", "tidewire_platform_log_state{state=\"failed\"} 1"),
             (Store::IngestLog, true) => ("ingest_log_full", "tidewire_platform_log_state{state=\"full\"} 1"),
             (Store::Entities | Store::TimeSeries, _) => ("platform_store_failed", "tidewire_platform_failed_stores 1"),
@@ -136,7 +139,9 @@ impl Fault {
             server.log().contains(alarm)
         });
         server.wait_until(&format!("{self:?} is a metric"), |server| {
-            server.http_get("/metrics").1.contains(metric)
+            let metrics = server.http_get("/metrics").1;
+            let mut lines = metrics.lines();
+            lines.any(|line| line.starts_with(metric) && !line.ends_with(" 0"))
         });
         if self.makes_unready() {
             server.wait_until(&format!("{self:?} is in /readyz"), |server| {
@@ -282,7 +287,9 @@ fn acknowledged_data_survives_kills_while_stores_fail() {
     let web = WebServer::here();
     define(&Api::of(&server), &web);
     let device = Rest::login(&server).device("meter", "METER");
-    let subscriber = Connect::new(V5, SUBSCRIBER).persistent();
+    // The session must not expire before the last round.
+    let expiry = prop::u32(prop::SESSION_EXPIRY_INTERVAL, 86_400);
+    let subscriber = Connect::new(V5, SUBSCRIBER).clean(false).property(expiry);
     server.session(&subscriber).subscribe("t/#", 1);
     let load = Load::default();
     let mut faults = Vec::new();

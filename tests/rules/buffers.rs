@@ -1,6 +1,9 @@
 //! Tests the guarantees of action buffers with the real binary. A process crash loses only messages in memory,
 //! back-pressure holds publishers when a buffer is full, and messages spilled from memory to disk stay in order.
 
+use std::collections::BTreeSet;
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
 use super::bad_input::metric;
@@ -9,6 +12,7 @@ use crate::support::api::Api;
 use crate::support::*;
 
 const ACTION: &str = "/api/v1/actions/http:hook";
+const QUOTA_EXCEEDED: u8 = 0x97;
 /// Memory limit of the buffer.
 const MEMORY: u64 = 65_536;
 
@@ -46,7 +50,7 @@ fn publish_of(server: &Server, first: u32, count: u32, bytes: usize) -> Vec<u32>
     for number in first..first + count {
         match client.publish(&Publish::new("t/1", payload(number, bytes)).qos(1)) {
             0..0x80 => acknowledged.push(number),
-            0x97 => return acknowledged,
+            QUOTA_EXCEEDED => return acknowledged,
             other => panic!("PUBACK {other:#x}"),
         }
     }
@@ -207,6 +211,49 @@ fn hybrid_buffer_applies_back_pressure_when_full() {
     assert!((800..1100).contains(&kept.len()), "{} in a MiB", kept.len());
     web.come();
     wait_for(&server, &web, &kept);
+}
+
+/// Publishers are rejected before the buffer has to refuse their messages, because some space stays reserved.
+#[test]
+fn full_buffer_is_an_alarm_until_it_has_space() {
+    let server = Server::start(&Config::new(""));
+    let web = WebServer::away();
+    define(
+        &Api::of(&server),
+        &web,
+        &json!({"max_bytes": 1 << 20, "segment_bytes": 65_536}),
+    );
+    let mut client = server.session(&Connect::new(V5, unique("publisher")));
+    let mut acknowledged = BTreeSet::new();
+    loop {
+        let payload = format!("{:08}{}", acknowledged.len(), "x".repeat(2_000));
+        match client.publish(&Publish::new("t/1", &payload).qos(1)) {
+            QUOTA_EXCEEDED => break,
+            _ => acknowledged.insert(payload),
+        };
+    }
+    let api = Api::of(&server);
+    let alarm = || {
+        let alarms = api.get("/api/v1/alarms");
+        let mut active = alarms["active"].as_array().into_iter().flatten();
+        active.find(|alarm| alarm["name"] == "buffer:http:hook").cloned()
+    };
+    server.wait_until("an alarm is active", |_| alarm().is_some());
+    let begun = alarm().unwrap();
+    assert!(begun["message"].to_string().contains("1048576 bytes"), "{begun}");
+    assert!(metric(&server, "tidewire_action_publishers_held_back_total", &["http:hook"]) >= 1.0);
+    // Several checks of the alarms later it is the same one.
+    std::thread::sleep(Duration::from_secs(3));
+    assert_eq!(alarm(), Some(begun));
+    web.come();
+    server.wait_until("all acknowledged messages have arrived", |_| {
+        web.bodies()
+            .into_iter()
+            .collect::<BTreeSet<_>>()
+            .is_superset(&acknowledged)
+    });
+    server.wait_until("the alarm has ended", |_| alarm().is_none());
+    assert!(client.publish(&Publish::new("t/1", "last").qos(1)) < 0x80);
 }
 
 #[test]

@@ -240,9 +240,14 @@ impl AlarmWatcher {
                 condition(&trouble.name, message, &[("reason", &trouble.reason)])
             })
             .collect();
+        for (action, reason) in &troubles.full {
+            let message = format!("The buffer of the action {action} is full: its publishers wait, because {reason}");
+            found.push(condition(&format!("buffer:{action}"), message, &[("reason", reason)]));
+        }
         for (action, times) in &troubles.held_back {
-            if self.held_back.get(action).is_some_and(|before| before < times) {
-                let message = format!("The buffer of the action {action} is full: its publishers are slowed down");
+            let has_waited = self.held_back.get(action).is_some_and(|before| before < times);
+            if has_waited && !troubles.full.iter().any(|(full, _)| full == action) {
+                let message = format!("The buffer of the action {action} was full for a moment: its publishers waited");
                 found.push(condition(&format!("buffer:{action}"), message, &[]));
             }
         }

@@ -98,7 +98,7 @@ pub struct BufferStats {
     pub dropped_disk: u64,
     /// Dropped records for which the queue of fallback actions was full.
     pub not_diverted: u64,
-    /// Appends that failed with [`BufferFull`].
+    /// Appends that failed with [`BufferFull`], and moments at which publishers began to wait for space.
     pub refused_appends: u64,
     /// Size of the files on the disk.
     pub file_bytes: u64,
@@ -203,7 +203,7 @@ impl ActionBuffer {
     /// Opens the buffer in `directory`, or creates it. With [`BufferMode::Memory`] the directory is not used.
     ///
     /// `on_progress` is called on any thread when [`ActionBuffer::committed`] has grown, and when there is space again
-    /// after [`BufferFull`]. It should only wake other tasks.
+    /// after it was missing. It should only wake other tasks.
     pub fn open(
         directory: &Path,
         config: &BufferConfig,
@@ -438,12 +438,25 @@ impl ActionBuffer {
         }
     }
 
-    /// Returns whether an append of this size would succeed now, if no other thread appends before.
+    /// Returns whether an append of this size would succeed now, if no other thread appends before. Without space,
+    /// publishers have to wait, as after [`BufferFull`].
     pub fn has_space_for(&self, bytes: u64) -> bool {
+        let has_space = self.full_reason(bytes).is_none();
+        if !has_space && !self.inner.was_refused.swap(true, AcqRel) {
+            self.inner.counters.refused_appends.fetch_add(1, Relaxed);
+        }
+        has_space
+    }
+
+    /// Returns why publishers of records of this size have to wait.
+    pub fn full_reason(&self, bytes: u64) -> Option<String> {
         let inner = &*self.inner;
         match inner.config.overflow {
-            Overflow::BackPressure => inner.obstacle(&inner.queue(), bytes).is_none(),
-            Overflow::DropOldest | Overflow::DropNewest => inner.dropped.has_space_for(bytes as usize),
+            Overflow::BackPressure => Some(inner.obstacle(&inner.queue(), bytes)?.to_string()),
+            Overflow::DropOldest | Overflow::DropNewest if inner.dropped.has_space_for(bytes as usize) => None,
+            Overflow::DropOldest | Overflow::DropNewest => {
+                Some("the fallback actions are slower than the incoming messages".to_owned())
+            }
         }
     }
 

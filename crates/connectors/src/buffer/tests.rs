@@ -330,6 +330,7 @@ fn a_full_buffer_signals_when_it_has_space() {
         };
         assert!(matches!(full, BufferFull::Quota { .. }), "{mode:?}: {full}");
         assert_eq!(opened.buffer.stats().refused_appends, 1);
+        assert!(opened.buffer.full_reason(1 << 20).unwrap().contains("limit"));
         let mut read = opened.numbers();
         while read.len() < taken as usize {
             opened.progress.recv_timeout(PATIENCE).expect("a commit");

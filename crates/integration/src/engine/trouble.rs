@@ -18,6 +18,8 @@ pub struct EngineFailures {
     pub found: Vec<EngineFailure>,
     /// Names with an undecided state, because a connection is being established.
     pub undecided: Vec<String>,
+    /// Why publishers wait now, by action.
+    pub full: Vec<(String, String)>,
     /// How often publishers had to wait, by action.
     pub held_back: Vec<(String, u64)>,
     /// Messages for which a rule reached a limit, by rule.
@@ -40,7 +42,10 @@ impl Engine {
                         true => troubles.health(name, &running.action.health()),
                         false => troubles.add_problems(name, &problems),
                     }
-                    if running.action.buffer().failure().is_none() {
+                    let buffer = running.action.buffer();
+                    if buffer.failure().is_none() {
+                        let full = running.free_bytes_min.and_then(|bytes| buffer.full_reason(bytes));
+                        troubles.full.extend(full.map(|reason| (id.clone(), reason)));
                         troubles
                             .held_back
                             .push((id.clone(), running.action.stats().publishers_held_back));
