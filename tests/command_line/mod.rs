@@ -9,6 +9,7 @@ mod import;
 mod imported;
 mod journal_command;
 mod mosquitto;
+mod opened_topics;
 mod packaging;
 mod reference;
 mod reload;

@@ -9,6 +9,7 @@ use std::time::Duration;
 use serde_json::{Value as Json, json};
 
 use crate::devices::rest::Rest;
+use crate::support::api::Api;
 use crate::support::http::request;
 use crate::support::*;
 
@@ -20,6 +21,7 @@ const STORES: [&str; 5] = [
     "platform/log",
     "platform/timeseries",
 ];
+const ACCESS_FILES: [&str; 5] = ["admins", "api-keys.json", "banned.json", "runtime.toml", "users"];
 
 fn data_dir(server: &Server) -> PathBuf {
     server.dir().join("data")
@@ -91,6 +93,34 @@ fn server_with_stores() -> (Server, String) {
     (server, device)
 }
 
+/// Makes changes over the API that create all access files.
+fn create_access_files(server: &Server) {
+    let api = Api::of(server);
+    let rule = json!({ "permission": "deny", "action": "publish", "topics": ["closed"] });
+    let key = json!({ "name": "key", "role": "viewer" });
+    let ban = json!({ "kind": "client_id", "who": "banned" });
+    let user = json!({ "name": "ada", "password": "lovelace" });
+    api.ok("PUT", "/api/v1/acl", &json!({ "rules": [rule] }));
+    api.ok("POST", "/api/v1/api-keys", &key);
+    api.ok("POST", "/api/v1/banned", &ban);
+    api.ok("POST", "/api/v1/users", &user);
+    for file in ACCESS_FILES {
+        assert!(data_dir(server).join(file).is_file(), "{file} is missing");
+    }
+}
+
+/// Returns the numbers of access rules, API keys, bans and MQTT users.
+fn access_counts(server: &Server) -> [usize; 4] {
+    let api = Api::of(server);
+    let lists = [
+        ("/api/v1/acl", "rules"),
+        ("/api/v1/api-keys", "items"),
+        ("/api/v1/banned", "items"),
+        ("/api/v1/users", "items"),
+    ];
+    lists.map(|(path, list)| api.get(path)[list].as_array().expect("a list").len())
+}
+
 fn remove(path: &Path) {
     match path.is_dir() {
         true => fs::remove_dir_all(path),
@@ -103,9 +133,10 @@ fn remove(path: &Path) {
 #[test]
 fn missing_store_refuses_the_start_until_it_is_restored() {
     let (mut server, device) = server_with_stores();
+    create_access_files(&server);
     stop(&mut server);
     let aside = server.dir().join("aside");
-    for store in STORES {
+    for store in STORES.into_iter().chain(ACCESS_FILES) {
         let path = data_dir(&server).join(store);
         fs::rename(&path, &aside).expect("the store can be moved");
         let log = refused_start(&mut server);
@@ -117,11 +148,41 @@ fn missing_store_refuses_the_start_until_it_is_restored() {
     server.spawn_again();
     server.wait_until_ready();
     value_of(&Rest::login(&server), &server, &device, "n", 1);
+    assert_eq!(access_counts(&server), [1; 4]);
+}
+
+/// Removes all access files and accepts the loss.
+fn accept_loss_of_access_files() {
+    let (mut server, _) = server_with_stores();
+    create_access_files(&server);
+    stop(&mut server);
+    for file in ACCESS_FILES {
+        remove(&data_dir(&server).join(file));
+    }
+    let log = refused_start(&mut server);
+    assert_names_the_command(&server, &log);
+    let planned = repair(&server, &["--accept-loss", "--dry-run"]);
+    refused_start(&mut server);
+    let said = repair(&server, &["--accept-loss"]);
+    for file in ACCESS_FILES {
+        assert!(
+            planned.contains(&format!("{file} would be accepted as lost")),
+            "{planned}"
+        );
+        assert!(said.contains(&format!("{file} accepted as lost")), "{said}");
+    }
+    server.spawn_again();
+    server.wait_until_ready();
+    // The server has created `admins` with a new password.
+    assert_eq!(access_counts(&server), [0; 4]);
+    stop(&mut server);
+    assert!(repair(&server, &["--accept-loss"]).contains("nothing to repair"));
 }
 
 // fault: Missing files; Journal, Ingest log
 #[test]
 fn accepted_loss_of_each_store_lets_the_server_start() {
+    accept_loss_of_access_files();
     for store in STORES {
         let (mut server, device) = server_with_stores();
         stop(&mut server);

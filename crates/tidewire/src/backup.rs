@@ -208,8 +208,9 @@ fn empty(directory: &Path) {
 
 fn copy_all(from: &Path, to: &Path) -> Result<CopyResult, String> {
     journal::inspect::copy_to(from, to).map_err(|error| chain(&error))?;
+    let recorded = stores::recorded_stores(from)?;
     let mut files = copy_files(from, to)?;
-    stores::forget_all_positions(to)?;
+    stores::complete_copy(to, &recorded)?;
     let integration = copy_integration(from, to, &mut files)?;
     let platform_bytes = device_platform::copy_to(from, to)?;
     timeseries::copy_to(from, api::HISTORY_NAME, to).map_err(|error| chain(&error))?;

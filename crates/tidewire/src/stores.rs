@@ -1,5 +1,6 @@
 //! The stores that a data directory has had: the file `stores.json`. A start with a missing store would begin with an
-//! empty one, without a sign of the loss. It is refused instead, until an operator accepts the loss.
+//! empty one, without a sign of the loss. It is refused instead, until an operator accepts the loss. The files with
+//! access rules, users and bans count as stores: without them, the server would admit clients that it must reject.
 //!
 //! Each store detects missing parts of its own: the journal its segments, the time series their files, the entity
 //! database its transactions. This file detects missing directories, and stores that an earlier copy has replaced: it
@@ -19,8 +20,8 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use crate::config::Config;
 use crate::config::options::server::DurabilityPolicy;
+use crate::config::{Config, RUNTIME_FILE};
 use crate::device_platform;
 
 const NAME: &str = "stores.json";
@@ -96,9 +97,18 @@ enum Proof {
 enum Part {
     Journal,
     Platform,
-    History,
+    /// The API and the console.
+    Api,
+    /// The users of the API and the console, unless `api.users_file` names another file.
+    ConsoleUsers,
     Integration,
+    /// The access of MQTT clients, and the settings that were changed at run time.
+    Access,
 }
+
+/// Files of [`Part::Access`], besides `runtime.toml`. No code removes them: without users or bans, they are empty.
+const ACCESS_FILES: [&str; 2] = ["users", "banned.json"];
+const API_KEYS_FILE: &str = "api-keys.json";
 
 struct Store {
     /// Within the data directory.
@@ -111,7 +121,7 @@ fn stores() -> Vec<Store> {
     let platform = Path::new(device_platform::DIRECTORY_NAME);
     let integration = Path::new(integration::DIRECTORY_NAME);
     let store = |path, part, proof| Store { path, part, proof };
-    vec![
+    let mut stores = vec![
         store(journal::DIRECTORY_NAME.into(), Part::Journal, Proof::Log),
         store(
             platform.join(device_platform::ENTITIES_NAME),
@@ -126,7 +136,7 @@ fn stores() -> Vec<Store> {
         ),
         store(
             api::HISTORY_NAME.into(),
-            Part::History,
+            Part::Api,
             Proof::File(timeseries::MANIFEST_NAME),
         ),
         store(
@@ -139,7 +149,12 @@ fn stores() -> Vec<Store> {
             Part::Integration,
             Proof::Logs,
         ),
-    ]
+        store(RUNTIME_FILE.into(), Part::Access, Proof::Itself),
+        store(web::admins::FILE.into(), Part::ConsoleUsers, Proof::Itself),
+        store(API_KEYS_FILE.into(), Part::Api, Proof::Itself),
+    ];
+    stores.extend(ACCESS_FILES.map(|name| store(name.into(), Part::Access, Proof::Itself)));
+    stores
 }
 
 impl Store {
@@ -197,8 +212,9 @@ pub fn check(config: &Config) -> Result<(), String> {
     let is_used = |part| match part {
         Part::Journal => config.durability.policy != DurabilityPolicy::Memory,
         Part::Platform => config.platform.enabled,
-        Part::History => config.api.enabled,
-        Part::Integration => true,
+        Part::Api => config.api.enabled,
+        Part::ConsoleUsers => config.api.enabled && config.api.users_file.0.is_none(),
+        Part::Integration | Part::Access => true,
     };
     let data_dir = &config.data_dir;
     raise_format(data_dir)?;
@@ -280,10 +296,22 @@ fn forget_positions<'a>(data_dir: &Path, names: impl Iterator<Item = &'a str>) -
     }
 }
 
-/// Forgets how far all stores have come. For a copy: its stores were copied at different times.
-pub fn forget_all_positions(data_dir: &Path) -> Result<(), String> {
-    let names: Vec<String> = stores().iter().map(Store::name).collect();
-    forget_positions(data_dir, names.iter().map(String::as_str))
+/// Returns the names of the recorded stores.
+pub fn recorded_stores(data_dir: &Path) -> Result<BTreeSet<String>, String> {
+    read(data_dir).map(|known| known.stores)
+}
+
+/// Completes the file of a copy. `recorded` are the stores that were recorded before the copy began: the copy may lack
+/// stores that were created later. Positions are forgotten, because the stores were copied at different times.
+pub fn complete_copy(copy: &Path, recorded: &BTreeSet<String>) -> Result<(), String> {
+    let mut known = read(copy)?;
+    let is_complete = known.positions.is_empty() && known.stores.is_subset(recorded);
+    known.positions.clear();
+    known.stores.retain(|name| recorded.contains(name));
+    match is_complete {
+        true => Ok(()),
+        false => write(copy, known),
+    }
 }
 
 /// Returns the data directory to which a directory belongs.

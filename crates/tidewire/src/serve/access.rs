@@ -29,8 +29,8 @@ use api::{
     SourcesTest,
 };
 use auth::{
-    AccessRule, AclOptions, BanCandidate, Bans, ChainStep, ClientAttributes, LoginAttempt, LoginLimiter, Password,
-    PasswordHash, ProviderOutcome, UserError, UserSummary, Users,
+    AccessRule, BanCandidate, Bans, ChainStep, ClientAttributes, LoginAttempt, LoginLimiter, Password, PasswordHash,
+    ProviderOutcome, UserError, UserSummary, Users,
 };
 use auth_providers::AskingClient;
 use broker::inbox::InboxClient;
@@ -128,10 +128,7 @@ impl NodeAccess {
         let admits_unknown_users = config.access.unknown_users == UnknownUsers::Anonymous;
         let providers = Providers::new(config, &users)?;
         let sources = Arc::new(AccessSources::new(config)?);
-        let origin = RuleOrigin {
-            has_acl_file: false,
-            has_other_sources: sources.are_remote(),
-        };
+        let configured = ConfiguredAccess::new(loaded, sources.are_remote())?;
         let access = NodeAccess {
             providers,
             order: ConfiguredOrder::new(config),
@@ -144,7 +141,7 @@ impl NodeAccess {
             users,
             sources,
             without_rules: access_without_rules()?,
-            acl: RwLock::new(compile(&[], AclOptions::default(), origin).map_err(|e| chain(&e))?),
+            acl: RwLock::new(configured.acl.clone()),
             bans: Bans::open(&config.data_dir.join(BANS_FILE)).map_err(|e| chain(&e))?,
             login_limiter,
             state: Mutex::new(NodeAccessState {
@@ -157,7 +154,7 @@ impl NodeAccess {
             net: OnceLock::new(),
             devices,
         };
-        access.apply(ConfiguredAccess::new(loaded, access.has_other_sources())?)?;
+        access.apply(configured)?;
         Ok(access)
     }
 
@@ -212,8 +209,10 @@ impl NodeAccess {
 
     fn replace_acl(&self, acl: CompiledRules) {
         let mut current = self.acl.write().unwrap_or_else(PoisonError::into_inner);
-        if current.acl.is_some() && acl.acl.is_none() && acl.parts.is_none() {
-            tracing::warn!("the last access rule was removed: every client may publish and subscribe to all topics");
+        if let Some(open) = acl.open
+            && acl.open > current.open
+        {
+            open.warn();
         }
         *current = acl;
     }
@@ -644,7 +643,9 @@ impl AccessControl for NodeAccess {
         let mountpoint = self.hidden_mountpoint(who);
         let grant = &who.grant;
         let who = self.verified_identity(who);
-        let CompiledRules { acl, after_own, parts } = self.compiled();
+        let CompiledRules {
+            acl, after_own, parts, ..
+        } = self.compiled();
         if let Some(parts) = &parts {
             let rights = self.rights_of_sources(parts, grant, &who)?;
             return Some(without_mountpoint(rights, mountpoint));

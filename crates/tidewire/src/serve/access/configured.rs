@@ -27,6 +27,51 @@ pub struct CompiledRules {
     pub after_own: Arc<Acl>,
     /// The same rules in parts, for an order that contains other sources. `None` without other sources.
     pub parts: Option<Arc<RuleParts>>,
+    /// Why clients may use topics that no rule allows. `None` if they may not.
+    pub open: Option<OpenAccess>,
+}
+
+/// Why clients may publish and subscribe to topics that no access rule allows. A later reason opens more topics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum OpenAccess {
+    /// `access.no_match` is `allow`.
+    NoMatch,
+    /// All rules have the action `connect`.
+    ConnectRules,
+    /// There are no rules.
+    NoRules,
+}
+
+impl OpenAccess {
+    fn of(rules: &[AccessRule], options: AclOptions, origin: RuleOrigin) -> Option<OpenAccess> {
+        if has_topic_rules(rules) || origin.has_acl_file || origin.has_other_sources {
+            return (options.no_match == Permission::Allow).then_some(OpenAccess::NoMatch);
+        }
+        Some(match rules.is_empty() {
+            true => OpenAccess::NoRules,
+            false => OpenAccess::ConnectRules,
+        })
+    }
+
+    /// Logs that a change of the rules has opened topics.
+    pub fn warn(self) {
+        match self {
+            OpenAccess::NoMatch => tracing::warn!(
+                "access.no_match is now allow: every client may publish and subscribe to all topics that no access rule \
+                 denies"
+            ),
+            OpenAccess::ConnectRules => tracing::warn!(
+                "the last access rule for topics was removed: every client may publish and subscribe to all topics"
+            ),
+            OpenAccess::NoRules => {
+                tracing::warn!("the last access rule was removed: every client may publish and subscribe to all topics")
+            }
+        }
+    }
+}
+
+fn has_topic_rules(rules: &[AccessRule]) -> bool {
+    rules.iter().any(|rule| rule.action != AccessAction::Connect)
 }
 
 /// Rules of the server, in parts that other sources come between.
@@ -85,7 +130,7 @@ pub fn has_other_sources(config: &Config) -> bool {
 
 /// An access file without rules denies: its owner wanted rules, and may have lost them.
 pub fn compile(rules: &[AccessRule], options: AclOptions, origin: RuleOrigin) -> Result<CompiledRules, AclErrors> {
-    let has_topic_rules = rules.iter().any(|rule| rule.action != AccessAction::Connect);
+    let has_topic_rules = has_topic_rules(rules);
     let of_topics = |rules: &[AccessRule]| {
         let mut all = preset::protect_system();
         all.extend_from_slice(rules);
@@ -110,6 +155,7 @@ pub fn compile(rules: &[AccessRule], options: AclOptions, origin: RuleOrigin) ->
         acl,
         after_own,
         parts: parts.transpose()?.map(Arc::new),
+        open: OpenAccess::of(rules, options, origin),
     })
 }
 
@@ -224,5 +270,51 @@ fn acl_options(config: &Config) -> AclOptions {
             PartialSubscription::Refuse => auth::PartialSubscriptionPolicy::Refuse,
             PartialSubscription::Filter => auth::PartialSubscriptionPolicy::Filter,
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn open(rules: &[AccessRule], no_match: Permission, origin: RuleOrigin) -> Option<OpenAccess> {
+        let options = AclOptions {
+            no_match,
+            ..AclOptions::default()
+        };
+        OpenAccess::of(rules, options, origin)
+    }
+
+    #[test]
+    fn topics_are_open_without_topic_rules_or_with_no_match_allow() {
+        let only_rules = RuleOrigin {
+            has_acl_file: false,
+            has_other_sources: false,
+        };
+        let with_acl_file = RuleOrigin {
+            has_acl_file: true,
+            ..only_rules
+        };
+        let with_other_sources = RuleOrigin {
+            has_other_sources: true,
+            ..only_rules
+        };
+        let connect = AccessRule::allow(AccessAction::Connect, &[]);
+        let topics = AccessRule::allow(AccessAction::All, &["a"]);
+        for no_match in [Permission::Deny, Permission::Allow] {
+            let of_no_match = (no_match == Permission::Allow).then_some(OpenAccess::NoMatch);
+            assert_eq!(open(&[], no_match, only_rules), Some(OpenAccess::NoRules));
+            let only_connect = std::slice::from_ref(&connect);
+            assert_eq!(open(only_connect, no_match, only_rules), Some(OpenAccess::ConnectRules));
+            assert_eq!(
+                open(&[connect.clone(), topics.clone()], no_match, only_rules),
+                of_no_match
+            );
+            for origin in [with_acl_file, with_other_sources] {
+                assert_eq!(open(&[], no_match, origin), of_no_match);
+                assert_eq!(open(only_connect, no_match, origin), of_no_match);
+            }
+        }
+        assert!(OpenAccess::NoRules > OpenAccess::ConnectRules && OpenAccess::ConnectRules > OpenAccess::NoMatch);
     }
 }
