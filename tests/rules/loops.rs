@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::real_servers::Mosquitto;
 use super::web_server::WebServer;
 use crate::support::api::Api;
+use crate::support::kafka::Kafka;
 use crate::support::*;
 
 /// Creates a connector to `there`, an action that sends messages unchanged, and a rule for `filter`.
@@ -279,4 +280,58 @@ fn two_way_bridge_with_another_node_echoes_nothing() {
         let there = Server::start(&Config::new(""));
         two_way_bridge_echoes_nothing(there.mqtt(), None, version);
     }
+}
+
+/// A source and an action of one connector use the same Kafka topic. Another action answers to another topic.
+#[test]
+fn two_way_kafka_topic_echoes_nothing() {
+    let kafka = Kafka::shared();
+    let (both, answers) = (kafka.topic("both", 1), kafka.topic("answers", 1));
+    let server = Server::start(&Config::new(""));
+    let api = Api::of(&server);
+    let connector = json!({"type": "kafka", "name": "k", "config": {"bootstrap_hosts": kafka.address}});
+    api.ok("POST", "/api/v1/connectors", &connector);
+    for (name, kafka_topic, value) in [("both", &both, "${payload}"), ("answers", &answers, "re: ${payload}")] {
+        let parameters = json!({"kafka_topic": kafka_topic, "key": "k", "value": value});
+        let action = json!({"type": "kafka", "name": name, "connector": "k", "parameters": parameters});
+        api.ok("POST", "/api/v1/actions", &action);
+    }
+    let actions = json!(["kafka:both", "kafka:answers"]);
+    let rule = json!({"id": "r", "sql": "SELECT payload FROM \"both\"", "actions": actions});
+    api.ok("POST", "/api/v1/rules", &rule);
+    let source = json!({
+        "type": "kafka", "name": "in", "connector": "k",
+        "parameters": {"kafka_topics": [both], "group_id": both, "offset_reset": "earliest"},
+        "publish": {"topic": "both", "payload": "${value}", "qos": 1},
+    });
+    api.ok("POST", "/api/v1/sources", &source);
+    // The headers of a rule do not contain the mark.
+    let republish = json!([{"function": "republish", "args": {"topic": "headers", "payload": "${headers}", "qos": 1}}]);
+    let sql = "SELECT headers FROM \"$bridges/kafka_consumer:in\"";
+    api.ok(
+        "POST",
+        "/api/v1/rules",
+        &json!({"id": "h", "sql": sql, "actions": republish}),
+    );
+    let mut headers = watcher(&server, "headers");
+    let producer = kafka.producer();
+    producer.send(&both, "k", "from there");
+    producer.flush();
+    let mut client = server.session(&Connect::new(V5, "c"));
+    client.publish(&Publish::new("both", "from here").qos(1));
+    // Each message arrives from Kafka once. The local one was sent before.
+    for action in ["both", "answers"] {
+        server.wait_until("the actions have handled all messages", |_| {
+            api.get(&format!("/api/v1/actions/kafka:{action}"))["metrics"]["sent"] == json!(3)
+        });
+    }
+    let values = |kafka_topic: &str| {
+        let mut values: Vec<String> = kafka.read(kafka_topic).into_iter().map(|found| found.value).collect();
+        values.sort();
+        values
+    };
+    assert_eq!(values(&both), ["from here", "from there"]);
+    assert_eq!(values(&answers), ["re: from here", "re: from here", "re: from there"]);
+    assert_eq!(received(&mut headers, 2), ["{}", "{}"]);
+    assert_eq!(counted(&server, "actions.failed"), 0);
 }

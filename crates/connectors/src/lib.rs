@@ -27,6 +27,7 @@ mod isolate;
 pub mod kafka;
 #[cfg(feature = "ldap")]
 pub mod ldap;
+mod loop_mark;
 mod metrics;
 #[cfg(feature = "mongodb")]
 pub mod mongodb;
@@ -61,6 +62,7 @@ pub use buffer::{ActionBuffer, AppendTicket, BufferError, BufferFull, BufferStat
 pub use config::{BatchConfig, BufferConfig, BufferMode, DeliveryConfig, Overflow, QueryMode, RetryConfig, SyncMode};
 pub use fallback::{Fallback, FallbackOutcome};
 pub use health::{ConnectionHealth, HealthCell, HealthState};
+pub use loop_mark::LoopMark;
 pub use metrics::{ActionStats, Dropped, LATENCY_BOUNDS_US, LatencyBucket};
 pub use pump::Action;
 pub use record::{Record, RecordWriter, Records, sample};

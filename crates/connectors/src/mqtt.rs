@@ -23,7 +23,8 @@ mod source;
 
 pub use config::{MqttActionConfig, MqttConnectorConfig, MqttSourceConfig, MqttSubscription, MqttVersion};
 pub use link::{MqttConnector, MqttCounters};
-pub use outgoing::LOOP_PROPERTY;
 pub use properties::{PublishUserProperties, message_properties, message_user_properties};
 pub use sink::MqttSink;
 pub use source::MqttSource;
+
+pub use crate::loop_mark::LOOP_PROPERTY;

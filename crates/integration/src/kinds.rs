@@ -147,7 +147,7 @@ pub fn unavailable_target(definition: &ActionDefinition, problems: &Problems) ->
     let reason = problems.join("; ");
     Ok(ActionTarget {
         bridge: MarkPolicy {
-            is_bridge: definition.kind == "mqtt",
+            is_bridge: has_loop_protection(&definition.kind),
             mark: None,
         },
         ..ActionTarget::new(UnavailableSink { reason }, templates)
@@ -335,17 +335,24 @@ pub fn target(
             let templates = sink.templates().to_vec();
             Ok(ActionTarget::new(sink, templates))
         }
-        (_, Some(connector @ Connector::Mqtt(client))) => {
+        (_, Some(connector)) => {
             let bridge = MarkPolicy {
-                is_bridge: true,
-                mark: client.sent_mark().map(str::to_owned),
+                is_bridge: has_loop_protection(kind),
+                mark: match connector {
+                    Connector::Mqtt(client) => client.sent_mark().map(str::to_owned),
+                    _ => None,
+                },
             };
             let target = target_of(kind, connector, parameters)?;
             Ok(ActionTarget { bridge, ..target })
         }
-        (_, Some(connector)) => target_of(kind, connector, parameters),
         (_, None) => Err(vec![unknown_action_kind(kind)]),
     }
+}
+
+/// Returns whether the sink of this type recognises messages from its own target by their marks.
+fn has_loop_protection(kind: &str) -> bool {
+    matches!(kind, "kafka" | "mqtt")
 }
 
 pub fn is_known(kind: &str) -> bool {

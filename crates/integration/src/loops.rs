@@ -4,6 +4,9 @@
 //! MQTT sources add their mark to messages, and drop messages that already have it (`connectors::mqtt`). The outputs of
 //! rules keep the marks of their message: MQTT actions forward them, also as fallback actions, and republished messages
 //! have them. Before MQTT 5 there are no user properties, and therefore no marks.
+//!
+//! Kafka sources add their mark in the same way, and Kafka actions use it: a message does not return to its topic
+//! through the same connector. The mark stays in this server and its MQTT messages; Kafka does not store it.
 
 use broker::tap::TapPublication;
 use connectors::mqtt::LOOP_PROPERTY;
@@ -46,7 +49,7 @@ pub fn mark(message: &mut TapPublication, bridges: &[&str]) {
 /// How an action handles marks.
 #[derive(Clone, Debug, Default)]
 pub struct MarkPolicy {
-    /// Whether it forwards marks.
+    /// Whether its records carry the marks of their messages.
     pub is_bridge: bool,
     /// The mark that its connector adds to sent messages.
     pub mark: Option<String>,

@@ -4,6 +4,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use connectors::mqtt::LOOP_PROPERTY;
 use connectors::{BoxFuture, Receiver, SourceMessage, SourceOrigin, TimestampSource};
 use rules::{Column, EventKind, Map, RuleEvent, Text, Value};
 use tokio::sync::Notify;
@@ -183,12 +184,15 @@ impl SourceEvent<'_> {
         columns.filter(|(_, value)| *value != Value::Undefined).collect()
     }
 
+    /// Returns the headers without the marks of loop protection.
     fn headers(&self) -> Value {
         let header = |(name, value): &(String, Option<Vec<u8>>)| {
             let value = value.as_deref().map_or(Value::Null, Value::text);
             (Text::from(name.as_str()), value)
         };
-        Value::Map(self.incoming.headers.iter().map(header).collect())
+        let headers = self.incoming.headers.iter();
+        let shown = headers.filter(|(name, _)| name != LOOP_PROPERTY);
+        Value::Map(shown.map(header).collect())
     }
 }
 

@@ -23,6 +23,7 @@ use super::config::{KafkaConnectorConfig, KafkaSourceConfig, OffsetReset, check_
 use crate::backoff::Backoff;
 use crate::config::{RetryConfig, at_least, out_of_range};
 use crate::health::HealthCell;
+use crate::loop_mark::{LOOP_PROPERTY, LoopMark};
 use crate::sink::BoxFuture;
 use crate::source::{Receiver, Source, SourceMessage, SourceOrigin, StopSignal, TimestampSource};
 
@@ -38,6 +39,7 @@ pub struct KafkaSource {
     options: ClientConfig,
     config: KafkaSourceConfig,
     health: HealthCell,
+    loop_mark: Option<LoopMark>,
     lookup_timeout: Duration,
 }
 
@@ -47,6 +49,17 @@ impl KafkaSource {
         connector: &KafkaConnectorConfig,
         config: &KafkaSourceConfig,
         health: HealthCell,
+    ) -> Result<KafkaSource, Vec<String>> {
+        KafkaSource::with_loop_mark(connector, config, health, None)
+    }
+
+    /// Creates a source that adds a mark to each message. A sink with the same mark does not return the message to its
+    /// topic.
+    pub fn with_loop_mark(
+        connector: &KafkaConnectorConfig,
+        config: &KafkaSourceConfig,
+        health: HealthCell,
+        loop_mark: Option<LoopMark>,
     ) -> Result<KafkaSource, Vec<String>> {
         let problems = config.problems();
         if !problems.is_empty() {
@@ -58,6 +71,7 @@ impl KafkaSource {
             options,
             config: config.clone(),
             health,
+            loop_mark,
             lookup_timeout: Duration::from_millis(connector.connect_timeout_ms),
         })
     }
@@ -215,6 +229,7 @@ impl Source for KafkaSource {
                 sender,
                 runtime: Handle::current(),
                 health: self.health.clone(),
+                loop_mark: self.loop_mark.clone(),
                 records_max: self.config.batch_records_max as usize,
                 is_paused: false,
                 checked: Instant::now(),
@@ -309,6 +324,7 @@ struct Poller {
     sender: Sender<Vec<SourceMessage>>,
     runtime: Handle,
     health: HealthCell,
+    loop_mark: Option<LoopMark>,
     records_max: usize,
     is_paused: bool,
     /// Time of the last query of unreachable brokers.
@@ -350,7 +366,12 @@ impl Poller {
         match self.consumer.poll(timeout) {
             None => false,
             Some(Ok(message)) => {
-                batch.push(incoming(&message));
+                let mut message = incoming(&message);
+                if let Some(mark) = &self.loop_mark {
+                    let value = Some(mark.received(&message.topic).into_bytes());
+                    message.headers.push((LOOP_PROPERTY.to_owned(), value));
+                }
+                batch.push(message);
                 true
             }
             Some(Err(error)) => {

@@ -28,6 +28,7 @@ use super::leaders::Leaders;
 use super::partition::PartitionSelector;
 use super::rejections::{self, Rejections};
 use super::topics::{CachedPartitions, TopicCache};
+use crate::loop_mark::LoopMark;
 use crate::record::Record;
 use crate::sink::{BatchOutcome, BoxFuture, DeliveryFailure, OrderGuarantee, Sink, all};
 
@@ -48,6 +49,8 @@ struct KafkaSinkInner {
     options: ClientConfig,
     config: KafkaActionConfig,
     fields: FieldIndexes,
+    /// The mark of messages that the connector's sources have received.
+    loop_mark: Option<LoopMark>,
     /// Replaced after a fatal error, and after it was retired.
     producer: RwLock<Arc<ThreadedProducer<DeliveryContext>>>,
     shared: Arc<KafkaSinkShared>,
@@ -251,6 +254,16 @@ fn missing(kafka_topic: &str) -> String {
 impl KafkaSink {
     /// Creates a sink without connecting. The errors name the fields.
     pub fn new(connector: &KafkaConnectorConfig, config: &KafkaActionConfig) -> Result<KafkaSink, Vec<String>> {
+        KafkaSink::with_loop_mark(connector, config, None)
+    }
+
+    /// Creates a sink that does not return a message to the topic from which a source with the same mark received it.
+    /// Such a message counts as sent.
+    pub fn with_loop_mark(
+        connector: &KafkaConnectorConfig,
+        config: &KafkaActionConfig,
+        loop_mark: Option<LoopMark>,
+    ) -> Result<KafkaSink, Vec<String>> {
         let problems = config.problems();
         if !problems.is_empty() {
             return Err(problems);
@@ -278,6 +291,7 @@ impl KafkaSink {
             fields: config.fields(),
             chooser: PartitionSelector::new(config.partition_strategy),
             config: config.clone(),
+            loop_mark,
             producer: RwLock::new(producer),
             shared,
             lookup_timeout: Duration::from_millis(connector.connect_timeout_ms),
@@ -572,6 +586,11 @@ impl KafkaSinkInner {
             None => std::borrow::Cow::Borrowed(self.config.kafka_topic.as_str()),
             Some(field) => record.text(field).unwrap_or_default(),
         };
+        let loop_mark = self.loop_mark.as_ref();
+        if loop_mark.is_some_and(|mark| mark.is_echo(record, &kafka_topic)) {
+            producer.context().deliveries.settle(token, Ok(()));
+            return Ok(());
+        }
         let partitions = match last {
             Some((name, partitions)) if *name == kafka_topic => *partitions,
             _ => self.partitions(producer, &kafka_topic, now)?,
@@ -732,6 +751,9 @@ impl KafkaSinkInner {
     }
 }
 
+#[cfg(test)]
+#[path = "echo_tests.rs"]
+mod echo_tests;
 #[cfg(test)]
 #[path = "fatal_tests.rs"]
 mod fatal_tests;

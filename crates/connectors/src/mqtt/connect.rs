@@ -8,7 +8,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
 use super::config::MqttConnectorConfig;
-use super::outgoing::{BrokerLimits, ConnectorSession, LoopMark};
+use super::outgoing::{BrokerLimits, ConnectorSession};
+use crate::loop_mark::LoopMark;
 use crate::stream::{ConnectorStream, DialOptions};
 
 /// A connection that the broker has accepted.

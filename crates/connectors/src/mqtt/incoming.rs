@@ -12,7 +12,8 @@ use mqtt::{PacketId, Publish, QoS, filter_matches};
 use tokio::sync::mpsc;
 
 use super::config::{MqttSourceConfig, without_share_prefix};
-use super::outgoing::{ConnectorSession, LOOP_PROPERTY, LoopMark};
+use super::outgoing::ConnectorSession;
+use crate::loop_mark::{LOOP_PROPERTY, LoopMark};
 use crate::source::{SourceMessage as Message, SourceOrigin};
 
 /// Identifies a message of QoS 1 or 2 for its receiver, over all connections of the link.

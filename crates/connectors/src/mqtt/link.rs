@@ -16,7 +16,8 @@ use trust::Targets;
 
 use super::config::{MqttConnectorConfig, MqttSourceConfig, MqttVersion};
 use super::incoming::{IncomingCounters, MessageTicket, Registration, SourceDelivery};
-use super::outgoing::{LoopMark, PublishBatch};
+use super::outgoing::PublishBatch;
+use crate::loop_mark::LoopMark;
 use crate::stream::DialOptions;
 
 /// Maximum number of commands that wait for the task.
@@ -93,7 +94,7 @@ impl MqttConnector {
                 sources: Mutex::new(Vec::new()),
                 counters: IncomingCounters::default(),
                 state: watch::channel(LinkState::Connecting).0,
-                mark: LoopMark::new(&mark(&config.client_id).map_err(|error| vec![error])?),
+                mark: LoopMark::generate(&config.client_id).map_err(|error| vec![error])?,
             }),
             commands: OnceLock::new(),
         })
@@ -173,13 +174,6 @@ impl MqttConnector {
             tokio::spawn(async move { commands.send(command).await });
         }
     }
-}
-
-/// Creates a unique mark. Client identifiers alone may be equal at different brokers.
-fn mark(client_id: &str) -> Result<String, String> {
-    let mut random = [0; 8];
-    getrandom::fill(&mut random).map_err(|error| format!("cannot generate a random number: {error}"))?;
-    Ok(format!("{client_id}/{:016x}", u64::from_le_bytes(random)))
 }
 
 impl MqttConnectorShared {

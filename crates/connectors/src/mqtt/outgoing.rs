@@ -23,14 +23,12 @@ use mqtt_client::{ClientSession, InFlight, SessionEvent};
 use tokio::sync::oneshot;
 
 use super::properties::{self, FieldRole};
+use crate::loop_mark::{LOOP_PROPERTY, LoopMark};
 use crate::record::Record;
 use crate::sink::{BatchOutcome, DeliveryFailure};
 
 /// No further message is encoded while this much output waits for the socket.
 const OUTPUT_BYTES_MAX: usize = 256 << 10;
-/// The user property with which a bridge marks messages that pass through it. A record carries, under this name, the
-/// marks of the bridges that the message has passed before.
-pub const LOOP_PROPERTY: &str = "tidewire-bridge";
 
 const TOPIC: usize = 0;
 const PAYLOAD: usize = 1;
@@ -78,50 +76,6 @@ pub(super) struct BrokerLimits {
     pub packet_bytes_max: usize,
     /// The mark of our own messages.
     pub loop_mark: Option<LoopMark>,
-}
-
-/// Marks of the messages that pass through a connector.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct LoopMark {
-    /// The mark of a received message begins with this. The topic at the broker follows, as a hash.
-    received: String,
-    /// Mark of sent messages.
-    pub sent: String,
-}
-
-impl LoopMark {
-    pub fn new(connector: &str) -> LoopMark {
-        LoopMark {
-            received: format!("{connector}/in/"),
-            sent: format!("{connector}/out"),
-        }
-    }
-
-    pub fn is(&self, mark: &str) -> bool {
-        mark == self.sent || mark.starts_with(&self.received)
-    }
-
-    /// Returns the mark of a message that was received under this topic.
-    pub fn received(&self, topic: &str) -> String {
-        format!("{}{:016x}", self.received, fnv1a(topic.as_bytes()))
-    }
-
-    /// Returns whether a record with this topic would return a message to the broker from which it came. Another topic
-    /// is not an echo: a rule may answer a message.
-    fn is_echo(&self, record: &Record, topic: &str) -> bool {
-        let Some(carried) = record.carried(LOOP_PROPERTY) else {
-            return false;
-        };
-        let received = self.received(topic);
-        (0..carried.fields()).any(|index| carried.field(index) == Some(received.as_bytes()))
-    }
-}
-
-/// The 64-bit FNV-1a hash. Equal in every version, because buffered records contain it.
-fn fnv1a(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xCBF2_9CE4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01B3)
-    })
 }
 
 struct UnfinishedBatch {

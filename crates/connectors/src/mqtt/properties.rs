@@ -10,7 +10,7 @@ use serde::de::{self, Deserializer, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::outgoing::LOOP_PROPERTY;
+use crate::loop_mark::LOOP_PROPERTY;
 use crate::record::Record;
 use crate::sink::FieldTemplate;
 

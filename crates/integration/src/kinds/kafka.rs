@@ -4,13 +4,17 @@ use std::sync::Arc;
 
 pub use connectors::kafka::{KafkaActionConfig, KafkaConnectorConfig, KafkaSourceConfig};
 use connectors::kafka::{KafkaSink, KafkaSource};
-use connectors::{BatchOutcome, BoxFuture, FieldTemplate, HealthCell, OrderGuarantee, Record, Sink};
+use connectors::{BatchOutcome, BoxFuture, FieldTemplate, HealthCell, LoopMark, OrderGuarantee, Record, Sink};
 use serde_json::Value;
 
 use super::{Problems, SourceHandle, prefixed, read_with_secrets};
 
-/// Kafka actions and sources share only the configuration. Each has a client with its own buffers and threads.
-pub struct KafkaConnector(KafkaConnectorConfig);
+/// Kafka actions and sources share only the configuration and the loop mark. Each has a client with its own buffers
+/// and threads.
+pub struct KafkaConnector {
+    config: KafkaConnectorConfig,
+    loop_mark: LoopMark,
+}
 
 impl KafkaConnector {
     pub fn new(config: &KafkaConnectorConfig) -> Result<KafkaConnector, Problems> {
@@ -19,7 +23,10 @@ impl KafkaConnector {
             return Err(problems);
         }
         config.check_options().map_err(|problem| vec![problem])?;
-        Ok(KafkaConnector(config.clone()))
+        Ok(KafkaConnector {
+            config: config.clone(),
+            loop_mark: LoopMark::generate("kafka").map_err(|problem| vec![problem])?,
+        })
     }
 }
 
@@ -31,7 +38,7 @@ pub struct KafkaTarget {
 impl KafkaTarget {
     pub fn new(connector: Arc<KafkaConnector>, config: &KafkaActionConfig) -> Result<KafkaTarget, Problems> {
         Ok(KafkaTarget {
-            sink: KafkaSink::new(&connector.0, config)?,
+            sink: KafkaSink::with_loop_mark(&connector.config, config, Some(connector.loop_mark.clone()))?,
             templates: config.templates(),
         })
     }
@@ -71,7 +78,8 @@ impl Sink for KafkaTarget {
 pub fn source(id: &str, connector: &KafkaConnector, parameters: &Value) -> Result<SourceHandle, Problems> {
     let config: KafkaSourceConfig = read_with_secrets("parameters", parameters)?;
     let health = HealthCell::for_source(id);
-    let source = KafkaSource::new(&connector.0, &config, health.clone());
+    let loop_mark = Some(connector.loop_mark.clone());
+    let source = KafkaSource::with_loop_mark(&connector.config, &config, health.clone(), loop_mark);
     Ok(SourceHandle {
         source: Arc::new(source.map_err(|problems| prefixed("parameters", problems))?),
         health,
