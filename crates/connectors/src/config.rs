@@ -27,7 +27,9 @@ pub struct DeliveryConfig {
     /// request again.
     #[schemars(range(min = 1))]
     pub request_timeout_ms: u64,
-    /// Maximum age of a buffered message, in milliseconds. Older messages are dropped as expired. Default: no limit.
+    /// Maximum age of a buffered message, in milliseconds. Older messages are dropped as expired. The age is measured
+    /// with the system's clock: if the clock is set back, buffered messages remain longer by that time. Default: no
+    /// limit.
     pub request_ttl_ms: Option<u64>,
     /// How often the server checks that an idle target is reachable, in milliseconds.
     #[schemars(range(min = 100))]

@@ -31,6 +31,11 @@ pub(crate) const CALLS_MAX: TenantLoad = TenantLoad {
 };
 /// Waiting requests per device.
 pub(crate) const CALLS_OF_DEVICE_MAX: usize = 1000;
+/// Time in which a device must acknowledge a request before it is sent again.
+pub(crate) const ACK_MS: i64 = 10_000;
+/// A clock that is behind by more than this was set back. Several threads read the clock before they take the lock, so
+/// their times may be slightly out of order.
+const CLOCK_TOLERANCE_MS: i64 = 1000;
 /// How often an unacknowledged request is sent again, unless the request sets a lower number.
 pub const RETRIES_MAX: u32 = 5;
 
@@ -201,6 +206,9 @@ pub struct PendingRpc {
     pub is_one_way: bool,
     pub caller: RpcCaller,
     pub stored_rpc: Option<Box<Rpc>>,
+    /// Creation time, and time from it to the original deadline.
+    created_ms: i64,
+    lifetime_ms: i64,
     expires_ms: i64,
     retries: u32,
     retried: u32,
@@ -209,7 +217,13 @@ pub struct PendingRpc {
 }
 
 impl PendingRpc {
-    pub fn new(tenant: TenantId, call: DeviceRpc, caller: RpcCaller, stored_rpc: Option<Box<Rpc>>) -> PendingRpc {
+    pub fn new(
+        tenant: TenantId,
+        call: DeviceRpc,
+        caller: RpcCaller,
+        stored_rpc: Option<Box<Rpc>>,
+        created_ms: i64,
+    ) -> PendingRpc {
         let bytes = call.weight();
         let retries = call.persistence.and_then(|persistence| persistence.retries);
         PendingRpc {
@@ -219,6 +233,8 @@ impl PendingRpc {
             params: call.params,
             is_one_way: call.is_one_way,
             caller,
+            created_ms,
+            lifetime_ms: call.expires_ms.saturating_sub(created_ms).max(0),
             expires_ms: call.expires_ms,
             retries: retries.unwrap_or(RETRIES_MAX).min(RETRIES_MAX),
             retried: 0,
@@ -252,6 +268,14 @@ impl PendingRpc {
             RpcStage::NotStored => i64::MAX,
             RpcStage::Sent { ack_by_ms, .. } if self.stored_rpc.is_some() => ack_by_ms.min(self.expires_ms),
             _ => self.expires_ms,
+        }
+    }
+
+    /// Shortens waits that are longer than the original ones, because the clock was set back.
+    fn limit_waits(&mut self, now_ms: i64) {
+        self.expires_ms = self.expires_ms.min(now_ms.saturating_add(self.lifetime_ms));
+        if let RpcStage::Sent { ack_by_ms, .. } = &mut self.stage {
+            *ack_by_ms = (*ack_by_ms).min(now_ms.saturating_add(ACK_MS));
         }
     }
 }
@@ -288,6 +312,8 @@ struct PendingRpcs {
     waiting: BTreeMap<(DeviceId, i32), PendingRpc>,
     due: BTreeSet<(i64, DeviceId, i32)>,
     last_id: i32,
+    /// Latest known time. An earlier time shows that the clock was set back.
+    latest_ms: i64,
 }
 
 impl Default for PendingRpcs {
@@ -297,6 +323,8 @@ impl Default for PendingRpcs {
             waiting: BTreeMap::new(),
             due: BTreeSet::new(),
             last_id: 0,
+            // The clock may have been set back while the server was down, so the first check limits restored requests.
+            latest_ms: i64::MAX,
         }
     }
 }
@@ -323,6 +351,7 @@ impl DeviceRpcs {
         let mut inner = lock(&self.inner);
         inner.last_id = inner.last_id.max(id);
         inner.remove(device, id);
+        inner.latest_ms = inner.latest_ms.max(waiting.created_ms);
         inner.shares.add(waiting.tenant, waiting.bytes);
         inner.due.insert((waiting.due_ms(), device, id));
         inner.waiting.insert((device, id), waiting);
@@ -475,9 +504,11 @@ impl DeviceRpcs {
         (None, stored_rpc)
     }
 
-    /// Returns requests whose deadline or acknowledgement time has passed.
+    /// Returns requests whose deadline or acknowledgement time has passed. If the clock was set back, no request waits
+    /// longer from then on than its original lifetime.
     pub fn take_due(&self, now_ms: i64, is_open: impl Fn(SessionConnection) -> bool) -> Vec<OverdueRpc> {
         let mut inner = lock(&self.inner);
+        inner.observe_time(now_ms);
         let mut due = Vec::new();
         while let Some((at_ms, device, id)) = inner.due.first().copied()
             && at_ms <= now_ms
@@ -524,6 +555,24 @@ impl PendingRpcs {
         }
     }
 
+    /// Records the time, and limits the waits if the clock was set back.
+    fn observe_time(&mut self, now_ms: i64) {
+        if now_ms.saturating_add(CLOCK_TOLERANCE_MS) >= self.latest_ms {
+            self.latest_ms = self.latest_ms.max(now_ms);
+            return;
+        }
+        self.latest_ms = now_ms;
+        for ((device, id), waiting) in &mut self.waiting {
+            let before_ms = waiting.due_ms();
+            waiting.limit_waits(now_ms);
+            let due_ms = waiting.due_ms();
+            if due_ms != before_ms {
+                self.due.remove(&(before_ms, *device, *id));
+                self.due.insert((due_ms, *device, *id));
+            }
+        }
+    }
+
     /// Handles a due request. Afterwards it is removed or due at a later time.
     fn take_if_due(
         &mut self,
@@ -557,171 +606,5 @@ impl PendingRpcs {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::sessions::ConnectionNumber;
-
-    const TENANT: TenantId = TenantId(Uuid([5; 16]));
-    const DEVICE: DeviceId = DeviceId(Uuid([1; 16]));
-    const ONE: SessionConnection = SessionConnection {
-        session: Uuid([1; 16]),
-        connection: ConnectionNumber(1),
-    };
-    const OTHER: SessionConnection = SessionConnection {
-        connection: ConnectionNumber(2),
-        ..ONE
-    };
-
-    fn waiting(is_persistent: bool, is_one_way: bool, retries: u32) -> PendingRpc {
-        let call = DeviceRpc {
-            method: "m".into(),
-            params: "{}".into(),
-            is_one_way,
-            expires_ms: 1000,
-            persistence: is_persistent.then(|| Persistence {
-                retries: Some(retries),
-                ..Persistence::default()
-            }),
-        };
-        PendingRpc::new(TENANT, call, RpcCaller::None, is_persistent.then(Box::default))
-    }
-
-    fn small() -> DeviceRpc {
-        DeviceRpc {
-            method: "m".into(),
-            params: "{}".into(),
-            is_one_way: false,
-            expires_ms: 1000,
-            persistence: None,
-        }
-    }
-
-    fn calls(all: impl IntoIterator<Item = PendingRpc>) -> DeviceRpcs {
-        let calls = DeviceRpcs::default();
-        for waiting in all {
-            let id = calls.next_id(DEVICE, TENANT, &small()).unwrap();
-            let is_begun = waiting.stage == RpcStage::NotStored;
-            calls.insert(DEVICE, id, waiting);
-            if is_begun {
-                calls.mark_stored(DEVICE, id);
-            }
-        }
-        calls
-    }
-
-    fn sent(calls: &DeviceRpcs, over: SessionConnection, ack_by_ms: i64) -> Vec<i32> {
-        let sending = calls.take_unsent(DEVICE, over, ack_by_ms);
-        sending.into_iter().map(|sending| sending.id).collect()
-    }
-
-    #[test]
-    fn connection_gets_undelivered_requests_in_order() {
-        let calls = calls([
-            waiting(true, false, 0),
-            waiting(false, true, 0),
-            waiting(false, false, 0),
-        ]);
-        assert_eq!(sent(&calls, ONE, 10), [1, 2, 3]);
-        assert!(sent(&calls, ONE, 10).is_empty());
-        assert!(calls.reported(DEVICE, 1, true).1.is_some());
-        assert!(
-            calls.reported(DEVICE, 2, true).0.is_some(),
-            "delivery finishes a one-way request"
-        );
-        assert_eq!(sent(&calls, OTHER, 10), [3]);
-        calls.reported(DEVICE, 3, false);
-        assert_eq!(calls.first_unsent(DEVICE).map(|sending| sending.id), Some(3));
-        assert_eq!(calls.count(), 2);
-    }
-
-    #[test]
-    fn unstored_request_blocks_later_requests() {
-        let calls = calls([waiting(false, false, 0)]);
-        calls.insert(DEVICE, 2, waiting(true, false, 0));
-        calls.insert(DEVICE, 3, waiting(false, false, 0));
-        assert_eq!(sent(&calls, ONE, 10), [1]);
-        assert!(calls.first_unsent(DEVICE).is_none());
-        assert_eq!(
-            calls.take_due(2000, |_| true).len(),
-            2,
-            "an unstored request has no deadline"
-        );
-        calls.insert(DEVICE, 4, waiting(false, false, 0));
-        assert!(calls.unstored_rpc(DEVICE, 2).is_some());
-        calls.mark_stored(DEVICE, 2);
-        assert_eq!(sent(&calls, ONE, 10), [2, 4]);
-    }
-
-    #[test]
-    fn unacknowledged_request_is_resent_up_to_its_retries() {
-        let calls = calls([waiting(true, false, 1), waiting(false, false, 0)]);
-        sent(&calls, ONE, 10);
-        assert!(calls.take_due(9, |_| true).is_empty());
-        assert!(matches!(
-            calls.take_due(10, |_| true)[..],
-            [OverdueRpc::Unacknowledged(DEVICE, _)]
-        ));
-        assert_eq!(sent(&calls, ONE, 20), [1]);
-        assert!(
-            matches!(calls.take_due(20, |_| false)[..], [OverdueRpc::Requeued(_)]),
-            "a closed connection does not count as a retry"
-        );
-        sent(&calls, OTHER, 30);
-        assert!(matches!(calls.take_due(30, |_| true)[..], [OverdueRpc::Failed(_, 1)]));
-        assert!(matches!(calls.take_due(1000, |_| true)[..], [OverdueRpc::Expired(_)]));
-        assert_eq!(calls.count(), 0);
-    }
-
-    #[test]
-    fn replayed_response_matches_only_restored_requests() {
-        let calls = calls([waiting(true, false, 0).restored(true), waiting(true, false, 0)]);
-        assert!(calls.remove_restored(DEVICE, 1).is_some_and(|call| call.was_sent()));
-        assert!(calls.remove_restored(DEVICE, 1).is_none());
-        assert!(calls.remove_restored(DEVICE, 2).is_none());
-        assert_eq!(calls.count(), 1);
-    }
-
-    #[test]
-    fn deleted_device_has_no_requests() {
-        let calls = calls([waiting(true, false, 0), waiting(false, false, 0)]);
-        let other = DeviceId(Uuid([2; 16]));
-        calls.insert(other, 9, waiting(false, false, 0));
-        assert_eq!(calls.remove_all(DEVICE).len(), 2);
-        assert_eq!(calls.count(), 1);
-        assert!(calls.take_due(2000, |_| true).len() == 1, "the other device's request");
-    }
-
-    #[test]
-    fn requests_per_device_are_limited() {
-        let calls = calls((0..CALLS_OF_DEVICE_MAX).map(|_| waiting(false, false, 0)));
-        assert_eq!(calls.next_id(DEVICE, TENANT, &small()), Err(RpcError::TooMany));
-        assert!(calls.next_id(DeviceId(Uuid([2; 16])), TENANT, &small()).is_ok());
-    }
-
-    #[test]
-    fn large_requests_of_one_tenant_leave_space_for_others() {
-        let calls = DeviceRpcs::default();
-        let other = TenantId(Uuid([6; 16]));
-        let large = DeviceRpc {
-            params: "x".repeat(1 << 20),
-            ..small()
-        };
-        for n in 0..129_u32 {
-            let mut device = [3; 16];
-            device[..4].copy_from_slice(&n.to_le_bytes());
-            let device = DeviceId(Uuid(device));
-            match calls.next_id(device, TENANT, &large) {
-                Ok(id) => calls.insert(
-                    device,
-                    id,
-                    PendingRpc::new(TENANT, large.clone(), RpcCaller::None, None),
-                ),
-                Err(error) => assert_eq!((error, n), (RpcError::TooMany, 128)),
-            }
-        }
-        assert_eq!(calls.count(), 128);
-        assert!(calls.next_id(DEVICE, other, &large).is_ok());
-        calls.take_due(1000, |_| true);
-        assert!(calls.next_id(DEVICE, TENANT, &large).is_ok());
-    }
-}
+#[path = "calls_tests.rs"]
+mod tests;

@@ -14,7 +14,7 @@ use platform::model::{Rpc, RpcRequestBody, RpcStatus};
 use serde_json::{Value as Json, json};
 
 use crate::calls::{
-    ChainAnswer, DeviceRpc, DeviceRpcs, OverdueRpc, PendingRpc, Persistence, RpcAnswer, RpcCaller, RpcError,
+    ACK_MS, ChainAnswer, DeviceRpc, DeviceRpcs, OverdueRpc, PendingRpc, Persistence, RpcAnswer, RpcCaller, RpcError,
 };
 use crate::clock::unix_ms;
 use crate::downlinks::{DeliveryReport, DownlinkMessage, Downlinks};
@@ -23,8 +23,6 @@ use crate::pollers::Pollers;
 use crate::sessions::{DeliveryPath, DeviceSessions, DownlinkKind, SessionConnection};
 use crate::transports::ProfileTransports;
 
-/// Time in which a device must acknowledge a request before it is sent again.
-const ACK_MS: i64 = 10_000;
 /// Status changes that rule chains have not received yet. Changes beyond that are not sent to rule chains.
 const CHANGED_MAX: usize = 100_000;
 
@@ -95,7 +93,7 @@ impl RpcDelivery {
             .as_ref()
             .map(|persistence| Box::new(self.new_rpc((RpcId(rpc), device, id), &call, persistence, now_ms)));
         self.calls
-            .insert(device, id, PendingRpc::new(tenant, call, caller, new_rpc));
+            .insert(device, id, PendingRpc::new(tenant, call, caller, new_rpc, now_ms));
         Ok(id)
     }
 
@@ -181,7 +179,8 @@ impl RpcDelivery {
                 }),
             };
             let (device, is_delivered) = (rpc.device_id, rpc.status == RpcStatus::Delivered);
-            let waiting = PendingRpc::new(rpc.tenant_id, call, RpcCaller::None, Some(Box::new(rpc)));
+            let (tenant, created_ms) = (rpc.tenant_id, rpc.created_time);
+            let waiting = PendingRpc::new(tenant, call, RpcCaller::None, Some(Box::new(rpc)), created_ms);
             self.calls.insert(device, body.number, waiting.restored(is_delivered));
         }
         Ok(())

@@ -29,16 +29,17 @@ impl DeviceRequests {
     /// Adds a request. Returns its number, and where the answer arrives.
     pub fn add(&self, device: DeviceId, timeout: Duration) -> Result<(i32, oneshot::Receiver<RpcAnswer>), RpcError> {
         let (sender, receiver) = oneshot::channel();
+        let now_ms = unix_ms();
         let call = DeviceRpc {
             method: String::new(),
             params: String::new(),
             is_one_way: false,
-            expires_ms: unix_ms().saturating_add(timeout.as_millis() as i64),
+            expires_ms: now_ms.saturating_add(timeout.as_millis() as i64),
             persistence: None,
         };
         let tenant = self.entities.directory().tenant_of(device).unwrap_or_default();
         let id = self.waiting.next_id(device, tenant, &call)?;
-        let pending = PendingRpc::new(tenant, call, RpcCaller::Client(sender), None);
+        let pending = PendingRpc::new(tenant, call, RpcCaller::Client(sender), None, now_ms);
         self.waiting.insert(device, id, pending);
         Ok((id, receiver))
     }

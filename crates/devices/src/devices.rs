@@ -203,6 +203,8 @@ impl Devices {
         let receiver = self.hub.callers().wait(request, tenant);
         let waiting = PendingCall {
             receiver,
+            begun_ms: now_ms,
+            begun_at: Instant::now(),
             guard: CallerGuard {
                 hub: Arc::clone(&self.hub),
                 request,
@@ -527,20 +529,28 @@ impl WaitingChange {
 /// An RPC request that waits for its answer.
 pub struct PendingCall {
     receiver: oneshot::Receiver<RpcAnswer>,
+    /// When the call began, by both clocks. The system's clock may be set back while the call waits.
+    begun_ms: i64,
+    begun_at: Instant,
     guard: CallerGuard,
 }
 
 impl PendingCall {
     /// Returns the answer, or the reason why there is none by the deadline.
     pub async fn answer(self, by_ms: i64) -> RpcAnswer {
-        let left_ms = u64::try_from(by_ms.saturating_sub(unix_ms())).unwrap_or(0);
-        let within = Duration::from_millis(left_ms) + REASON_WAIT;
+        let within = time_left(by_ms, self.begun_ms, self.begun_at.elapsed()) + REASON_WAIT;
         match tokio::time::timeout(within, self.receiver).await {
             Ok(answer) => answer.unwrap_or(Err(RpcError::Stopped)),
             Err(_) if self.guard.forget() => Err(RpcError::NotSent),
             Err(_) => Err(RpcError::Timeout),
         }
     }
+}
+
+/// Returns the time until the deadline of a call that began at `begun_ms`.
+fn time_left(by_ms: i64, begun_ms: i64, elapsed: Duration) -> Duration {
+    let limit_ms = u64::try_from(by_ms.saturating_sub(begun_ms)).unwrap_or(0);
+    Duration::from_millis(limit_ms).saturating_sub(elapsed)
 }
 
 /// Removes the caller of a request when it stops waiting.
@@ -603,4 +613,18 @@ fn open_platform(directory: &Path, options: &DevicesOptions) -> Result<Arc<Platf
 fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, DevicesOpenError> {
     let thread = Builder::new().name(name.to_owned()).spawn(work);
     thread.map_err(DevicesOpenError::Thread)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_left_of_a_call_is_measured_by_the_monotonic_clock() {
+        let second = Duration::from_secs(1);
+        assert_eq!(time_left(15_000, 10_000, Duration::ZERO), 5 * second);
+        assert_eq!(time_left(15_000, 10_000, 2 * second), 3 * second);
+        assert_eq!(time_left(15_000, 10_000, 6 * second), Duration::ZERO);
+        assert_eq!(time_left(9000, 10_000, Duration::ZERO), Duration::ZERO);
+    }
 }

@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use journal::Lsn;
 use platform::entities::EntityError;
@@ -22,7 +23,7 @@ use crate::log::LogFull;
 const DEVICES_PER_BATCH: usize = 100;
 /// Interval between searches for pending notifications. Usually the request that changes an entity notifies the
 /// devices itself.
-const SEARCH_MS: i64 = 10_000;
+const SEARCH_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Only one in so many failed attempts to delete points is logged. There is one attempt per second.
 const FAILURES_PER_LOG_LINE: u32 = 60;
@@ -35,7 +36,7 @@ pub struct FollowUps {
     /// Failed attempts in a row.
     failures: u32,
     unnotified: Option<Vec<Uuid>>,
-    next_check_ms: i64,
+    next_search: Instant,
 }
 
 /// Devices have not been notified of their packages yet. The notification is retried.
@@ -79,7 +80,7 @@ impl FollowUps {
             deleted: None,
             failures: 0,
             unnotified: None,
-            next_check_ms: 0,
+            next_search: Instant::now(),
         }
     }
 
@@ -97,9 +98,9 @@ impl FollowUps {
                 self.failures = self.failures.wrapping_add(1);
             }
         }
-        let now_ms = unix_ms();
-        if now_ms >= self.next_check_ms {
-            self.next_check_ms = now_ms.saturating_add(SEARCH_MS);
+        let now = Instant::now();
+        if now >= self.next_search {
+            self.next_search = now + SEARCH_INTERVAL;
             if let Err(error) = self.notify_pending() {
                 tracing::warn!(error = %error_chain(&error), "storing OTA notifications failed, retrying");
             }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use platform::ChainEvent;
 use platform::entities::EntityError;
@@ -18,25 +18,60 @@ use crate::store_failures::StoreWork;
 
 const PAUSE: Duration = Duration::from_secs(1);
 /// Interval between searches for expired alarms and RPC requests, unless a tenant profile changes.
-const CLEAN_UP_MS: i64 = 3_600_000;
+const CLEAN_UP_PERIOD: Duration = Duration::from_secs(3600);
 
 /// Interval at which events are saved.
-const EVENTS_MS: i64 = 10_000;
+const EVENTS_PERIOD: Duration = Duration::from_secs(10);
 
 /// Interval at which the write-ahead log of the entity database is emptied.
-const CHECKPOINT_MS: i64 = 60_000;
+const CHECKPOINT_PERIOD: Duration = Duration::from_secs(60);
 
 /// Interval of rule node statistics, as ThingsBoard's `actors.statistics.persist_frequency`.
-const STATISTICS_MS: i64 = 3_600_000;
+const STATISTICS_PERIOD: Duration = Duration::from_secs(3600);
+
+/// Decides when periodic work is due. Uses the monotonic clock, because the system's clock may be set back.
+struct PeriodicTimer {
+    period: Duration,
+    due: Instant,
+}
+
+impl PeriodicTimer {
+    /// Creates a timer that is due at once, and then after each period.
+    fn due_now(period: Duration, now: Instant) -> PeriodicTimer {
+        PeriodicTimer { period, due: now }
+    }
+
+    /// Creates a timer that is first due after one period.
+    fn after_period(period: Duration, now: Instant) -> PeriodicTimer {
+        let mut timer = PeriodicTimer::due_now(period, now);
+        timer.restart(now);
+        timer
+    }
+
+    /// Returns whether the work is due. If so, the next period starts.
+    fn take_due(&mut self, now: Instant) -> bool {
+        let is_due = now >= self.due;
+        if is_due {
+            self.restart(now);
+        }
+        is_due
+    }
+
+    fn restart(&mut self, now: Instant) {
+        self.due = now + self.period;
+    }
+}
 
 /// Runs until the server stops. `is_flush_wanted`: set while the device log is too long.
 pub fn run(hub: &Arc<Hub>, is_flush_wanted: &AtomicBool) {
     let store = hub.platform().store();
-    let mut next_clean_up = (None, 0);
-    let mut next_events_ms = 0;
-    let mut next_checkpoint_ms = unix_ms().saturating_add(CHECKPOINT_MS);
+    let start = Instant::now();
+    let mut ttls_version = None;
+    let mut clean_up_timer = PeriodicTimer::due_now(CLEAN_UP_PERIOD, start);
+    let mut events_timer = PeriodicTimer::due_now(EVENTS_PERIOD, start);
+    let mut checkpoint_timer = PeriodicTimer::after_period(CHECKPOINT_PERIOD, start);
+    let mut statistics_timer = PeriodicTimer::after_period(STATISTICS_PERIOD, start);
     let mut follow_ups = FollowUps::new(Arc::clone(hub));
-    let mut next_statistics_ms = unix_ms().saturating_add(STATISTICS_MS);
     while !hub.stop().is_set() {
         let is_flush_wanted = is_flush_wanted.swap(false, Relaxed);
         // A failure is retried, also after maintenance has made space.
@@ -46,7 +81,7 @@ pub fn run(hub: &Arc<Hub>, is_flush_wanted: &AtomicBool) {
                 tracing::warn!(error, "flushing time series failed; the device log grows");
             }
         }
-        let now_ms = unix_ms();
+        let (now_ms, now) = (unix_ms(), Instant::now());
         let has_unclassified = hub.platform().classify().unwrap_or_else(|error| {
             tracing::warn!(error = %error_chain(&error), "applying times to live failed");
             false
@@ -60,21 +95,21 @@ pub fn run(hub: &Arc<Hub>, is_flush_wanted: &AtomicBool) {
             }
         };
         let version = Some(hub.platform().entities().directory().ttls_version());
-        if next_clean_up.0 != version || now_ms >= next_clean_up.1 {
-            next_clean_up = (version, now_ms.saturating_add(CLEAN_UP_MS));
+        if ttls_version != version {
+            ttls_version = version;
+            clean_up_timer.restart(now);
+            clean_up(hub, now_ms);
+        } else if clean_up_timer.take_due(now) {
             clean_up(hub, now_ms);
         }
         follow_ups.run();
-        if now_ms >= next_events_ms {
-            next_events_ms = now_ms.saturating_add(EVENTS_MS);
+        if events_timer.take_due(now) {
             hub.events().save();
         }
-        if now_ms >= next_checkpoint_ms {
-            next_checkpoint_ms = now_ms.saturating_add(CHECKPOINT_MS);
+        if checkpoint_timer.take_due(now) {
             checkpoint_entities(hub);
         }
-        if now_ms >= next_statistics_ms {
-            next_statistics_ms = now_ms.saturating_add(STATISTICS_MS);
+        if statistics_timer.take_due(now) {
             hub.events().record_statistics(now_ms);
         }
         if !has_unclassified && !has_more {
@@ -134,5 +169,47 @@ fn deleted(alarm: &Alarm) -> ChainEvent {
         tenant: alarm.tenant_id,
         metadata: Vec::new(),
         data: serde_json::to_value(alarm).unwrap_or_default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the seconds at which the work is due, if the thread checks once a second.
+    fn due_seconds(timer: &mut PeriodicTimer, start: Instant, seconds: std::ops::RangeInclusive<u64>) -> Vec<u64> {
+        seconds
+            .filter(|second| timer.take_due(start + Duration::from_secs(*second)))
+            .collect()
+    }
+
+    #[test]
+    fn checkpoint_runs_every_minute() {
+        let start = Instant::now();
+        let mut timer = PeriodicTimer::after_period(CHECKPOINT_PERIOD, start);
+        assert_eq!(due_seconds(&mut timer, start, 0..=300), [60, 120, 180, 240, 300]);
+    }
+
+    #[test]
+    fn events_are_saved_at_the_start_and_every_ten_seconds() {
+        let start = Instant::now();
+        let mut timer = PeriodicTimer::due_now(EVENTS_PERIOD, start);
+        assert_eq!(due_seconds(&mut timer, start, 0..=25), [0, 10, 20]);
+    }
+
+    /// The thread was busy for several periods.
+    #[test]
+    fn missed_periods_are_skipped() {
+        let start = Instant::now();
+        let mut timer = PeriodicTimer::due_now(EVENTS_PERIOD, start);
+        assert_eq!(due_seconds(&mut timer, start, 35..=50), [35, 45]);
+    }
+
+    #[test]
+    fn restarted_timer_waits_a_whole_period() {
+        let start = Instant::now();
+        let mut timer = PeriodicTimer::due_now(CLEAN_UP_PERIOD, start);
+        timer.restart(start + Duration::from_secs(100));
+        assert_eq!(due_seconds(&mut timer, start, 0..=3700), [3700]);
     }
 }

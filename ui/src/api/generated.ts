@@ -820,7 +820,9 @@ export type DeliveryConfig = {
   /** How long the server waits for the target's response to a request, in milliseconds. Afterwards it sends the
    * request again. */
   request_timeout_ms?: number;
-  /** Maximum age of a buffered message, in milliseconds. Older messages are dropped as expired. Default: no limit. */
+  /** Maximum age of a buffered message, in milliseconds. Older messages are dropped as expired. The age is measured
+   * with the system's clock: if the clock is set back, buffered messages are kept longer by that time. Default: no
+   * limit. */
   request_ttl_ms?: (number | null);
   retry?: RetryConfig;
 };

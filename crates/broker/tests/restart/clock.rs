@@ -1,20 +1,30 @@
 //! Tests jumps of the system's clock. Intervals follow the journal's time, which does not jump.
 
-use mqtt::{Decoded, Packet, Property, ProtocolVersion, QoS};
+use mqtt::{Decoded, Packet, Properties, Property, PropertyWriter, ProtocolVersion, QoS, Will};
 use tidewire_broker::durable::record::JournalRecord;
 use tidewire_broker::*;
 
-use super::node::{Node, connect};
+use super::node::{Node, connect, publication};
 use super::{CONN, NOW, append, journal, message, session, started, target};
 
 const HOUR_MS: u64 = 3_600_000;
 
+const BEHIND_MS: i64 = -(HOUR_MS as i64);
+const AHEAD_MS: i64 = HOUR_MS as i64;
+/// Delay of messages and wills.
+const DELAY_S: u32 = 60;
+
 /// Returns the time after this many milliseconds. The system's clock has been set back.
 fn later(ms: u64) -> Now {
+    after_jump(NOW, ms, BEHIND_MS)
+}
+
+/// Returns the time this many milliseconds after `start`. The system's clock has been set forward by `jump_ms`.
+fn after_jump(start: Now, ms: u64, jump_ms: i64) -> Now {
     Now {
-        monotonic_ms: NOW.monotonic_ms + ms,
-        unix_ms: NOW.unix_ms + ms - HOUR_MS,
-        journal_ms: NOW.journal_ms + ms,
+        monotonic_ms: start.monotonic_ms + ms,
+        unix_ms: (start.unix_ms + ms).saturating_add_signed(jump_ms),
+        journal_ms: start.journal_ms + ms,
     }
 }
 
@@ -80,4 +90,92 @@ fn latest_time_is_in_the_journal_after_a_kill() {
     }
     let recovered = node.recovered_after_a_crash();
     assert_eq!(recovered.latest_unix_ms, NOW.journal_ms + 60_000);
+}
+
+/// Starts a node whose journal contains the time of the start.
+fn started_node(name: &str) -> Node {
+    Node::new(name, ShardConfig::default()).restart_at(NOW.unix_ms).0
+}
+
+/// Starts a node with a delayed message that is retained when it is due.
+fn node_with_delayed_message(name: &str) -> Node {
+    let mut node = started_node(name);
+    let publisher = node.connect("publisher", true, 0);
+    let topic = format!("$delayed/{DELAY_S}/t");
+    node.send(publisher, &publication(&topic, 1, b"later", true));
+    node.end_tick();
+    node
+}
+
+/// Starts a node with a session that has just disconnected. Its will is retained when it is due.
+fn node_with_will(name: &str) -> Node {
+    let mut node = started_node(name);
+    let mut properties = Vec::new();
+    PropertyWriter::new(&mut properties).put(Property::WillDelayInterval(DELAY_S));
+    let will = Will {
+        qos: QoS::AtLeastOnce,
+        retain: true,
+        properties: Properties::from_validated(&properties),
+        topic: "t",
+        payload: b"gone",
+    };
+    let client = node.connect_with_will("client", true, u32::MAX, Some(will));
+    node.end_tick();
+    node.shard.closed(NOW, client, CloseCause::Network);
+    node.end_tick();
+    node
+}
+
+/// Checks that the retained message is published `ms` milliseconds after `start` and not before.
+fn assert_published_after(mut node: Node, start: Now, jump_ms: i64, ms: u64) {
+    if let Some(early_ms) = ms.checked_sub(1) {
+        node.shard.run_timers(after_jump(start, early_ms, jump_ms));
+        node.end_tick();
+        let early = node.shard.inspect().stats().retained_messages;
+        assert_eq!(early, 0, "before {ms} ms, with a jump of {jump_ms} ms");
+    }
+    node.shard.run_timers(after_jump(start, ms, jump_ms));
+    node.end_tick();
+    let published = node.shard.inspect().stats().retained_messages;
+    assert_eq!(published, 1, "after {ms} ms, with a jump of {jump_ms} ms");
+    std::fs::remove_dir_all(node.crash()).unwrap();
+}
+
+/// The clock jumps while the server runs.
+fn assert_delay_does_not_change(name: &str, new: fn(&str) -> Node) {
+    for jump_ms in [BEHIND_MS, 0, AHEAD_MS] {
+        let node = new(&format!("{name}-running-{jump_ms}"));
+        assert_published_after(node, NOW, jump_ms, u64::from(DELAY_S) * 1000);
+    }
+}
+
+/// The process is killed, and another one starts 20 seconds later. If the clock is behind, the downtime does not count,
+/// so the whole delay is left. A clock that is ahead looks like an hour of downtime, so the message is due at once.
+fn assert_delay_does_not_grow_at_a_restart(name: &str, new: fn(&str) -> Node) {
+    for (jump_ms, left_ms) in [(BEHIND_MS, 60_000), (0, 40_000), (AHEAD_MS, 0)] {
+        let node = new(&format!("{name}-restarted-{jump_ms}"));
+        let start = after_jump(NOW, 20_000, jump_ms);
+        let (node, start) = node.restart_at(start.unix_ms);
+        assert_published_after(node, start, 0, left_ms);
+    }
+}
+
+#[test]
+fn delayed_message_ignores_jumps_of_the_clock() {
+    assert_delay_does_not_change("clock-delayed", node_with_delayed_message);
+}
+
+#[test]
+fn delayed_message_does_not_wait_longer_after_a_restart() {
+    assert_delay_does_not_grow_at_a_restart("clock-delayed", node_with_delayed_message);
+}
+
+#[test]
+fn will_delay_ignores_jumps_of_the_clock() {
+    assert_delay_does_not_change("clock-will", node_with_will);
+}
+
+#[test]
+fn will_delay_does_not_grow_at_a_restart() {
+    assert_delay_does_not_grow_at_a_restart("clock-will", node_with_will);
 }

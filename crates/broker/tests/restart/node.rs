@@ -249,6 +249,27 @@ impl Node {
         from: RecordPosition,
         access: Arc<dyn AccessControl>,
     ) -> Node {
+        self.restart_when(config, from, access, |_| NOW).0
+    }
+
+    /// Ends the process and starts another one when the system's clock shows this time. Returns the time of the start.
+    /// As in the server, the journal's time continues behind all times in the journal.
+    pub fn restart_at(self, unix_ms: u64) -> (Node, Now) {
+        let access = Arc::new(OpenAccess);
+        self.restart_when(ShardConfig::default(), RecordPosition(0), access, |recovered| Now {
+            unix_ms,
+            journal_ms: unix_ms.max(recovered.latest_unix_ms),
+            ..NOW
+        })
+    }
+
+    fn restart_when(
+        self,
+        config: ShardConfig,
+        from: RecordPosition,
+        access: Arc<dyn AccessControl>,
+        start: impl FnOnce(&RecoveredState) -> Now,
+    ) -> (Node, Now) {
         drop(self.log);
         let mut recovery = Recovery::new();
         let mut log = open(&self.directory, &mut |position, bytes| {
@@ -257,8 +278,9 @@ impl Node {
             }
         });
         let recovered = recovery.finish();
+        let now = start(&recovered);
         let node = Arc::new(NodeState::new(1, 1));
-        let mut shard = Shard::new(NOW, ShardId(0), Arc::new(config), access, node.clone(), 1);
+        let mut shard = Shard::new(now, ShardId(0), Arc::new(config), access, node.clone(), 1);
         shard.start_journaling(recovered.last_key);
         let reader = log.reader();
         let mut read = |positions: &[RecordPosition], each: &mut dyn FnMut(usize, Option<&[u8]>)| {
@@ -266,7 +288,7 @@ impl Node {
             reader.read_many(&wanted, |index, record| each(index, record.ok()));
         };
         let shards = std::slice::from_mut(&mut shard);
-        restore(NOW, shards, recovered, &mut read, &mut |batch| {
+        restore(now, shards, recovered, &mut read, &mut |batch| {
             let at = log.append(batch);
             (at.base.0, at.end.0)
         });
@@ -278,7 +300,7 @@ impl Node {
             connections: self.connections,
         };
         node.end_tick();
-        node
+        (node, now)
     }
 
     pub fn directory(&self) -> &Path {

@@ -234,6 +234,7 @@ struct PlatformCore {
     /// Points rejected by the store, not reported yet.
     rejected_points: Vec<timeseries::RejectedPoints>,
     attribute_counts: AttributeCounts,
+    last_tick_ms: i64,
     next_check_ms: i64,
     next_checkpoint_ms: i64,
     stats: PlatformStats,

@@ -6,7 +6,7 @@ use timeseries::LogPosition;
 
 use super::host::PlatformCall;
 use super::waiting_calls::{StoredRecord, WaitingScript, WaitsFor};
-use super::{IngestError, Platform, PlatformOutlet};
+use super::{IngestError, Platform, PlatformCore, PlatformOutlet};
 use crate::activity::ActivityEvent;
 use crate::chain::{self, Continuation, ExternalAnswer, ExternalError, ScriptAnswer};
 use crate::ids::{DeviceId, TenantId};
@@ -24,6 +24,7 @@ impl Platform {
     pub fn tick(&self, position: LogPosition, now_ms: i64, outlet: &mut dyn PlatformOutlet) -> Result<(), IngestError> {
         let mut core = self.core();
         self.write_pending(&mut core)?;
+        core.observe_time(now_ms);
         self.refresh_limits(&mut core);
         core.usage.reset_past_periods(now_ms);
         let mut visit = PlatformCall::new(self, &mut core, outlet, now_ms);
@@ -173,6 +174,25 @@ impl super::PlatformCore {
                 });
             }
         }
+    }
+}
+
+impl PlatformCore {
+    /// If the clock was set back since the last tick, moves the times at which work is due by the same amount, so that
+    /// no wait becomes longer.
+    fn observe_time(&mut self, now_ms: i64) {
+        let back_ms = self.last_tick_ms.saturating_sub(now_ms);
+        self.last_tick_ms = now_ms;
+        if back_ms <= 0 {
+            return;
+        }
+        let earlier = |at: &mut i64| *at = at.saturating_sub(back_ms);
+        earlier(&mut self.next_check_ms);
+        earlier(&mut self.next_checkpoint_ms);
+        self.periodic
+            .iter_mut()
+            .for_each(|periodic| earlier(&mut periodic.next_ms));
+        self.calls.deadlines().for_each(earlier);
     }
 }
 

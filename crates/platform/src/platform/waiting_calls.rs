@@ -102,6 +102,11 @@ impl WaitingCalls {
         self.by_number.get(&number).map(|call| &call.waits_for)
     }
 
+    /// Returns the times in milliseconds at which the calls expire.
+    pub fn deadlines(&mut self) -> impl Iterator<Item = &mut i64> {
+        self.by_number.values_mut().map(|call| &mut call.expires_ms)
+    }
+
     pub fn expired(&self, now_ms: i64) -> Vec<u64> {
         let all = self.by_number.iter();
         let expired = all.filter(|(_, call)| call.expires_ms <= now_ms);

@@ -380,6 +380,19 @@ fn durations_fire_by_time() {
 }
 
 #[test]
+fn inactivity_is_found_after_the_clock_was_set_back() {
+    const HOUR_MS: i64 = 3_600_000;
+    let mut f = fixture();
+    event_chain(&f);
+    assert!(f.tick(0).is_empty());
+    let device = f.device("D", "", Json::Null);
+    f.publish(device, -HOUR_MS, IngestMessage::Connected);
+    f.publish(device, -HOUR_MS, IngestMessage::Alive);
+    assert!(f.tick(-HOUR_MS).is_empty());
+    assert_eq!(f.tick(-HOUR_MS + 700_000), ["log Inactivity Event"]);
+}
+
+#[test]
 fn inactivity_is_reported_once_until_activity() {
     let mut f = fixture();
     event_chain(&f);
