@@ -16,6 +16,8 @@ use serde_json::{Value, json};
 
 use crate::support::free_port;
 
+mod api_tls;
+
 const TIDEWIRE: &str = env!("CARGO_BIN_EXE_tidewire");
 const PATIENCE: Duration = Duration::from_secs(60);
 

@@ -242,7 +242,7 @@ fn timed_out(step: HandshakeStep, has_sent: bool, timeout: Duration) -> String {
 }
 
 /// Describes a failed TLS handshake. `received` are the bytes with which it failed.
-pub(crate) fn describe_tls(error: &TlsError, received: &[u8]) -> Cow<'static, str> {
+pub fn describe_tls(error: &TlsError, received: &[u8]) -> Cow<'static, str> {
     match error {
         TlsError::InvalidMessage(InvalidMessage::InvalidContentType) => match received {
             [0x10, ..] => {

@@ -71,7 +71,7 @@ pub use address_prefix::AddressPrefix;
 pub use auth_pool::{AuthQuestion, Authenticator};
 pub use config::{ListenerConfig, ProxyConfig, ServerConfig, ThreadSharingPolicy, transport_key};
 pub use counters::{EarlyCloseReason, NetCounters};
-pub use early_close::{EARLY_CLOSES_MAX, EarlyClose, EarlyCloseLine};
+pub use early_close::{EARLY_CLOSES_MAX, EarlyClose, EarlyCloseLine, describe_tls};
 pub use failed_logins::client_network;
 pub use handed_over::{ConnectionReservation, UpgradedConnection};
 pub use handover::{HandOverError, HandedOverHandle};

@@ -35,6 +35,7 @@ pub mod server;
 pub mod stall;
 pub mod strict;
 mod sub_protocols;
+mod tls_handshake;
 pub mod websocket;
 
 use std::time::{SystemTime, UNIX_EPOCH};

@@ -38,6 +38,7 @@ use crate::limits::{ApiCounters, ApiLimits};
 use crate::problem::{self, HttpProblem};
 use crate::request_shares::RequestShares;
 use crate::stall::StallGuard;
+use crate::tls_handshake::HandshakeLog;
 
 /// Sufficient for a percent-encoded topic of 20,000 bytes.
 pub const URI_BYTES_MAX: usize = 60 * 1024;
@@ -59,6 +60,7 @@ pub struct HttpServer {
     /// Limits the concurrent requests.
     requests: Semaphore,
     answers: Arc<AnswerMemory>,
+    handshakes: HandshakeLog,
 }
 
 pub struct HttpOptions {
@@ -79,6 +81,7 @@ impl HttpServer {
             shares: RequestShares::new(&options.limits),
             requests: Semaphore::new(options.limits.requests_max),
             answers,
+            handshakes: HandshakeLog::default(),
             options,
             counters,
         })
@@ -142,8 +145,8 @@ async fn accept(
             tokio::time::sleep(ACCEPT_PAUSE).await;
             continue;
         };
-        let peer = trusted_peer(peer).ip();
-        let Some(slot) = slots.admit(peer, Instant::now()) else {
+        let peer = trusted_peer(peer);
+        let Some(slot) = slots.admit(peer.ip(), Instant::now()) else {
             ApiCounters::add(&server.counters.connections_refused);
             reject_connection(&stream);
             continue;
@@ -153,9 +156,9 @@ async fn accept(
         connections.spawn(async move {
             let counters = &context.server.counters;
             counters.open_connections.fetch_add(1, Ordering::Relaxed);
-            let answers = context.server.answers.of_client(peer);
+            let answers = context.server.answers.of_client(peer.ip());
             let client = Client {
-                address: peer,
+                peer,
                 slot: &slot,
                 answers: &answers,
             };
@@ -207,7 +210,7 @@ fn reject_connection(stream: &TcpStream) {
 /// The client of a connection.
 #[derive(Clone, Copy)]
 struct Client<'a> {
-    address: IpAddr,
+    peer: SocketAddr,
     slot: &'a ConnectionSlot,
     answers: &'a ClientAnswers,
 }
@@ -221,13 +224,13 @@ async fn connection(
 ) {
     // Answers are small, so waiting for more data only delays them.
     let _ = stream.set_nodelay(true);
-    let stream = StallGuard::new(stream, context.server.options.limits.write_stall_timeout);
+    let limits = &context.server.options.limits;
     let Some(tls) = tls else {
+        let stream = StallGuard::new(stream, limits.write_stall_timeout);
         return serve(stream, client, context, stopped).await;
     };
-    let handshake = tokio::time::timeout(context.server.options.limits.header_timeout, tls.accept(stream));
-    // Handshake failures are ignored: they come from scanners, or from plain HTTP on an HTTPS port.
-    if let Ok(Ok(stream)) = handshake.await {
+    let handshakes = &context.server.handshakes;
+    if let Some(stream) = handshakes.accept(stream, client.peer, &tls, limits).await {
         serve(stream, client, context, stopped).await;
     }
 }
@@ -262,7 +265,7 @@ where
 async fn respond(context: &ListenerContext, client: Client<'_>, mut request: Request<Body>) -> Response<Body> {
     let server = &*context.server;
     ApiCounters::add(&server.counters.requests);
-    let address = client_of(&request, client.address, &server.options.trusted_proxies);
+    let address = client_of(&request, client.peer.ip(), &server.options.trusted_proxies);
     request.extensions_mut().insert(PeerAddress(address));
     request.extensions_mut().insert(client.answers.clone());
     let is_file = (server.options.is_file)(request.uri().path());
