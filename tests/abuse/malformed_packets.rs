@@ -182,6 +182,18 @@ fn a08_unsupported_protocol_level_is_refused_with_its_code() {
             "level {level}: code {code:02x?}"
         );
     }
+    for level in [6, 99, 255] {
+        let payload = Connect::new(V4, unique("a08")).payload();
+        let mut peer = Server::shared().connect();
+        peer.send(&connect_raw("MQTT", level, 0x02, 60, &payload));
+        let closed = peer.expect_closed(PATIENCE);
+        let answers: Vec<Vec<u8>> = closed
+            .packets
+            .iter()
+            .map(|packet| frame(packet.first, &packet.body))
+            .collect();
+        assert_eq!(answers, [[0x20_u8, 0x02, 0x00, 0x01]], "level {level}");
+    }
 }
 
 #[test]

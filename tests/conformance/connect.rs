@@ -111,6 +111,11 @@ fn unsupported_protocol_level_is_refused() {
         let connack = closed.packets[0].connack(V5);
         assert!(matches!(connack.code, 0x01 | 0x84), "level {level}: {connack:?}");
         assert!(!connack.session_present);
+        // A client of a later version than MQTT 5 understands the answer of 3.1.1.
+        if level > 5 {
+            let answer = (closed.packets[0].first, &closed.packets[0].body[..]);
+            assert_eq!(answer, (0x20, &[0x00, 0x01][..]), "level {level}");
+        }
     }
 }
 

@@ -15,6 +15,7 @@
 
 mod backup;
 mod damage;
+mod damaged_history;
 mod drain;
 mod failed_stores;
 mod failed_sync;

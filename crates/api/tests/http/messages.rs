@@ -46,6 +46,30 @@ fn published_message_arrives_with_all_properties() {
 }
 
 #[test]
+fn user_properties_may_be_an_object() {
+    let node = Node::start(1).with_login();
+    let mut peer = node.peer("subscriber");
+    peer.subscribe("room/+", QoS::AtLeastOnce);
+    let publish = |user_properties: Value| {
+        let properties = json!({ "user_properties": user_properties });
+        let message = json!({ "topic": "room/1", "payload": "x", "properties": properties });
+        node.send("POST", "/api/v1/publish", &message)
+    };
+    assert_eq!(
+        publish(json!({ "room": "5", "floor": "2" })).ok().json()["matched"],
+        true
+    );
+    let message = peer.receive();
+    let mut found: Vec<(&str, &str)> = Properties::from_validated(&message.properties)
+        .user_properties()
+        .collect();
+    found.sort_unstable();
+    assert_eq!(found, [("floor", "2"), ("room", "5")]);
+    // A value that is not a text is rejected.
+    publish(json!({ "room": 5 })).problem(400);
+}
+
+#[test]
 fn bulk_publish_is_ordered_and_all_or_nothing() {
     let node = Node::start(3).with_login();
     let mut peer = node.peer("subscriber");
