@@ -821,7 +821,7 @@ export type DeliveryConfig = {
    * request again. */
   request_timeout_ms?: number;
   /** Maximum age of a buffered message, in milliseconds. Older messages are dropped as expired. The age is measured
-   * with the system's clock: if the clock is set back, buffered messages are kept longer by that time. Default: no
+   * with the system's clock: if the clock is set back, buffered messages remain longer by that time. Default: no
    * limit. */
   request_ttl_ms?: (number | null);
   retry?: RetryConfig;

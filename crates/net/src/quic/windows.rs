@@ -3,8 +3,8 @@
 //! are memory of the kernel, which limits them.
 //!
 //! A connection begins with `START_BYTES` for each direction. A window doubles while a logged-in client fills it, up to
-//! the limit of the listener. The growth is taken from a pool of all connections. A connection may take a fraction of the
-//! free memory. If the window needs more, it does not grow. The connection is then slower, and otherwise the same.
+//! the limit of the listener. The growth is taken from a pool of all connections. A connection may take a fraction of
+//! the free memory. If the window needs more, it does not grow. The connection is then slower, and otherwise the same.
 //!
 //! Unused windows become small again. Their memory returns to the pool only when it is certain that it is free. For
 //! output, a write within the small window shows it. A receive window is a promise to the client, so the memory is free
