@@ -36,6 +36,9 @@ pub(crate) const ACK_MS: i64 = 10_000;
 /// A clock that is behind by more than this was set back. Several threads read the clock before they take the lock, so
 /// their times may be slightly out of order.
 const CLOCK_TOLERANCE_MS: i64 = 1000;
+/// The time is read about once a second. If it is later by more than this, the clock was set forward, or the process
+/// was stopped.
+const CLOCK_FORWARD_MS: i64 = 60_000;
 /// How often an unacknowledged request is sent again, unless the request sets a lower number.
 pub const RETRIES_MAX: u32 = 5;
 
@@ -269,6 +272,11 @@ impl PendingRpc {
             RpcStage::Sent { ack_by_ms, .. } if self.stored_rpc.is_some() => ack_by_ms.min(self.expires_ms),
             _ => self.expires_ms,
         }
+    }
+
+    /// Sets the original deadline again, because the clock was corrected.
+    fn restore_deadline(&mut self) {
+        self.expires_ms = self.created_ms.saturating_add(self.lifetime_ms);
     }
 
     /// Shortens waits that are longer than the original ones, because the clock was set back.
@@ -555,16 +563,24 @@ impl PendingRpcs {
         }
     }
 
-    /// Records the time, and limits the waits if the clock was set back.
+    /// Records the time. Limits the waits if the clock was set back, until it is set forward again: a machine without a
+    /// battery for its clock may start with an early time.
     fn observe_time(&mut self, now_ms: i64) {
-        if now_ms.saturating_add(CLOCK_TOLERANCE_MS) >= self.latest_ms {
-            self.latest_ms = self.latest_ms.max(now_ms);
+        let was_set_back = now_ms.saturating_add(CLOCK_TOLERANCE_MS) < self.latest_ms;
+        let was_set_forward = now_ms.saturating_sub(self.latest_ms) > CLOCK_FORWARD_MS;
+        self.latest_ms = match was_set_back {
+            true => now_ms,
+            false => self.latest_ms.max(now_ms),
+        };
+        if !was_set_back && !was_set_forward {
             return;
         }
-        self.latest_ms = now_ms;
         for ((device, id), waiting) in &mut self.waiting {
             let before_ms = waiting.due_ms();
-            waiting.limit_waits(now_ms);
+            match was_set_back {
+                true => waiting.limit_waits(now_ms),
+                false => waiting.restore_deadline(),
+            }
             let due_ms = waiting.due_ms();
             if due_ms != before_ms {
                 self.due.remove(&(before_ms, *device, *id));

@@ -203,6 +203,27 @@ fn first_check_limits_waits_of_restored_requests() {
     assert_eq!(due(&calls), [(61_000, 1)]);
 }
 
+/// The machine starts with an early time, and receives the right one later.
+#[test]
+fn corrected_clock_restores_the_deadlines() {
+    let calls = DeviceRpcs::default();
+    let call = DeviceRpc {
+        expires_ms: 86_400_000 + 3_600_000,
+        persistence: Some(Persistence::default()),
+        ..small()
+    };
+    let restored = PendingRpc::new(TENANT, call, RpcCaller::None, Some(Box::default()), 3_600_000);
+    calls.insert(DEVICE, 1, restored.restored(false));
+    assert!(calls.take_due(1000, |_| true).is_empty());
+    assert_eq!(due(&calls), [(86_401_000, 1)]);
+    assert!(calls.take_due(86_500_000, |_| true).is_empty());
+    assert_eq!(due(&calls), [(90_000_000, 1)]);
+    assert!(matches!(
+        calls.take_due(90_000_000, |_| true)[..],
+        [OverdueRpc::Expired(_)]
+    ));
+}
+
 #[test]
 fn deadline_of_an_unstored_request_is_limited() {
     let calls = DeviceRpcs::default();

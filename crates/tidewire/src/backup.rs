@@ -333,7 +333,8 @@ fn copy_files(from: &Path, to: &Path) -> Result<Vec<String>, String> {
     let mut names = Vec::new();
     for entry in fs::read_dir(from).map_err(unreadable)? {
         let entry = entry.map_err(unreadable)?;
-        if !entry.file_type().map_err(unreadable)?.is_file() {
+        // Also through a link: operators may link `users` or `admins` to another directory.
+        if !fs::metadata(entry.path()).is_ok_and(|metadata| metadata.is_file()) {
             continue;
         }
         let name = entry.file_name().to_string_lossy().into_owned();

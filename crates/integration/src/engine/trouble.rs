@@ -34,15 +34,15 @@ impl Engine {
         for (id, action) in &state.actions {
             let name = format!("action:{id}");
             match action {
-                // An operator has paused it on purpose. Its buffer still has to accept messages.
-                Ok(running) if running.action.is_paused() && running.action.buffer().failure().is_none() => {}
                 Ok(running) => {
+                    let buffer = running.action.buffer();
                     let problems = running.problems();
                     match problems.is_empty() {
+                        // An operator has paused it on purpose. Its buffer still has to accept messages.
+                        _ if running.action.is_paused() && buffer.failure().is_none() => {}
                         true => troubles.health(name, &running.action.health()),
                         false => troubles.add_problems(name, &problems),
                     }
-                    let buffer = running.action.buffer();
                     if buffer.failure().is_none() {
                         let full = running.free_bytes_min.and_then(|bytes| buffer.full_reason(bytes));
                         troubles.full.extend(full.map(|reason| (id.clone(), reason)));

@@ -40,8 +40,8 @@ const FAST: Duration = Duration::from_millis(10);
 /// A window that was not full for this time becomes small again.
 const UNUSED: Duration = Duration::from_secs(10);
 
-/// A connection may take this fraction of the free memory. Clients that hold their share thus slow others down, but do
-/// not stop their growth.
+/// A connection may take this fraction of the free memory. Clients with large windows thus leave memory for others. The
+/// first growth takes 40 KiB, so windows stop growing when less than 320 KiB is free.
 const FREE_MEMORY_FRACTION: usize = 8;
 
 pub(super) struct Windows {

@@ -10,7 +10,7 @@ use super::budget::MessageBudget;
 use super::deferred::{Deferred, DeferredWork};
 use super::pending::PointStorage;
 use super::retries::RetryWork;
-use super::waiting_calls::{StoredRecord, WaitingScript, WaitsFor};
+use super::waiting_calls::{CallDeadline, StoredRecord, WaitingScript, WaitsFor};
 use super::{ChainEvent, HashMap, Platform, PlatformCore, PlatformOutlet};
 use crate::alarm_rules::{AlarmEffect, AlarmRuleEvent, AlarmTransition};
 use crate::chain::{
@@ -255,10 +255,10 @@ impl<'v> PlatformCall<'v> {
             budget: self.budget.clone(),
             depth: self.depth,
         };
-        let expires_ms = self.now_ms.saturating_add(SCRIPT_WAIT_MS);
+        let deadline = CallDeadline::new(self.now_ms, self.now_ms.saturating_add(SCRIPT_WAIT_MS));
         self.core
             .calls
-            .insert(number, tenant, then, expires_ms, WaitsFor::Script(Box::new(waits)));
+            .insert(number, tenant, then, deadline, WaitsFor::Script(Box::new(waits)));
     }
 
     fn defer(&mut self, tenant: TenantId, what: Deferred) -> Result<(), NodeError> {
@@ -568,10 +568,8 @@ impl Host for PlatformCall<'_> {
         }
         let number = self.core.calls.number();
         self.outlet.call_device(DeviceId(device.id), number, &call)?;
-        let expires_ms = call.expires_ms.saturating_add(ANSWER_GRACE_MS);
-        self.core
-            .calls
-            .insert(number, tenant, then, expires_ms, WaitsFor::Device);
+        let deadline = CallDeadline::new(self.now_ms, call.expires_ms.saturating_add(ANSWER_GRACE_MS));
+        self.core.calls.insert(number, tenant, then, deadline, WaitsFor::Device);
         Ok(())
     }
 
@@ -666,10 +664,11 @@ impl Host for PlatformCall<'_> {
             Some(waiting) => StoredRecord::QueuedMessage(waiting),
             None => StoredRecord::Continuation(self.store_continuation(tenant, &then)),
         };
-        let expires_ms = self.now_ms.saturating_add(within_ms).saturating_add(ANSWER_GRACE_MS);
+        let at_ms = self.now_ms.saturating_add(within_ms).saturating_add(ANSWER_GRACE_MS);
+        let deadline = CallDeadline::new(self.now_ms, at_ms);
         self.core
             .calls
-            .insert(number, tenant, then, expires_ms, WaitsFor::External(stored));
+            .insert(number, tenant, then, deadline, WaitsFor::External(stored));
         self.outstanding += usize::from(self.waiting.is_some());
         Ok(())
     }

@@ -6,7 +6,7 @@ use timeseries::LogPosition;
 
 use super::host::PlatformCall;
 use super::waiting_calls::{StoredRecord, WaitingScript, WaitsFor};
-use super::{IngestError, Platform, PlatformCore, PlatformOutlet};
+use super::{IngestError, Platform, PlatformCore, PlatformOptions, PlatformOutlet};
 use crate::activity::ActivityEvent;
 use crate::chain::{self, Continuation, ExternalAnswer, ExternalError, ScriptAnswer};
 use crate::ids::{DeviceId, TenantId};
@@ -24,7 +24,7 @@ impl Platform {
     pub fn tick(&self, position: LogPosition, now_ms: i64, outlet: &mut dyn PlatformOutlet) -> Result<(), IngestError> {
         let mut core = self.core();
         self.write_pending(&mut core)?;
-        core.observe_time(now_ms);
+        core.observe_time(now_ms, &self.options);
         self.refresh_limits(&mut core);
         core.usage.reset_past_periods(now_ms);
         let mut visit = PlatformCall::new(self, &mut core, outlet, now_ms);
@@ -156,6 +156,7 @@ impl Platform {
     /// function while it cannot call `tick`, because a batch is not accepted.
     pub fn expire_calls(&self, now_ms: i64, outlet: &mut dyn PlatformOutlet) {
         let mut core = self.core();
+        core.observe_time(now_ms, &self.options);
         let mut visit = PlatformCall::new(self, &mut core, outlet, now_ms);
         visit.expire_calls();
         visit.drain_queue();
@@ -178,21 +179,20 @@ impl super::PlatformCore {
 }
 
 impl PlatformCore {
-    /// If the clock was set back since the last tick, moves the times at which work is due by the same amount, so that
-    /// no wait becomes longer.
-    fn observe_time(&mut self, now_ms: i64) {
-        let back_ms = self.last_tick_ms.saturating_sub(now_ms);
+    /// Shortens waits that are longer than the original ones, if the clock was set back.
+    fn observe_time(&mut self, now_ms: i64, options: &PlatformOptions) {
+        let was_set_back = now_ms < self.last_tick_ms;
         self.last_tick_ms = now_ms;
-        if back_ms <= 0 {
+        if !was_set_back {
             return;
         }
-        let earlier = |at: &mut i64| *at = at.saturating_sub(back_ms);
-        earlier(&mut self.next_check_ms);
-        earlier(&mut self.next_checkpoint_ms);
-        self.periodic
-            .iter_mut()
-            .for_each(|periodic| earlier(&mut periodic.next_ms));
-        self.calls.deadlines().for_each(earlier);
+        let limit = |at_ms: &mut i64, wait_ms: i64| *at_ms = (*at_ms).min(now_ms.saturating_add(wait_ms));
+        limit(&mut self.next_check_ms, options.check_ms);
+        limit(&mut self.next_checkpoint_ms, options.checkpoint_ms);
+        for periodic in &mut self.periodic {
+            limit(&mut periodic.next_ms, periodic.period_ms);
+        }
+        self.calls.limit_waits(now_ms);
     }
 }
 

@@ -17,10 +17,24 @@ pub struct WaitingCalls {
 
 struct WaitingContinuation {
     continuation: Continuation,
-    expires_ms: i64,
+    deadline: CallDeadline,
     tenant: TenantId,
     bytes: usize,
     waits_for: WaitsFor,
+}
+
+/// The time at which a call expires, and the time from its start until then.
+#[derive(Clone, Copy)]
+pub struct CallDeadline {
+    at_ms: i64,
+    wait_ms: i64,
+}
+
+impl CallDeadline {
+    pub fn new(now_ms: i64, at_ms: i64) -> CallDeadline {
+        let wait_ms = at_ms.saturating_sub(now_ms).max(0);
+        CallDeadline { at_ms, wait_ms }
+    }
 }
 
 /// The sender of the answer for which a message waits.
@@ -79,12 +93,19 @@ impl WaitingCalls {
         self.made
     }
 
-    pub fn insert(&mut self, number: u64, tenant: TenantId, then: Continuation, expires_ms: i64, waits_for: WaitsFor) {
+    pub fn insert(
+        &mut self,
+        number: u64,
+        tenant: TenantId,
+        then: Continuation,
+        deadline: CallDeadline,
+        waits_for: WaitsFor,
+    ) {
         let bytes = then.message.weight();
         self.shares.add(tenant, bytes);
         let call = WaitingContinuation {
             continuation: then,
-            expires_ms,
+            deadline,
             tenant,
             bytes,
             waits_for,
@@ -102,14 +123,17 @@ impl WaitingCalls {
         self.by_number.get(&number).map(|call| &call.waits_for)
     }
 
-    /// Returns the times in milliseconds at which the calls expire.
-    pub fn deadlines(&mut self) -> impl Iterator<Item = &mut i64> {
-        self.by_number.values_mut().map(|call| &mut call.expires_ms)
+    /// Shortens waits that are longer than the original ones, because the clock was set back.
+    pub fn limit_waits(&mut self, now_ms: i64) {
+        for call in self.by_number.values_mut() {
+            let deadline = &mut call.deadline;
+            deadline.at_ms = deadline.at_ms.min(now_ms.saturating_add(deadline.wait_ms));
+        }
     }
 
     pub fn expired(&self, now_ms: i64) -> Vec<u64> {
         let all = self.by_number.iter();
-        let expired = all.filter(|(_, call)| call.expires_ms <= now_ms);
+        let expired = all.filter(|(_, call)| call.deadline.at_ms <= now_ms);
         expired.map(|(number, _)| *number).collect()
     }
 }
