@@ -136,9 +136,11 @@ fn render(markdown: &str) -> Body {
         text: String::new(),
     }];
     let mut used = HashMap::new();
+    let mut is_in_heading = false;
     for position in 0..events.len() {
         match &events[position] {
             Event::Start(Tag::Heading { .. }) => {
+                is_in_heading = true;
                 let heading = heading_text(&events[position + 1..]);
                 let anchor = anchor(&heading, &mut used);
                 sections.push(Section {
@@ -150,7 +152,8 @@ fn render(markdown: &str) -> Body {
                     *id = Some(CowStr::from(anchor));
                 }
             }
-            Event::Text(text) | Event::Code(text) => {
+            Event::End(TagEnd::Heading(_)) => is_in_heading = false,
+            Event::Text(text) | Event::Code(text) if !is_in_heading => {
                 let section = sections.last_mut().expect("there is always a section");
                 section.text.push_str(text);
                 section.text.push(' ');
@@ -160,7 +163,10 @@ fn render(markdown: &str) -> Body {
     }
     let mut html = String::new();
     html::push_html(&mut html, events.into_iter().flat_map(adapted));
-    sections.retain(|section| !section.text.trim().is_empty());
+    for section in &mut sections {
+        section.text = section.text.split_whitespace().collect::<Vec<_>>().join(" ");
+    }
+    sections.retain(|section| !section.heading.is_empty() || !section.text.is_empty());
     Body { html, sections }
 }
 
