@@ -244,7 +244,12 @@ fn full_buffer_is_an_alarm_until_it_has_space() {
     assert!(metric(&server, "tidewire_action_publishers_held_back_total", &["http:hook"]) >= 1.0);
     // Several checks of the alarms later it is the same one.
     std::thread::sleep(Duration::from_secs(3));
+    assert_eq!(alarm().as_ref(), Some(&begun));
+    // Publishers also wait for a paused action.
+    api.ok("POST", &format!("{ACTION}/pause"), &Value::Null);
+    std::thread::sleep(Duration::from_secs(3));
     assert_eq!(alarm(), Some(begun));
+    api.ok("POST", &format!("{ACTION}/resume"), &Value::Null);
     web.come();
     server.wait_until("all acknowledged messages have arrived", |_| {
         web.bodies()

@@ -392,4 +392,20 @@ mod tests {
         assert!(!gone.join("aside").exists());
         fs::remove_dir_all(&directory).unwrap();
     }
+
+    #[test]
+    fn linked_files_are_copied() {
+        let directory = std::env::temp_dir().join(format!("tidewire-backup-links-{}", std::process::id()));
+        let [from, to, elsewhere] = ["from", "to", "elsewhere"].map(|name| directory.join(name));
+        for each in [&from, &to, &elsewhere] {
+            fs::create_dir_all(each).unwrap();
+        }
+        fs::write(elsewhere.join("users"), "content").unwrap();
+        std::os::unix::fs::symlink(elsewhere.join("users"), from.join("users")).unwrap();
+        std::os::unix::fs::symlink(&elsewhere, from.join("directory")).unwrap();
+        std::os::unix::fs::symlink(elsewhere.join("missing"), from.join("nothing")).unwrap();
+        assert_eq!(copy_files(&from, &to).unwrap(), ["users"]);
+        assert_eq!(fs::read(to.join("users")).unwrap(), b"content");
+        fs::remove_dir_all(&directory).unwrap();
+    }
 }

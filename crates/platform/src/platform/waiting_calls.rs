@@ -35,6 +35,10 @@ impl CallDeadline {
         let wait_ms = at_ms.saturating_sub(now_ms).max(0);
         CallDeadline { at_ms, wait_ms }
     }
+
+    fn limit(&mut self, now_ms: i64) {
+        self.at_ms = self.at_ms.min(now_ms.saturating_add(self.wait_ms));
+    }
 }
 
 /// The sender of the answer for which a message waits.
@@ -126,8 +130,7 @@ impl WaitingCalls {
     /// Shortens waits that are longer than the original ones, because the clock was set back.
     pub fn limit_waits(&mut self, now_ms: i64) {
         for call in self.by_number.values_mut() {
-            let deadline = &mut call.deadline;
-            deadline.at_ms = deadline.at_ms.min(now_ms.saturating_add(deadline.wait_ms));
+            call.deadline.limit(now_ms);
         }
     }
 
@@ -135,5 +138,21 @@ impl WaitingCalls {
         let all = self.by_number.iter();
         let expired = all.filter(|(_, call)| call.deadline.at_ms <= now_ms);
         expired.map(|(number, _)| *number).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clock_set_back_leaves_calls_their_original_wait() {
+        let mut before = CallDeadline::new(3_600_000, 3_660_000);
+        let mut after = CallDeadline::new(1_000, 61_000);
+        // The next tick sees that the clock was set back, after the second call has begun.
+        for deadline in [&mut before, &mut after] {
+            deadline.limit(2_000);
+        }
+        assert_eq!([before.at_ms, after.at_ms], [62_000, 61_000]);
     }
 }
