@@ -4,8 +4,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use auth::TotpSecret;
 use serde_json::{Value as Json, json};
 
 use crate::devices::rest::Rest;
@@ -21,7 +22,14 @@ const STORES: [&str; 5] = [
     "platform/log",
     "platform/timeseries",
 ];
-const ACCESS_FILES: [&str; 5] = ["admins", "api-keys.json", "banned.json", "runtime.toml", "users"];
+const ACCESS_FILES: [&str; 6] = [
+    "admins",
+    "admins-totp",
+    "api-keys.json",
+    "banned.json",
+    "runtime.toml",
+    "users",
+];
 
 fn data_dir(server: &Server) -> PathBuf {
     server.dir().join("data")
@@ -104,9 +112,24 @@ fn create_access_files(server: &Server) {
     api.ok("POST", "/api/v1/api-keys", &key);
     api.ok("POST", "/api/v1/banned", &ban);
     api.ok("POST", "/api/v1/users", &user);
+    create_second_factor(server, &api);
     for file in ACCESS_FILES {
         assert!(data_dir(server).join(file).is_file(), "{file} is missing");
     }
+}
+
+/// Turns the second factor of `admin` on and off again, so that later logins need no code. Its file remains.
+fn create_second_factor(server: &Server, api: &Api<'_>) {
+    let path = data_dir(server).join("admin-password");
+    let password = fs::read_to_string(path).expect("the first start writes a password");
+    let password = password.trim();
+    let begun = api.ok("POST", "/api/v1/totp", &json!({ "password": password }));
+    let secret = TotpSecret::of_base32(begun["secret"].as_str().expect("a secret")).expect("base32");
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970");
+    let code = secret.code_at(now.as_secs());
+    let confirmed = api.ok("POST", "/api/v1/totp/confirm", &json!({ "code": *code }));
+    let proof = json!({ "password": password, "code": confirmed["recovery_codes"][0] });
+    api.ok("POST", "/api/v1/totp/turn-off", &proof);
 }
 
 /// Returns the numbers of access rules, API keys, bans and MQTT users.

@@ -99,7 +99,7 @@ enum Part {
     Platform,
     /// The API and the console.
     Api,
-    /// The users of the API and the console, unless `api.users_file` names another file.
+    /// The users of the API and the console with their second factors, unless `api.users_file` names another file.
     ConsoleUsers,
     Integration,
     /// The access of MQTT clients, and the settings that were changed at run time.
@@ -151,6 +151,8 @@ fn stores() -> Vec<Store> {
         ),
         store(RUNTIME_FILE.into(), Part::Access, Proof::Itself),
         store(web::admins::FILE.into(), Part::ConsoleUsers, Proof::Itself),
+        // No code removes it: without second factors, it is empty.
+        store(web::admins::TOTP_FILE.into(), Part::ConsoleUsers, Proof::Itself),
         store(API_KEYS_FILE.into(), Part::Api, Proof::Itself),
     ];
     stores.extend(ACCESS_FILES.map(|name| store(name.into(), Part::Access, Proof::Itself)));

@@ -28,7 +28,7 @@ use zeroize::Zeroizing;
 
 use crate::access_changes::AccessChanges;
 use second_factor::SecondFactors;
-pub use second_factor::{AcceptedCode, RecoveryCode, RequiredStep, SetUpError, is_of_app};
+pub use second_factor::{AcceptedCode, RecoveryCode, RequiredStep, SetUpError, TOTP_FILE, is_of_app};
 
 /// Name of the user that the first start creates.
 pub const FIRST_ADMIN: &str = "admin";

@@ -24,7 +24,7 @@ use super::{Admins, AdminsError, OneTimePassword, random_letters};
 use crate::unix_ms;
 
 /// Next to the file of users.
-const TOTP_FILE: &str = "admins-totp";
+pub const TOTP_FILE: &str = "admins-totp";
 const RECOVERY_CODES: usize = 10;
 /// 15 letters of 5 bits each: 75 bits. A plain SHA-256 of such a code cannot be reversed.
 const RECOVERY_CODE_LENGTH: usize = 15;
@@ -107,8 +107,8 @@ impl StoredFactors {
         serde_json::from_slice(&text).map_err(|error| {
             // The text of the error may contain a secret.
             let reason = format!(
-                "line {}, column {} is not valid; restore the file from a backup, or delete it, which removes the second factor of all \
-                 users",
+                "line {}, column {} is not valid; restore the file from a backup, or replace it by {{\"users\": {{}}}}, which removes the \
+                 second factor of all users",
                 error.line(),
                 error.column()
             );
