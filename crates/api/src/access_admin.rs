@@ -265,6 +265,10 @@ pub enum ChangeError {
     Changed,
     User(UserError),
     Rules(AclErrors),
+    /// The files in the data directory prevent the change.
+    Files {
+        reason: String,
+    },
     Storage(io::Error),
 }
 
@@ -275,6 +279,7 @@ impl fmt::Display for ChangeError {
             ChangeError::Changed => f.write_str("changed by another request"),
             ChangeError::User(error) => error.fmt(f),
             ChangeError::Rules(errors) => errors.fmt(f),
+            ChangeError::Files { reason } => f.write_str(reason),
             ChangeError::Storage(_) => f.write_str("cannot write the change to disk"),
         }
     }

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use crate::config::options::server::DurabilityPolicy;
-use crate::config::{Config, RUNTIME_FILE};
+use crate::config::{Config, ConfigDiagnostic, RUNTIME_FILE, ValueOrigin};
 use crate::device_platform;
 
 const NAME: &str = "stores.json";
@@ -240,6 +240,28 @@ pub fn check(config: &Config) -> Result<(), String> {
             older.name
         )),
     }
+}
+
+/// Rejects a missing `runtime.toml` that has existed, while the server runs. Otherwise a reload would discard the access
+/// rules and the other settings in it, and a change would write a new file without them.
+pub fn check_runtime_file(data_dir: &Path) -> Result<(), ConfigDiagnostic> {
+    let path = data_dir.join(RUNTIME_FILE);
+    if path.exists() {
+        return Ok(());
+    }
+    let message = match read(data_dir) {
+        Ok(known) if !known.stores.contains(RUNTIME_FILE) => return Ok(()),
+        Ok(_) => format!(
+            "the file is missing, although it was there before (see {NAME}). Restore it, or create an empty file to accept \
+             the loss of its access rules and other settings"
+        ),
+        Err(error) => error,
+    };
+    Err(ConfigDiagnostic {
+        origin: ValueOrigin::Runtime { path, line: 0 },
+        key: None,
+        message,
+    })
 }
 
 /// Writes this program's format to the file of an earlier one, before another file is written in this format.

@@ -259,6 +259,11 @@ fn refused(error: ChangeError) -> HttpProblem {
             problem.errors = errors.0.iter().map(rule_error).collect();
             problem
         }
+        ChangeError::Files { .. } => HttpProblem::conflict(
+            "configuration-files",
+            "The configuration files prevent the change",
+            detail,
+        ),
         ChangeError::Storage(source) => {
             error!(error = %source, "writing a change of users or rules failed");
             HttpProblem::internal(detail)

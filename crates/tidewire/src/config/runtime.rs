@@ -17,7 +17,7 @@ pub fn read(data_dir: &Path) -> io::Result<toml::Table> {
     }
 }
 
-/// On disk when it returns. When it fails, the former one is there.
+/// The file is durable when this returns. After an error, the previous file is in its place, or an empty one.
 pub fn write(data_dir: &Path, document: &toml::Table) -> io::Result<()> {
     let path = data_dir.join(RUNTIME_FILE);
     let temporary = path.with_extension("toml.tmp");
@@ -40,11 +40,10 @@ fn before(path: &Path) -> io::Result<Option<Vec<u8>>> {
     }
 }
 
+/// Without a previous file, writes an empty one: `stores.json` may have recorded the new file, and the next start would
+/// miss it.
 fn put_back(path: &Path, temporary: &Path, former: Option<&[u8]>) -> io::Result<()> {
-    let Some(bytes) = former else {
-        return fs::remove_file(path);
-    };
-    fs::write(temporary, bytes)?;
+    fs::write(temporary, former.unwrap_or_default())?;
     fs::rename(temporary, path)
 }
 
@@ -87,6 +86,19 @@ mod tests {
 
     fn key(text: &str) -> OptionKey {
         OptionKey::parse(text).expect("a key")
+    }
+
+    #[test]
+    fn undone_first_write_leaves_an_empty_file() {
+        let directory = std::env::temp_dir().join(format!("tidewire-runtime-{}", std::process::id()));
+        fs::create_dir_all(&directory).expect("a writable directory");
+        let (path, temporary) = (directory.join(RUNTIME_FILE), directory.join("temporary"));
+        for (former, expected) in [(None, ""), (Some(&b"[mqtt]\n"[..]), "[mqtt]\n")] {
+            fs::write(&path, "[access]\n").expect("a writable file");
+            put_back(&path, &temporary, former).expect("a writable directory");
+            assert_eq!(fs::read_to_string(&path).expect("the file exists"), expected);
+        }
+        fs::remove_dir_all(&directory).expect("the directory can be removed");
     }
 
     #[test]

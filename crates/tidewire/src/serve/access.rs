@@ -547,7 +547,7 @@ impl AccessAdmin for NodeAccess {
             has_other_sources: self.sources.are_remote(),
         };
         let acl = compile(&rules, state.rules.options, origin).map_err(ChangeError::Rules)?;
-        save_rules(&self.data_dir, &rules).map_err(ChangeError::Storage)?;
+        save_rules(&self.data_dir, &rules)?;
         state.rules.rules = rules;
         self.replace_acl(acl);
         drop(state);

@@ -43,16 +43,18 @@ impl ConfigChanger {
         }
     }
 
+    fn load(&self) -> Result<LoadedConfig, ConfigChangeError> {
+        self.reloader.load().map_err(|found| files(join_diagnostics(&found)))
+    }
+
     fn check_listeners(&self, loaded: &LoadedConfig) -> Result<(), (String, String)> {
         let started = &self.reloader.started().config;
         check_listeners(&loaded.config, started, &self.reloader.listeners())
     }
 
     fn prepare(&self, changes: &ConfigChanges) -> Result<PlannedChange, ConfigChangeError> {
-        let (sources, data_dir) = (self.reloader.sources(), self.reloader.data_dir());
-        let present = config::load(sources).map_err(|found| files(join_diagnostics(&found)))?;
-        let mut document =
-            runtime::read(data_dir).map_err(|e| files(format!("{}: {}", raw::RUNTIME_FILE, chain(&e))))?;
+        let present = self.load()?;
+        let mut document = self.reloader.read_runtime_file().map_err(files)?;
         let mut errors = Vec::new();
         for (text, value) in changes {
             match change(&present, text, value.as_deref()) {
@@ -66,7 +68,7 @@ impl ConfigChanger {
         if !errors.is_empty() {
             return Err(ConfigChangeError::Rejected(errors));
         }
-        let loaded = load_with(sources, &document, changes)?;
+        let loaded = load_with(self.reloader.sources(), &document, changes)?;
         self.reloader
             .check(&loaded)
             .map_err(|reason| rejected(changes, reason))?;
@@ -118,15 +120,13 @@ impl ConfigAdmin for ConfigChanger {
     fn check_access_options(&self, options: &str) -> Result<Vec<(String, String)>, ConfigChangeError> {
         let (new, changes) = access_options::parse(options)?;
         let one_at_a_time = self.reloader.lock();
-        let (sources, data_dir) = (self.reloader.sources(), self.reloader.data_dir());
-        config::load(sources).map_err(|found| files(join_diagnostics(&found)))?;
+        self.load()?;
         // The options are for the file, but no run-time change can set one of them.
-        let mut document =
-            runtime::read(data_dir).map_err(|e| files(format!("{}: {}", raw::RUNTIME_FILE, chain(&e))))?;
+        let mut document = self.reloader.read_runtime_file().map_err(files)?;
         // Nothing is written. The files that the options name may be slow.
         drop(one_at_a_time);
         access_options::merge(&mut document, new);
-        let loaded = load_with(sources, &document, &changes)?;
+        let loaded = load_with(self.reloader.sources(), &document, &changes)?;
         let unnamed = |reason: String| ConfigChangeError::Rejected(vec![(String::new(), reason)]);
         self.reloader.check(&loaded).map_err(unnamed)?;
         check_access(&loaded.config).map_err(unnamed)?;
@@ -144,7 +144,7 @@ impl ConfigAdmin for ConfigChanger {
         self.backups
             .check_restart()
             .map_err(|reason| ConfigChangeError::Busy { reason })?;
-        let loaded = config::load(self.reloader.sources()).map_err(|found| files(join_diagnostics(&found)))?;
+        let loaded = self.load()?;
         self.reloader.check(&loaded).map_err(files)?;
         self.check_listeners(&loaded)
             .map_err(|(key, reason)| files(format!("{key}: {reason}")))?;

@@ -15,9 +15,13 @@ use super::certificates::{self, LoadedCertificate, NodeCertificates};
 use super::configure;
 use super::http::Http;
 use super::translate;
+use crate::config::files::chain;
 use crate::config::option::Apply;
-use crate::config::{self, ConfigSources, EffectiveOption, LoadedConfig, ValueOrigin};
+use crate::config::{
+    self, ConfigDiagnostic, ConfigSources, EffectiveOption, LoadedConfig, RUNTIME_FILE, ValueOrigin, runtime,
+};
 use crate::logging::LogFile;
+use crate::stores;
 
 /// Maximum time to wait for the workers.
 const WORKERS_TIMEOUT: Duration = Duration::from_secs(10);
@@ -66,6 +70,22 @@ impl Reloader {
         &self.sources
     }
 
+    /// Reads the configuration. Fails if `runtime.toml` is missing and has existed.
+    pub fn load(&self) -> Result<LoadedConfig, Vec<ConfigDiagnostic>> {
+        let loaded = config::load(&self.sources);
+        // After reading, so that the file cannot disappear in between. Other errors may be a consequence of this one.
+        stores::check_runtime_file(self.data_dir()).map_err(|missing| vec![missing])?;
+        loaded
+    }
+
+    /// Returns the contents of `runtime.toml`. Fails if it is missing and has existed.
+    pub fn read_runtime_file(&self) -> Result<toml::Table, String> {
+        let read = runtime::read(self.data_dir());
+        let document = read.map_err(|error| format!("{RUNTIME_FILE}: {}", chain(&error)))?;
+        stores::check_runtime_file(self.data_dir()).map_err(|missing| missing.to_string())?;
+        Ok(document)
+    }
+
     pub fn data_dir(&self) -> &Path {
         &self.started.config.data_dir
     }
@@ -109,7 +129,7 @@ impl Reloader {
             tracing::error!(reason, "cannot reopen the log file; logging continues in the open file");
         }
         let _one_at_a_time = self.lock();
-        let loaded = match config::load(&self.sources) {
+        let loaded = match self.load() {
             Ok(loaded) => loaded,
             Err(diagnostics) => {
                 for diagnostic in diagnostics {

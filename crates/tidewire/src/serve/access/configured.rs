@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 use std::sync::Arc;
 
-use api::AclRules;
+use api::{AclRules, ChangeError};
 use auth::{AccessAction, AccessRule, Acl, AclErrors, AclOptions, ClientAttributes, Permission, Users, preset};
 use broker::SessionAccess;
 
@@ -16,6 +16,7 @@ use crate::config::key::OptionKey;
 use crate::config::options::access::source::AccessSourceKind;
 use crate::config::options::access::{NoMatch, PartialSubscription, UnknownUsers};
 use crate::config::{Config, LoadedConfig, runtime};
+use crate::stores;
 
 /// The compiled access rules of the server.
 #[derive(Clone)]
@@ -253,11 +254,17 @@ fn configured_rules(loaded: &LoadedConfig) -> Result<AclRules, String> {
 }
 
 /// Writes the rules to `runtime.toml` and keeps its other contents.
-pub fn save_rules(data_dir: &Path, rules: &[AccessRule]) -> io::Result<()> {
-    let mut document = runtime::read(data_dir)?;
-    let rules = toml::Value::try_from(rules).map_err(io::Error::other)?;
-    runtime::set(&mut document, &OptionKey::of(&["access", "rules"]), rules)?;
-    runtime::write(data_dir, &document)
+pub fn save_rules(data_dir: &Path, rules: &[AccessRule]) -> Result<(), ChangeError> {
+    let mut document = runtime::read(data_dir).map_err(ChangeError::Storage)?;
+    stores::check_runtime_file(data_dir).map_err(|missing| ChangeError::Files {
+        reason: missing.to_string(),
+    })?;
+    let mut set = || -> io::Result<()> {
+        let rules = toml::Value::try_from(rules).map_err(io::Error::other)?;
+        runtime::set(&mut document, &OptionKey::of(&["access", "rules"]), rules)?;
+        runtime::write(data_dir, &document)
+    };
+    set().map_err(ChangeError::Storage)
 }
 
 fn acl_options(config: &Config) -> AclOptions {
