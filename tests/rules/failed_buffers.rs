@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -30,6 +30,10 @@ fn define_with(api: &Api<'_>, web: &WebServer, buffer: &Value) {
     let config = json!({"url": format!("http://{}", web.address)});
     let connector = json!({"type": "http", "name": "web", "config": config});
     api.ok("POST", "/api/v1/connectors", &connector);
+    define_action(api, buffer);
+}
+
+fn define_action(api: &Api<'_>, buffer: &Value) {
     let action = json!({
         "type": "http", "name": "hook", "connector": "web", "parameters": {"body": "${payload}"},
         "delivery": {"buffer": buffer, "retry": {"first_ms": 20, "longest_ms": 100}, "health_check_interval_ms": 100},
@@ -41,6 +45,52 @@ fn define_with(api: &Api<'_>, web: &WebServer, buffer: &Value) {
 
 fn buffer(server: &Server) -> PathBuf {
     server.dir().join("data/integration/buffers/http-hook")
+}
+
+/// Waits until the server has started, also if it is not ready because of a buffer.
+#[track_caller]
+fn wait_until_started(server: &Server) {
+    server.wait_until("the server has started", |server| {
+        let is_listening = std::net::TcpStream::connect(server.http()).is_ok();
+        is_listening && !server.http_get("/readyz").1.contains("starting")
+    });
+}
+
+fn stop(server: &mut Server) {
+    server.terminate(Duration::from_secs(60));
+    server.kill();
+}
+
+/// Copies the files of a directory to another one, and removes its other files.
+fn replace_files(from: &Path, to: &Path) {
+    let _ = fs::remove_dir_all(to);
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap().flatten() {
+        fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
+    }
+}
+
+/// Accepts all losses while the server is stopped. Returns the output.
+#[track_caller]
+fn accept_loss(server: &Server) -> String {
+    let repaired = Command::new(env!("CARGO_BIN_EXE_tidewire"))
+        .args(["journal", "repair", "--accept-loss", "--data-dir"])
+        .arg(server.dir().join("data"))
+        .output()
+        .unwrap();
+    assert!(repaired.status.success(), "{repaired:?}");
+    String::from_utf8_lossy(&repaired.stdout).into_owned()
+}
+
+/// Asserts that an alarm names the command that accepts the loss.
+#[track_caller]
+fn assert_names_the_command(server: &Server, alarm: &str) {
+    let data_dir = server.dir().join("data");
+    let command = format!(
+        "tidewire journal repair --accept-loss --data-dir {}",
+        data_dir.display()
+    );
+    assert!(alarm.contains(&command), "{alarm}");
 }
 
 fn publish(server: &Server, payloads: impl Iterator<Item = u32>) -> BTreeSet<String> {
@@ -168,10 +218,7 @@ fn damaged_buffer_names_the_command_that_repairs_it() {
     bytes[at] ^= 1;
     fs::write(&segment, bytes).unwrap();
     server.spawn_again();
-    server.wait_until("the server has started", |server| {
-        let is_listening = std::net::TcpStream::connect(server.http()).is_ok();
-        is_listening && !server.http_get("/readyz").1.contains("starting")
-    });
+    wait_until_started(&server);
     let held = Held::begin(&server);
     let alarm = assert_visible(&server, "offset ");
     let command = format!("tidewire journal repair --data-dir {}", buffer(&server).display());
@@ -201,27 +248,14 @@ fn missing_buffer_holds_publishers_back_until_the_loss_is_accepted() {
     server.kill();
     fs::remove_dir_all(buffer(&server)).unwrap();
     server.spawn_again();
-    server.wait_until("the server has started", |server| {
-        let is_listening = std::net::TcpStream::connect(server.http()).is_ok();
-        is_listening && !server.http_get("/readyz").1.contains("starting")
-    });
+    wait_until_started(&server);
     let alarm = assert_visible(&server, "existed and is missing");
-    let data_dir = server.dir().join("data");
-    let command = format!(
-        "tidewire journal repair --accept-loss --data-dir {}",
-        data_dir.display()
-    );
-    assert!(alarm.contains(&command), "{alarm}");
+    assert_names_the_command(&server, &alarm);
     server.kill();
-    let repaired = Command::new(env!("CARGO_BIN_EXE_tidewire"))
-        .args(["journal", "repair", "--accept-loss", "--data-dir"])
-        .arg(&data_dir)
-        .output()
-        .unwrap();
-    let said = String::from_utf8_lossy(&repaired.stdout);
+    let said = accept_loss(&server);
     assert!(
         said.contains("integration/buffers/http-hook accepted as lost"),
-        "{repaired:?}"
+        "{said}"
     );
     server.spawn_again();
     web.come();
@@ -234,6 +268,62 @@ fn missing_buffer_holds_publishers_back_until_the_loss_is_accepted() {
     api.ok("DELETE", "/api/v1/rules/all", &json!(null));
     api.ok("DELETE", ACTION, &json!(null));
     assert!(!buffer(&server).with_file_name("http-hook.exists").exists());
+}
+
+// fault: Older copy; Action buffers
+#[test]
+fn older_buffer_holds_publishers_back_until_the_loss_is_accepted() {
+    let mut server = Server::start(&Config::new("[limits]\nshutdown_grace = \"500ms\"\n"));
+    let web = WebServer::away();
+    define(&Api::of(&server), &web);
+    let mut expected = publish(&server, 0..10);
+    stop(&mut server);
+    let (journal, older) = (buffer(&server).join("journal"), server.dir().join("older"));
+    replace_files(&journal, &older);
+    server.spawn_again();
+    server.wait_until_ready();
+    publish(&server, 10..20);
+    stop(&mut server);
+    replace_files(&older, &journal);
+
+    server.spawn_again();
+    wait_until_started(&server);
+    let _held = Held::begin(&server);
+    let alarm = assert_visible(&server, "is older than before (position ");
+    assert_names_the_command(&server, &alarm);
+    // The restart does not accept the loss.
+    stop(&mut server);
+    server.spawn_again();
+    wait_until_started(&server);
+    assert_visible(&server, "is older than before (position ");
+    server.kill();
+    let said = accept_loss(&server);
+    let lost = "integration/buffers/http-hook accepted as lost: the data that an earlier copy lacks (position ";
+    assert!(said.contains(lost), "{said}");
+    assert!(accept_loss(&server).contains("nothing to repair"));
+
+    server.spawn_again();
+    server.wait_until_ready();
+    expected.extend(publish(&server, 50..60));
+    web.come();
+    wait_for(&server, &web, &expected);
+    assert_recovered(&server);
+
+    // A purged buffer is not older, and neither is that of a new action with the same name.
+    Api::of(&server).ok("POST", "/api/v1/actions/http:hook/purge", &json!(null));
+    stop(&mut server);
+    server.spawn_again();
+    server.wait_until_ready();
+    let api = Api::of(&server);
+    api.ok("DELETE", "/api/v1/rules/all", &json!(null));
+    api.ok("DELETE", ACTION, &json!(null));
+    define_action(&api, &json!({}));
+    let expected = publish(&server, 60..61);
+    wait_for(&server, &web, &expected);
+    stop(&mut server);
+    server.spawn_again();
+    server.wait_until_ready();
+    assert_recovered(&server);
 }
 
 // fault: Write or sync fails; Action buffers

@@ -80,7 +80,12 @@ fn engine(directory: &Path, rules: &[&str], actions: &[&str]) -> Result<Engine, 
     });
     let definitions = json!({"rules": rules.collect::<serde_json::Map<_, _>>(), "actions": {"file:a": action}});
     fs::write(at.join("definitions.json"), serde_json::to_vec(&definitions)?)?;
-    let engine = Engine::open(directory, "bench", DeclaredDefinitions::default())?;
+    let engine = Engine::open(
+        directory,
+        "bench",
+        DeclaredDefinitions::default(),
+        Box::new(|_: &Path| None),
+    )?;
     engine.with_action("file:a", |action| action.pause())?;
     Ok(engine)
 }

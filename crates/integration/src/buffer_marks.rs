@@ -50,29 +50,33 @@ fn sync_parent(mark: &Path) -> io::Result<()> {
     }
 }
 
-/// Returns the paths of missing buffers within the data directory. With `is_accepted`, new buffers take their place.
-pub fn missing_buffers(data_dir: &Path, is_accepted: bool) -> io::Result<Vec<String>> {
+/// Returns the paths of buffers with a mark within the data directory, sorted.
+pub fn marked_buffers(data_dir: &Path) -> io::Result<Vec<String>> {
     let buffers = Path::new(crate::DIRECTORY_NAME).join(crate::BUFFERS_NAME);
     let entries = match fs::read_dir(data_dir.join(&buffers)) {
         Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(error),
     };
-    let mut missing = Vec::new();
+    let mut marked = Vec::new();
     for entry in entries {
-        let path = entry?.path();
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let Some(buffer) = name.strip_suffix(EXTENSION) else {
-            continue;
-        };
-        let directory = path.with_file_name(buffer);
-        if is_missing(&directory) {
-            missing.push(buffers.join(buffer).to_string_lossy().into_owned());
-            if is_accepted {
-                remove(&directory)?;
-            }
+        let name = entry?.file_name();
+        if let Some(buffer) = name.to_string_lossy().strip_suffix(EXTENSION) {
+            marked.push(buffers.join(buffer).to_string_lossy().into_owned());
         }
     }
-    missing.sort();
+    marked.sort();
+    Ok(marked)
+}
+
+/// Returns the paths of missing buffers within the data directory. With `is_accepted`, new buffers take their place.
+pub fn missing_buffers(data_dir: &Path, is_accepted: bool) -> io::Result<Vec<String>> {
+    let mut missing = marked_buffers(data_dir)?;
+    missing.retain(|buffer| is_missing(&data_dir.join(buffer)));
+    if is_accepted {
+        for buffer in &missing {
+            remove(&data_dir.join(buffer))?;
+        }
+    }
     Ok(missing)
 }

@@ -112,6 +112,9 @@ impl fmt::Display for EngineError {
 
 impl std::error::Error for EngineError {}
 
+/// Returns why the disk buffer in a directory must not be opened, if an earlier copy has replaced it.
+pub type OlderBufferCheck = Box<dyn Fn(&Path) -> Option<String> + Send + Sync>;
+
 /// A handle to the engine. Cheap to clone.
 #[derive(Clone)]
 pub struct Engine {
@@ -135,6 +138,7 @@ pub(crate) struct EngineShared {
     progress: Arc<Notify>,
     /// Secrets that definitions of the API may refer to.
     secret_policy: OnceLock<SecretPolicy>,
+    older_buffer: OlderBufferCheck,
     state: Mutex<EngineState>,
 }
 
@@ -180,7 +184,12 @@ struct ActionEntry {
 impl Engine {
     /// Reads the definitions below `data_directory` and starts everything that they and the configuration define.
     /// Failures to start something are logged and shown, and do not affect the rest.
-    pub fn open(data_directory: &Path, node: &str, declared: DeclaredDefinitions) -> Result<Engine, String> {
+    pub fn open(
+        data_directory: &Path,
+        node: &str,
+        declared: DeclaredDefinitions,
+        older_buffer: OlderBufferCheck,
+    ) -> Result<Engine, String> {
         let directory = data_directory.join(crate::DIRECTORY_NAME);
         let (store, stored) = DefinitionStore::open(&directory)?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -204,6 +213,7 @@ impl Engine {
                 is_serving: AtomicBool::new(false),
                 progress: Arc::default(),
                 secret_policy: OnceLock::new(),
+                older_buffer,
                 state: Mutex::new(EngineState {
                     definitions: declared.override_stored(&stored.definitions),
                     stored,

@@ -55,8 +55,8 @@ pub const DEFINITIONS_NAME: &str = "definitions.json";
 /// Directory below `DIRECTORY_NAME`, with one directory per action.
 pub const BUFFERS_NAME: &str = "buffers";
 
+pub use buffer_marks::{marked_buffers, missing_buffers};
 /// A running action.
-pub use buffer_marks::missing_buffers;
 pub use connectors::Action as RunningAction;
 pub use connectors::ActionStats;
 pub use declared::{Declaration, DeclarationProblem, DeclaredDefinitions};
@@ -67,7 +67,7 @@ pub use definition::{
 pub use dry_run::{DryRun, DryRunResult, ErrorPosition, dry_run};
 pub use engine::{
     ActionView, ConnectorTest, ConnectorView, Engine, EngineError, EngineFailure, EngineFailures, MeasuredDefinition,
-    Measures, RuleView, SourceView,
+    Measures, OlderBufferCheck, RuleView, SourceView,
 };
 pub use environment::RuleTime;
 pub use fixed_limits::FIXED_LIMITS;

@@ -85,7 +85,7 @@ pub use lsn::{Lsn, position};
 pub use open::{OpenProgress, OpenReport, ReplayVisitor};
 pub use open_error::{Damage, OpenError, ReplayError, VersionOf};
 pub use reader::{LogReader, ReadError};
-pub use segments::{has_log, reached_position};
+pub use segments::{ReachedPosition, has_log, reached_position};
 pub use status::{LogHealth, LogState, LogStats};
 pub use storage::{DirectoryError, Storage, StorageDirectory, StorageFile};
 pub use tail::Appended;

@@ -82,17 +82,28 @@ pub fn has_log(directory: &Path) -> bool {
     })
 }
 
+/// How far a log has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReachedPosition {
+    /// Random. A log that was deleted and created again has another one; a copy has the same.
+    pub journal_id: u64,
+    pub position: Lsn,
+}
+
 /// Returns how far the log in a directory has come, without opening it: the position in its checkpoint or the base of
 /// its newest segment. `None` without a usable checkpoint. A lower value than before means that an earlier copy has
 /// replaced the log.
-pub fn reached_position(directory: &Path) -> Option<Lsn> {
+pub fn reached_position(directory: &Path) -> Option<ReachedPosition> {
     let entries = std::fs::read_dir(directory).ok()?.flatten();
     let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
     let newest = names
         .filter_map(|name| base_of_name(&name).or_else(|| base_of_newest_name(&name)))
         .max();
     let checkpoint = Checkpoint::decode(&std::fs::read(directory.join(CHECKPOINT_NAME)).ok()?).ok()?;
-    newest.max(Some(checkpoint.reached))
+    Some(ReachedPosition {
+        journal_id: checkpoint.journal_id,
+        position: newest.map_or(checkpoint.reached, |newest| newest.max(checkpoint.reached)),
+    })
 }
 
 /// A segment, and its end unless it is the last one.

@@ -4,7 +4,7 @@
 //!
 //! Each store detects missing parts of its own: the journal its segments, the time series their files, the entity
 //! database its transactions. This file detects missing directories, and stores that an earlier copy has replaced: it
-//! records how far each one has come.
+//! records how far each one has come. An older buffer of an action does not prevent the start, only the action.
 //!
 //! Its format number is also the version of the small files of the data directory that have none of their own:
 //! definitions, users, bans, API keys, the audit log. It is checked before anything else is opened.
@@ -15,6 +15,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -36,12 +37,24 @@ const RECORD_POSITIONS_EVERY: Duration = Duration::from_secs(60);
 /// How far each store has come, by name. A position only grows.
 type Positions = BTreeMap<String, u64>;
 
-#[derive(Serialize, Deserialize)]
+/// How far the buffers of actions have come, by directory within the data directory.
+type BufferPositions = BTreeMap<String, BufferPosition>;
+
+/// How far the journal of a buffer has come. If an action is deleted and created again, its buffer has another journal.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+struct BufferPosition {
+    journal_id: u64,
+    position: u64,
+}
+
+#[derive(Clone, PartialEq, Serialize, Deserialize)]
 struct StoresFile {
     format: u32,
     stores: BTreeSet<String>,
     #[serde(default)]
     positions: Positions,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    buffers: BufferPositions,
 }
 
 impl Default for StoresFile {
@@ -50,11 +63,12 @@ impl Default for StoresFile {
             format: FORMAT,
             stores: BTreeSet::new(),
             positions: Positions::new(),
+            buffers: BufferPositions::new(),
         }
     }
 }
 
-/// A store that has come less far than was recorded.
+/// A store or a buffer that has come less far than was recorded.
 pub struct OlderStore {
     pub name: String,
     unit: &'static str,
@@ -192,7 +206,7 @@ impl Store {
         let path = data_dir.join(&self.path);
         let (parent, name) = (path.parent()?, path.file_name()?.to_str()?);
         match (&self.proof, self.part) {
-            (Proof::Log, _) => journal::reached_position(&path).map(|position| position.0),
+            (Proof::Log, _) => journal::reached_position(&path).map(|reached| reached.position.0),
             (Proof::File(_), _) => timeseries::next_file_of(parent, name),
             (Proof::Itself, Part::Platform) => device_platform::transactions(parent),
             (Proof::Itself | Proof::Logs, _) => None,
@@ -284,37 +298,43 @@ pub fn missing_stores(data_dir: &Path, is_accepted: bool) -> Result<Vec<String>,
     Ok(missing)
 }
 
-/// Returns the stores that an earlier copy has replaced. With `is_accepted`, the next start uses them as they are.
+/// Returns the stores and buffers that an earlier copy has replaced. With `is_accepted`, the next start uses them as
+/// they are.
 pub fn older_stores(data_dir: &Path, is_accepted: bool) -> Result<Vec<OlderStore>, String> {
     let known = read(data_dir)?;
-    let older: Vec<OlderStore> = older(&stores(), &known, data_dir).collect();
+    let mut older: Vec<OlderStore> = older(&stores(), &known, data_dir).collect();
+    let recorded = known.buffers.iter();
+    older.extend(recorded.filter_map(|(name, recorded)| older_buffer(data_dir, name, *recorded)));
     if is_accepted {
         forget_positions(data_dir, older.iter().map(|older| &*older.name))?;
     }
     Ok(older)
 }
 
-/// Forgets how far the store in a directory has come. For a store that was repaired.
+/// Forgets how far the store or the journal of a buffer in a directory has come. For a log that was repaired.
 pub fn forget_position(directory: &Path) -> Result<(), String> {
     let Some(data_dir) = data_dir_of(directory) else {
         return Ok(());
     };
-    let is_same = |store: &Store| match (
-        fs::canonicalize(data_dir.join(&store.path)),
-        fs::canonicalize(directory),
-    ) {
-        (Ok(path), Ok(repaired)) => path == repaired,
-        _ => false,
+    let Ok(repaired) = fs::canonicalize(directory) else {
+        return Ok(());
     };
-    let store = stores().into_iter().find(is_same).map(|store| store.name());
-    forget_positions(&data_dir, store.iter().map(String::as_str))
+    let stores = stores().into_iter().map(|store| (store.name(), store.path));
+    let buffers = read(&data_dir)?.buffers.into_keys();
+    let buffers = buffers.map(|name| (name.clone(), Path::new(&name).join(journal::DIRECTORY_NAME)));
+    let is_repaired = |path: &Path| fs::canonicalize(data_dir.join(path)).is_ok_and(|path| path == repaired);
+    let found = stores.chain(buffers).find(|(_, path)| is_repaired(path));
+    forget_positions(&data_dir, found.iter().map(|(name, _)| &**name))
 }
 
 fn forget_positions<'a>(data_dir: &Path, names: impl Iterator<Item = &'a str>) -> Result<(), String> {
     let mut known = read(data_dir)?;
-    let before = known.positions.len();
-    names.for_each(|name| _ = known.positions.remove(name));
-    match known.positions.len() == before {
+    let before = known.clone();
+    for name in names {
+        known.positions.remove(name);
+        known.buffers.remove(name);
+    }
+    match known == before {
         true => Ok(()),
         false => write(data_dir, known),
     }
@@ -329,8 +349,10 @@ pub fn recorded_stores(data_dir: &Path) -> Result<BTreeSet<String>, String> {
 /// stores that were created later. Positions are forgotten, because the stores were copied at different times.
 pub fn complete_copy(copy: &Path, recorded: &BTreeSet<String>) -> Result<(), String> {
     let mut known = read(copy)?;
-    let is_complete = known.positions.is_empty() && known.stores.is_subset(recorded);
+    let has_positions = !known.positions.is_empty() || !known.buffers.is_empty();
+    let is_complete = !has_positions && known.stores.is_subset(recorded);
     known.positions.clear();
+    known.buffers.clear();
     known.stores.retain(|name| recorded.contains(name));
     match is_complete {
         true => Ok(()),
@@ -384,25 +406,125 @@ fn older<'a>(
     })
 }
 
+/// Returns how far a buffer has come. `None` if it cannot say, or is missing.
+fn buffer_position(data_dir: &Path, name: &str) -> Option<BufferPosition> {
+    let reached = journal::reached_position(&data_dir.join(name).join(journal::DIRECTORY_NAME))?;
+    Some(BufferPosition {
+        journal_id: reached.journal_id,
+        position: reached.position.0,
+    })
+}
+
+fn older_buffer(data_dir: &Path, name: &str, recorded: BufferPosition) -> Option<OlderStore> {
+    let present = buffer_position(data_dir, name)?;
+    let is_older = present.journal_id == recorded.journal_id && present.position < recorded.position;
+    is_older.then(|| OlderStore {
+        name: name.to_owned(),
+        unit: "position",
+        present: present.position,
+        recorded: recorded.position,
+    })
+}
+
+/// Finds action buffers that an earlier copy has replaced.
+pub struct OlderBuffers {
+    data_dir: PathBuf,
+    /// Read again only if a buffer is older, because there may be many buffers.
+    recorded: Mutex<BufferPositions>,
+}
+
+impl OlderBuffers {
+    pub fn read(data_dir: &Path) -> Result<OlderBuffers, String> {
+        Ok(OlderBuffers {
+            data_dir: data_dir.to_owned(),
+            recorded: Mutex::new(read(data_dir)?.buffers),
+        })
+    }
+
+    /// Returns why the buffer in a directory must not be opened. `None` if it is not older.
+    pub fn problem(&self, directory: &Path) -> Option<String> {
+        let name = directory.strip_prefix(&self.data_dir).ok()?.to_string_lossy();
+        let find = |recorded: &BufferPositions| older_buffer(&self.data_dir, &name, *recorded.get(&*name)?);
+        let mut recorded = self.recorded.lock().unwrap_or_else(PoisonError::into_inner);
+        find(&recorded)?;
+        // A repair may have accepted the loss in the meantime.
+        match read(&self.data_dir) {
+            Ok(known) => *recorded = known.buffers,
+            Err(error) => return Some(error),
+        }
+        let older = find(&recorded)?;
+        Some(format!(
+            "the buffer {} is older than before ({older}, see {NAME}): an earlier copy has replaced it. Restore the newer \
+             files, or accept the loss of the newer messages: tidewire journal repair --accept-loss --data-dir {}",
+            directory.display(),
+            self.data_dir.display()
+        ))
+    }
+}
+
+/// How far all stores and buffers have come.
+struct ReachedPositions {
+    stores: Positions,
+    buffers: BufferPositions,
+}
+
+impl ReachedPositions {
+    fn read(data_dir: &Path) -> ReachedPositions {
+        let with_position = |store: Store| Some((store.name(), store.position(data_dir)?));
+        // Only buffers on disk have a mark.
+        let buffers = integration::marked_buffers(data_dir).unwrap_or_default();
+        let buffers = buffers.into_iter().filter_map(|name| {
+            let position = buffer_position(data_dir, &name)?;
+            Some((name, position))
+        });
+        ReachedPositions {
+            stores: stores().into_iter().filter_map(with_position).collect(),
+            buffers: buffers.collect(),
+        }
+    }
+
+    /// Removes the buffers that have a lower position now, or none: a failed buffer can be repaired while the server
+    /// runs. The repair has forgotten the position.
+    fn remove_repaired_buffers(&mut self, now: &ReachedPositions) {
+        self.buffers.retain(|name, earlier| {
+            let now = now.buffers.get(name);
+            now.is_some_and(|now| now.journal_id == earlier.journal_id && now.position >= earlier.position)
+        });
+    }
+}
+
 /// Adds the stores that exist, and raises the positions. Only a repair or an accepted loss lowers them.
-fn record(data_dir: &Path, positions: Option<Positions>) -> Result<(), String> {
+fn record(data_dir: &Path, reached: Option<ReachedPositions>) -> Result<(), String> {
     let mut known = read(data_dir)?;
-    let before = (known.stores.clone(), known.positions.clone());
+    let before = known.clone();
     let found = stores().into_iter().filter(|store| store.exists(data_dir));
     known.stores.extend(found.map(|store| store.name()));
-    for (name, position) in positions.into_iter().flatten() {
-        let recorded = known.positions.entry(name).or_default();
-        *recorded = position.max(*recorded);
+    if let Some(reached) = reached {
+        for (name, position) in reached.stores {
+            let recorded = known.positions.entry(name).or_default();
+            *recorded = position.max(*recorded);
+        }
+        known.record_buffers(reached.buffers);
+        // The mark of a buffer is removed with its action.
+        if let Ok(marked) = integration::marked_buffers(data_dir) {
+            known.buffers.retain(|name, _| marked.binary_search(name).is_ok());
+        }
     }
-    match (&known.stores, &known.positions) == (&before.0, &before.1) {
+    match known == before {
         true => Ok(()),
         false => write(data_dir, known),
     }
 }
 
-fn positions(data_dir: &Path) -> Positions {
-    let with_position = |store: Store| Some((store.name(), store.position(data_dir)?));
-    stores().into_iter().filter_map(with_position).collect()
+impl StoresFile {
+    fn record_buffers(&mut self, reached: BufferPositions) {
+        for (name, reached) in reached {
+            let recorded = self.buffers.entry(name).or_insert(reached);
+            if recorded.journal_id != reached.journal_id || recorded.position < reached.position {
+                *recorded = reached;
+            }
+        }
+    }
 }
 
 /// Records the stores of a running server.
@@ -419,17 +541,21 @@ impl StoresRecorder {
         record_or_warn(&data_dir, None);
         let run = move || {
             // A position that was just read may not be durable. One of a minute ago is.
-            let (mut seen, mut seen_at) = (positions(&data_dir), Instant::now());
+            let (mut seen, mut seen_at) = (ReachedPositions::read(&data_dir), Instant::now());
             while is_stopped.recv_timeout(RECORD_EVERY) == Err(RecvTimeoutError::Timeout) {
                 let is_due = seen_at.elapsed() >= RECORD_POSITIONS_EVERY;
-                let durable = is_due.then(|| std::mem::replace(&mut seen, positions(&data_dir)));
+                let durable = is_due.then(|| {
+                    let mut durable = std::mem::replace(&mut seen, ReachedPositions::read(&data_dir));
+                    durable.remove_repaired_buffers(&seen);
+                    durable
+                });
                 if is_due {
                     seen_at = Instant::now();
                 }
                 record_or_warn(&data_dir, durable);
             }
             // All stores are closed.
-            record_or_warn(&data_dir, Some(positions(&data_dir)));
+            record_or_warn(&data_dir, Some(ReachedPositions::read(&data_dir)));
         };
         let thread = thread::Builder::new().name("stores".to_owned()).spawn(run)?;
         Ok(StoresRecorder { stop, thread })
@@ -442,8 +568,8 @@ impl StoresRecorder {
     }
 }
 
-fn record_or_warn(data_dir: &Path, positions: Option<Positions>) {
-    if let Err(error) = record(data_dir, positions) {
+fn record_or_warn(data_dir: &Path, reached: Option<ReachedPositions>) {
+    if let Err(error) = record(data_dir, reached) {
         tracing::warn!(error, "cannot record the stores of the data directory");
     }
 }

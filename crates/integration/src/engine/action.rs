@@ -192,9 +192,14 @@ impl Engine {
         let running = |it: &Result<ActionEntry, Problems>| it.as_ref().ok().map(|running| running.action.clone());
         let previous = self.state().actions.get(&id).and_then(running);
         let previous = previous.as_ref().map(|action| action.buffer());
-        let opened = match is_disk && buffer_marks::is_missing(directory) {
-            true => Err(self.missing_buffer(directory)),
-            false => ActionBuffer::open_after(previous, directory, config, mode, on_progress.clone())
+        let loss = match is_disk && buffer_marks::is_missing(directory) {
+            true => Some(self.missing_buffer(directory)),
+            false if is_disk => (self.inner.older_buffer)(directory),
+            false => None,
+        };
+        let opened = match loss {
+            Some(loss) => Err(loss),
+            None => ActionBuffer::open_after(previous, directory, config, mode, on_progress.clone())
                 .map_err(|error| with_causes(&error)),
         };
         if is_disk

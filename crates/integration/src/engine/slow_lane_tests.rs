@@ -39,7 +39,13 @@ impl TestNode {
         let rule = json!({"id": "r", "sql": "SELECT payload FROM 't/#'", "actions": actions});
         let definitions = json!({"rules": {"r": rule}, "actions": {"file:a": action}});
         fs::write(at.join("definitions.json"), definitions.to_string()).expect("a writable file");
-        let engine = Engine::open(&directory, "node", DeclaredDefinitions::default()).expect("an engine");
+        let engine = Engine::open(
+            &directory,
+            "node",
+            DeclaredDefinitions::default(),
+            Box::new(|_: &std::path::Path| None),
+        )
+        .expect("an engine");
         engine
             .with_action("file:a", |action| action.pause())
             .expect("the action runs");

@@ -24,7 +24,7 @@ By default, a damaged journal is truncated at the damage, which loses all later 
 records are lost.
 
 With --accept-loss, the server starts again although a store, an action buffer, transactions of the entity database or files \
-of the time series are missing or damaged, or an earlier copy has replaced a store.";
+of the time series are missing or damaged, or an earlier copy has replaced a store or a buffer.";
 
 pub fn command() -> Command {
     Command::new("journal")

@@ -52,7 +52,7 @@ use crate::logging::LogFile;
 use crate::memory;
 use crate::output::{EXIT_FAILURE, fail, print};
 use crate::process_limits;
-use crate::stores::{self, StoresRecorder};
+use crate::stores::{self, OlderBuffers, StoresRecorder};
 use crate::systemd::{Notifier, NotifyEnvironment};
 pub use access::BANS_FILE;
 use access::{ClientAuthenticator, NodeAccess};
@@ -156,6 +156,7 @@ fn run(loaded: &LoadedConfig, sources: &ConfigSources, options: &ServeOptions) -
     file_modes::restrict(&config.data_dir);
     file_modes::warn_of_readable_secrets(files::secret_files(config));
     stores::check(config)?;
+    let older_buffers = OlderBuffers::read(&config.data_dir)?;
     let managed = ManagedCertificates::open(config)?;
     let login_limiter = guesses::login_limiter(&config.access);
     let devices = DevicePlatform::open(config, &login_limiter)?;
@@ -181,7 +182,12 @@ fn run(loaded: &LoadedConfig, sources: &ConfigSources, options: &ServeOptions) -
     })?;
     let handle = prepared.handle();
     access.connect(handle.clone());
-    let engine = match integration::Engine::open(&config.data_dir, &node_name(config), loaded.declared.clone()) {
+    let engine = match integration::Engine::open(
+        &config.data_dir,
+        &node_name(config),
+        loaded.declared.clone(),
+        Box::new(move |directory: &Path| older_buffers.problem(directory)),
+    ) {
         Ok(engine) => engine,
         Err(message) => {
             handle.shutdown(Duration::ZERO);
