@@ -613,3 +613,43 @@ fn write(data_dir: &Path, file: StoresFile) -> Result<(), String> {
 fn failed(doing: &str, data_dir: &Path, error: &io::Error) -> String {
     format!("cannot {doing} {}: {error}", data_dir.join(NAME).display())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn buffers(journal_id: u64, position: u64) -> BufferPositions {
+        BTreeMap::from([("buffer".to_owned(), BufferPosition { journal_id, position })])
+    }
+
+    #[test]
+    fn buffer_position_grows_and_restarts_with_a_new_journal() {
+        let mut known = StoresFile::default();
+        for ((journal_id, reached), expected) in [((1, 50), 50), ((1, 40), 50), ((1, 60), 60), ((2, 10), 10)] {
+            known.record_buffers(buffers(journal_id, reached));
+            assert!(
+                known.buffers == buffers(journal_id, expected),
+                "{journal_id}, {reached}"
+            );
+        }
+    }
+
+    #[test]
+    fn positions_that_a_repair_has_lowered_are_not_recorded() {
+        let reached = |buffers| ReachedPositions {
+            stores: Positions::new(),
+            buffers,
+        };
+        for (now, is_recorded) in [
+            (buffers(1, 50), true),
+            (buffers(1, 60), true),
+            (buffers(1, 40), false),
+            (buffers(2, 60), false),
+            (BufferPositions::new(), false),
+        ] {
+            let mut earlier = reached(buffers(1, 50));
+            earlier.remove_repaired_buffers(&reached(now));
+            assert_eq!(!earlier.buffers.is_empty(), is_recorded);
+        }
+    }
+}
