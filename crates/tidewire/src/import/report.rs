@@ -8,7 +8,7 @@
 
 use std::borrow::Cow;
 use std::cell::RefCell;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt::Write;
 use std::hash::{BuildHasher, RandomState};
 
@@ -82,8 +82,10 @@ struct Row {
 #[derive(Debug, Default)]
 pub struct Report {
     rows: RefCell<Vec<Row>>,
-    /// Indexes of the rows of each item, by its printable name.
+    /// Indexes of the rows of each item, by its printable name. Without the rows that `replace` has refused.
     by_item: RefCell<BTreeMap<String, Vec<usize>>>,
+    /// Printable names of the items with rows that `replace` has refused.
+    refused: RefCell<BTreeSet<String>>,
     /// Hashes of the files, lines and items that have a row. The texts would need more memory than the rows.
     known: RefCell<HashSet<u64>>,
     hasher: RandomState,
@@ -114,32 +116,37 @@ impl Report {
         }
     }
 
-    /// As `refuse`, without a new row. Returns whether a row was replaced.
+    /// As `refuse`, without a new row. Returns whether the item, or an item below it, has a row. The first refusal of a
+    /// row counts. Each row is replaced once, so that the time for all refusals together is linear.
     pub fn replace(&self, item: &str, because: &str) -> bool {
         let item = printable(item);
         let because = printable(because);
-        let by_item = self.by_item.borrow();
-        let below = |separator: char| {
-            let prefix = format!("{item}{separator}");
-            let from = by_item.range(prefix.clone()..);
-            from.take_while(move |(name, _)| name.starts_with(&prefix))
-                .map(|(_, rows)| rows)
-        };
-        let mut rows = self.rows.borrow_mut();
-        let mut is_replaced = false;
-        for row in by_item
-            .get(&item)
+        let below = ['.', '['].map(|separator| format!("{item}{separator}"));
+        let mut by_item = self.by_item.borrow_mut();
+        let mut refused = self.refused.borrow_mut();
+        let mut names: Vec<String> = by_item
+            .get_key_value(&item)
+            .map(|(name, _)| name.clone())
             .into_iter()
-            .chain(below('.'))
-            .chain(below('['))
-            .flatten()
-        {
-            rows[*row].outcome = Outcome::NotSupported {
-                because: because.clone(),
-            };
-            is_replaced = true;
+            .collect();
+        for prefix in &below {
+            let from = by_item.range(prefix.clone()..).map(|(name, _)| name);
+            names.extend(from.take_while(|name| name.starts_with(prefix)).cloned());
         }
-        is_replaced
+        let mut rows = self.rows.borrow_mut();
+        for name in names {
+            for row in by_item.remove(&name).into_iter().flatten() {
+                rows[row].outcome = Outcome::NotSupported {
+                    because: because.clone(),
+                };
+            }
+            refused.insert(name);
+        }
+        let is_refused = |prefix: &String| {
+            let mut from = refused.range(prefix.clone()..);
+            from.next().is_some_and(|name| name.starts_with(prefix))
+        };
+        refused.contains(&item) || below.iter().any(is_refused)
     }
 
     /// Returns the report as a table, in the order of the files.
@@ -261,6 +268,44 @@ mod tests {
         assert!(report.replace("a", "reasons") && !report.replace("c", "reasons"));
         let text = report.text("title");
         assert!(text.contains("3 imported, 0 changed, 4 not supported"), "{text}");
+    }
+
+    #[test]
+    fn first_refusal_of_a_row_counts() {
+        let report = Report::default();
+        for item in ["a.b.c", "a.d"] {
+            report.add("f", 1, item, imported());
+        }
+        report.refuse("a.b.c", "reasons");
+        report.refuse("a", "other reasons");
+        // Their rows are refused already, so they get none.
+        report.refuse("a.b", "late reasons");
+        report.refuse("a.d", "late reasons");
+        let text = report.text("title");
+        assert_eq!(text.matches("because reasons").count(), 1, "{text}");
+        assert_eq!(text.matches("because other reasons").count(), 1, "{text}");
+        assert!(text.contains("0 imported, 0 changed, 2 not supported"), "{text}");
+        // A row that is added later can still be refused.
+        report.add("f", 2, "a.d", imported());
+        assert!(report.replace("a.d", "late reasons"));
+        assert!(report.text("title").contains("because late reasons"));
+    }
+
+    /// With quadratic time, this test would take minutes.
+    #[test]
+    fn many_refusals_of_one_item_take_linear_time() {
+        let report = Report::default();
+        for line in 1..=100_000 {
+            report.add("f", line, "listener[1884]", imported());
+        }
+        for number in 1..=100_000 {
+            report.refuse("listener[1884]", &format!("reason {number}"));
+        }
+        assert!(
+            report
+                .text("title")
+                .ends_with("0 imported, 0 changed, 100000 not supported\n")
+        );
     }
 
     #[test]

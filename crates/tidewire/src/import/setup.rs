@@ -132,9 +132,25 @@ impl Setup {
                 .iter()
                 .any(|section| self.is_taken(&format!("{section}.{name}")))
         };
-        let numbered = (2..).map(|number| name_with_end(name, &format!("{end}_{number}")));
-        let mut candidates = std::iter::once(name_with_end(name, end)).chain(numbered);
-        candidates.find(is_free).unwrap_or_default()
+        let first = name_with_end(name, end);
+        if is_free(&first) {
+            return first;
+        }
+        let numbered = |number: usize| name_with_end(name, &format!("{end}_{number}"));
+        // Numbers are taken in order. A search for the first free one avoids quadratic time for many equal names.
+        let (mut taken, mut free) = (1, 2);
+        while !is_free(&numbered(free)) {
+            taken = free;
+            free *= 2;
+        }
+        while free - taken > 1 {
+            let middle = taken + (free - taken) / 2;
+            match is_free(&numbered(middle)) {
+                true => free = middle,
+                false => taken = middle,
+            }
+        }
+        numbered(free)
     }
 
     fn is_taken(&self, key: &str) -> bool {
@@ -476,8 +492,10 @@ impl Setup {
             _ => key.to_owned(),
         };
         let below = format!("{unit}.");
-        let is_part = |key: &String| *key == unit || key.starts_with(&below);
-        let parts: Vec<String> = self.items.keys().filter(|key| is_part(key)).cloned().collect();
+        let whole = self.items.get_key_value(&unit).map(|(key, _)| key.clone());
+        let keys_below = self.items.range(below.clone()..).map(|(key, _)| key);
+        let keys_below = keys_below.take_while(|key| key.starts_with(&below)).cloned();
+        let parts: Vec<String> = whole.into_iter().chain(keys_below).collect();
         if parts.is_empty() {
             return false;
         }
