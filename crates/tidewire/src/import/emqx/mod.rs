@@ -16,6 +16,7 @@ mod archive;
 mod draft;
 mod integration;
 mod options;
+mod pattern;
 mod pem;
 mod providers;
 mod scram;

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use auth::{Ban, BanKind, EXACT_BANS_MAX, PATTERN_BANS_MAX};
 use mqtt::{Property, PropertyWriter};
 
+use super::pattern;
 use super::term::{Record, Table, Term};
 use super::unreadable::Unreadable;
 use crate::import::now_unix_ms;
@@ -56,6 +57,11 @@ pub fn bans(tables: &BTreeMap<&'static str, Table>, setup: &mut Setup, report: &
                 // An error of a pattern has several lines, with the reason in the last one.
                 let error = error.to_string();
                 let because = error.lines().last().unwrap_or_default();
+                unreadable.add(format!("{}: {because}", ban_item(&ban)));
+                continue;
+            }
+            let is_pattern = matches!(ban.kind, BanKind::ClientIdPattern | BanKind::UserNamePattern);
+            if let Some(because) = pattern::difference(&ban.who).filter(|_| is_pattern) {
                 unreadable.add(format!("{}: {because}", ban_item(&ban)));
                 continue;
             }
@@ -338,6 +344,11 @@ mod tests {
                 ban_of("clientid_re", bytes("a(?!b)"), never()),
                 "client_id_pattern a(?!b)",
             ),
+            (
+                ban_of("clientid_re", bytes("[a&&b]"), never()),
+                "`&&` has another meaning",
+            ),
+            (ban_of("username_re", bytes("^\\w+$"), never()), "ISO 8859-1"),
             (ban_of("username", bytes(""), never()), "1 to 1024 bytes"),
         ] {
             let error = import_bans(&[good.clone(), bad]).0.unwrap_err();
@@ -345,6 +356,13 @@ mod tests {
                 assert!(error.contains(part), "{part}: {error}");
             }
         }
+        let plain = ban_of("username_re", bytes("^(guest|test)-[0-9]+$"), never());
+        let (result, report) = import_bans(&[plain, ban_of("clientid", bytes("a&&b\\w"), never())]);
+        assert_eq!(result, Ok(()), "{report}");
+        assert!(
+            report.contains("ban of user_name_pattern ^(guest|test)-[0-9]+$"),
+            "{report}"
+        );
         let (result, report) = import_bans(&[good, ban_of("clientid", bytes("x"), Term::Integer(1))]);
         assert_eq!(result, Ok(()));
         assert!(report.contains("ban of client_id thief"), "{report}");
