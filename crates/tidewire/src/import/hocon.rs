@@ -2,9 +2,11 @@
 //!
 //! It reads what these two brokers write and document: comments, nested and repeated keys, objects with and without
 //! `=`, lists, quoted and unquoted text, `"""…"""` (with `~`, as EMQX writes it) and `include`. Substitutions
-//! (`${name}` outside quotes) and `+=` are rejected.
+//! (`${name}` outside quotes) and `+=` are rejected. Of repeated keys, the value that counts depends on the broker.
 //!
 //! The text can come from anyone: size, depth, the length of keys and the number of values are bounded.
+
+mod nanomq;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -53,15 +55,31 @@ pub enum Value {
 pub struct Object {
     pub entries: Vec<(String, Node)>,
     index: HashMap<String, usize>,
+    /// Entries whose keys have dots, until `nanomq::settle` merges all.
+    dotted: Vec<(String, Node)>,
 }
 
 impl Object {
     pub fn get(&self, key: &str) -> Option<&Node> {
         self.index.get(key).map(|&at| &self.entries[at].1)
     }
+
+    /// Adds an entry whose key is new.
+    fn push(&mut self, key: String, node: Node) {
+        self.index.insert(key.clone(), self.entries.len());
+        self.entries.push((key, node));
+    }
 }
 
-/// A value that a later one replaces.
+/// How repeated keys are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Repeats {
+    /// Objects merge, and of other values the last one counts.
+    Hocon,
+    NanoMq,
+}
+
+/// A value that another one with its key replaces.
 #[derive(Debug)]
 pub struct Replaced {
     pub key: String,
@@ -97,7 +115,17 @@ impl std::error::Error for HoconError {}
 
 impl Hocon {
     pub fn parse(file: &str, text: &str, include: &IncludeReader<'_>) -> Result<Hocon, HoconError> {
+        Hocon::parse_with(Repeats::Hocon, file, text, include)
+    }
+
+    pub fn parse_with(
+        repeats: Repeats,
+        file: &str,
+        text: &str,
+        include: &IncludeReader<'_>,
+    ) -> Result<Hocon, HoconError> {
         let mut reading = Reading {
+            repeats,
             files: Vec::new(),
             replaced: Vec::new(),
             values: 0,
@@ -106,6 +134,9 @@ impl Hocon {
         };
         let mut root = Object::default();
         reading.file(file, text, &mut root, "", 0)?;
+        if repeats == Repeats::NanoMq {
+            nanomq::settle(&mut root, "", &mut reading.replaced);
+        }
         Ok(Hocon {
             root: Node {
                 place: Place { file: 0, line: 1 },
@@ -118,6 +149,7 @@ impl Hocon {
 }
 
 struct Reading<'a> {
+    repeats: Repeats,
     files: Vec<String>,
     replaced: Vec<Replaced>,
     values: usize,
@@ -311,7 +343,13 @@ impl Parser<'_, '_, '_> {
         if let Value::Scalar { .. } = value.value {
             value.place = place;
         }
-        self.put(object, path, &words, value)
+        match self.reading.repeats {
+            Repeats::Hocon => self.put(object, path, &words, value),
+            Repeats::NanoMq => {
+                put_raw(object, &words, value);
+                Ok(())
+            }
+        }
     }
 
     /// Merges an entry into the object, as HOCON does for repeated keys.
@@ -345,8 +383,7 @@ impl Parser<'_, '_, '_> {
 
     fn put_one(&mut self, object: &mut Object, full: &str, word: &str, node: Node) -> Result<(), HoconError> {
         let Some(&at) = object.index.get(word) else {
-            object.index.insert(word.to_owned(), object.entries.len());
-            object.entries.push((word.to_owned(), node));
+            object.push(word.to_owned(), node);
             return Ok(());
         };
         let old = &mut object.entries[at].1;
@@ -561,6 +598,27 @@ impl Parser<'_, '_, '_> {
         let cut = |line: &&str| line.get(common..).unwrap_or_default().to_owned();
         Ok(lines.iter().map(cut).collect::<Vec<String>>().join("\n"))
     }
+}
+
+/// Adds an entry, which can have the key of another one.
+fn put_raw(object: &mut Object, words: &[String], node: Node) {
+    let Some((first, rest)) = words.split_first() else {
+        return;
+    };
+    let place = node.place;
+    let nested = rest.iter().rev().fold(node, |node, word| {
+        let mut inner = Object::default();
+        inner.entries.push((word.clone(), node));
+        Node {
+            place,
+            value: Value::Object(inner),
+        }
+    });
+    let entries = match rest.is_empty() {
+        true => &mut object.entries,
+        false => &mut object.dotted,
+    };
+    entries.push((first.clone(), nested));
 }
 
 fn note_replaced(node: &Node, key: &str, by: Place, replaced: &mut Vec<Replaced>) {

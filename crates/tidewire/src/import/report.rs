@@ -108,6 +108,18 @@ impl Report {
         }
     }
 
+    /// Notes a value that another one of the same item replaces. Its row stays as it is, because outcomes of the item are
+    /// those of the other value.
+    pub fn add_replaced(&self, file: &str, line: usize, item: &str, by: &str) {
+        let because = format!("the value at {by} replaces it");
+        self.rows.borrow_mut().push(Row {
+            file: printable(file),
+            line,
+            item: printable(item),
+            outcome: Outcome::NotSupported { because }.printable(),
+        });
+    }
+
     /// Replaces the outcome of everything below an item, because a check refused it. An item without a row gets one.
     pub fn refuse(&self, item: &str, because: &str) {
         if !self.replace(item, because) {
@@ -289,6 +301,18 @@ mod tests {
         report.add("f", 2, "a.d", imported());
         assert!(report.replace("a.d", "late reasons"));
         assert!(report.text("title").contains("because late reasons"));
+    }
+
+    #[test]
+    fn replaced_value_has_a_row_besides_the_one_that_counts() {
+        let report = Report::default();
+        report.add_replaced("f", 1, "a", "f:1");
+        report.add("f", 1, "a", imported());
+        report.refuse("a", "reasons");
+        let text = report.text("title");
+        for part in ["because the value at f:1 replaces it", "because reasons"] {
+            assert_eq!(text.matches(part).count(), 1, "{text}");
+        }
     }
 
     /// With quadratic time, this test would take minutes.

@@ -27,9 +27,8 @@ impl<'a> Setting<'a> {
             report,
         };
         for replaced in &hocon.replaced {
-            let by = root.shown(replaced.by);
-            let because = format!("the value at {by} replaces it");
-            root.note(replaced.place, &replaced.key, Outcome::NotSupported { because });
+            let Place { file, line } = replaced.place;
+            report.add_replaced(&root.files[file], line, &replaced.key, &root.shown(replaced.by));
         }
         root
     }

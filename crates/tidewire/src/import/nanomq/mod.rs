@@ -11,7 +11,7 @@ mod webhook;
 
 use std::path::Path;
 
-use super::hocon::Hocon;
+use super::hocon::{Hocon, Repeats};
 use super::options::Form::{self, Bytes, Choice, DurationSwitch, Factor, Limit, Number};
 use super::options::{self, ForeignOption, option};
 use super::report::{Outcome, Report};
@@ -86,7 +86,7 @@ pub fn import(file: &Path, report: &Report) -> Result<Setup, String> {
     let name = file
         .file_name()
         .map_or_else(|| "nanomq.conf".into(), |name| name.to_string_lossy());
-    let hocon = Hocon::parse(&name, &text, &include).map_err(|error| error.to_string())?;
+    let hocon = Hocon::parse_with(Repeats::NanoMq, &name, &text, &include).map_err(|error| error.to_string())?;
     let root = Setting::root(&hocon, report);
     let mut setup = Setup::new()?;
     options::import(&root, OPTIONS, &mut setup);
