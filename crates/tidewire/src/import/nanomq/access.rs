@@ -6,6 +6,7 @@ use super::flag;
 use crate::import::access::{
     ALL_TOPICS, Clients, ForeignRule, ForeignTopic, PacketCondition, wider, without_user_names,
 };
+use crate::import::report::Outcome;
 use crate::import::settings::Setting;
 use crate::import::setup::Setup;
 
@@ -15,6 +16,12 @@ const USER_LEFT_OUT: &str = "NanoMQ asks the HTTP server of auth.http_auth, whic
                              it with tidewire passwd";
 const NOT_VERIFIED: &str = "with allow_anonymous, names without a password are not verified";
 const LEFT_OUT: &str = "a rule is left out that could deny it";
+
+/// Reasons of values that the configuration does not have.
+const ALL_CLIENTS: &str = "always, because NanoMQ admits all clients without auth.allow_anonymous; to close it, set this \
+                           option to never";
+const ALL_TOPICS_ALLOWED: &str = "allow, because NanoMQ allows topics that no rule decides about without auth.no_match; \
+                                  to close them, add rules to access.rules and set this option to deny";
 
 /// How to open what the import has closed.
 const OPEN_RULES: &str = "to open it, add it to access.rules";
@@ -51,12 +58,20 @@ pub fn import(auth: &Setting<'_>, setup: &mut Setup) {
             no_match.refuse(NO_DECISION);
             "deny"
         }
-        (None | Some("allow"), None) => {
+        (None, None) => {
+            changed(&no_match, "access.no_match", ALL_TOPICS_ALLOWED);
+            "allow"
+        }
+        (Some("allow"), None) => {
             no_match.imported("access.no_match");
             "allow"
         }
         (None | Some("allow"), Some(because)) => {
-            no_match.changed("access.no_match", &format!("deny, because {because}; {OPEN_RULES}"));
+            changed(
+                &no_match,
+                "access.no_match",
+                &format!("deny, because {because}; {OPEN_RULES}"),
+            );
             "deny"
         }
         (Some("deny"), _) => {
@@ -121,13 +136,15 @@ fn users(auth: &Setting<'_>, asks_http: bool, setup: &mut Setup) {
         (Some(true), false) => {
             setup.set("access.anonymous", &allow.path, "always");
             setup.set("access.unknown_users", &allow.path, "anonymous");
-            allow.changed(
-                "access.anonymous",
-                "users with a password need it; NanoMQ admits them without",
-            );
+            let because = match allow.exists() {
+                true => "users with a password need it; NanoMQ admits them without",
+                false => ALL_CLIENTS,
+            };
+            changed(&allow, "access.anonymous", because);
             return;
         }
-        (Some(true), true) => allow.changed(
+        (Some(true), true) => changed(
+            &allow,
             "access.anonymous",
             "never, because NanoMQ asks the HTTP server of auth.http_auth",
         ),
@@ -135,6 +152,17 @@ fn users(auth: &Setting<'_>, asks_http: bool, setup: &mut Setup) {
         (None, _) => allow.refuse("its value is neither true nor false: anonymous clients are rejected"),
     }
     setup.set("access.anonymous", &allow.path, "never");
+}
+
+/// Notes a change of an option, also of one that the configuration does not have.
+fn changed(setting: &Setting<'_>, to: &str, because: &str) {
+    match setting.exists() {
+        true => setting.changed(to, because),
+        false => setting.note_missing(Outcome::Changed {
+            to: to.to_owned(),
+            because: because.to_owned(),
+        }),
+    }
 }
 
 fn all_topics() -> Vec<Result<String, ForeignTopic>> {
@@ -302,6 +330,31 @@ mod tests {
         let (_, setup, _) = imported("auth { allow_anonymous = on }");
         assert_eq!(setup.option("access.anonymous"), Some("always"));
     }
+
+    #[test]
+    fn defaults_that_open_the_server_are_reported() {
+        for auth in ["", "auth {}", "auth { password { ann = hush } }"] {
+            let (rules, setup, report) = imported(auth);
+            assert_eq!(setup.option("access.anonymous"), Some("always"), "{auth}");
+            assert_eq!(
+                (rules.as_str(), setup.option("access.no_match")),
+                ("", Some("allow")),
+                "{auth}"
+            );
+            for part in ["auth.allow_anonymous", "auth.no_match", ALL_CLIENTS, ALL_TOPICS_ALLOWED] {
+                assert!(report.contains(part), "{part}\n{report}");
+            }
+        }
+        let (_, _, report) = imported("auth { allow_anonymous = true, no_match = allow }");
+        assert!(
+            !report.contains(ALL_CLIENTS) && !report.contains(ALL_TOPICS_ALLOWED),
+            "{report}"
+        );
+        let (_, setup, report) = imported(r#"auth { http_auth { auth_req { url = "http://a" } } }"#);
+        assert_eq!(setup.option("access.anonymous"), Some("never"));
+        assert!(!report.contains(ALL_CLIENTS), "{report}");
+    }
+
     #[test]
     fn parts_that_cannot_be_read_allow_nothing() {
         for (rule, rules) in [

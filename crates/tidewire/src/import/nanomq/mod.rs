@@ -14,7 +14,7 @@ use std::path::Path;
 use super::hocon::{Hocon, Repeats};
 use super::options::Form::{self, Bytes, Choice, DurationSwitch, Factor, Limit, Number};
 use super::options::{self, ForeignOption, option};
-use super::report::{Outcome, Report};
+use super::report::{Outcome, Report, printable};
 use super::settings::Setting;
 use super::setup::Setup;
 use super::{CONFIG_BYTES_MAX, read_bounded};
@@ -88,6 +88,7 @@ pub fn import(file: &Path, report: &Report) -> Result<Setup, String> {
         .map_or_else(|| "nanomq.conf".into(), |name| name.to_string_lossy());
     let hocon = Hocon::parse_with(Repeats::NanoMq, &name, &text, &include).map_err(|error| error.to_string())?;
     let root = Setting::root(&hocon, report);
+    check_keys(&root)?;
     let mut setup = Setup::new()?;
     options::import(&root, OPTIONS, &mut setup);
     listeners(&root.get("listeners"), &mut setup, directory);
@@ -104,6 +105,42 @@ pub fn import(file: &Path, report: &Report) -> Result<Setup, String> {
     }
     root.finish();
     Ok(setup)
+}
+
+const AUTH_KEYS: [&str; 6] = [
+    "allow_anonymous",
+    "no_match",
+    "acl",
+    "http_auth",
+    "password",
+    "deny_action",
+];
+
+/// Rejects keys that only NanoMQ finds, because it compares them without regard to case. They could close something.
+fn check_keys(root: &Setting<'_>) -> Result<(), String> {
+    let check = |setting: &Setting<'_>, names: &[&str]| {
+        for (key, entry) in setting.entries() {
+            let lower = key.to_ascii_lowercase();
+            if lower != key && names.contains(&lower.as_str()) {
+                return Err(format!("{}: write this key in lower case", printable(&entry.path)));
+            }
+        }
+        Ok(())
+    };
+    check(root, &["auth", "listeners"])?;
+    let auth = root.get("auth");
+    check(&auth, &AUTH_KEYS)?;
+    check(&auth.get("acl"), &["rules"])?;
+    check(&auth.get("http_auth"), &["auth_req", "acl_req"])?;
+    let listeners = root.get("listeners");
+    check(&listeners, &["tcp", "ssl", "ws", "wss"])?;
+    for (_, group) in listeners.entries() {
+        check(&group, &LISTENER_OPTIONS)?;
+        for (_, listener) in group.entries() {
+            check(&listener, &LISTENER_OPTIONS)?;
+        }
+    }
+    Ok(())
 }
 
 /// Reads an included file: under its name, or in the folder of the configuration file.

@@ -19,15 +19,18 @@ impl Drop for File {
 /// Imports a configuration. Returns the result before the check, and the report.
 #[track_caller]
 fn imported(conf: &str) -> (Setup, String) {
+    try_import(conf).expect("imported")
+}
+
+fn try_import(conf: &str) -> Result<(Setup, String), String> {
     static NUMBER: AtomicUsize = AtomicUsize::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     let name = format!("tidewire-nanomq-{}-{number}.conf", std::process::id());
     let file = File(std::env::temp_dir().join(name));
     fs::write(&file.0, conf).expect("a file");
     let report = Report::default();
-    let setup = import(&file.0, &report).expect("imported");
-    let text = report.text("title");
-    (setup, text)
+    let setup = import(&file.0, &report)?;
+    Ok((setup, report.text("title")))
 }
 
 /// Returns the row of an item.
@@ -271,4 +274,79 @@ fn relative_files_of_rules_are_beside_the_configuration() {
         }}]"#
     ));
     assert!(setup.has("connectors.republish_1"), "{report}");
+}
+
+#[test]
+fn configuration_without_auth_reports_the_open_defaults() {
+    let (setup, report) = imported(r#"listeners.tcp { bind = "127.0.0.1:1" }"#);
+    assert_eq!(setup.option("access.anonymous"), Some("always"));
+    for item in ["auth.allow_anonymous", "auth.no_match"] {
+        let row = row(&report, item);
+        assert!(row.contains(" changed ") && row.contains("to close"), "{row}");
+    }
+}
+
+#[test]
+fn keys_in_upper_case_end_the_import() {
+    for (conf, key) in [
+        ("Auth { allow_anonymous = false }", "Auth"),
+        ("auth { Allow_Anonymous = false }", "auth.Allow_Anonymous"),
+        ("auth { acl { Rules = [] } }", "auth.acl.Rules"),
+        (
+            r#"listeners.ssl { bind = "127.0.0.1:1", VERIFY_PEER = true }"#,
+            "listeners.ssl.VERIFY_PEER",
+        ),
+        (
+            r#"listeners.ssl.a { Verify_Peer = true }"#,
+            "listeners.ssl.a.Verify_Peer",
+        ),
+    ] {
+        let error = try_import(conf).err().unwrap_or_else(|| panic!("{conf} is imported"));
+        assert!(
+            error.contains(&format!("{key}: write this key in lower case")),
+            "{error}"
+        );
+    }
+    let (setup, report) = imported("auth { password { Enable = hush, Rules = hush } }");
+    assert!(!setup.users().is_empty(), "{report}");
+}
+
+#[test]
+fn value_that_counts_in_nanomq_is_imported() {
+    for (conf, expected, replaced, by) in [
+        (
+            "auth { allow_anonymous = true\nallow_anonymous = false }",
+            "never",
+            1,
+            2,
+        ),
+        (
+            "auth { allow_anonymous = false }\nauth { allow_anonymous = true }",
+            "never",
+            2,
+            1,
+        ),
+        (
+            "auth { allow_anonymous = true }\nauth { allow_anonymous = false }",
+            "always",
+            2,
+            1,
+        ),
+    ] {
+        let (setup, report) = imported(conf);
+        assert_eq!(setup.option("access.anonymous"), Some(expected), "{conf}\n{report}");
+        let of_line = |line: usize| {
+            let mut rows = report.lines().filter(|row| row.contains("auth.allow_anonymous"));
+            rows.find(|row| row.contains(&format!(".conf:{line} ")))
+                .unwrap_or_default()
+        };
+        assert!(
+            of_line(replaced).contains(&format!(".conf:{by} replaces it")),
+            "{report}"
+        );
+        assert!(
+            !of_line(by).contains("replaces it") && of_line(by).contains("access.anonymous"),
+            "{report}"
+        );
+    }
 }
