@@ -14,8 +14,9 @@ use crate::import::access::ALL_TOPICS;
 use crate::import::report::Outcome;
 use crate::import::setup::Setup;
 
-const ACCESS: [&str; 12] = [
+const ACCESS: [&str; 13] = [
     "allow_anonymous",
+    "listener_allow_anonymous",
     "password_file",
     "acl_file",
     "clientid_prefixes",
@@ -89,7 +90,13 @@ pub fn import(conf: &Conf<'_>, found: &Sections<'_>, setup: &mut Setup) -> Resul
             "the users of password_file and of dynamic security cannot be imported together: remove one of them first";
         return Err(conf.failure(line, because));
     }
-    let is_anonymous = anonymous(conf, found, &of("allow_anonymous"), is_go_auth);
+    let is_anonymous = anonymous(
+        conf,
+        found,
+        &of("allow_anonymous"),
+        &of("listener_allow_anonymous"),
+        is_go_auth,
+    );
     let differences = different_users(found, &of("password_file"));
     passwords(conf, &of("password_file"), differences.as_deref(), setup)?;
     if let (Some(line), true) = (of("acl_file").first(), has_plugin(Plugin::DynamicSecurity)) {
@@ -252,8 +259,14 @@ fn client_ids(
     Ok(found.map(|(_, pattern)| pattern))
 }
 
-/// Returns whether anonymous clients may connect at all listeners.
-fn anonymous(conf: &Conf<'_>, found: &Sections<'_>, lines: &[&ConfLine<'_>], is_go_auth: bool) -> bool {
+/// Returns whether anonymous clients may connect at all listeners. `own` has the lines that are for one listener.
+fn anonymous(
+    conf: &Conf<'_>,
+    found: &Sections<'_>,
+    lines: &[&ConfLine<'_>],
+    own: &[&ConfLine<'_>],
+    is_go_auth: bool,
+) -> bool {
     // Mosquitto 2 admits anonymous clients by default only if nothing opens a listener.
     let is_local = found.unread.is_empty()
         && found.listeners.is_empty()
@@ -263,10 +276,22 @@ fn anonymous(conf: &Conf<'_>, found: &Sections<'_>, lines: &[&ConfLine<'_>], is_
     let is_anonymous = match (found.is_per_listener(), lines) {
         _ if named || is_go_auth => false,
         (true, _) => found.listeners.iter().all(|listener| admits_anonymous(listener)),
-        (false, []) => is_local,
-        (false, lines) => lines.iter().all(|line| flag(line.value) == Some(true)),
+        (false, lines) => {
+            let for_all = match lines {
+                [] => is_local,
+                lines => lines.iter().all(|line| flag(line.value) == Some(true)),
+            };
+            let admits = |lines: &[ConfLine<'_>]| match last(lines, "listener_allow_anonymous") {
+                Some(line) => flag(line.value) == Some(true),
+                None => for_all,
+            };
+            match found.listeners.as_slice() {
+                [] => for_all && admits(&found.global),
+                listeners => listeners.iter().all(|lines| admits(lines)),
+            }
+        }
     };
-    for line in lines {
+    for line in lines.iter().chain(own) {
         match flag(line.value) {
             None => conf.refuse(line, &format!("{NO_FLAG}: anonymous clients are rejected")),
             Some(true) if named => conf.changed(
@@ -291,7 +316,9 @@ fn anonymous(conf: &Conf<'_>, found: &Sections<'_>, lines: &[&ConfLine<'_>], is_
 }
 
 fn admits_anonymous(listener: &[ConfLine<'_>]) -> bool {
-    last(listener, "allow_anonymous").is_some_and(|line| flag(line.value) == Some(true))
+    let is_own = |line: &&ConfLine<'_>| matches!(line.key, "allow_anonymous" | "listener_allow_anonymous");
+    let line = listener.iter().rev().find(is_own);
+    line.is_some_and(|line| flag(line.value) == Some(true))
 }
 
 /// Returns why users cannot be imported: clients could connect at a listener that does not know them.

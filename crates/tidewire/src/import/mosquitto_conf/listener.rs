@@ -6,7 +6,7 @@ use crate::config::mountpoint::MountpointTemplate;
 use crate::import::setup::Setup;
 
 /// Options that need a counterpart, because the listener would be wider or different without it.
-const CLOSING: [(&str, &str); 6] = [
+const CLOSING: [(&str, &str); 8] = [
     ("psk_hint", "tidewire does not support TLS with pre-shared keys"),
     ("psk_file", "tidewire does not support TLS with pre-shared keys"),
     (
@@ -22,7 +22,59 @@ const CLOSING: [(&str, &str); 6] = [
         "tidewire binds addresses: name 0.0.0.0 for IPv4 or :: for IPv6 behind the port",
     ),
     ("unix_socket", "tidewire does not listen on Unix sockets"),
+    (
+        "accept_protocol_versions",
+        "a listener of tidewire accepts all versions of MQTT",
+    ),
+    (
+        "enable_proxy_protocol",
+        "a listener needs the addresses of the proxies as well: set it up with `proxy_protocol` and \
+         `proxy_protocol_trusted`",
+    ),
 ];
+
+/// Options of a listener without a counterpart. They do not open or narrow it.
+const REFUSED: [(&str, &str); 17] = [
+    (
+        "capath",
+        "tidewire reads no directories of certificates: name a file with cafile",
+    ),
+    ("ciphers", CIPHERS),
+    ("ciphers_tls1.3", CIPHERS),
+    ("dhparamfile", OWN_TLS),
+    ("tls_engine", OWN_TLS),
+    ("tls_engine_kpass_sha1", OWN_TLS),
+    ("tls_keyform", OWN_TLS),
+    (
+        "disable_client_cert_date_checks",
+        "client certificates that have expired are rejected",
+    ),
+    ("proxy_protocol_v2_require_tls", "the listener has no PROXY protocol"),
+    ("http_dir", "tidewire serves no other files: use a web server"),
+    ("max_qos", "it is the same on all listeners: set mqtt.max_qos"),
+    ("maximum_qos", "it is the same on all listeners: set mqtt.max_qos"),
+    (
+        "max_topic_alias",
+        "it is the same on all listeners: set mqtt.max_topic_alias_in",
+    ),
+    (
+        "max_topic_alias_broker",
+        "it is the same on all listeners: set mqtt.max_topic_alias_out",
+    ),
+    ("auto_id_prefix", OWN_CLIENT_IDS),
+    ("listener_auto_id_prefix", OWN_CLIENT_IDS),
+    ("allow_zero_length_clientid", OWN_CLIENT_IDS),
+];
+
+const CIPHERS: &str = "set `cipher_suites` of the TLS listener to single suites";
+const OWN_TLS: &str = "tidewire chooses the settings of TLS itself";
+const OWN_CLIENT_IDS: &str = "clients without a client ID get one that the server chooses";
+
+/// Returns why an option of a listener is not imported.
+pub fn refused(key: &str) -> Option<&'static str> {
+    let refused = REFUSED.iter().find(|(refused, _)| *refused == key);
+    refused.map(|(_, because)| *because)
+}
 
 /// Options of TLS. Without `certfile`, the listener would be one without TLS.
 const TLS: [&str; 9] = [
@@ -101,7 +153,7 @@ impl Listeners {
             None => format!("[::]:{port}"),
         };
         for (key, because) in CLOSING {
-            if last(lines, key).is_some() {
+            if last(lines, key).is_some_and(|line| !accepts_all_versions(line)) {
                 return Err(because.to_owned());
             }
         }
@@ -114,7 +166,7 @@ impl Listeners {
         let key = format!("listeners.{kind}.{name}");
         let mut options = Vec::new();
         for line in lines {
-            options.push((line, option(conf, line, kind)?));
+            options.push((line, option(conf, line, kind, lines)?));
         }
         setup.set(&format!("{key}.bind"), &first.item, bind);
         conf.imported(first, &format!("{key}.bind"));
@@ -130,7 +182,9 @@ impl Listeners {
                     conf.changed(line, &to(option), because);
                 }
                 ListenerOption::Refused(because) => conf.refuse(line, because),
-                ListenerOption::Unknown if line.key == "protocol" => conf.imported(line, &key),
+                ListenerOption::Unknown if line.key == "protocol" || accepts_all_versions(line) => {
+                    conf.imported(line, &key);
+                }
                 ListenerOption::Unknown => {}
             }
         }
@@ -151,6 +205,19 @@ impl Listeners {
             setup.set("listeners.ws.default.enabled", "", false);
         }
     }
+}
+
+/// Returns whether a line is `accept_protocol_versions` with MQTT 3.1, 3.1.1 and 5.
+fn accepts_all_versions(line: &ConfLine<'_>) -> bool {
+    let has = |version: &str| line.value.split([',', ' ', '\t']).any(|one| one == version);
+    line.key == "accept_protocol_versions" && ["3", "4", "5"].into_iter().all(has)
+}
+
+/// Returns the origins of all lines `websockets_origin`. `*` means all origins in tidewire only.
+fn origins(lines: &[ConfLine<'_>]) -> toml::Value {
+    let lines = lines.iter().filter(|line| line.key == "websockets_origin");
+    let origins = lines.map(|line| line.value).filter(|origin| !origin.contains('*'));
+    origins.map(toml::Value::from).collect::<Vec<_>>().into()
 }
 
 /// Returns the kind of a listener.
@@ -176,7 +243,7 @@ fn kind(lines: &[ConfLine<'_>]) -> Result<&'static str, String> {
     })
 }
 
-fn option(conf: &Conf<'_>, line: &ConfLine<'_>, kind: &str) -> Result<ListenerOption, String> {
+fn option(conf: &Conf<'_>, line: &ConfLine<'_>, kind: &str, lines: &[ConfLine<'_>]) -> Result<ListenerOption, String> {
     use ListenerOption::{Changed, Refused, Set, Unknown};
     let file = |option| conf.existing(line.value).map(|path| Set(option, path.into()));
     Ok(match line.key {
@@ -206,12 +273,16 @@ fn option(conf: &Conf<'_>, line: &ConfLine<'_>, kind: &str) -> Result<ListenerOp
             Ok(_) => return Err("its mount_point contains `${`, which begins a placeholder in tidewire".to_owned()),
             Err(because) => return Err(format!("its mount_point cannot be used: {because}")),
         },
-        "capath" => Refused("tidewire reads no directories of certificates: name a file with cafile"),
-        "ciphers" | "ciphers_tls1.3" => Refused("set `cipher_suites` of the TLS listener to single suites"),
-        "dhparamfile" | "tls_engine" => Refused("tidewire chooses the settings of TLS itself"),
+        "websockets_origin" if !matches!(kind, "ws" | "wss") => Refused("the listener has no WebSocket"),
+        "websockets_origin" if line.value.contains('*') => Refused("`*` allows no web page in Mosquitto"),
+        "websockets_origin" => Changed(
+            "allowed_origins",
+            origins(lines),
+            "web pages of the same host may connect as well if the host is localhost or an IP address",
+        ),
         "use_identity_as_username" | "use_subject_as_username" if flag(line.value) != Some(false) => {
             Refused("set `peer_cert_as_user_name` of the TLS listener, and `certificate` in access.providers")
         }
-        _ => Unknown,
+        key => refused(key).map_or(Unknown, Refused),
     })
 }
