@@ -109,6 +109,11 @@ impl Setup {
         self.items.contains_key(key)
     }
 
+    /// Returns an option that is a number, and the item that it comes from.
+    pub fn integer(&self, key: &str) -> Option<(i64, &str)> {
+        Some((self.value(key)?.as_integer()?, self.items.get(key)?.as_str()))
+    }
+
     /// Names another item that an option comes from. If the option is refused, the item is refused too.
     pub fn add_item(&mut self, key: &str, item: &str) {
         self.items.insert(format!("{key}.{item}"), item.to_owned());

@@ -10,6 +10,7 @@ mod bridge;
 mod dynamic_security;
 mod go_auth;
 mod listener;
+mod repeated;
 #[cfg(test)]
 mod tests;
 
@@ -98,8 +99,9 @@ struct Sections<'a> {
 }
 
 /// Options that are for the whole server wherever they stand, besides those of `OPTIONS` and `REFUSED`.
-const GLOBAL_ANYWHERE: [&str; 7] = [
+const GLOBAL_ANYWHERE: [&str; 8] = [
     "persistence",
+    "retained_persistence",
     "persistence_location",
     "persistence_file",
     "include_dir",
@@ -109,7 +111,13 @@ const GLOBAL_ANYWHERE: [&str; 7] = [
 ];
 
 /// Options of `OPTIONS` that belong to the last listener.
-const OF_LISTENER: [&str; 3] = ["max_connections", "max_qos", "max_topic_alias"];
+const OF_LISTENER: [&str; 5] = [
+    "max_connections",
+    "max_qos",
+    "maximum_qos",
+    "max_topic_alias",
+    "max_topic_alias_broker",
+];
 
 /// The owner of an option: the server, a listener or a bridge.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -336,6 +344,7 @@ pub fn import(file: &Path, report: &Report) -> Result<Setup, String> {
     let mut found = Sections::default();
     found.read(&main, Place::Main(&included))?;
     let conf = Conf { directory, report };
+    repeated::remove(&mut found, report);
     include_lines(&conf, &found, &main);
     let mut setup = Setup::new()?;
     let mut listeners = Listeners::default();
@@ -386,7 +395,7 @@ const OF_DEFAULT_LISTENER: &str =
 
 const ZERO_IS_NONE: Form = Limit { zero_is_none: true };
 
-const OPTIONS: [(&str, &str, Form); 13] = [
+const OPTIONS: [(&str, &str, Form); 15] = [
     ("max_queued_messages", "mqtt.max_queued_messages", ZERO_IS_NONE),
     ("max_queued_bytes", "mqtt.max_queued_bytes", ZERO_IS_NONE),
     ("queue_qos0_messages", "mqtt.queue_qos0", Flag),
@@ -394,15 +403,17 @@ const OPTIONS: [(&str, &str, Form); 13] = [
     ("message_size_limit", "mqtt.max_packet_size", Number),
     ("max_keepalive", "mqtt.max_keep_alive", Seconds),
     ("max_qos", "mqtt.max_qos", Number),
+    ("maximum_qos", "mqtt.max_qos", Number),
     ("retain_available", "mqtt.retain_available", Flag),
     ("max_topic_alias", "mqtt.max_topic_alias_in", Number),
+    ("max_topic_alias_broker", "mqtt.max_topic_alias_out", Number),
     ("sys_interval", "sys.interval", Seconds),
     ("max_connections", "limits.max_connections", Number),
     ("global_max_connections", "limits.max_connections", Number),
     ("global_max_clients", "limits.max_sessions", Number),
 ];
 
-const REFUSED: [(&str, &str); 13] = [
+const REFUSED: [(&str, &str); 22] = [
     ("autosave_interval", "each acknowledged message is in the journal"),
     ("autosave_on_changes", "each acknowledged message is in the journal"),
     ("pid_file", "tidewire writes no such file"),
@@ -419,6 +430,30 @@ const REFUSED: [(&str, &str); 13] = [
         "messages have the lower QoS of publisher and subscription",
     ),
     ("check_retain_source", "rules are checked when a message is published"),
+    (
+        "enable_control_api",
+        "the console and the API have the state of the server",
+    ),
+    ("packet_buffer_size", "tidewire chooses the sizes of its buffers itself"),
+    (
+        "websockets_headers_size",
+        "tidewire chooses the sizes of its buffers itself",
+    ),
+    ("websockets_log_level", "log.level chooses the messages"),
+    (
+        "log_facility",
+        "the log goes to standard error, or to the file of log.file",
+    ),
+    (
+        "retain_expiry_interval",
+        "tidewire removes retained messages when they expire",
+    ),
+    (
+        "max_inflight_bytes",
+        "mqtt.max_inflight limits the number of messages in flight",
+    ),
+    ("memory_limit", "each queue and cache has a limit of its own"),
+    ("retry_interval", "it has no effect in Mosquitto 2"),
 ];
 
 fn global(conf: &Conf<'_>, line: &ConfLine<'_>, setup: &mut Setup) {
@@ -427,10 +462,7 @@ fn global(conf: &Conf<'_>, line: &ConfLine<'_>, setup: &mut Setup) {
         let is_unlimited = value == "-1" || value == "0" && to.ends_with("max_packet_size");
         match convert(value, *form) {
             _ if is_unlimited => conf.changed(line, to, "the default of tidewire, because it has a limit always"),
-            Some(value) => {
-                setup.set(to, &line.item, value);
-                conf.imported(line, to);
-            }
+            Some(value) => limit(conf, line, to, value, setup),
             None => conf.refuse(line, &format!("its value has no counterpart in {to}")),
         }
         return;
@@ -465,8 +497,22 @@ fn global(conf: &Conf<'_>, line: &ConfLine<'_>, setup: &mut Setup) {
             }
             None => conf.refuse(line, "its value is not a duration"),
         },
-        _ => conf.refuse(line, "tidewire has no such option"),
+        key => conf.refuse(line, listener::refused(key).unwrap_or("tidewire has no such option")),
     }
+}
+
+/// Sets an option. Two limits of Mosquitto can be one option: the lower one counts.
+fn limit(conf: &Conf<'_>, line: &ConfLine<'_>, to: &str, value: toml::Value, setup: &mut Setup) {
+    if let (Some(limit), Some((other, item))) = (value.as_integer(), setup.integer(to)) {
+        if other <= limit {
+            conf.changed(line, to, &format!("the lower limit {item} counts"));
+            return;
+        }
+        conf.report
+            .replace(item, &format!("the lower limit {} counts", line.key));
+    }
+    setup.set(to, &line.item, value);
+    conf.imported(line, to);
 }
 
 /// `2m` is two months in Mosquitto.
@@ -485,7 +531,8 @@ fn expiration(value: &str) -> Option<String> {
 
 fn persistence(conf: &Conf<'_>, lines: &[ConfLine<'_>], setup: &mut Setup) -> Result<(), String> {
     let find = |key: &str| last(lines, key);
-    let Some(line) = find("persistence") else { return Ok(()) };
+    let line = find("persistence").or_else(|| find("retained_persistence"));
+    let Some(line) = line else { return Ok(()) };
     match flag(line.value) {
         Some(true) => conf.imported(line, "durability.policy"),
         Some(false) => {

@@ -430,7 +430,6 @@ fn options_of_client_ids_are_rules() {
     for conf in [
         "clientid_prefixes a*",
         "clientid_prefixes",
-        "clientid_prefixes a\nclientid_prefixes b",
         "clientid_prefixes a\nuse_username_as_clientid true",
     ] {
         assert!(try_import(conf, &[]).is_err(), "{conf}");
@@ -513,4 +512,159 @@ fn included_option_of_an_unknown_listener_ends_the_import() {
     let (setup, report) = try_import("include_dir conf.d\nlistener 1884", &others).expect("imported");
     assert!(setup.has("listeners.tcp.default.bind"), "{report}");
     assert!(report.contains("the default listener is left out"), "{report}");
+}
+
+/// Checks that a line has a row which says that another one replaces it, and that this one has another row.
+#[track_caller]
+fn assert_replaced(report: &str, line: usize, by: usize) {
+    let because = format!("because the value at mosquitto.conf:{by} replaces it");
+    assert!(row(report, line).contains(&because), "{report}");
+    assert!(!row(report, by).contains("replaces it"), "{report}");
+}
+
+#[test]
+fn last_line_of_a_repeated_option_counts() {
+    let (setup, report) = imported("allow_anonymous true\nmax_keepalive 60\nmax_keepalive 90\nallow_anonymous false");
+    assert_eq!(setup.option("mqtt.max_keep_alive"), Some("1m30s"), "{report}");
+    assert_eq!(setup.option("access.anonymous"), Some("never"), "{report}");
+    assert_replaced(&report, 2, 3);
+    assert_replaced(&report, 1, 4);
+    assert!(row(&report, 3).contains(" imported "), "{report}");
+    let (setup, report) = imported("clientid_prefixes a\nclientid_prefixes b");
+    assert_eq!(setup.rules_text(), "allow clients=b* Connect\n", "{report}");
+    assert_replaced(&report, 1, 2);
+    let (setup, report) =
+        imported("listener 1884 127.0.0.1\nmount_point x/\nmount_point y/\nlistener 1885\nmount_point z/");
+    assert_eq!(setup.option("listeners.tcp.default.mountpoint"), Some("y/"), "{report}");
+    assert_replaced(&report, 2, 3);
+    assert!(row(&report, 5).contains(" imported "), "{report}");
+    let bridge = "connection far\naddress far.example\nremote_username ann\nusername bob\ntopic a\ntopic b";
+    let (setup, report) = imported(bridge);
+    assert_eq!(
+        setup.option("connectors.bridge_far.config.user"),
+        Some("bob"),
+        "{report}"
+    );
+    assert_replaced(&report, 3, 4);
+    for line in [5, 6] {
+        assert!(row(&report, line).contains(" imported "), "{report}");
+    }
+}
+
+#[test]
+fn per_listener_settings_cannot_be_turned_off_again() {
+    let conf = "per_listener_settings true\nper_listener_settings false\nlistener 1\nallow_anonymous true\nlistener 2";
+    let (setup, report) = imported(conf);
+    assert_eq!(setup.option("access.anonymous"), Some("never"), "{report}");
+    assert_replaced(&report, 2, 1);
+}
+
+#[test]
+fn lower_one_of_two_limits_counts() {
+    for (conf, counting, other) in [
+        ("max_packet_size 100000\nmessage_size_limit 200000", 1, 2),
+        ("message_size_limit 200000\nmax_packet_size 100000", 2, 1),
+    ] {
+        let (_, report) = imported(conf);
+        assert!(row(&report, counting).contains(" imported "), "{report}");
+        assert!(
+            row(&report, other).contains("the lower limit max_packet_size counts"),
+            "{report}"
+        );
+    }
+}
+
+#[test]
+fn listener_can_reject_anonymous_clients_itself() {
+    for (conf, expected) in [
+        (
+            "allow_anonymous true\nlistener 1\nlistener_allow_anonymous false\nlistener 2",
+            "never",
+        ),
+        (
+            "allow_anonymous true\nlistener 1\nlistener_allow_anonymous maybe",
+            "never",
+        ),
+        (
+            "allow_anonymous false\nlistener 1\nlistener_allow_anonymous true\nlistener 2",
+            "never",
+        ),
+        (
+            "allow_anonymous false\nlistener 1\nlistener_allow_anonymous true",
+            "always",
+        ),
+        ("listener 1\nlistener_allow_anonymous true", "always"),
+        (
+            "allow_anonymous true\nport 1884\nlistener_allow_anonymous false",
+            "never",
+        ),
+        (
+            "per_listener_settings true\nlistener 1\nlistener_allow_anonymous true\nlistener 2\nallow_anonymous true",
+            "always",
+        ),
+        (
+            "per_listener_settings true\nlistener 1\nallow_anonymous true\nlistener_allow_anonymous false",
+            "never",
+        ),
+    ] {
+        let (setup, report) = imported(conf);
+        assert_eq!(setup.option("access.anonymous"), Some(expected), "{conf}\n{report}");
+        for (at, _) in conf.lines().enumerate().filter(|(_, line)| line.contains("anonymous")) {
+            assert!(!row(&report, at + 1).contains("no such option"), "{report}");
+        }
+    }
+}
+
+#[test]
+fn options_of_mosquitto_2_1_have_rows() {
+    for option in ["accept_protocol_versions 5", "enable_proxy_protocol 2"] {
+        let (setup, report) = imported(&format!("listener 1884\n{option}"));
+        assert!(!setup.has("listeners.tcp.default.bind"), "{option}");
+        assert!(row(&report, 1).contains("The listener is left out"), "{report}");
+    }
+    let (setup, report) = imported("listener 1884\naccept_protocol_versions 3, 4,5");
+    assert!(setup.has("listeners.tcp.default.bind"), "{report}");
+    assert!(row(&report, 2).contains(" imported "), "{report}");
+    for (option, part) in [
+        ("listener_auto_id_prefix x-", "client ID"),
+        ("auto_id_prefix x-", "client ID"),
+        ("allow_zero_length_clientid true", "client ID"),
+        ("proxy_protocol_v2_require_tls true", "PROXY protocol"),
+        ("disable_client_cert_date_checks true", "have expired are rejected"),
+        ("http_dir /var/www", "use a web server"),
+        ("max_topic_alias_broker 5", "set mqtt.max_topic_alias_out"),
+        ("maximum_qos 1", "set mqtt.max_qos"),
+        ("websockets_origin https://a.example", "the listener has no WebSocket"),
+        ("enable_control_api true", "the console and the API"),
+        ("packet_buffer_size 4096", "sizes of its buffers"),
+        ("retain_expiry_interval 5", "when they expire"),
+        ("log_facility 5", "log.file"),
+        ("retry_interval 20", "no effect"),
+    ] {
+        let (setup, report) = imported(&format!("listener 1884\n{option}"));
+        let row = row(&report, 2);
+        assert!(row.contains("not supported") && row.contains(part), "{row}");
+        assert!(setup.has("listeners.tcp.default.bind"), "{report}");
+    }
+    let (setup, report) = imported("maximum_qos 1\nmax_topic_alias_broker 5\nretained_persistence true");
+    assert!(
+        setup.has("mqtt.max_qos") && setup.has("mqtt.max_topic_alias_out"),
+        "{report}"
+    );
+    assert!(row(&report, 3).contains("durability.policy"), "{report}");
+}
+
+#[test]
+fn origins_of_web_pages_are_imported() {
+    let (setup, report) = imported(
+        "listener 9001\nprotocol websockets\nwebsockets_origin https://a.example\nwebsockets_origin *\n\
+         websockets_origin https://b.example",
+    );
+    let expected = ["https://a.example", "https://b.example"];
+    assert_eq!(setup.list("listeners.ws.default.allowed_origins"), expected, "{report}");
+    assert!(
+        row(&report, 3).contains("listeners.ws.default.allowed_origins"),
+        "{report}"
+    );
+    assert!(row(&report, 4).contains("not supported"), "{report}");
 }
