@@ -66,6 +66,8 @@ const REFUSED: [(&str, &str); 17] = [
     ("allow_zero_length_clientid", OWN_CLIENT_IDS),
 ];
 
+const PAGES_OF_SAME_HOST: &str =
+    "web pages of the same host may connect as well if the host is localhost or an IP address";
 const CIPHERS: &str = "set `cipher_suites` of the TLS listener to single suites";
 const OWN_TLS: &str = "tidewire chooses the settings of TLS itself";
 const OWN_CLIENT_IDS: &str = "clients without a client ID get one that the server chooses";
@@ -125,6 +127,8 @@ enum ListenerOption {
     Set(&'static str, toml::Value),
     Changed(&'static str, toml::Value, &'static str),
     Refused(&'static str),
+    /// One of several web origins, which are one option.
+    Origin,
     Unknown,
 }
 
@@ -166,10 +170,11 @@ impl Listeners {
         let key = format!("listeners.{kind}.{name}");
         let mut options = Vec::new();
         for line in lines {
-            options.push((line, option(conf, line, kind, lines)?));
+            options.push((line, option(conf, line, kind)?));
         }
         setup.set(&format!("{key}.bind"), &first.item, bind);
         conf.imported(first, &format!("{key}.bind"));
+        let mut origins: Vec<toml::Value> = Vec::new();
         for (line, option) in options {
             let to = |option: &str| format!("{key}.{option}");
             match option {
@@ -182,13 +187,22 @@ impl Listeners {
                     conf.changed(line, &to(option), because);
                 }
                 ListenerOption::Refused(because) => conf.refuse(line, because),
+                ListenerOption::Origin => {
+                    origins.push(line.value.into());
+                    conf.changed(line, &to("allowed_origins"), PAGES_OF_SAME_HOST);
+                }
                 ListenerOption::Unknown if line.key == "protocol" || accepts_all_versions(line) => {
                     conf.imported(line, &key);
                 }
                 ListenerOption::Unknown => {}
             }
         }
-        self.kinds.push(kind);
+        if !origins.is_empty() {
+            setup.set(&format!("{key}.allowed_origins"), &first.item, origins);
+        }
+        if !self.kinds.contains(&kind) {
+            self.kinds.push(kind);
+        }
         Ok(())
     }
 
@@ -211,13 +225,6 @@ impl Listeners {
 fn accepts_all_versions(line: &ConfLine<'_>) -> bool {
     let has = |version: &str| line.value.split([',', ' ', '\t']).any(|one| one == version);
     line.key == "accept_protocol_versions" && ["3", "4", "5"].into_iter().all(has)
-}
-
-/// Returns the origins of all lines `websockets_origin`. `*` means all origins in tidewire only.
-fn origins(lines: &[ConfLine<'_>]) -> toml::Value {
-    let lines = lines.iter().filter(|line| line.key == "websockets_origin");
-    let origins = lines.map(|line| line.value).filter(|origin| !origin.contains('*'));
-    origins.map(toml::Value::from).collect::<Vec<_>>().into()
 }
 
 /// Returns the kind of a listener.
@@ -243,8 +250,8 @@ fn kind(lines: &[ConfLine<'_>]) -> Result<&'static str, String> {
     })
 }
 
-fn option(conf: &Conf<'_>, line: &ConfLine<'_>, kind: &str, lines: &[ConfLine<'_>]) -> Result<ListenerOption, String> {
-    use ListenerOption::{Changed, Refused, Set, Unknown};
+fn option(conf: &Conf<'_>, line: &ConfLine<'_>, kind: &str) -> Result<ListenerOption, String> {
+    use ListenerOption::{Changed, Origin, Refused, Set, Unknown};
     let file = |option| conf.existing(line.value).map(|path| Set(option, path.into()));
     Ok(match line.key {
         "certfile" => file("cert_file")?,
@@ -274,12 +281,9 @@ fn option(conf: &Conf<'_>, line: &ConfLine<'_>, kind: &str, lines: &[ConfLine<'_
             Err(because) => return Err(format!("its mount_point cannot be used: {because}")),
         },
         "websockets_origin" if !matches!(kind, "ws" | "wss") => Refused("the listener has no WebSocket"),
+        // `*` means all origins in tidewire only.
         "websockets_origin" if line.value.contains('*') => Refused("`*` allows no web page in Mosquitto"),
-        "websockets_origin" => Changed(
-            "allowed_origins",
-            origins(lines),
-            "web pages of the same host may connect as well if the host is localhost or an IP address",
-        ),
+        "websockets_origin" => Origin,
         "use_identity_as_username" | "use_subject_as_username" if flag(line.value) != Some(false) => {
             Refused("set `peer_cert_as_user_name` of the TLS listener, and `certificate` in access.providers")
         }

@@ -59,9 +59,10 @@ fn remove_from<'a>(lines: &mut Vec<ConfLine<'a>>, report: &Report) {
         false => by_name[name(line.key)],
     };
     let counting: Vec<usize> = lines.iter().enumerate().map(counting).collect();
-    for (line, by) in lines.iter().zip(&counting).map(|(line, by)| (line, &lines[*by])) {
-        if !std::ptr::eq(line, by) {
-            let place = format!("{}:{}", by.file, by.line);
+    for (at, by) in counting.iter().copied().enumerate() {
+        let (line, by_line) = (&lines[at], &lines[by]);
+        if at != by {
+            let place = format!("{}:{}", by_line.file, by_line.line);
             report.add_replaced(line.file, line.line, &line.item, &place);
         }
     }
