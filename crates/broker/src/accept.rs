@@ -20,6 +20,7 @@ use crate::owners::{Holding, OwnerLimit, Owners, SessionHolding, owner_name};
 use crate::parsed_filter::ParsedFilter;
 use crate::publish_buckets::PublisherIdentity;
 use crate::session::{ConnectTerms, SessionWill};
+use crate::session_link::LinkFlag;
 use crate::slots::{ConnSlot, ConnectNumber, SessionEpoch, SessionSlot};
 use crate::tap::{GrantedConnect, TapEvent, TapEventMask};
 use crate::timers::ShardTimer;
@@ -31,7 +32,7 @@ impl AcceptedConnect<'_> {
         let existing = core.sessions.slot_of(client.client_id);
         let needs_journal = || {
             self.granted.expiry_s > 0
-                || existing.is_some_and(|slot| core.sessions.link(slot).is_durable)
+                || existing.is_some_and(|slot| core.sessions.link(slot).is_durable())
                 || core.ledger.is_end_pending(client.client_id)
         };
         if core.ledger.has_failed() && needs_journal() {
@@ -229,10 +230,10 @@ impl Admission<'_> {
             .ledger
             .record_connected(now, self.lifecycle.tick.core.sessions.at_mut(slot))
         {
-            self.lifecycle.tick.core.link_mut(slot).is_durable = true;
+            self.lifecycle.tick.core.link_mut(slot).set(LinkFlag::Durable, true);
         }
         let has_published_will = self.lifecycle.tick.core.stats.wills_published > wills;
-        let must_wait = self.lifecycle.tick.core.sessions.link(slot).is_durable
+        let must_wait = self.lifecycle.tick.core.sessions.link(slot).is_durable()
             || self.lifecycle.tick.core.ledger.is_end_pending(client.client_id)
             || has_published_will;
         if must_wait && !is_planted(Fault::ConnackBeforeCommit) {
@@ -325,9 +326,9 @@ impl Admission<'_> {
         self.lifecycle.tick.core.sessions.set_holding(slot, holding);
         let link = self.lifecycle.tick.core.link_mut(slot);
         link.conn = conn;
-        link.is_v5 = connect.version == ProtocolVersion::V5;
-        link.is_replaying = is_replaying;
-        link.has_own_form = has_own_form;
+        link.set(LinkFlag::V5, connect.version == ProtocolVersion::V5);
+        link.set(LinkFlag::Replaying, is_replaying);
+        link.set(LinkFlag::OwnForm, has_own_form);
         link.maximum_packet_size = connect.properties.maximum_packet_size().unwrap_or(u32::MAX);
         if is_will_denied {
             self.lifecycle

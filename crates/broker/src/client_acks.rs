@@ -52,7 +52,7 @@ impl ClientAcks<'_> {
             self.inform_group(&delivery);
         }
         // The client forgets the identifier on PUBREL, so the journal must have committed PUBREC by then.
-        let is_durable = self.tick.core.sessions.link(self.slot).is_durable;
+        let is_durable = self.tick.core.sessions.link(self.slot).is_durable();
         let commits = PendingCommits::for_journal(reason == ReasonCode::Success && is_durable);
         // An unknown identifier is answered as well, so that the client can release it [MQTT-4.3.3-4].
         self.answer(PacketType::PubRel, ack, reason, commits);

@@ -28,7 +28,7 @@ use crate::message_limits::MessageLimits;
 use crate::node_state::hash;
 use crate::outbox::Outbox;
 use crate::session::Session;
-use crate::session_link::SessionLink;
+use crate::session_link::{LinkFlag, SessionLink};
 use crate::sessions::Sessions;
 use crate::slots::{ConnSlot, SessionEpoch, SessionRef, SessionSlot};
 use crate::stats::ShardStats;
@@ -155,7 +155,7 @@ impl ShardCore {
                 Some(&terms.applied_to(p)),
             );
         }
-        if link.is_replaying && terms.group.is_none() && self.sessions.at(slot).replays.must_wait(p.topic) {
+        if link.is_replaying() && terms.group.is_none() && self.sessions.at(slot).replays.must_wait(p.topic) {
             return self.hold_for_replay(now, slot, p, terms, forms);
         }
         self.deliver_now(now, slot, p, terms, forms)
@@ -257,7 +257,7 @@ impl ShardCore {
 
     /// Delivers the held messages in order.
     pub fn release(&mut self, now: Now, slot: SessionSlot) {
-        self.link_mut(slot).is_replaying = false;
+        self.link_mut(slot).set(LinkFlag::Replaying, false);
         // Another message may be in the middle of routing. Its recipients must not be mixed with those of these
         // messages.
         let others = self
@@ -267,7 +267,7 @@ impl ShardCore {
         for delivery in self.sessions.at_mut(slot).replays.release() {
             self.stats.queued_messages -= 1;
             self.stats.queued_bytes -= delivery.stored_bytes() as u64;
-            let must_check = self.sessions.link(slot).must_check_queue;
+            let must_check = self.sessions.link(slot).must_check_queue();
             let is_forbidden = must_check && !self.sessions.at(slot).can_receive(delivery.publication().topic);
             if is_forbidden || delivery.message.is_expired(now) {
                 let reason = match is_forbidden {

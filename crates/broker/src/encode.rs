@@ -196,19 +196,19 @@ impl SingleEncoder<'_> {
         terms: DeliveryOptions<'_>,
         id: Option<PacketId>,
     ) -> (Range, u32) {
-        let topic_alias = if link.has_own_form {
+        let topic_alias = if link.has_own_form() {
             self.connections.alias_for(link.conn, p.topic)
         } else {
             None
         };
-        let identifiers = if link.is_v5 { terms.identifiers } else { &[] };
+        let identifiers = if link.is_v5() { terms.identifiers } else { &[] };
         let extras = PublishExtras {
             topic_alias,
             subscription_identifiers: identifiers,
             ..PublishExtras::default()
         };
         let form = PublishForm {
-            is_v5: link.is_v5,
+            is_v5: link.is_v5(),
             qos: terms.qos,
             retain: terms.retain,
             dup: false,

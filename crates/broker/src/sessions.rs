@@ -88,7 +88,7 @@ impl Sessions {
     /// Returns whether the access rules of a session forbid a new message.
     #[inline]
     pub fn is_forbidden(&self, slot: SessionSlot, topic: &str) -> bool {
-        self.link(slot).is_filtered && !self.at(slot).can_receive(topic)
+        self.link(slot).is_filtered() && !self.at(slot).can_receive(topic)
     }
 
     /// Returns the entry of a session in the accounts. `None` before its CONNECT is accepted.

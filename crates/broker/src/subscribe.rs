@@ -20,6 +20,7 @@ use crate::parsed_filter::ParsedFilter;
 use crate::retained_messages::RetainedMessages;
 use crate::router::{InterestedSession, Router, Subscriber};
 use crate::session::{PendingSubAck, Subscription, SubscriptionKind};
+use crate::session_link::LinkFlag;
 use crate::shared::{JoinRequest, ShareGroups};
 use crate::slots::{ReplayNumber, SessionEpoch, SessionSlot, SubscribeTicket};
 use crate::tap::{TapEvent, TapEventMask};
@@ -216,7 +217,7 @@ impl Router {
                 if starts_replay {
                     let number = ReplayNumber(tick.numbers.next());
                     let replay = retained.replay_of(number, filter, options, identifier);
-                    core.link_mut(slot).is_replaying = true;
+                    core.link_mut(slot).set(LinkFlag::Replaying, true);
                     core.sessions.at_mut(slot).replays.push_back(replay);
                 }
             }
@@ -381,7 +382,7 @@ impl Router {
     pub fn recheck_subscriptions(&mut self, tick: &mut Tick<'_>, groups: &mut ShareGroups, slot: SessionSlot) {
         let session = tick.core.sessions.at(slot);
         access_questions::retain_decisions(session);
-        let was_filtered = tick.core.sessions.link(slot).is_filtered;
+        let was_filtered = tick.core.sessions.link(slot).is_filtered();
         let mut denied = Vec::new();
         let mut is_filtered = false;
         if let Some(access) = &session.access {
@@ -402,8 +403,8 @@ impl Router {
             session.outgoing.queued() + session.outgoing.unacknowledged() > 0 || !session.replays.is_done();
         let must_check_queue = session.access.is_some() && has_queued;
         let link = tick.core.link_mut(slot);
-        link.is_filtered = is_filtered;
-        link.must_check_queue = must_check_queue;
+        link.set(LinkFlag::Filtered, is_filtered);
+        link.set(LinkFlag::MustCheckQueue, must_check_queue);
         for filter in denied {
             self.unsubscribe(tick, groups, slot, &filter, None);
         }
@@ -416,7 +417,7 @@ impl Router {
     /// group's home shard does that.
     fn update_durable_target(&mut self, core: &ShardCore, slot: SessionSlot, target: ParsedFilter<'_>, is_added: bool) {
         if let ParsedFilter::Plain(filter) | ParsedFilter::Exclusive(filter) = target
-            && core.sessions.link(slot).is_durable
+            && core.sessions.link(slot).is_durable()
         {
             self.update_durable(filter, is_added);
         }
@@ -520,7 +521,7 @@ fn check_filter<'a>(core: &mut ShardCore, slot: SessionSlot, filter: &'a str) ->
     }
     match session.access.as_ref().map(|a| a.can_subscribe(bare)) {
         None | Some(SubscribeAccess::Allowed) => {}
-        Some(SubscribeAccess::AllowedInPart) => core.link_mut(slot).is_filtered = true,
+        Some(SubscribeAccess::AllowedInPart) => core.link_mut(slot).set(LinkFlag::Filtered, true),
         Some(SubscribeAccess::Denied) => return Err(ReasonCode::NotAuthorized),
     }
     Ok(target)
@@ -616,7 +617,7 @@ fn send_unsuback(
 /// false if it is too large.
 fn send_answer(core: &mut ShardCore, slot: SessionSlot, packet: &Packet<'_>) -> bool {
     let link = core.sessions.link(slot);
-    if link.is_durable && !is_planted(Fault::SubackBeforeCommit) {
+    if link.is_durable() && !is_planted(Fault::SubackBeforeCommit) {
         core.hold_until_committed(link.conn);
     }
     core.send(link.conn, packet)

@@ -114,7 +114,7 @@ impl RecipientList {
         let Subscriber::Session(first) = Subscriber::from_key(entries[0].key) else {
             return audience;
         };
-        audience.is_v5 = sessions.link(first).is_v5;
+        audience.is_v5 = sessions.link(first).is_v5();
         let can_share = |entry: &SubscriptionEntry<_>| can_share_encoding(sessions, entry, audience.is_v5);
         if config.queue_qos0 || !entries.iter().all(can_share) {
             return audience;
@@ -145,7 +145,11 @@ fn can_share_encoding(sessions: &Sessions, entry: &SubscriptionEntry<InterestedS
         return false;
     }
     let link = sessions.link(slot);
-    link.conn != ConnSlot::NONE && link.is_v5 == is_v5 && !link.is_filtered && !link.is_replaying && !link.has_own_form
+    link.conn != ConnSlot::NONE
+        && link.is_v5() == is_v5
+        && !link.is_filtered()
+        && !link.is_replaying()
+        && !link.has_own_form()
 }
 
 impl ShardCore {

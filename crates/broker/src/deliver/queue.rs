@@ -10,7 +10,7 @@ use crate::effect::{DropReason, Now};
 use crate::encode::{EncodedForms, PublishForm};
 use crate::fault::{Fault, is_planted};
 use crate::message::RecordLocation;
-use crate::session_link::SessionLink;
+use crate::session_link::{LinkFlag, SessionLink};
 use crate::slots::{ConnSlot, ConnectNumber, SessionRef, SessionSlot};
 
 impl ShardCore {
@@ -40,8 +40,8 @@ impl ShardCore {
             };
             if !has_more {
                 let session = self.sessions.at(slot);
-                if link.must_check_queue && session.outgoing.is_idle() && session.replays.is_done() {
-                    self.sessions.link_mut(slot).must_check_queue = false;
+                if link.must_check_queue() && session.outgoing.is_idle() && session.replays.is_done() {
+                    self.sessions.link_mut(slot).set(LinkFlag::MustCheckQueue, false);
                 }
                 return self.sessions.fetch_more(&mut self.ledger, &mut self.effects, slot);
             }
@@ -90,14 +90,14 @@ impl ShardCore {
             return;
         };
         let p = delivery.message.publication();
-        let identifiers = if link.is_v5 { delivery.tag.identifiers() } else { &[] };
+        let identifiers = if link.is_v5() { delivery.tag.identifiers() } else { &[] };
         let extras = PublishExtras {
             subscription_identifiers: identifiers,
             ..PublishExtras::default()
         };
         let mark = self.outbox.mark();
         let form = PublishForm {
-            is_v5: link.is_v5,
+            is_v5: link.is_v5(),
             qos: delivery.qos,
             retain: delivery.retain,
             dup: !is_planted(Fault::ForgetDup),
@@ -109,7 +109,7 @@ impl ShardCore {
         let (range, _) = self.outbox.encode_publish(now, shown.as_ref().unwrap_or(&p), form);
         // A message that the client may not receive any more counts as acknowledged: its access rules have changed, or
         // its Maximum Packet Size is now smaller [MQTT-3.1.2-25].
-        let refusal = if shown.is_none() || link.must_check_queue && !session.can_receive(p.topic) {
+        let refusal = if shown.is_none() || link.must_check_queue() && !session.can_receive(p.topic) {
             Some(DropReason::NotAuthorizedToReceive)
         } else {
             (range.len() > link.maximum_packet_size as usize).then_some(DropReason::TooLargeForClient)
@@ -146,7 +146,7 @@ impl ShardCore {
         let out = &session.outgoing;
         // Messages in flight from an earlier connection that are not in memory come first.
         let is_early = out.cold.as_ref().is_some_and(|cold| !cold.entries.earlier().is_empty());
-        let needs_commit = link.is_durable || next.tag.group().is_some_and(|group| group.key.0 != 0);
+        let needs_commit = link.is_durable() || next.tag.group().is_some_and(|group| group.key.0 != 0);
         let is_uncommitted = needs_commit
             && next.qos == QoS::ExactlyOnce
             && seq > out.committed_seq
@@ -159,7 +159,7 @@ impl ShardCore {
         let delivery = session.outgoing.pop_queue().expect("the queue has a front entry");
         self.stats.queued_messages -= 1;
         self.stats.queued_bytes -= delivery.queued_bytes() as u64;
-        let is_forbidden = link.must_check_queue && !self.sessions.at(slot).can_receive(delivery.publication().topic);
+        let is_forbidden = link.must_check_queue() && !self.sessions.at(slot).can_receive(delivery.publication().topic);
         if is_forbidden || delivery.message.is_expired(now) {
             let reason = match is_forbidden {
                 true => DropReason::NotAuthorizedToReceive,

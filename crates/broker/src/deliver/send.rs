@@ -40,9 +40,9 @@ impl ShardCore {
     ) -> DeliverResult {
         let link = self.sessions.link(slot);
         let conn = link.conn;
-        let is_shared_form = terms.identifiers.is_empty() && !link.has_own_form;
+        let is_shared_form = terms.identifiers.is_empty() && !link.has_own_form();
         let range = if is_shared_form {
-            forms.plain(&mut self.outbox, now, p, link.is_v5, terms.retain)
+            forms.plain(&mut self.outbox, now, p, link.is_v5(), terms.retain)
         } else if let Some(shown) = self.sessions.at(slot).shown(p) {
             self.single_encoder(now).encode(link, &shown, terms, None).0
         } else {
@@ -89,8 +89,8 @@ impl ShardCore {
         let id = packet_id(seq);
         let conn = link.conn;
         let mark = self.outbox.mark();
-        let is_shared_form = terms.identifiers.is_empty() && !link.has_own_form;
-        let template = forms.template_mut(link.is_v5, terms.retain, terms.qos);
+        let is_shared_form = terms.identifiers.is_empty() && !link.has_own_form();
+        let template = forms.template_mut(link.is_v5(), terms.retain, terms.qos);
         let size = match (*template, is_shared_form) {
             (Some(have), true) => {
                 if have.range.len() > link.maximum_packet_size as usize {

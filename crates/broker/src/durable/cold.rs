@@ -162,7 +162,7 @@ impl Sessions {
 
     /// Evicts messages of a session from memory. Called after a batch was appended.
     fn evict(&mut self, slot: SessionSlot, records: &mut PendingRecords, page_entries: usize) {
-        if !self.link(slot).is_durable {
+        if !self.link(slot).is_durable() {
             return;
         }
         let is_offline = self.link(slot).conn == ConnSlot::NONE;

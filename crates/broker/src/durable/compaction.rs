@@ -344,7 +344,7 @@ impl CheckpointMoves {
 impl CheckpointMoves {
     /// Queues the held messages of a session if any of them must be moved.
     pub(super) fn release_held_messages(&self, now: Now, core: &mut ShardCore, slot: SessionSlot) {
-        if !core.sessions.link(slot).is_replaying {
+        if !core.sessions.link(slot).is_replaying() {
             return;
         }
         let is_old = |delivery: &Delivery| {

@@ -39,7 +39,7 @@ impl Ledger {
     pub fn must_wait_for_commit(&self, link: SessionLink, terms: DeliveryOptions<'_>) -> bool {
         let is_of_durable_group = terms.group.is_some_and(|group| group.key.0 != 0);
         let is_behind = || self.records().is_some_and(PendingRecords::has_uncommitted);
-        terms.qos == QoS::ExactlyOnce && (link.is_durable || is_of_durable_group && is_behind())
+        terms.qos == QoS::ExactlyOnce && (link.is_durable() || is_of_durable_group && is_behind())
     }
 
     /// Marks routing as started or finished. Recovery repeats unfinished routing.
@@ -70,7 +70,7 @@ impl Ledger {
 
     /// Adds a recipient to the record that is being built.
     pub fn add_recipient(&mut self, sessions: &mut Sessions, slot: SessionSlot, seq: u64, terms: DeliveryOptions<'_>) {
-        if !sessions.link(slot).is_durable {
+        if !sessions.link(slot).is_durable() {
             return self.await_group_commit(sessions, slot, seq, terms);
         }
         let session = sessions.at(slot);
@@ -95,7 +95,7 @@ impl Ledger {
     /// non-durable member: if it disconnects, another member gets the message. A QoS 2 message must not change the
     /// member [MQTT-4.8.2-5].
     pub fn group_retains(&self, member: SessionLink, qos: QoS, group: GroupKey) -> bool {
-        qos == QoS::AtLeastOnce && group.0 != 0 && self.is_active() && !member.is_durable
+        qos == QoS::AtLeastOnce && group.0 != 0 && self.is_active() && !member.is_durable()
     }
 
     /// Adds a share group that has no available member as a recipient.
@@ -159,7 +159,7 @@ impl Ledger {
 
     /// Records that a session acknowledged a message. At QoS 2, `is_release` means that only PUBCOMP is outstanding.
     pub fn record_acknowledged(&mut self, sessions: &Sessions, slot: SessionSlot, seq: u64, is_release: bool) {
-        if sessions.link(slot).is_durable
+        if sessions.link(slot).is_durable()
             && !is_planted(Fault::ForgetSettled)
             && let Some(records) = self.records_mut()
             && let Some(session) = sessions.get(slot)

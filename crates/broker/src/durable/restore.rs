@@ -35,6 +35,7 @@ use crate::owners::{ClientAccount, SessionHolding, owner_name};
 use crate::parsed_filter::ParsedFilter;
 use crate::router::{InterestedSession, Subscriber};
 use crate::session::{Session, SessionWill, Subscription};
+use crate::session_link::LinkFlag;
 use crate::sessions::Sessions;
 use crate::shard::{Components, DUE_BYTES, Shard};
 use crate::shared::JoinRequest;
@@ -389,8 +390,8 @@ impl SessionRestorer<'_> {
         holding.add_subscriptions(recovered.subscriptions.len() as u64);
         core.sessions.set_holding(slot, holding);
         let link = core.link_mut(slot);
-        link.is_durable = true;
-        link.is_filtered = is_filtered;
+        link.set(LinkFlag::Durable, true);
+        link.set(LinkFlag::Filtered, is_filtered);
         for (filter, subscription) in recovered.subscriptions.iter() {
             self.restore_subscription(slot, filter, subscription);
         }

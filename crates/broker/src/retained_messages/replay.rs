@@ -22,6 +22,7 @@ use crate::message::Publication;
 use crate::retained::{ScanBudget, ScanCursor};
 use crate::retained_messages::RetainedMessages;
 use crate::session::RetainedReplay;
+use crate::session_link::LinkFlag;
 use crate::slots::{ReplayId, ReplayNumber, SessionSlot};
 use crate::tick::Tick;
 
@@ -145,7 +146,7 @@ impl RetainedMessages {
     }
 
     fn request(&mut self, tick: &mut Tick<'_>, slot: SessionSlot, replay: RetainedReplay) {
-        tick.core.link_mut(slot).is_replaying = true;
+        tick.core.link_mut(slot).set(LinkFlag::Replaying, true);
         self.skip_own_messages(tick, slot);
         let following = following(tick.core, slot, |next| next.shard == replay.shard);
         let session = tick.core.sessions.at_mut(slot);

@@ -299,7 +299,8 @@ impl Router {
                     continue;
                 }
                 let link = core.sessions.link(slot);
-                let is_merged = link.is_v5 || core.config.overlapping_subscriptions == OverlappingDelivery::DeliverOnce;
+                let is_merged =
+                    link.is_v5() || core.config.overlapping_subscriptions == OverlappingDelivery::DeliverOnce;
                 let at = link.stamp as usize;
                 // A stamp is an index of `merged`. It is valid only if that entry is of this session.
                 if is_merged && scratch.merged.get(at).is_some_and(|m| m.session == slot) {

@@ -82,7 +82,7 @@ impl ShareGroups {
         let (group, qos) = (subscription.group, granted(p.qos, subscription.maximum_qos));
         let link = tick.core.sessions.link(session);
         let group_retains = tick.core.ledger.group_retains(link, qos, group.key);
-        if !link.is_durable && qos != QoS::AtMostOnce && !group_retains {
+        if !link.is_durable() && qos != QoS::AtMostOnce && !group_retains {
             tick.core.ledger.record_group_dropped(group.key, p.place);
         }
         let mut forms = EncodedForms::default();

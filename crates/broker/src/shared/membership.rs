@@ -45,7 +45,7 @@ impl ShareGroups {
             options: subscription.options,
             identifier: subscription.identifier,
             is_online: session.conn.is_some(),
-            is_durable: tick.core.sessions.link(slot).is_durable,
+            is_durable: tick.core.sessions.link(slot).is_durable(),
             inflight: 0,
             full_until_ms: 0,
             full_for_ms: 0,
