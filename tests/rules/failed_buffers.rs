@@ -284,7 +284,10 @@ fn older_buffer_holds_publishers_back_until_the_loss_is_accepted() {
     server.wait_until_ready();
     publish(&server, 10..20);
     stop(&mut server);
+    // A copy lacks the mark, and that of a new journal the checkpoint.
     replace_files(&older, &journal);
+    fs::remove_file(journal.join("checkpoint")).unwrap();
+    fs::remove_file(buffer(&server).with_file_name("http-hook.exists")).unwrap();
 
     server.spawn_again();
     wait_until_started(&server);

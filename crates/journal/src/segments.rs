@@ -3,13 +3,14 @@
 //! Invariants: the list is sorted by base and has no gaps; only the last segment is written to. A reader that holds a
 //! segment can read all of it, even if it is removed at the same time.
 
+use std::io::{self, Read};
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::checkpoint::{CHECKPOINT_NAME, Checkpoint};
-use crate::layout::SEGMENT_HEADER_BYTES;
+use crate::layout::{SEGMENT_HEADER_BYTES, SegmentHeader};
 use crate::lsn::Lsn;
 use storage::StorageFile;
 
@@ -91,18 +92,35 @@ pub struct ReachedPosition {
 }
 
 /// Returns how far the log in a directory has come, without opening it: the position in its checkpoint or the base of
-/// its newest segment. `None` without a usable checkpoint. A lower value than before means that an earlier copy has
-/// replaced the log.
+/// its newest segment. `None` if the checkpoint cannot be used, or if neither exists. A lower value than before means
+/// that an earlier copy has replaced the log.
 pub fn reached_position(directory: &Path) -> Option<ReachedPosition> {
     let entries = std::fs::read_dir(directory).ok()?.flatten();
-    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
-    let newest = names
-        .filter_map(|name| base_of_name(&name).or_else(|| base_of_newest_name(&name)))
-        .max();
-    let checkpoint = Checkpoint::decode(&std::fs::read(directory.join(CHECKPOINT_NAME)).ok()?).ok()?;
+    let names: Vec<String> = entries
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .collect();
+    let segments = names.iter().filter_map(|name| base_of_name(name));
+    let newest = names.iter().filter_map(|name| base_of_newest_name(name));
+    let newest = segments.clone().chain(newest).max();
+    let (journal_id, reached) = match std::fs::read(directory.join(CHECKPOINT_NAME)) {
+        Ok(bytes) => {
+            let checkpoint = Checkpoint::decode(&bytes).ok()?;
+            (checkpoint.journal_id, checkpoint.reached)
+        }
+        // A new log has none before its first index, and a copy of such a log neither.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let oldest = segments.min()?;
+            let mut bytes = [0; SEGMENT_HEADER_BYTES];
+            let mut file = std::fs::File::open(directory.join(segment_name(oldest))).ok()?;
+            file.read_exact(&mut bytes).ok()?;
+            let header = SegmentHeader::decode(&bytes).ok()?;
+            (header.journal_id, oldest)
+        }
+        Err(_) => return None,
+    };
     Some(ReachedPosition {
-        journal_id: checkpoint.journal_id,
-        position: newest.map_or(checkpoint.reached, |newest| newest.max(checkpoint.reached)),
+        journal_id,
+        position: newest.map_or(reached, |newest| newest.max(reached)),
     })
 }
 

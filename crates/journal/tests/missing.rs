@@ -8,7 +8,9 @@ use std::sync::Arc;
 
 use crate::scratch::Scratch;
 use tidewire_journal::inspect::{InspectError, RepairMode, inspect, repair};
-use tidewire_journal::{DIRECTORY_NAME, Journal, LogBatch, LogConfig, OpenError, RecordLog, StorageDirectory};
+use tidewire_journal::{
+    DIRECTORY_NAME, Journal, LogBatch, LogConfig, OpenError, RecordLog, StorageDirectory, reached_position,
+};
 
 const BATCHES: u32 = 40;
 
@@ -47,6 +49,23 @@ fn stopped(directory: &Path, batches: u32) {
     let (mut log, _) = try_open(directory).unwrap();
     append(&mut log, batches);
     log.close().unwrap();
+}
+
+#[test]
+fn position_of_a_log_without_checkpoint_is_that_of_its_newest_segment() {
+    let scratch = Scratch::new();
+    let directory = scratch.path().join(DIRECTORY_NAME);
+    assert_eq!(reached_position(&directory), None);
+    stopped(scratch.path(), BATCHES);
+    let stopped = reached_position(&directory).unwrap();
+    let newest = segments(scratch.path()).pop().unwrap();
+    let newest = newest.file_stem().unwrap().to_str().unwrap();
+    fs::remove_file(directory.join("checkpoint")).unwrap();
+    let without = reached_position(&directory).unwrap();
+    assert_eq!(without.journal_id, stopped.journal_id);
+    assert_eq!(format!("{:016x}", without.position.0), newest);
+    fs::write(directory.join("checkpoint"), "damaged").unwrap();
+    assert_eq!(reached_position(&directory), None);
 }
 
 fn segments(directory: &Path) -> Vec<PathBuf> {

@@ -22,7 +22,8 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use crate::config::options::server::DurabilityPolicy;
-use crate::config::{Config, ConfigDiagnostic, RUNTIME_FILE, ValueOrigin};
+use crate::config::raw::read_bounded;
+use crate::config::{Config, ConfigDiagnostic, RUNTIME_FILE, RuntimeText, ValueOrigin};
 use crate::device_platform;
 
 const NAME: &str = "stores.json";
@@ -256,20 +257,25 @@ pub fn check(config: &Config) -> Result<(), String> {
     }
 }
 
-/// Rejects a missing `runtime.toml` that has existed, while the server runs. Otherwise a reload would discard the access
-/// rules and the other settings in it, and a change would write a new file without them.
-pub fn check_runtime_file(data_dir: &Path) -> Result<(), ConfigDiagnostic> {
+/// Reads `runtime.toml`. Returns an empty text if there never was a file. Fails if it is missing and has existed.
+/// Otherwise a reload would discard the access rules and the other settings in it, and a change would write a new file
+/// without them.
+pub fn read_runtime_file(data_dir: &Path) -> Result<RuntimeText, ConfigDiagnostic> {
     let path = data_dir.join(RUNTIME_FILE);
-    if path.exists() {
-        return Ok(());
-    }
-    let message = match read(data_dir) {
-        Ok(known) if !known.stores.contains(RUNTIME_FILE) => return Ok(()),
-        Ok(_) => format!(
-            "the file is missing, although it was there before (see {NAME}). Restore it, or create an empty file to accept \
-             the loss of its access rules and other settings"
-        ),
-        Err(error) => error,
+    let message = match read_bounded(&path) {
+        Ok(text) => return Ok(RuntimeText { path, text }),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => match read(data_dir) {
+            Ok(known) if !known.stores.contains(RUNTIME_FILE) => {
+                let text = String::new();
+                return Ok(RuntimeText { path, text });
+            }
+            Ok(_) => format!(
+                "the file is missing, although it was there before (see {NAME}). Restore it, or create an empty file to \
+                 accept the loss of its access rules and other settings"
+            ),
+            Err(error) => error,
+        },
+        Err(error) => format!("cannot read the file: {error}"),
     };
     Err(ConfigDiagnostic {
         origin: ValueOrigin::Runtime { path, line: 0 },
@@ -505,9 +511,14 @@ fn record(data_dir: &Path, reached: Option<ReachedPositions>) -> Result<(), Stri
             *recorded = position.max(*recorded);
         }
         known.record_buffers(reached.buffers);
-        // The mark of a buffer is removed with its action.
+        // The mark of a buffer is removed with its action. A copy of a buffer may lack it.
         if let Ok(marked) = integration::marked_buffers(data_dir) {
-            known.buffers.retain(|name, _| marked.binary_search(name).is_ok());
+            let is_same = |name: &str, recorded: &BufferPosition| {
+                buffer_position(data_dir, name).is_some_and(|present| present.journal_id == recorded.journal_id)
+            };
+            known
+                .buffers
+                .retain(|name, recorded| marked.binary_search(name).is_ok() || is_same(name, recorded));
         }
     }
     match known == before {
@@ -632,6 +643,25 @@ mod tests {
                 "{journal_id}, {reached}"
             );
         }
+    }
+
+    #[test]
+    fn runtime_file_that_has_existed_is_not_an_empty_one() {
+        let data_dir = std::env::temp_dir().join(format!("tidewire-stores-{}", std::process::id()));
+        fs::create_dir_all(&data_dir).expect("a writable directory");
+        let file = data_dir.join(RUNTIME_FILE);
+        let text = || read_runtime_file(&data_dir).map(|read| read.text);
+        assert_eq!(text().ok().as_deref(), Some(""));
+        fs::write(&file, "[mqtt]\n").expect("a writable file");
+        assert_eq!(text().ok().as_deref(), Some("[mqtt]\n"));
+        record(&data_dir, None).expect("the file is recorded");
+        fs::remove_file(&file).expect("the file exists");
+        let error = text().expect_err("the file is missing").to_string();
+        assert!(error.contains("although it was there before"), "{error}");
+        fs::create_dir(&file).expect("a writable directory");
+        let error = text().expect_err("a directory is no file").to_string();
+        assert!(error.contains("cannot read the file"), "{error}");
+        fs::remove_dir_all(&data_dir).expect("the directory can be removed");
     }
 
     #[test]

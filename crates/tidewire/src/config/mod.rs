@@ -26,7 +26,7 @@ pub mod value;
 use std::path::PathBuf;
 
 pub use origin::{ConfigDiagnostic, ValueOrigin, listed};
-pub use raw::{ConfigSources, RUNTIME_FILE, RawConfig, data_dir};
+pub use raw::{ConfigSources, RUNTIME_FILE, RawConfig, RuntimeText, data_dir};
 pub use resolve::{Config, EffectiveOption, Listener, ListenerTls};
 
 /// A configuration without errors, and how it came about.

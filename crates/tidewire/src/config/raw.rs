@@ -30,8 +30,8 @@ pub struct ConfigSources {
     pub environment: Vec<(String, String)>,
     /// `--set`, as typed.
     pub set: Vec<String>,
-    /// Replaces the contents of `runtime.toml`, to check a change before it is written.
-    pub runtime: Option<String>,
+    /// Used instead of `runtime.toml` in the configured data directory.
+    pub runtime: Option<RuntimeText>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -46,6 +46,13 @@ pub struct RawConfig {
     /// The files that were read.
     pub files: Vec<PathBuf>,
     pub diagnostics: Vec<ConfigDiagnostic>,
+}
+
+/// The contents of a `runtime.toml`: of a file that was read already, or of one that will be written.
+#[derive(Clone, Debug)]
+pub struct RuntimeText {
+    pub path: PathBuf,
+    pub text: String,
 }
 
 impl ConfigSources {
@@ -120,7 +127,7 @@ impl RawConfig {
 
         let data_dir = [&flags, &environment, &files].into_iter().find_map(data_dir_in);
         let data_dir = data_dir.unwrap_or_else(|| default_data_dir(sources));
-        let runtime = config.layer(|layer| layer.read_runtime(&data_dir, sources.runtime.as_deref()));
+        let runtime = config.layer(|layer| layer.read_runtime(&data_dir, sources.runtime.as_ref()));
 
         for layer in [files, runtime, environment, flags] {
             config.entries.extend(layer);
@@ -147,15 +154,16 @@ impl RawConfig {
         }
     }
 
-    fn read_runtime(&mut self, data_dir: &Path, instead: Option<&str>) {
-        let path = data_dir.join(RUNTIME_FILE);
-        if let Some(text) = instead {
+    fn read_runtime(&mut self, data_dir: &Path, instead: Option<&RuntimeText>) {
+        if let Some(RuntimeText { path, text }) = instead {
             let origin_at = |line| ValueOrigin::Runtime {
                 path: path.clone(),
                 line,
             };
-            self.read_document(text, &origin_at);
-        } else if path.exists() {
+            return self.read_document(text, &origin_at);
+        }
+        let path = data_dir.join(RUNTIME_FILE);
+        if path.exists() {
             self.read_file(&path, |path, line| ValueOrigin::Runtime { path, line });
         }
     }
@@ -327,7 +335,7 @@ fn secret_file_key(key: &OptionKey) -> Option<OptionKey> {
     matches!(lookup(&key.words()), SchemaLookup::Option(def) if def.kind.is_secret).then_some(key)
 }
 
-fn read_bounded(path: &Path) -> std::io::Result<String> {
+pub fn read_bounded(path: &Path) -> std::io::Result<String> {
     if fs::metadata(path)?.len() > FILE_BYTES_MAX {
         return Err(std::io::Error::other(format!(
             "it is larger than {FILE_BYTES_MAX} bytes"
@@ -394,5 +402,36 @@ mod tests {
             let found = sources.misspelt_variables();
             assert_eq!(found.first().map(|(_, right)| right.as_str()), expected, "{name}");
         }
+    }
+
+    /// A reload uses the file of the data directory in use.
+    #[test]
+    fn text_of_another_data_directory_replaces_the_runtime_file() {
+        let data_dir = std::env::temp_dir().join(format!("tidewire-raw-{}", std::process::id()));
+        fs::create_dir_all(&data_dir).expect("a writable directory");
+        fs::write(data_dir.join(RUNTIME_FILE), "[mqtt]\nmax_qos = 0\n").expect("a writable file");
+        let in_use = PathBuf::from("in-use").join(RUNTIME_FILE);
+        for (runtime, expected) in [
+            (None, data_dir.join(RUNTIME_FILE)),
+            (
+                Some(RuntimeText {
+                    path: in_use.clone(),
+                    text: "[mqtt]\nmax_qos = 1\n".to_owned(),
+                }),
+                in_use,
+            ),
+        ] {
+            let config = RawConfig::read(&ConfigSources {
+                set: vec![format!("node.data_dir={}", data_dir.display())],
+                runtime,
+                ..ConfigSources::default()
+            });
+            let origin = &config.entries[&OptionKey::of(&["mqtt", "max_qos"])].origin;
+            assert!(
+                matches!(origin, ValueOrigin::Runtime { path, .. } if *path == expected),
+                "{origin}"
+            );
+        }
+        fs::remove_dir_all(&data_dir).expect("the directory can be removed");
     }
 }

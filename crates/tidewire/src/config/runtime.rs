@@ -8,15 +8,6 @@ use std::path::Path;
 use super::key::OptionKey;
 use super::raw::RUNTIME_FILE;
 
-/// Empty where nothing was changed yet.
-pub fn read(data_dir: &Path) -> io::Result<toml::Table> {
-    match fs::read_to_string(data_dir.join(RUNTIME_FILE)) {
-        Ok(text) => text.parse().map_err(io::Error::other),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(toml::Table::new()),
-        Err(error) => Err(error),
-    }
-}
-
 /// The file is durable when this returns. After an error, the previous file is in its place, or an empty one.
 pub fn write(data_dir: &Path, document: &toml::Table) -> io::Result<()> {
     let path = data_dir.join(RUNTIME_FILE);

@@ -315,9 +315,9 @@ mod tests {
         }
     }
 
-    /// With quadratic time, this test would take minutes.
+    /// In quadratic time, it would take minutes.
     #[test]
-    fn many_refusals_of_one_item_take_linear_time() {
+    fn many_refusals_replace_the_rows_of_their_item() {
         let report = Report::default();
         for line in 1..=100_000 {
             report.add("f", line, "listener[1884]", imported());

@@ -19,7 +19,9 @@ use crate::config::files::chain;
 use crate::config::key::OptionKey;
 use crate::config::option::{Apply, Kind, OptionDef};
 use crate::config::schema::{self, SchemaLookup};
-use crate::config::{self, ConfigDiagnostic, ConfigSources, EffectiveOption, LoadedConfig, ValueOrigin, raw, runtime};
+use crate::config::{
+    Config, ConfigDiagnostic, EffectiveOption, LoadedConfig, RUNTIME_FILE, RuntimeText, ValueOrigin, raw, runtime,
+};
 
 pub struct ConfigChanger {
     reloader: Arc<Reloader>,
@@ -43,8 +45,34 @@ impl ConfigChanger {
         }
     }
 
-    fn load(&self) -> Result<LoadedConfig, ConfigChangeError> {
-        self.reloader.load().map_err(|found| files(join_diagnostics(&found)))
+    /// Returns the present configuration, and the contents of `runtime.toml`.
+    fn load(&self) -> Result<(LoadedConfig, toml::Table), ConfigChangeError> {
+        let invalid = |found: Vec<ConfigDiagnostic>| files(join_diagnostics(&found));
+        let runtime = self.reloader.read_runtime_file().map_err(invalid)?;
+        let text = runtime.text.clone();
+        let loaded = self.reloader.load_with(runtime).map_err(invalid)?;
+        let document = text.parse();
+        let document =
+            document.map_err(|error: toml::de::Error| files(format!("{RUNTIME_FILE}: {}", chain(&error))))?;
+        Ok((loaded, document))
+    }
+
+    /// Returns the configuration after the change.
+    fn load_with(&self, document: &toml::Table, changes: &ConfigChanges) -> Result<LoadedConfig, ConfigChangeError> {
+        let runtime = RuntimeText {
+            path: self.reloader.data_dir().join(RUNTIME_FILE),
+            text: document.to_string(),
+        };
+        self.reloader.load_with(runtime).map_err(|found| {
+            let is_of_change = |one: &ConfigDiagnostic| one.key.as_ref().is_some_and(|key| changes.contains_key(key));
+            let (own, others): (Vec<_>, Vec<_>) = found.into_iter().partition(is_of_change);
+            if own.is_empty() {
+                // The configuration was valid before, so the change causes the error.
+                return rejected(changes, join_diagnostics(&others));
+            }
+            let error = |one: ConfigDiagnostic| (one.key.unwrap_or_default(), one.message);
+            ConfigChangeError::Rejected(own.into_iter().map(error).collect())
+        })
     }
 
     fn check_listeners(&self, loaded: &LoadedConfig) -> Result<(), (String, String)> {
@@ -53,8 +81,7 @@ impl ConfigChanger {
     }
 
     fn prepare(&self, changes: &ConfigChanges) -> Result<PlannedChange, ConfigChangeError> {
-        let present = self.load()?;
-        let mut document = self.reloader.read_runtime_file().map_err(files)?;
+        let (present, mut document) = self.load()?;
         let mut errors = Vec::new();
         for (text, value) in changes {
             match change(&present, text, value.as_deref()) {
@@ -68,7 +95,7 @@ impl ConfigChanger {
         if !errors.is_empty() {
             return Err(ConfigChangeError::Rejected(errors));
         }
-        let loaded = load_with(self.reloader.sources(), &document, changes)?;
+        let loaded = self.load_with(&document, changes)?;
         self.reloader
             .check(&loaded)
             .map_err(|reason| rejected(changes, reason))?;
@@ -120,13 +147,12 @@ impl ConfigAdmin for ConfigChanger {
     fn check_access_options(&self, options: &str) -> Result<Vec<(String, String)>, ConfigChangeError> {
         let (new, changes) = access_options::parse(options)?;
         let one_at_a_time = self.reloader.lock();
-        self.load()?;
         // The options are for the file, but no run-time change can set one of them.
-        let mut document = self.reloader.read_runtime_file().map_err(files)?;
+        let (_, mut document) = self.load()?;
         // Nothing is written. The files that the options name may be slow.
         drop(one_at_a_time);
         access_options::merge(&mut document, new);
-        let loaded = load_with(self.reloader.sources(), &document, &changes)?;
+        let loaded = self.load_with(&document, &changes)?;
         let unnamed = |reason: String| ConfigChangeError::Rejected(vec![(String::new(), reason)]);
         self.reloader.check(&loaded).map_err(unnamed)?;
         check_access(&loaded.config).map_err(unnamed)?;
@@ -144,7 +170,8 @@ impl ConfigAdmin for ConfigChanger {
         self.backups
             .check_restart()
             .map_err(|reason| ConfigChangeError::Busy { reason })?;
-        let loaded = self.load()?;
+        let loaded = self.reloader.load_for_start();
+        let loaded = loaded.map_err(|found| files(join_diagnostics(&found)))?;
         self.reloader.check(&loaded).map_err(files)?;
         self.check_listeners(&loaded)
             .map_err(|(key, reason)| files(format!("{key}: {reason}")))?;
@@ -197,11 +224,7 @@ fn of_new_listener(key: &OptionKey) -> Option<&'static OptionDef> {
 
 /// Checks whether the next start could listen on the addresses, as far as that is known now. Returns the key of the
 /// conflict, and why.
-fn check_listeners(
-    config: &config::Config,
-    started: &config::Config,
-    running: &[net::ListenerInfo],
-) -> Result<(), (String, String)> {
+fn check_listeners(config: &Config, started: &Config, running: &[net::ListenerInfo]) -> Result<(), (String, String)> {
     let own = running.iter().filter(|one| !one.is_handed_over).map(|one| one.address);
     let own: Vec<SocketAddr> = own.collect();
     let api = [
@@ -305,28 +328,6 @@ fn change(present: &LoadedConfig, text: &str, value: Option<&str>) -> Result<(Op
         None => None,
     };
     Ok((key, value))
-}
-
-/// Returns the configuration after the change.
-fn load_with(
-    sources: &ConfigSources,
-    document: &toml::Table,
-    changes: &ConfigChanges,
-) -> Result<LoadedConfig, ConfigChangeError> {
-    let sources = ConfigSources {
-        runtime: Some(document.to_string()),
-        ..sources.clone()
-    };
-    config::load(&sources).map_err(|found| {
-        let is_of_change = |one: &ConfigDiagnostic| one.key.as_ref().is_some_and(|key| changes.contains_key(key));
-        let (own, others): (Vec<_>, Vec<_>) = found.into_iter().partition(is_of_change);
-        if own.is_empty() {
-            // The configuration was valid before, so the change causes the error.
-            return rejected(changes, join_diagnostics(&others));
-        }
-        let error = |one: ConfigDiagnostic| (one.key.unwrap_or_default(), one.message);
-        ConfigChangeError::Rejected(own.into_iter().map(error).collect())
-    })
 }
 
 fn rejected(changes: &ConfigChanges, reason: String) -> ConfigChangeError {

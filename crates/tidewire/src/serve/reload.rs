@@ -15,11 +15,8 @@ use super::certificates::{self, LoadedCertificate, NodeCertificates};
 use super::configure;
 use super::http::Http;
 use super::translate;
-use crate::config::files::chain;
 use crate::config::option::Apply;
-use crate::config::{
-    self, ConfigDiagnostic, ConfigSources, EffectiveOption, LoadedConfig, RUNTIME_FILE, ValueOrigin, runtime,
-};
+use crate::config::{self, ConfigDiagnostic, ConfigSources, EffectiveOption, LoadedConfig, RuntimeText, ValueOrigin};
 use crate::logging::LogFile;
 use crate::stores;
 
@@ -66,24 +63,29 @@ impl Reloader {
         }
     }
 
-    pub fn sources(&self) -> &ConfigSources {
-        &self.sources
-    }
-
-    /// Reads the configuration. Fails if `runtime.toml` is missing and has existed.
+    /// Reads the configuration, with `runtime.toml` of the data directory in use. The files may name another directory
+    /// for the next start.
     pub fn load(&self) -> Result<LoadedConfig, Vec<ConfigDiagnostic>> {
-        let loaded = config::load(&self.sources);
-        // After reading, so that the file cannot disappear in between. Other errors may be a consequence of this one.
-        stores::check_runtime_file(self.data_dir()).map_err(|missing| vec![missing])?;
-        loaded
+        self.load_with(self.read_runtime_file()?)
     }
 
-    /// Returns the contents of `runtime.toml`. Fails if it is missing and has existed.
-    pub fn read_runtime_file(&self) -> Result<toml::Table, String> {
-        let read = runtime::read(self.data_dir());
-        let document = read.map_err(|error| format!("{RUNTIME_FILE}: {}", chain(&error)))?;
-        stores::check_runtime_file(self.data_dir()).map_err(|missing| missing.to_string())?;
-        Ok(document)
+    /// Reads the configuration, with a new text of `runtime.toml` instead of the one on disk.
+    pub fn load_with(&self, runtime: RuntimeText) -> Result<LoadedConfig, Vec<ConfigDiagnostic>> {
+        config::load(&ConfigSources {
+            runtime: Some(runtime),
+            ..self.sources.clone()
+        })
+    }
+
+    /// Reads the configuration as the next start does.
+    pub fn load_for_start(&self) -> Result<LoadedConfig, Vec<ConfigDiagnostic>> {
+        let loaded = config::load(&self.sources)?;
+        stores::read_runtime_file(&loaded.config.data_dir).map_err(|missing| vec![missing])?;
+        Ok(loaded)
+    }
+
+    pub fn read_runtime_file(&self) -> Result<RuntimeText, Vec<ConfigDiagnostic>> {
+        stores::read_runtime_file(self.data_dir()).map_err(|diagnostic| vec![diagnostic])
     }
 
     pub fn data_dir(&self) -> &Path {

@@ -12,7 +12,7 @@ use signal_hook::consts::SIGTERM;
 
 use super::StartFailure;
 use crate::backup::switch::{self, RestoreResult};
-use crate::config::{self, ConfigSources, listed};
+use crate::config::{self, ConfigSources, RUNTIME_FILE, RuntimeText, listed};
 use crate::output::{EXIT_FAILURE, fail, print_error};
 
 /// Pause before another start with restored data.
@@ -50,14 +50,18 @@ pub fn restart_process() -> ExitCode {
 }
 
 pub fn run_restore(sources: &ConfigSources) -> Result<RestoreResult, String> {
+    let data_dir = config::data_dir(sources);
     let is_valid = |runtime: &str| {
         let mut would_be = sources.clone();
-        would_be.runtime = Some(runtime.to_owned());
+        would_be.runtime = Some(RuntimeText {
+            path: data_dir.join(RUNTIME_FILE),
+            text: runtime.to_owned(),
+        });
         config::load(&would_be)
             .map(|_| ())
             .map_err(|diagnostics| listed(&diagnostics))
     };
-    switch::run_pending_restore(&config::data_dir(sources), is_valid)
+    switch::run_pending_restore(&data_dir, is_valid)
 }
 
 /// Called if the server cannot start. If it uses restored data on trial, it restarts with the previous data. If a port

@@ -155,7 +155,7 @@ impl Sections<'_> {
     /// Returns whether each listener has its own options of access. A value that is not a boolean counts as such.
     fn is_per_listener(&self) -> bool {
         let own = last(&self.global, "per_listener_settings");
-        own.is_some_and(|line| line.value != "false") && !self.listeners.is_empty()
+        own.is_some_and(|line| flag(line.value) != Some(false)) && !self.listeners.is_empty()
     }
 }
 

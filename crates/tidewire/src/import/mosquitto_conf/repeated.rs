@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use super::{ConfLine, Sections, go_auth};
+use super::{ConfLine, Sections, flag, go_auth};
 use crate::import::report::Report;
 
 /// Options of which all lines count, besides those that Mosquitto passes to plug-ins.
@@ -49,7 +49,7 @@ fn remove_from<'a>(lines: &mut Vec<ConfLine<'a>>, report: &Report) {
     for (at, line) in lines.iter().enumerate() {
         let name = name(line.key);
         let first = by_name.get(name).map(|first| lines[*first].value);
-        let is_decided = name == STICKY && first.is_some_and(|value| value != "false");
+        let is_decided = name == STICKY && first.is_some_and(|value| flag(value) != Some(false));
         if !is_decided {
             by_name.insert(name, at);
         }

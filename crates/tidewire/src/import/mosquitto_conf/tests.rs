@@ -310,6 +310,10 @@ fn anonymous_clients_need_all_listeners() {
             "allow_anonymous true\nper_listener_settings true\nlistener 1\nlistener 2",
             "never",
         ),
+        (
+            "allow_anonymous false\nper_listener_settings 0\nlistener 1\nallow_anonymous true",
+            "never",
+        ),
         ("listener 1\nallow_anonymous true\nlistener 2", "always"),
         ("listener 1\nallow_anonymous maybe", "never"),
         ("listener 1", "never"),

@@ -140,8 +140,15 @@ fn check_keys(root: &Setting<'_>) -> Result<(), String> {
             check(&listener, &LISTENER_OPTIONS)?;
         }
     }
-    Ok(())
+    let bridges = root.at("bridges.mqtt").entries().into_iter().map(|(_, bridge)| bridge);
+    for bridge in bridges.chain(root.at("rules.repub.rules").items()) {
+        check(&bridge, &["enable", "ssl"])?;
+        check(&bridge.get("ssl"), &TLS_OPTIONS)?;
+    }
+    check(&root.get("webhook"), &["enable"])
 }
+
+const TLS_OPTIONS: [&str; 5] = ["enable", "key_password", "keyfile", "certfile", "cacertfile"];
 
 /// Reads an included file: under its name, or in the folder of the configuration file.
 fn included(directory: &Path, name: &str) -> Result<String, String> {

@@ -300,6 +300,17 @@ fn keys_in_upper_case_end_the_import() {
             r#"listeners.ssl.a { Verify_Peer = true }"#,
             "listeners.ssl.a.Verify_Peer",
         ),
+        ("bridges.mqtt.a { SSL { enable = true } }", "bridges.mqtt.a.SSL"),
+        ("bridges.mqtt.a { Enable = false }", "bridges.mqtt.a.Enable"),
+        (
+            r#"bridges.mqtt.a { ssl { CaCertFile = "ca.pem" } }"#,
+            "bridges.mqtt.a.ssl.CaCertFile",
+        ),
+        (
+            "rules.repub.rules = [{ Ssl { enable = true } }]",
+            "rules.repub.rules[1].Ssl",
+        ),
+        ("webhook { Enable = false }", "webhook.Enable"),
     ] {
         let error = try_import(conf).err().unwrap_or_else(|| panic!("{conf} is imported"));
         assert!(
@@ -336,9 +347,14 @@ fn value_that_counts_in_nanomq_is_imported() {
         let (setup, report) = imported(conf);
         assert_eq!(setup.option("access.anonymous"), Some(expected), "{conf}\n{report}");
         let of_line = |line: usize| {
+            let place = format!(".conf:{line}");
             let mut rows = report.lines().filter(|row| row.contains("auth.allow_anonymous"));
-            rows.find(|row| row.contains(&format!(".conf:{line} ")))
-                .unwrap_or_default()
+            rows.find(|row| {
+                row.split_whitespace()
+                    .next()
+                    .is_some_and(|first| first.ends_with(&place))
+            })
+            .unwrap_or_default()
         };
         assert!(
             of_line(replaced).contains(&format!(".conf:{by} replaces it")),

@@ -255,10 +255,11 @@ fn configured_rules(loaded: &LoadedConfig) -> Result<AclRules, String> {
 
 /// Writes the rules to `runtime.toml` and keeps its other contents.
 pub fn save_rules(data_dir: &Path, rules: &[AccessRule]) -> Result<(), ChangeError> {
-    let mut document = runtime::read(data_dir).map_err(ChangeError::Storage)?;
-    stores::check_runtime_file(data_dir).map_err(|missing| ChangeError::Files {
-        reason: missing.to_string(),
+    let file = stores::read_runtime_file(data_dir).map_err(|diagnostic| ChangeError::Files {
+        reason: diagnostic.to_string(),
     })?;
+    let document = file.text.parse();
+    let mut document: toml::Table = document.map_err(|error| ChangeError::Storage(io::Error::other(error)))?;
     let mut set = || -> io::Result<()> {
         let rules = toml::Value::try_from(rules).map_err(io::Error::other)?;
         runtime::set(&mut document, &OptionKey::of(&["access", "rules"]), rules)?;
