@@ -53,6 +53,15 @@ impl Delivery {
         self.message.size().bytes() + self.tag.stored_bytes()
     }
 
+    pub fn options(&self) -> DeliveryOptions<'_> {
+        DeliveryOptions {
+            qos: self.qos,
+            retain: self.retain,
+            identifiers: self.tag.identifiers(),
+            group: self.tag.group(),
+        }
+    }
+
     /// Returns the message with the QoS and retain flag of this session.
     pub fn publication(&self) -> Publication<'_> {
         Publication {

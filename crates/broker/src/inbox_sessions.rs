@@ -198,7 +198,8 @@ impl Taps {
 
     /// Reports that an inbox client has acknowledged a message. Does nothing for other sessions.
     pub(crate) fn inbox_acked(&mut self, session: &Session, delivery: &Delivery) {
-        if let Some(client) = session.inbox_key()
+        if self.has_inbox()
+            && let Some(client) = session.inbox_key()
             && let Some(inbox) = self.inbox_used()
         {
             let message = delivery.publication();

@@ -1,11 +1,15 @@
 //! Applies the mountpoint of a session to filters, topics and messages.
 
+use std::borrow::Cow;
+
 use mqtt::SubscribeFilter;
 
 use crate::message::Publication;
 use crate::mountpoint::Mountpoint;
 use crate::parsed_filter::ParsedFilter;
 use crate::session::Session;
+use crate::sessions::Sessions;
+use crate::slots::SessionSlot;
 
 impl Mountpoint {
     /// Returns the full filter, with `$share/{name}/`, `$queue/` or `$exclusive/` in front. A malformed filter is
@@ -34,15 +38,23 @@ impl Session {
     pub(crate) fn mounted_topic(&self, topic: &str) -> Option<String> {
         self.mountpoint().map(|mountpoint| mountpoint.topic(topic))
     }
+}
 
-    /// Returns a message with the topic that the client sees. `None` if the client must not see it.
-    pub(crate) fn shown<'p>(&self, p: &Publication<'p>) -> Option<Publication<'p>> {
-        match self.mountpoint() {
-            None => Some(*p),
-            Some(mountpoint) => Some(Publication {
+impl Sessions {
+    /// Returns a message with the topic that the client of a connected session sees. `None` if the client must not see
+    /// it.
+    #[inline]
+    pub(crate) fn shown<'s, 'p>(&self, slot: SessionSlot, p: &'s Publication<'p>) -> Option<Cow<'s, Publication<'p>>> {
+        // The link says so without reading the session, and most clients have no mountpoint.
+        if !self.link(slot).has_own_form() {
+            return Some(Cow::Borrowed(p));
+        }
+        match self.at(slot).mountpoint() {
+            None => Some(Cow::Borrowed(p)),
+            Some(mountpoint) => Some(Cow::Owned(Publication {
                 topic: mountpoint.strip(p.topic)?,
                 ..*p
-            }),
+            })),
         }
     }
 }

@@ -70,10 +70,12 @@ pub enum AckResult {
 impl OutgoingMessages {
     /// Returns whether the packet identifier of a message is free. It is not while a message that is 65,535 numbers
     /// older is in flight.
+    #[inline]
     pub fn is_free(&self, seq: Seq) -> bool {
         self.oldest_in_flight().is_none_or(|oldest| seq - oldest < IDS)
     }
 
+    #[inline]
     fn oldest_in_flight(&self) -> Option<Seq> {
         let cold = self.cold.as_ref().and_then(|cold| cold.entries.earlier().front());
         self.inflight
@@ -147,6 +149,7 @@ impl OutgoingMessages {
         oldest + (u64::from(id.get()) + IDS - u64::from(packet_id(oldest).get())) % IDS
     }
 
+    #[inline]
     fn position(&self, id: PacketId) -> Option<usize> {
         let oldest = self.inflight.front()?.seq;
         // Clients acknowledge in the order of delivery [MQTT-4.6.0-2].
@@ -297,6 +300,7 @@ impl OutgoingMessages {
         Some(oldest)
     }
 
+    #[inline]
     pub fn pop_queue(&mut self) -> Option<Delivery> {
         let delivery = self.queue.pop_front()?;
         self.queued_bytes -= delivery.queued_bytes();

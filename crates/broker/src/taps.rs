@@ -155,6 +155,11 @@ impl Taps {
         self.wants.has(wanted)
     }
 
+    #[inline]
+    pub(crate) fn has_inbox(&self) -> bool {
+        self.inbox.is_some()
+    }
+
     /// Returns the inbox for a call that counts as use in this tick.
     pub(crate) fn inbox_used(&mut self) -> Option<&mut dyn Inbox> {
         let inbox = self.inbox.as_deref_mut()?;

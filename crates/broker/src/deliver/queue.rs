@@ -1,9 +1,11 @@
 //! The queue of a session: its limits, and sending from it when the connection accepts more.
 
+use std::sync::Arc;
+
 use mqtt::{PacketId, PacketType, PublishExtras, QoS};
 
 use crate::config::QueueDropPolicy;
-use crate::deliver::{DeliverResult, OutgoingPublish, ShardCore};
+use crate::deliver::{DeliverResult, ShardCore};
 use crate::delivery::{Delivery, DeliveryOptions, GroupRef};
 use crate::durable::record::JournalRecord;
 use crate::effect::{DropReason, Now};
@@ -104,12 +106,12 @@ impl ShardCore {
             id: Some(id),
             extras,
         };
-        let session = self.sessions.at(slot);
-        let shown = session.shown(&p);
-        let (range, _) = self.outbox.encode_publish(now, shown.as_ref().unwrap_or(&p), form);
+        let shown = self.sessions.shown(slot, &p);
+        let (range, _) = self.outbox.encode_publish(now, shown.as_deref().unwrap_or(&p), form);
         // A message that the client may not receive any more counts as acknowledged: its access rules have changed, or
         // its Maximum Packet Size is now smaller [MQTT-3.1.2-25].
-        let refusal = if shown.is_none() || link.must_check_queue() && !session.can_receive(p.topic) {
+        let is_forbidden = link.must_check_queue() && !self.sessions.at(slot).can_receive(p.topic);
+        let refusal = if shown.is_none() || is_forbidden {
             Some(DropReason::NotAuthorizedToReceive)
         } else {
             (range.len() > link.maximum_packet_size as usize).then_some(DropReason::TooLargeForClient)
@@ -172,24 +174,20 @@ impl ShardCore {
             }
             return true;
         }
-        let message = delivery.message.clone();
-        let p = message.publication();
-        let mut forms = EncodedForms::of(delivery.message);
-        let terms = DeliveryOptions {
-            qos: delivery.qos,
-            retain: delivery.retain,
-            identifiers: delivery.tag.identifiers(),
-            group: delivery.tag.group(),
-        };
+        let (group, place) = (delivery.tag.group(), delivery.message.place());
         let delivered = match needs_id {
-            true => self.send_new(now, slot, OutgoingPublish { p: &p, terms, seq }, &mut forms),
-            false => self.send_qos0(now, slot, &p, terms, &mut forms),
+            true => self.start_queued(now, slot, delivery),
+            false => {
+                let terms = delivery.options();
+                let mut forms = EncodedForms::of(Arc::clone(&delivery.message));
+                self.send_qos0(now, slot, &delivery.message.publication(), terms, &mut forms)
+            }
         };
         if !needs_id || matches!(delivered, DeliverResult::Dropped(_)) {
             self.ledger.record_acknowledged(&self.sessions, slot, seq, false);
         }
-        if let (DeliverResult::Dropped(_), Some(group)) = (delivered, terms.group) {
-            self.report_group_drop(slot, group, p.place);
+        if let (DeliverResult::Dropped(_), Some(group)) = (delivered, group) {
+            self.report_group_drop(slot, group, place);
         }
         true
     }

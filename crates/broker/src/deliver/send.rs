@@ -43,7 +43,7 @@ impl ShardCore {
         let is_shared_form = terms.identifiers.is_empty() && !link.has_own_form();
         let range = if is_shared_form {
             forms.plain(&mut self.outbox, now, p, link.is_v5(), terms.retain)
-        } else if let Some(shown) = self.sessions.at(slot).shown(p) {
+        } else if let Some(shown) = self.sessions.shown(slot, p) {
             self.single_encoder(now).encode(link, &shown, terms, None).0
         } else {
             return self.drop_for(
@@ -88,7 +88,6 @@ impl ShardCore {
         let link = self.sessions.link(slot);
         let id = packet_id(seq);
         let conn = link.conn;
-        let mark = self.outbox.mark();
         let is_shared_form = terms.identifiers.is_empty() && !link.has_own_form();
         let template = forms.template_mut(link.is_v5(), terms.retain, terms.qos);
         let size = match (*template, is_shared_form) {
@@ -101,15 +100,10 @@ impl ShardCore {
                 have.range.len()
             }
             _ => {
-                let Some(shown) = self.sessions.at(slot).shown(p) else {
-                    let (reason, dropped) = (DropReason::NotAuthorizedToReceive, terms.applied_to(p));
-                    return self.drop_for(now, slot, reason, Some(&dropped));
+                let EncodedTemplate { range, id_offset } = match self.encode_single(now, slot, p, terms, id) {
+                    Ok(encoded) => encoded,
+                    Err(reason) => return self.drop_for(now, slot, reason, Some(&terms.applied_to(p))),
                 };
-                let (range, id_offset) = self.single_encoder(now).encode(link, &shown, terms, Some(id));
-                if range.len() > link.maximum_packet_size as usize {
-                    self.outbox.arena.truncate(mark);
-                    return self.drop_for(now, slot, DropReason::TooLargeForClient, Some(&terms.applied_to(p)));
-                }
                 if is_shared_form {
                     *template = Some(EncodedTemplate { range, id_offset });
                     self.push(conn, range);
@@ -127,13 +121,55 @@ impl ShardCore {
             seq,
             tag: DeliveryTag::new(terms.identifiers, terms.group),
         };
-        self.sessions.at_mut(slot).outgoing.start(delivery);
-        self.stats.inflight_messages += 1;
         self.count_sent(slot, terms.qos, size, p.payload.len());
-        if self.taps.wants(TapEventMask::DELIVERED) {
-            self.taps.delivered(now, self.sessions.at(slot), p, terms);
-        }
+        self.started(now, slot, delivery);
         DeliverResult::Sent
+    }
+
+    /// Sends a QoS 1 or 2 message from the queue of a session for the first time.
+    pub(super) fn start_queued(&mut self, now: Now, slot: SessionSlot, delivery: Delivery) -> DeliverResult {
+        let conn = self.sessions.link(slot).conn;
+        let p = delivery.message.publication();
+        match self.encode_single(now, slot, &p, delivery.options(), packet_id(delivery.seq)) {
+            Err(reason) => self.drop_for(now, slot, reason, Some(&delivery.publication())),
+            Ok(EncodedTemplate { range, .. }) => {
+                self.push(conn, range);
+                self.count_sent(slot, delivery.qos, range.len(), p.payload.len());
+                self.started(now, slot, delivery);
+                DeliverResult::Sent
+            }
+        }
+    }
+
+    /// Encodes a QoS 1 or 2 message for one session, at the end of the arena.
+    fn encode_single(
+        &mut self,
+        now: Now,
+        slot: SessionSlot,
+        p: &Publication<'_>,
+        terms: DeliveryOptions<'_>,
+        id: PacketId,
+    ) -> Result<EncodedTemplate, DropReason> {
+        let link = self.sessions.link(slot);
+        let mark = self.outbox.mark();
+        let shown = self.sessions.shown(slot, p);
+        let shown = shown.ok_or(DropReason::NotAuthorizedToReceive)?;
+        let (range, id_offset) = self.single_encoder(now).encode(link, &shown, terms, Some(id));
+        if range.len() > link.maximum_packet_size as usize {
+            self.outbox.arena.truncate(mark);
+            return Err(DropReason::TooLargeForClient);
+        }
+        Ok(EncodedTemplate { range, id_offset })
+    }
+
+    /// A QoS 1 or 2 message has been queued for the connection.
+    fn started(&mut self, now: Now, slot: SessionSlot, delivery: Delivery) {
+        self.stats.inflight_messages += 1;
+        if self.taps.wants(TapEventMask::DELIVERED) {
+            let p = delivery.message.publication();
+            self.taps.delivered(now, self.sessions.at(slot), &p, delivery.options());
+        }
+        self.sessions.at_mut(slot).outgoing.start(delivery);
     }
 
     /// Queues a packet for a connection. Returns false, without sending it, if it exceeds the client's Maximum Packet
