@@ -49,6 +49,7 @@ impl Delivery {
 
     /// Returns the bytes that the delivery counts for the limit of a queue. The same as those of its entry while the
     /// message is only in the journal.
+    #[inline]
     pub fn queued_bytes(&self) -> usize {
         self.message.size().bytes() + self.tag.stored_bytes()
     }
@@ -110,6 +111,7 @@ impl DeliveryTag {
     /// Maximum size of the tag of a group's message, which has at most one identifier.
     pub const GROUP_BYTES_MAX: usize = size_of::<FullDeliveryTag>() + size_of::<u32>();
 
+    #[inline]
     pub fn new(identifiers: &[u32], group: Option<GroupRef>) -> DeliveryTag {
         match (identifiers, group) {
             ([], None) => DeliveryTag::None,
@@ -122,6 +124,7 @@ impl DeliveryTag {
     }
 
     /// Counts the identifiers, because a message may have as many as the client has subscriptions.
+    #[inline]
     pub fn stored_bytes(&self) -> usize {
         match self {
             DeliveryTag::None | DeliveryTag::Identifier(_) => 0,

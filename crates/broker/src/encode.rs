@@ -189,6 +189,7 @@ pub struct SingleEncoder<'a> {
 
 impl SingleEncoder<'_> {
     /// Returns the range of the packet and the offset of the packet identifier.
+    #[inline]
     pub fn encode(
         self,
         link: SessionLink,

@@ -150,6 +150,7 @@ impl<'a> Publication<'a> {
             },
         ];
         Arc::new(Message {
+            size: MessageSize::of(memory_of(length)),
             bytes: MessageBytes::new(length, parts),
             topic_bytes: self.topic.len() as u32,
             properties_bytes: self.properties.len() as u32,
@@ -239,8 +240,10 @@ pub struct Message {
     publisher_hash: u32,
     qos: QoS,
     retain: bool,
-    /// Fits into padding, so a message without provenance is not larger.
+    /// Fits into padding, so a message without provenance is not larger. The same holds for `size`.
     has_provenance: bool,
+    /// Calculated once, because each queue adds and subtracts it.
+    size: MessageSize,
     owner: Option<Arc<ClientAccount>>,
     /// Set by the shard's thread when the batch is appended, or when the message is moved.
     place: AtomicU64,
@@ -299,8 +302,9 @@ impl Message {
     }
 
     /// Returns what the message counts for the limit of a queue.
+    #[inline]
     pub fn size(&self) -> MessageSize {
-        MessageSize::of(self.stored_bytes())
+        self.size
     }
 
     pub fn is_expired(&self, now: Now) -> bool {

@@ -28,6 +28,7 @@ impl MessageSize {
     }
 
     /// Returns the bytes that the message counts for the limit of a queue.
+    #[inline]
     pub fn bytes(self) -> usize {
         let Some(number) = self.0.checked_sub(1).map(u64::from) else {
             return 0;

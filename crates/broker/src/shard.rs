@@ -242,11 +242,6 @@ impl Shard {
             .peer
             .maximum_packet_size
             .unwrap_or(self.core.config.max_packet_size) as usize;
-        let connection = self
-            .core
-            .connections
-            .get_mut(conn)
-            .expect("`must_wait` checked the connection");
         if connection.phase() == ConnectionPhase::New {
             return match mqtt::decode_connect(bytes, limit) {
                 Ok(Decoded::Incomplete { needed }) => Err(NextAction::Read { needed }),

@@ -228,12 +228,6 @@ impl ShardCore {
         }
         loop {
             let out = &self.sessions.at(slot).outgoing;
-            let is_full = out.queued() >= max_messages || out.queued_bytes + bytes > max_bytes;
-            if is_full && out.queue.front().is_some_and(|oldest| oldest.message.is_expired(now)) {
-                // Drop expired messages before live ones.
-                self.drop_oldest(now, slot, DropReason::Expired);
-                continue;
-            }
             let reason = if out.queued() >= max_messages {
                 DropReason::QueueFullByCount
             } else if out.queued_bytes + bytes > max_bytes {
@@ -241,6 +235,11 @@ impl ShardCore {
             } else {
                 break;
             };
+            if out.queue.front().is_some_and(|oldest| oldest.message.is_expired(now)) {
+                // Drop expired messages before live ones.
+                self.drop_oldest(now, slot, DropReason::Expired);
+                continue;
+            }
             if policy == QueueDropPolicy::Newest || out.queued() == 0 {
                 return self.drop_for(now, slot, reason, Some(&delivery.publication()));
             }

@@ -142,6 +142,7 @@ impl ShardCore {
     }
 
     /// Encodes a QoS 1 or 2 message for one session, at the end of the arena.
+    #[inline]
     fn encode_single(
         &mut self,
         now: Now,
@@ -163,6 +164,7 @@ impl ShardCore {
     }
 
     /// A QoS 1 or 2 message has been queued for the connection.
+    #[inline]
     fn started(&mut self, now: Now, slot: SessionSlot, delivery: Delivery) {
         self.stats.inflight_messages += 1;
         if self.taps.wants(TapEventMask::DELIVERED) {
