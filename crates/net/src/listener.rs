@@ -27,6 +27,10 @@ const UDP_BUFFER_BYTES: usize = 4 * 1024 * 1024;
 pub(crate) enum ListenerSocket {
     Tcp(TcpListener),
     /// For QUIC.
+    #[cfg_attr(
+        not(feature = "quic"),
+        expect(dead_code, reason = "such a build has no QUIC listeners")
+    )]
     Udp(UdpSocket),
 }
 

@@ -52,6 +52,7 @@ impl MemoryShare {
 
     /// As [`MemoryShare::resize`], but a share grows to at most 1/`fraction` of the memory that is free without it. The
     /// more shares are large, the smaller this is, so the first ones leave memory for those that come later.
+    #[cfg(any(test, feature = "quic"))]
     pub(crate) fn resize_fairly(&mut self, bytes: usize, fraction: usize) -> bool {
         let others = self.pool.used().saturating_sub(self.bytes);
         let free = self.pool.limit.saturating_sub(others);

@@ -86,8 +86,8 @@ impl Activity {
         Some(ActivityEvent::Active)
     }
 
-    /// Reports inactivity once, when the timeout has passed since the last activity. Lowers times that are in the future
-    /// because the clock has been set back since: otherwise later activity would be ignored until then.
+    /// Reports inactivity once, when the timeout has passed since the last activity. Lowers times that are in the
+    /// future because the clock has been set back since: otherwise later activity would be ignored until then.
     pub fn check(&mut self, now_ms: i64, default_timeout_ms: i64) -> Option<ActivityEvent> {
         let times = [
             &mut self.last_connect_ms,

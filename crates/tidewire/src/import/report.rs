@@ -108,8 +108,8 @@ impl Report {
         }
     }
 
-    /// Notes a value that another one of the same item replaces. Its row stays as it is, because outcomes of the item are
-    /// those of the other value.
+    /// Notes a value that another one of the same item replaces. Its row stays as it is, because outcomes of the item
+    /// are those of the other value.
     pub fn add_replaced(&self, file: &str, line: usize, item: &str, by: &str) {
         let because = format!("the value at {by} replaces it");
         self.rows.borrow_mut().push(Row {

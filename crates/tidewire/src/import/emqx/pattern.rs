@@ -15,7 +15,7 @@
 use std::iter::Peekable;
 use std::str::Chars;
 
-/// What the last part of a pattern was.
+/// Kind of the last part of a pattern.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Part {
     /// The beginning of the pattern, a group or an alternative, or an anchor.
