@@ -7,11 +7,11 @@ use mqtt::{PacketId, Properties, ProtocolVersion, Publish, PublishExtras, QoS};
 use crate::connection::KNOWN_ALIAS;
 use crate::connections::Connections;
 use crate::delivery::DeliveryOptions;
-use crate::effect::Now;
+use crate::effect::{DropReason, Now};
 use crate::message::{Message, Publication};
 use crate::outbox::{Outbox, Range};
-use crate::session_link::SessionLink;
-use crate::slots::ConnSlot;
+use crate::sessions::Sessions;
+use crate::slots::{ConnSlot, SessionSlot};
 
 /// At QoS 1 and 2, payloads up to this size are copied with their header for each subscriber; larger ones are
 /// referenced.
@@ -185,18 +185,23 @@ pub struct SingleEncoder<'a> {
     pub now: Now,
     pub outbox: &'a mut Outbox,
     pub connections: &'a mut Connections,
+    pub sessions: &'a Sessions,
 }
 
 impl SingleEncoder<'_> {
-    /// Returns the range of the packet and the offset of the packet identifier.
+    /// Encodes a message for a connected session, at the end of the arena. Returns the reason if the client cannot
+    /// receive it.
     #[inline]
     pub fn encode(
         self,
-        link: SessionLink,
+        slot: SessionSlot,
         p: &Publication<'_>,
         terms: DeliveryOptions<'_>,
         id: Option<PacketId>,
-    ) -> (Range, u32) {
+    ) -> Result<EncodedTemplate, DropReason> {
+        let link = self.sessions.link(slot);
+        let shown = self.sessions.shown(slot, p);
+        let p = &*shown.ok_or(DropReason::NotAuthorizedToReceive)?;
         let topic_alias = if link.has_own_form() {
             self.connections.alias_for(link.conn, p.topic)
         } else {
@@ -216,8 +221,9 @@ impl SingleEncoder<'_> {
             id,
             extras,
         };
-        let (range, at) = self.outbox.encode_publish(self.now, p, form);
-        if range.len() > link.maximum_packet_size as usize
+        let maximum = link.maximum_packet_size as usize;
+        let (mut range, mut id_offset) = self.outbox.encode_publish(self.now, p, form);
+        if range.len() > maximum
             && let Some(alias) = topic_alias
             && alias & KNOWN_ALIAS == 0
         {
@@ -228,8 +234,13 @@ impl SingleEncoder<'_> {
                 topic_alias: None,
                 ..extras
             };
-            return self.outbox.encode_publish(self.now, p, PublishForm { extras, ..form });
+            let form = PublishForm { extras, ..form };
+            (range, id_offset) = self.outbox.encode_publish(self.now, p, form);
         }
-        (range, at)
+        if range.len() > maximum {
+            self.outbox.arena.truncate(range.start as usize);
+            return Err(DropReason::TooLargeForClient);
+        }
+        Ok(EncodedTemplate { range, id_offset })
     }
 }

@@ -435,6 +435,14 @@ impl Taps {
         self.message_event(now, session, wanted, &sent, |message| TapEvent::Delivered { message });
     }
 
+    /// Reports a QoS 1 or 2 message that is sent to a client for the first time, if the tap wants that.
+    #[inline]
+    pub(crate) fn started(&mut self, now: Now, session: &Session, delivery: &Delivery) {
+        if self.wants(TapEventMask::DELIVERED) {
+            self.delivered(now, session, &delivery.message.publication(), delivery.options());
+        }
+    }
+
     /// Reports a message that is sent to a client again.
     pub(crate) fn redelivered(&mut self, now: Now, session: &Session, delivery: &Delivery) {
         let (wanted, sent) = (TapEventMask::DELIVERED, delivery.publication());

@@ -22,14 +22,6 @@ impl ShardCore {
         self.outbox.push(conn, range);
     }
 
-    fn single_encoder(&mut self, now: Now) -> SingleEncoder<'_> {
-        SingleEncoder {
-            now,
-            outbox: &mut self.outbox,
-            connections: &mut self.connections,
-        }
-    }
-
     pub(super) fn send_qos0(
         &mut self,
         now: Now,
@@ -41,24 +33,20 @@ impl ShardCore {
         let link = self.sessions.link(slot);
         let conn = link.conn;
         let is_shared_form = terms.identifiers.is_empty() && !link.has_own_form();
-        let range = if is_shared_form {
-            forms.plain(&mut self.outbox, now, p, link.is_v5(), terms.retain)
-        } else if let Some(shown) = self.sessions.shown(slot, p) {
-            self.single_encoder(now).encode(link, &shown, terms, None).0
-        } else {
-            return self.drop_for(
-                now,
-                slot,
-                DropReason::NotAuthorizedToReceive,
-                Some(&terms.applied_to(p)),
-            );
-        };
-        if range.len() > link.maximum_packet_size as usize {
-            if !is_shared_form {
-                self.outbox.arena.truncate(range.start as usize);
+        let encoded = if is_shared_form {
+            let range = forms.plain(&mut self.outbox, now, p, link.is_v5(), terms.retain);
+            match range.len() > link.maximum_packet_size as usize {
+                true => Err(DropReason::TooLargeForClient),
+                false => Ok(range),
             }
-            return self.drop_for(now, slot, DropReason::TooLargeForClient, Some(&terms.applied_to(p)));
-        }
+        } else {
+            let encoded = SingleEncoder::of(self, now).encode(slot, p, terms, None);
+            encoded.map(|encoded| encoded.range)
+        };
+        let range = match encoded {
+            Ok(range) => range,
+            Err(reason) => return self.drop_for(now, slot, reason, Some(&terms.applied_to(p))),
+        };
         if is_shared_form {
             self.push(conn, range);
         } else {
@@ -100,10 +88,11 @@ impl ShardCore {
                 have.range.len()
             }
             _ => {
-                let EncodedTemplate { range, id_offset } = match self.encode_single(now, slot, p, terms, id) {
-                    Ok(encoded) => encoded,
-                    Err(reason) => return self.drop_for(now, slot, reason, Some(&terms.applied_to(p))),
-                };
+                let EncodedTemplate { range, id_offset } =
+                    match SingleEncoder::of(self, now).encode(slot, p, terms, Some(id)) {
+                        Ok(encoded) => encoded,
+                        Err(reason) => return self.drop_for(now, slot, reason, Some(&terms.applied_to(p))),
+                    };
                 if is_shared_form {
                     *template = Some(EncodedTemplate { range, id_offset });
                     self.push(conn, range);
@@ -122,7 +111,9 @@ impl ShardCore {
             tag: DeliveryTag::new(terms.identifiers, terms.group),
         };
         self.count_sent(slot, terms.qos, size, p.payload.len());
-        self.started(now, slot, delivery);
+        self.stats.inflight_messages += 1;
+        self.taps.started(now, self.sessions.at(slot), &delivery);
+        self.sessions.at_mut(slot).outgoing.start(delivery);
         DeliverResult::Sent
     }
 
@@ -130,48 +121,18 @@ impl ShardCore {
     pub(super) fn start_queued(&mut self, now: Now, slot: SessionSlot, delivery: Delivery) -> DeliverResult {
         let conn = self.sessions.link(slot).conn;
         let p = delivery.message.publication();
-        match self.encode_single(now, slot, &p, delivery.options(), packet_id(delivery.seq)) {
+        let id = packet_id(delivery.seq);
+        match SingleEncoder::of(self, now).encode(slot, &p, delivery.options(), Some(id)) {
             Err(reason) => self.drop_for(now, slot, reason, Some(&delivery.publication())),
             Ok(EncodedTemplate { range, .. }) => {
                 self.push(conn, range);
                 self.count_sent(slot, delivery.qos, range.len(), p.payload.len());
-                self.started(now, slot, delivery);
+                self.stats.inflight_messages += 1;
+                self.taps.started(now, self.sessions.at(slot), &delivery);
+                self.sessions.at_mut(slot).outgoing.start(delivery);
                 DeliverResult::Sent
             }
         }
-    }
-
-    /// Encodes a QoS 1 or 2 message for one session, at the end of the arena.
-    #[inline]
-    fn encode_single(
-        &mut self,
-        now: Now,
-        slot: SessionSlot,
-        p: &Publication<'_>,
-        terms: DeliveryOptions<'_>,
-        id: PacketId,
-    ) -> Result<EncodedTemplate, DropReason> {
-        let link = self.sessions.link(slot);
-        let mark = self.outbox.mark();
-        let shown = self.sessions.shown(slot, p);
-        let shown = shown.ok_or(DropReason::NotAuthorizedToReceive)?;
-        let (range, id_offset) = self.single_encoder(now).encode(link, &shown, terms, Some(id));
-        if range.len() > link.maximum_packet_size as usize {
-            self.outbox.arena.truncate(mark);
-            return Err(DropReason::TooLargeForClient);
-        }
-        Ok(EncodedTemplate { range, id_offset })
-    }
-
-    /// A QoS 1 or 2 message has been queued for the connection.
-    #[inline]
-    fn started(&mut self, now: Now, slot: SessionSlot, delivery: Delivery) {
-        self.stats.inflight_messages += 1;
-        if self.taps.wants(TapEventMask::DELIVERED) {
-            let p = delivery.message.publication();
-            self.taps.delivered(now, self.sessions.at(slot), &p, delivery.options());
-        }
-        self.sessions.at_mut(slot).outgoing.start(delivery);
     }
 
     /// Queues a packet for a connection. Returns false, without sending it, if it exceeds the client's Maximum Packet
@@ -247,6 +208,17 @@ impl ShardCore {
         {
             self.outbox.hold(conn);
             ledger.wait(CommitAction::Release { conn, epoch });
+        }
+    }
+}
+
+impl<'a> SingleEncoder<'a> {
+    fn of(core: &'a mut ShardCore, now: Now) -> SingleEncoder<'a> {
+        SingleEncoder {
+            now,
+            outbox: &mut core.outbox,
+            connections: &mut core.connections,
+            sessions: &core.sessions,
         }
     }
 }
