@@ -51,9 +51,6 @@ impl ActivityEvent {
 
 const BYTES: usize = 41;
 
-/// A time may be this far in the future: messages are stamped by other threads.
-const CLOCK_TOLERANCE_MS: i64 = 60_000;
-
 impl Activity {
     /// Records a connect. Ignores it if it is not newer than the last known one.
     pub fn connected(&mut self, at_ms: i64) -> Option<ActivityEvent> {
@@ -86,19 +83,8 @@ impl Activity {
         Some(ActivityEvent::Active)
     }
 
-    /// Reports inactivity once, when the timeout has passed since the last activity. Lowers times that are in the
-    /// future because the clock has been set back since: otherwise later activity would be ignored until then.
+    /// Reports inactivity once, when the timeout has passed since the last activity.
     pub fn check(&mut self, now_ms: i64, default_timeout_ms: i64) -> Option<ActivityEvent> {
-        let times = [
-            &mut self.last_connect_ms,
-            &mut self.last_activity_ms,
-            &mut self.last_disconnect_ms,
-        ];
-        for at_ms in times {
-            if *at_ms > now_ms.saturating_add(CLOCK_TOLERANCE_MS) {
-                *at_ms = now_ms;
-            }
-        }
         let timeout_ms = self.timeout_ms(default_timeout_ms);
         if !self.is_active || now_ms < self.last_activity_ms.saturating_add(timeout_ms) {
             return None;
@@ -221,22 +207,6 @@ mod tests {
         assert_eq!(activity.disconnected(700_000), Some(ActivityEvent::Disconnected));
         assert_eq!(activity.record(800_000), Some(ActivityEvent::Active));
         assert_eq!(activity.inactivity_alarm_ms, 0);
-    }
-
-    #[test]
-    fn activity_counts_after_the_clock_was_set_back() {
-        let mut activity = Activity::default();
-        activity.connected(100_000_000);
-        activity.record(100_000_000);
-        activity.disconnected(100_000_000);
-        assert_eq!(activity.check(100_000_000 - CLOCK_TOLERANCE_MS, DEFAULT), None);
-        assert_eq!(activity.last_activity_ms, 100_000_000);
-        assert_eq!(activity.check(1_000_000, DEFAULT), None);
-        assert_eq!(activity.last_activity_ms, 1_000_000);
-        assert_eq!(activity.connected(1_000_001), Some(ActivityEvent::Connected));
-        assert_eq!(activity.disconnected(1_000_001), Some(ActivityEvent::Disconnected));
-        assert_eq!(activity.check(1_600_000, DEFAULT), Some(ActivityEvent::Inactive));
-        assert_eq!(activity.record(1_600_001), Some(ActivityEvent::Active));
     }
 
     #[test]

@@ -16,6 +16,8 @@ use super::schema::{SchemaLookup, explain_unknown, lookup};
 use super::value::{RawOptionValue, describe};
 
 pub const RUNTIME_FILE: &str = "runtime.toml";
+
+const DATA_DIR: [&str; 2] = ["node", "data_dir"];
 const ENV_PREFIX: &str = "TIDEWIRE__";
 /// A configuration file beyond this size is a mistake.
 const FILE_BYTES_MAX: u64 = 16 * 1024 * 1024;
@@ -127,7 +129,13 @@ impl RawConfig {
 
         let data_dir = [&flags, &environment, &files].into_iter().find_map(data_dir_in);
         let data_dir = data_dir.unwrap_or_else(|| default_data_dir(sources));
-        let runtime = config.layer(|layer| layer.read_runtime(&data_dir, sources.runtime.as_ref()));
+        let mut runtime = config.layer(|layer| layer.read_runtime(&data_dir, sources.runtime.as_ref()));
+        let key = OptionKey::of(&DATA_DIR);
+        if let Some(entry) = runtime.remove(&key) {
+            let message =
+                format!("remove this option: {RUNTIME_FILE} is in the data directory and cannot name another");
+            config.add_diagnostic(entry.origin, Some(&key), message);
+        }
 
         for layer in [files, runtime, environment, flags] {
             config.entries.extend(layer);
@@ -307,7 +315,7 @@ pub fn default_data_dir(sources: &ConfigSources) -> PathBuf {
 }
 
 fn data_dir_in(layer: &BTreeMap<OptionKey, ConfigEntry>) -> Option<PathBuf> {
-    match &layer.get(&OptionKey::of(&["node", "data_dir"]))?.raw {
+    match &layer.get(&OptionKey::of(&DATA_DIR))?.raw {
         RawOptionValue::Text(text) | RawOptionValue::Toml(toml::Value::String(text)) if !text.is_empty() => {
             Some(text.into())
         }
@@ -402,6 +410,21 @@ mod tests {
             let found = sources.misspelt_variables();
             assert_eq!(found.first().map(|(_, right)| right.as_str()), expected, "{name}");
         }
+    }
+
+    #[test]
+    fn runtime_file_cannot_name_another_data_directory() {
+        let runtime = RuntimeText {
+            path: PathBuf::from("in-use").join(RUNTIME_FILE),
+            text: "[node]\ndata_dir = \"other\"\n".to_owned(),
+        };
+        let config = RawConfig::read(&ConfigSources {
+            runtime: Some(runtime),
+            ..ConfigSources::default()
+        });
+        let found: Vec<String> = config.diagnostics.iter().map(ToString::to_string).collect();
+        assert!(found.len() == 1 && found[0].contains("node.data_dir"), "{found:?}");
+        assert!(!config.entries.contains_key(&OptionKey::of(&DATA_DIR)));
     }
 
     /// A reload uses the file of the data directory in use.

@@ -152,7 +152,10 @@ pub fn resolve(raw: &mut RawConfig, sources: &ConfigSources) -> (Config, Vec<Eff
         effective: Vec::new(),
     };
     let node = server::Node::resolve(&mut resolver, &["node"]);
-    let data_dir = node.data_dir.0.clone().unwrap_or_else(|| default_data_dir(sources));
+    // A running server stays in its data directory, also if the option has changed.
+    let in_use = sources.runtime.as_ref().and_then(|runtime| runtime.path.parent());
+    let data_dir = in_use.map(Path::to_owned).or_else(|| node.data_dir.0.clone());
+    let data_dir = data_dir.unwrap_or_else(|| default_data_dir(sources));
     let acme = certificates::AcmeOptions::resolve(&mut resolver, &["tls", "acme"]);
     let listeners = resolver.listeners(&acme, &data_dir);
     let config = Config {

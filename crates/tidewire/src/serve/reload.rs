@@ -79,9 +79,10 @@ impl Reloader {
 
     /// Reads the configuration as the next start does.
     pub fn load_for_start(&self) -> Result<LoadedConfig, Vec<ConfigDiagnostic>> {
-        let loaded = config::load(&self.sources)?;
-        stores::read_runtime_file(&loaded.config.data_dir).map_err(|missing| vec![missing])?;
-        Ok(loaded)
+        let loaded = config::load(&self.sources);
+        // Other errors may be a consequence of a missing file.
+        stores::read_runtime_file(&config::data_dir(&self.sources)).map_err(|missing| vec![missing])?;
+        loaded
     }
 
     pub fn read_runtime_file(&self) -> Result<RuntimeText, Vec<ConfigDiagnostic>> {
