@@ -99,9 +99,10 @@ fn root(pebble: &Started) -> CertificateDer<'static> {
         .find_map(|line| line.strip_prefix("TIDEWIRE_PEBBLE_MANAGEMENT="))
         .unwrap();
     let run = Command::new("curl")
-        .args(["-sk", &format!("{url}/roots/0")])
+        .args(["-sSk", &format!("{url}/roots/0")])
         .output()
         .unwrap();
+    assert!(run.status.success(), "{url}: {run:?}");
     CertificateDer::from_pem_slice(&run.stdout).unwrap()
 }
 
