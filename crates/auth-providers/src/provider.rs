@@ -31,7 +31,7 @@ pub use stats::{SourceStats, WatchedProvider};
 /// Limits of the questions to a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SourceLimits {
-    /// Maximum time of a question. A client waits at most as long for a free one before.
+    /// Maximum time of a question, including the wait for its turn.
     pub timeout: Duration,
     /// Maximum number of questions at a time. At least 1.
     pub max_concurrent: usize,
@@ -195,8 +195,8 @@ impl<S: LoginSource> SourceProvider<S> {
     }
 
     async fn ask(&self, credentials: &Credentials, until: tokio::time::Instant) -> Result<Asked, ClientGone> {
-        let permit = match self.permits.try_acquire() {
-            Ok(permit) => permit,
+        let (permit, has_waited) = match self.permits.try_acquire() {
+            Ok(permit) => (permit, false),
             Err(_) => {
                 let Some(_waiting) = self.counters.waiting.enter_below(self.limits.max_waiting) else {
                     return Ok(Asked::Overloaded);
@@ -207,7 +207,7 @@ impl<S: LoginSource> SourceProvider<S> {
                     acquired = timeout_at(until, self.permits.acquire()) => acquired,
                 };
                 match acquired {
-                    Ok(permit) => permit.expect("the semaphore is never closed"),
+                    Ok(permit) => (permit.expect("the semaphore is never closed"), true),
                     // Not a failure of the source: clients that cause it must not choose `on_failure`.
                     Err(_) => return Ok(Asked::Overloaded),
                 }
@@ -215,8 +215,6 @@ impl<S: LoginSource> SourceProvider<S> {
         };
         let in_progress = self.counters.in_progress.enter();
         let started = Instant::now();
-        // With the whole time limit: a wait, which other clients can cause, must not make the source look slow.
-        let until = tokio::time::Instant::now() + self.limits.timeout;
         let answer = timeout_at(until, self.source.ask(credentials)).await;
         drop(permit);
         drop(in_progress);
@@ -235,11 +233,16 @@ impl<S: LoginSource> SourceProvider<S> {
                 self.counters.failures.add(1);
                 Asked::Invalid(reason)
             }
-            Err(_) => self.timed_out(),
+            Err(_) => self.timed_out(has_waited),
         })
     }
 
-    fn timed_out(&self) -> Asked {
+    /// Other clients can cause the wait for a turn, so a question that had only the rest of the time does not make a
+    /// working source look slow. If the source fails anyway, `on_failure` decides about these clients too.
+    fn timed_out(&self, has_waited: bool) -> Asked {
+        if has_waited && !self.lock().failures.is_failing() {
+            return Asked::Overloaded;
+        }
         self.counters.timeouts.add(1);
         Asked::Failed(format!("no answer within {} ms", self.limits.timeout.as_millis()))
     }

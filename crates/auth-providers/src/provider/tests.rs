@@ -325,7 +325,6 @@ fn the_operator_decides_about_failures() {
 fn a_question_without_an_answer_ends_at_the_time_limit() {
     let short = SourceLimits {
         timeout: Duration::from_millis(1),
-        max_concurrent: 1,
         ..limits()
     };
     run(short, async |mut test| {
@@ -334,8 +333,57 @@ fn a_question_without_an_answer_ends_at_the_time_limit() {
             assert_eq!(result(client).await, "unavailable");
         }
         assert_eq!(test.provider.stats().timeouts, 2);
-        assert_eq!(test.provider.permits.available_permits(), 1);
+        assert_eq!(test.provider.permits.available_permits(), 2);
         test.question().await;
+    });
+}
+
+/// Otherwise clients that ask many questions would cause failures, and `on_failure` would admit others.
+#[test]
+fn the_wait_for_a_turn_is_part_of_the_time_limit() {
+    let limits = SourceLimits {
+        timeout: Duration::from_secs(2),
+        max_concurrent: 1,
+        on_failure: OnFailure::Allow,
+        ..limits()
+    };
+    run(limits, async |mut test| {
+        let started = Instant::now();
+        let (first, second) = (test.client("a"), test.client("b"));
+        let question = test.question().await;
+        test.until(|stats| stats.waiting == 1).await;
+        tokio::time::sleep(limits.timeout / 2).await;
+        answer(question, allow());
+        assert_eq!(result(first).await, "allow");
+        // The source has only the rest of the time for this question. It has not failed.
+        let unanswered = test.question().await;
+        assert_eq!(result(second).await, "unavailable");
+        let took = started.elapsed();
+        assert!(took < limits.timeout * 3 / 2, "{took:?}");
+        let stats = test.provider.stats();
+        assert_eq!((stats.timeouts, stats.overloaded, stats.is_failing), (0, 1, false));
+        drop(unanswered);
+    });
+}
+
+#[test]
+fn a_failing_source_also_fails_for_clients_that_waited() {
+    let limits = SourceLimits {
+        timeout: Duration::from_secs(2),
+        max_concurrent: 1,
+        on_failure: OnFailure::Ignore,
+        ..limits()
+    };
+    run(limits, async |mut test| {
+        let (first, second) = (test.client("a"), test.client("b"));
+        let question = test.question().await;
+        test.until(|stats| stats.waiting == 1).await;
+        answer(question, failed());
+        assert_eq!(result(first).await, "ignore");
+        let unanswered = test.question().await;
+        assert_eq!(result(second).await, "ignore");
+        assert_eq!(test.provider.stats().timeouts, 1);
+        drop(unanswered);
     });
 }
 
