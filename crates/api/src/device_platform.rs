@@ -93,14 +93,17 @@ impl DevicePlatform {
         }
     }
 
-    /// Returns a token and a refresh token of the platform for an administrator of the node. Reads the entity database.
+    /// Returns a token and a refresh token of the platform for an administrator of the node. They end with the login
+    /// of the administrator to the console. Reads the entity database.
     pub(crate) fn tokens_of_administrator(
         &self,
         admins: &Admins,
-        name: &str,
+        (name, console_login): (&str, Arc<str>),
         now_ms: i64,
     ) -> Result<(String, String), HttpProblem> {
-        let pair = self.access.issue_for_administrator(admins, name, now_ms);
+        let pair = self
+            .access
+            .issue_for_administrator(admins, (name, console_login), now_ms);
         let pair = pair.map_err(|_| HttpProblem::internal("cannot log in to the device platform"))?;
         Ok((pair.token, pair.refresh_token))
     }

@@ -26,6 +26,7 @@ pub fn add_routes(routes: Routes, app: &App) -> Routes {
     };
     let routes = routes.add(device_api::endpoints(), &Arc::new(of_devices));
     let Some(platform) = platform else { return routes };
+    platform.access().connect_console_logins(app.part());
     let services = Services {
         platform_access: platform.access().clone(),
         admins: app.part(),

@@ -25,6 +25,7 @@ mod call;
 mod chain_events;
 mod components;
 mod console_access;
+mod console_logins;
 mod customers;
 mod dashboard_contents;
 mod dashboards;

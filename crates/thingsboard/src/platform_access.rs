@@ -18,10 +18,12 @@ use platform::model::{ApiKey, AttributeScope, Authority, Issuer, User, UserCrede
 use platform::{Platform, SocketLimits};
 use tokio::sync::Semaphore;
 use web::admins::{Admins, RequiredStep, Role};
+use web::logins::Logins;
 use web::problem::HttpProblem;
 
 use super::audit_log_counts::AuditLogCounts;
 use super::console_access;
+use super::console_logins::ConsoleLogins;
 use super::failure::{ThingsboardError, ThingsboardErrorCode};
 use super::grants::Grants;
 use super::login_sessions::LoginSessions;
@@ -41,6 +43,7 @@ pub struct PlatformAccess {
     devices: Arc<Devices>,
     signer: Signer,
     sessions: LoginSessions,
+    console_logins: ConsoleLogins,
     options: AccessOptions,
     docs: OnceLock<Bytes>,
     watchers: Arc<ConnectionLimits>,
@@ -95,6 +98,7 @@ impl PlatformAccess {
             devices,
             signer: Signer::open_or_create(data_dir)?,
             sessions: LoginSessions::default(),
+            console_logins: ConsoleLogins::default(),
             options,
             docs: OnceLock::new(),
             watchers: Arc::default(),
@@ -116,6 +120,15 @@ impl PlatformAccess {
     /// Entities that screens may read.
     pub fn grants(&self) -> &Grants {
         &self.grants
+    }
+
+    /// Ends tokens with the login to the console from which they come. Without this call, such tokens are not valid.
+    pub fn connect_console_logins(&self, logins: Arc<Logins>) {
+        self.console_logins.connect(logins);
+    }
+
+    pub(crate) fn console_logins(&self) -> &ConsoleLogins {
+        &self.console_logins
     }
 
     pub fn devices(&self) -> &Arc<Devices> {
@@ -264,6 +277,9 @@ impl PlatformAccess {
         now_ms: i64,
     ) -> Result<TokenPair, ThingsboardError> {
         let VerifiedLogin { mut principal, stamp } = login;
+        if principal.console_login.is_none() {
+            principal.console_login = self.console_logins.of_user(principal.id);
+        }
         if principal.session.is_empty() {
             principal.session = self.entities().new_id(now_ms).to_string();
         }
@@ -273,14 +289,16 @@ impl PlatformAccess {
         }
     }
 
-    /// Issues the tokens of a new session for an administrator of the node. The caller has authenticated the user.
+    /// Issues the tokens of a new session for an administrator of the node. They end with the user's login to the
+    /// console. The caller has authenticated the user.
     pub fn issue_for_administrator(
         &self,
         admins: &Admins,
-        name: &str,
+        (name, console_login): (&str, Arc<str>),
         now_ms: i64,
     ) -> Result<TokenPair, ThingsboardError> {
         let mut principal = Principal::of_admin(name);
+        principal.console_login = Some(console_login);
         principal.session = self.entities().new_id(now_ms).to_string();
         self.issue(admins, &principal, now_ms)
     }
@@ -299,6 +317,7 @@ impl PlatformAccess {
             let mut claims = TokenClaims::new(sub, &id, scope, &principal.session, stamp, now_ms);
             claims.login_at = principal.login_at.unwrap_or(claims.iat);
             claims.exp = claims.exp.min(self.login_end_s(claims.login_at));
+            claims.console_login = principal.console_login.as_deref().map(str::to_owned);
             claims.issuers.clone_from(&principal.issuers);
             claims
         };
@@ -376,7 +395,9 @@ impl PlatformAccess {
     }
 
     fn principal_of(&self, admins: &Admins, claims: &TokenClaims) -> Result<Principal, ThingsboardError> {
-        if self.sessions.has_ended(&claims.session_id) {
+        let console_login = claims.console_login.as_deref();
+        let has_logged_out = console_login.is_some_and(|login| !self.console_logins.is_open(login));
+        if has_logged_out || self.sessions.has_ended(&claims.session_id) {
             return Err(ThingsboardError::unauthorized());
         }
         let id = Uuid::parse(&claims.user_id).ok_or_else(ThingsboardError::unauthorized)?;
@@ -391,6 +412,7 @@ impl PlatformAccess {
             return Err(ThingsboardError::unauthorized());
         }
         principal.session.clone_from(&claims.session_id);
+        principal.console_login = console_login.map(Arc::from);
         principal.login_at = Some(claims.login_at);
         Ok(principal)
     }

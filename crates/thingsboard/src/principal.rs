@@ -1,5 +1,7 @@
 //! The user of a request.
 
+use std::sync::Arc;
+
 use platform::ids::{CustomerId, TenantId, UserId, Uuid};
 use platform::model::{Authority, Issuer, User};
 use web::api_keys::KEY_PREFIX;
@@ -15,6 +17,8 @@ pub struct Principal {
     /// E-mail address, or the name of an administrator of the node.
     pub name: String,
     pub session: String,
+    /// ID of the login to the console with which the session ends.
+    pub console_login: Option<Arc<str>>,
     /// Time of the login, in seconds since 1970. `None`: a new login, an API key or a screen.
     pub login_at: Option<i64>,
     /// Users who act as this user, by a token or a key that they issued.
@@ -32,6 +36,7 @@ impl Principal {
             customer: user.customer_id.unwrap_or_default(),
             name: user.email.clone(),
             session: String::new(),
+            console_login: None,
             login_at: None,
             issuers: Vec::new(),
             screen: None,
@@ -47,6 +52,7 @@ impl Principal {
             customer: CustomerId::NULL,
             name: name.to_owned(),
             session: String::new(),
+            console_login: None,
             login_at: None,
             issuers: Vec::new(),
             screen: None,
@@ -62,6 +68,7 @@ impl Principal {
             customer: CustomerId::NULL,
             name: format!("{KEY_PREFIX}{key}"),
             session: String::new(),
+            console_login: None,
             login_at: None,
             issuers: Vec::new(),
             screen: Some(dashboard),

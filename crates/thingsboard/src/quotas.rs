@@ -175,6 +175,7 @@ mod tests {
             customer: CustomerId(Uuid([customer; 16])),
             name: "a@b.c".to_owned(),
             session: "s".to_owned(),
+            console_login: None,
             login_at: None,
             issuers: Vec::new(),
             screen: None,

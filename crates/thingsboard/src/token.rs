@@ -50,6 +50,9 @@ pub struct TokenClaims {
     /// Differs for each refresh token of a session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub jti: Option<String>,
+    /// ID of the login to the console with which the token ends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub console_login: Option<String>,
     /// Users who act as the user with this token.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub issuers: Vec<Issuer>,
@@ -74,6 +77,7 @@ impl TokenClaims {
             stamp: stamp.to_owned(),
             login_at: now_s,
             jti: None,
+            console_login: None,
             issuers: Vec::new(),
         }
     }

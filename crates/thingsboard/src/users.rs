@@ -95,6 +95,7 @@ fn token(call: &ApiCall, id: Uuid, _: NoQuery, (): ()) -> HandlerResult<Value> {
     }
     let principal = Principal {
         session: call.entities().new_id(call.now_ms).to_string(),
+        console_login: call.principal.console_login.clone(),
         login_at: call.principal.login_at,
         issuers: call.principal.issuers_with_self(),
         ..Principal::of(&user)
@@ -131,6 +132,13 @@ fn save(call: &ApiCall, (): (), _: MailQuery, JsonBody(mut user): JsonBody<User>
         check_email(&user.email, stored.as_ref())?;
     }
     let (saved, _) = call.entities().save_user(user, call.now_ms)?;
+    if let (None, Some(id), Some(login)) = (&stored, saved.id, &call.principal.console_login)
+        && console_access::administrator(&saved.email).is_some()
+    {
+        call.platform_access
+            .console_logins()
+            .created_user(id, login.clone());
+    }
     Ok(call.saved(stored.is_none(), saved))
 }
 

@@ -132,6 +132,12 @@ impl Logins {
         })
     }
 
+    /// Whether the login with this ID is in force. The time is proportional to the number of logins, which is bounded.
+    pub fn is_open(&self, id: &str, now: Instant) -> bool {
+        let table = self.lock();
+        table.values().any(|entry| *entry.id == *id && entry.expires_at > now)
+    }
+
     /// Returns the logins in force, of one user or of all, the last used first.
     pub fn list(&self, user: Option<&str>, now: Instant) -> Vec<LoginSummary> {
         let table = self.lock();
@@ -261,7 +267,9 @@ mod tests {
         assert!(logins.list(None, now + HOUR).is_empty());
         assert_eq!(logins.revoke_id(&used, Some("bob")), None, "a login of another user");
         assert_eq!(logins.revoke_id("", None), None);
+        assert!(logins.is_open(&used, now) && !logins.is_open(&used, now + HOUR));
         assert_eq!(logins.revoke_id(&used, Some("ada")).as_deref(), Some("ada"));
+        assert!(!logins.is_open(&used, now));
         assert!(logins.find(&tokens[1], now, 1).is_none());
         let again = issue(&logins, "ada", now).unwrap();
         let kept = logins.find(&again, now, 1).unwrap().id;

@@ -1,6 +1,7 @@
 //! A build without the device platform. Nothing creates a [`DevicePlatform`].
 
 use std::net::TcpListener;
+use std::sync::Arc;
 
 use journal::LogState;
 use web::admins::Admins;
@@ -39,7 +40,12 @@ impl DevicePlatform {
         match *self {}
     }
 
-    pub(crate) fn tokens_of_administrator(&self, _: &Admins, _: &str, _: i64) -> Result<(String, String), HttpProblem> {
+    pub(crate) fn tokens_of_administrator(
+        &self,
+        _: &Admins,
+        _: (&str, Arc<str>),
+        _: i64,
+    ) -> Result<(String, String), HttpProblem> {
         match *self {}
     }
 

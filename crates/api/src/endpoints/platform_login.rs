@@ -31,8 +31,8 @@ pub fn endpoints() -> Vec<Endpoint> {
             .tag("Login")
             .describe(
                 "Log in to the device platform",
-                "Returns tokens of a system administrator, for the console. The request needs the login of a console user, not an API \
-                 key.",
+                "Returns tokens of a system administrator, for the console. They end with the login of the request, which must be that \
+                 of a console user, not an API key.",
             )
             .fails(StatusCode::NOT_FOUND)
             .returns::<PlatformTokens>("The tokens."),
@@ -45,11 +45,10 @@ async fn log_in(
     Extension(login): Extension<AuthenticatedUser>,
 ) -> Result<Json<PlatformTokens>, HttpProblem> {
     let platform = platform.ok_or_else(|| HttpProblem::not_found("the device platform is off (platform.enabled)"))?;
-    if admins.role(&login.user).is_none() {
-        return Err(HttpProblem::forbidden("this needs the login of a console user"));
-    }
+    let login_id = login.login_id.filter(|_| admins.role(&login.user).is_some());
+    let login_id = login_id.ok_or_else(|| HttpProblem::forbidden("this needs the login of a console user"))?;
     let now_ms = i64::try_from(unix_ms(SystemTime::now())).unwrap_or(i64::MAX);
-    let tokens = web::block(move || platform.tokens_of_administrator(&admins, &login.user, now_ms));
+    let tokens = web::block(move || platform.tokens_of_administrator(&admins, (&*login.user, login_id), now_ms));
     let (token, refresh_token) = tokens.await??;
     Ok(Json(PlatformTokens { token, refresh_token }))
 }

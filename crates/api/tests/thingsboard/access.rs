@@ -105,6 +105,75 @@ fn administrator_with_a_second_factor_logs_in_through_the_console() {
 }
 
 #[test]
+fn platform_tokens_end_with_the_console_login() {
+    let mut server = Server::start();
+    let me = |server: &Server, pair: &Value| {
+        let bearer = format!("Bearer {}", pair["token"].as_str().unwrap());
+        server.send("GET", "/api/auth/user", Some(&bearer), "")
+    };
+    let refresh = |server: &Server, pair: &Value| {
+        let body = json!({"refreshToken": pair["refreshToken"]}).to_string();
+        server.send("POST", "/api/auth/token", None, &body)
+    };
+    let tenant = server.get("/api/auth/user").ok().json();
+    // Each way to end a login, and another login of the user, which stays.
+    for way in ["logout", "other logins", "administrator"] {
+        server.node.log_in();
+        let other = server.node.token.clone();
+        server.node.log_in();
+        let login_to_platform = |server: &Server| server.node.send("POST", "/api/v1/platform-login", &Value::Null);
+        let pair = login_to_platform(&server).ok().json();
+        let pair = refresh(&server, &pair).ok().json();
+        let bearer = format!("Bearer {}", pair["token"].as_str().unwrap());
+        let as_admin = |method: &str, target: &str, body: &str| server.send(method, target, Some(&bearer), body);
+        // Tokens of another user, and of one that the console creates.
+        let path = format!("/api/user/{}/token", id(&tenant));
+        let given = as_admin("GET", &path, "").ok().json();
+        let email = format!("console-admin.{}@tidewire.invalid", way.replace(' ', "-"));
+        let user = json!({"authority": "TENANT_ADMIN", "email": email, "tenantId": tenant["tenantId"]});
+        let user = as_admin("POST", "/api/user", &user.to_string()).ok().json();
+        let path = format!("/api/user/{}/activationLink", id(&user));
+        let link = as_admin("GET", &path, "").ok().body;
+        let (_, token) = link.split_once("activateToken=").unwrap();
+        let body = json!({"activateToken": token, "password": "made for this login"}).to_string();
+        let created = server.send("POST", "/api/noauth/activate", None, &body);
+        let created = created.ok().json();
+        for pair in [&pair, &given, &created] {
+            me(&server, pair).ok();
+        }
+
+        let own = std::mem::replace(&mut server.node.token, other.clone());
+        let of_other = login_to_platform(&server).ok().json();
+        match way {
+            "logout" => {
+                server.node.token = own;
+                assert_eq!(server.node.send("POST", "/api/v1/logout", &Value::Null).status, 204);
+                server.node.token = other;
+            }
+            "other logins" => {
+                server.node.delete("/api/v1/own-logins").ok();
+            }
+            _ => {
+                let logins = server.node.get("/api/v1/own-logins").ok().json();
+                let mut logins = logins.as_array().unwrap().iter();
+                // The last used first.
+                let last = logins.find(|login| login["is_current"] == false).unwrap();
+                let target = format!("/api/v1/logins/{}", last["id"].as_str().unwrap());
+                assert_eq!(server.node.delete(&target).status, 204);
+            }
+        }
+        for pair in [&pair, &given, &created] {
+            refused(&me(&server, pair), 401, 10);
+            refused(&refresh(&server, pair), 401, 10);
+        }
+        me(&server, &of_other).ok();
+        me(&server, &refresh(&server, &of_other).ok().json()).ok();
+    }
+    // Sessions of the platform's users do not depend on the console.
+    server.get("/api/auth/user").ok();
+}
+
+#[test]
 fn failed_logins_are_limited() {
     let server = Server::start();
     let mut attempts = 0;
