@@ -38,12 +38,11 @@ const UNWRITTEN_MAX: usize = 1000;
 /// Limit of a logged request body, as JSON.
 const BODY_BYTES_MAX: usize = 4096;
 /// Operations that need an admin but change no setting. They would fill the log.
-const NO_CHANGE: [&str; 8] = [
+const NO_CHANGE: [&str; 7] = [
     "publish",
     "publish_bulk",
     "test_acl",
     "check_configuration",
-    "check_access_options",
     "test_rule",
     "test_connector",
     "try_connector",

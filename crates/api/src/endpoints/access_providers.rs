@@ -215,6 +215,8 @@ pub struct LoginAttribute {
 pub struct AccessOptions {
     /// Tables below `access`, as in a configuration file.
     #[schemars(length(max = 65536))]
+    // They contain passwords, so the audit log must not show them.
+    #[schemars(extend("writeOnly" = true))]
     options: String,
 }
 
@@ -254,7 +256,7 @@ pub fn endpoints() -> Vec<Endpoint> {
             .tag("Access")
             .describe(
                 "Check options of providers and sources",
-                "Checks the configuration that results from adding these options to the present one, as `tidewire check` does. Accepts `access.providers`, `access.sources` and the tables of providers and sources. Asks no other system, and changes nothing.",
+                "Checks the configuration that results from adding these options to the present one, as `tidewire check` does. Accepts `access.providers`, `access.sources` and the tables of providers and sources. Asks no other system, and changes nothing. The audit log records the check without the options.",
             )
             .takes::<AccessOptions>(2 * BODY_MAX)
             .fails(StatusCode::CONFLICT)

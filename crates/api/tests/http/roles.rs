@@ -48,9 +48,10 @@ const ADMIN_READS: [&str; 8] = [
 
 /// Operations that the audit log records without a state: they change no stored entity, or one whose content is not
 /// recorded, such as messages and backups.
-const WITHOUT_STATE: [&str; 24] = [
+const WITHOUT_STATE: [&str; 25] = [
     "cancel_restore",
     "change_password",
+    "check_access_options",
     "clear_access_cache",
     "confirm_totp",
     "delete_ended_alarms",
