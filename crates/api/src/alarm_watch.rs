@@ -387,24 +387,25 @@ fn expiry(listener: &str, not_after_unix_ms: i64, now_unix_ms: i64) -> Option<Al
 }
 
 /// The last attempt to obtain a certificate or a revocation list failed, or a list has expired before the next attempt,
-/// for example while the machine slept. The listeners report expired certificates ([`expiry_of`]).
+/// for example while the machine slept, or the list of a file expires. The listeners report expired certificates
+/// ([`expiry_of`]).
 fn managed(item: &ManagedItem, now_unix_s: i64) -> Option<AlarmCondition> {
     let Some(reason) = &item.last_error else {
-        return expired_list(item, now_unix_s);
+        return expiring_list(item, now_unix_s);
     };
     let name = &item.name;
     let end = item.expires_at_unix_s;
     let end_text = end.map(|end| rfc3339(u64::try_from(end).unwrap_or_default() * 1000));
     let (key, what) = match item.kind {
         ManagedKind::Certificate => ("acme".to_owned(), format!("Obtaining the certificate of {name} failed")),
-        ManagedKind::RevocationList => (
+        ManagedKind::RevocationList | ManagedKind::RevocationFile => (
             format!("crl:{name}"),
             format!("Downloading the revocation list {name} failed"),
         ),
     };
     let stored = match (item.kind, &end_text) {
         (ManagedKind::Certificate, None) => "TLS clients cannot connect before the server has one".to_owned(),
-        (ManagedKind::RevocationList, None) => "No list is stored".to_owned(),
+        (ManagedKind::RevocationList | ManagedKind::RevocationFile, None) => "No list is stored".to_owned(),
         (_, Some(text)) if end.is_some_and(|end| end <= now_unix_s) => format!("The present one has expired on {text}"),
         (_, Some(text)) => format!("The present one stays in use until {text}"),
     };
@@ -415,15 +416,31 @@ fn managed(item: &ManagedItem, now_unix_s: i64) -> Option<AlarmCondition> {
     ))
 }
 
-fn expired_list(item: &ManagedItem, now_unix_s: i64) -> Option<AlarmCondition> {
-    let end = item.expires_at_unix_s.filter(|end| *end <= now_unix_s)?;
-    if item.kind != ManagedKind::RevocationList {
+fn expiring_list(item: &ManagedItem, now_unix_s: i64) -> Option<AlarmCondition> {
+    let end_unix_s = item.expires_at_unix_s?;
+    let begin_unix_s = item.notice_at_unix_s.unwrap_or(end_unix_s).min(end_unix_s);
+    if now_unix_s < begin_unix_s {
         return None;
     }
-    let (name, end) = (&item.name, rfc3339(u64::try_from(end).unwrap_or_default() * 1000));
-    let message =
-        format!("The revocation list {name} has expired on {end}. The server has not downloaded it since then");
-    let reason = format!("the list has expired at {end}");
+    let (name, end) = (&item.name, rfc3339(u64::try_from(end_unix_s).unwrap_or_default() * 1000));
+    let has_expired = end_unix_s <= now_unix_s;
+    let message = match item.kind {
+        ManagedKind::Certificate => return None,
+        ManagedKind::RevocationList => {
+            format!("The revocation list {name} has expired on {end}. The server has not downloaded it since then")
+        }
+        ManagedKind::RevocationFile if has_expired => format!(
+            "The revocation list {name} has expired on {end}: clients with certificates of its authority may be \
+             rejected. Replace the file, and reload the certificates"
+        ),
+        ManagedKind::RevocationFile => format!(
+            "The revocation list {name} expires on {end}. Replace the file before then, and reload the certificates"
+        ),
+    };
+    let reason = match has_expired {
+        true => format!("the list has expired at {end}"),
+        false => format!("the list expires at {end}"),
+    };
     Some(condition(&format!("crl:{name}"), message, &[("reason", &reason)]))
 }
 
@@ -501,6 +518,7 @@ mod tests {
             kind: ManagedKind::Certificate,
             name: "a.example".into(),
             expires_at_unix_s: Some(100),
+            notice_at_unix_s: None,
             failures: 1,
             last_error: None,
         };
@@ -527,6 +545,7 @@ mod tests {
             kind: ManagedKind::RevocationList,
             name: "http://a/ca.crl".into(),
             expires_at_unix_s: Some(100),
+            notice_at_unix_s: None,
             failures: 0,
             last_error: None,
         };
@@ -541,6 +560,33 @@ mod tests {
         // The alarm of the listener reports it.
         item.kind = ManagedKind::Certificate;
         assert_eq!(managed(&item, 100), None);
+    }
+
+    #[test]
+    fn list_of_a_file_raises_an_alarm_before_it_expires() {
+        let item = ManagedItem {
+            kind: ManagedKind::RevocationFile,
+            name: "/etc/ca.crl".into(),
+            expires_at_unix_s: Some(100),
+            notice_at_unix_s: Some(90),
+            failures: 0,
+            last_error: None,
+        };
+        assert_eq!(managed(&item, 89), None);
+        let soon = managed(&item, 90).unwrap();
+        assert_eq!(soon.name, "crl:/etc/ca.crl");
+        assert!(
+            soon.message.contains("expires on 1970-01-01T00:01:40.000Z"),
+            "{}",
+            soon.message
+        );
+        let over = managed(&item, 100).unwrap();
+        assert_eq!(over.name, soon.name);
+        assert!(
+            over.message.contains("has expired on 1970-01-01T00:01:40.000Z"),
+            "{}",
+            over.message
+        );
     }
 
     #[test]

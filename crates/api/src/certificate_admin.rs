@@ -17,7 +17,7 @@ pub trait CertificateAdmin: Send + Sync + 'static {
     /// Reloads the certificates of all listeners from disk. Open connections stay.
     fn reload(&self) -> Result<(), CertificateError>;
 
-    /// Certificates and revocation lists that the server obtains itself. Does not block.
+    /// Certificates and revocation lists that the server obtains itself, and the files of `crl_file`. Does not block.
     fn managed(&self) -> Vec<ManagedItem> {
         Vec::new()
     }
@@ -29,16 +29,20 @@ pub enum ManagedKind {
     Certificate,
     /// Downloaded.
     RevocationList,
+    /// Revocation lists in a file that the server does not write.
+    RevocationFile,
 }
 
-/// A certificate or a revocation list that the server obtains itself.
+/// A certificate or revocation list that the server obtains itself, or a file with revocation lists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ManagedItem {
     pub kind: ManagedKind,
-    /// Domains of the certificate, or URL of the list.
+    /// Domains of the certificate, URL of the list, or path of the file.
     pub name: String,
     /// When the stored one expires. `None`: none is stored.
     pub expires_at_unix_s: Option<i64>,
+    /// When the alarm begins that reports the expiry. `None`: when it expires.
+    pub notice_at_unix_s: Option<i64>,
     /// Failed attempts since the start.
     pub failures: u64,
     /// Why the last attempt failed.

@@ -17,7 +17,7 @@ use rustls::{InconsistentKeys, RootCertStore, ServerConfig, SignatureAlgorithm};
 
 pub use cipher_suites::check_cipher_suites;
 use revocation::NoListAvailable;
-pub use revocation::{MissingList, check_revocation_list};
+pub use revocation::{MissingList, check_revocation_list, revocation_lists_of_file};
 
 /// Whether a listener requests certificates from clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -429,10 +429,22 @@ fn revoked_certificates_are_refused() {
         assert!(is_admitted(&one, "one") && !is_admitted(&two, "two"), "{unusable:.20}");
     }
     // A list that has expired, and one of another authority, deny all certificates.
-    for list in [authority.revoke(&[2], 2021), Authority::new().revoke(&[2], 2099)] {
+    let file = world.server.dir().join("revoked.pem").display().to_string();
+    let api = Api::of(&world.server);
+    let has_alarm = || api.get("/api/v1/alarms").to_string().contains(&format!("crl:{file}"));
+    let remaining_seconds = || {
+        let (_, metrics) = world.server.http_get("/metrics");
+        let name = format!("tidewire_certificates_list_remaining_seconds{{url=\"{file}\"}} ");
+        let value = metrics.lines().find_map(|line| line.strip_prefix(&name)?.parse::<f64>().ok());
+        value.unwrap_or_else(|| panic!("{metrics}"))
+    };
+    assert!(!has_alarm() && remaining_seconds() > 0.0);
+    for list in [Authority::new().revoke(&[2], 2099), authority.revoke(&[2], 2021)] {
         reload(&list, DONE);
         assert!(!is_admitted(&one, "one") && !is_admitted(&two, "two"));
     }
+    assert!(remaining_seconds() < 0.0);
+    world.server.wait_until("an alarm", |_| has_alarm());
 }
 
 /// The rules are set at run time. Bob logs in with a password, so that the certificate says nothing else about him.

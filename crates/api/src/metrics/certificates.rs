@@ -1,4 +1,4 @@
-//! Metrics of certificates and revocation lists that the server obtains itself.
+//! Metrics of certificates and revocation lists that the server obtains itself, and of files with revocation lists.
 
 use std::fmt::Display;
 use std::time::SystemTime;
@@ -15,8 +15,12 @@ metric_families! {
     Counter "tidewire_certificates_acme_failures" "Failed attempts to obtain or renew the certificate of tls.acme."
         samples |s, out| each(s, out, ManagedKind::Certificate, |item| Some(item.failures));
     Gauge "tidewire_certificates_list_remaining_seconds"
-        "Time until a downloaded revocation list (crl_urls) expires. Negative: it has expired. Absent: none is stored."
-        samples |s, out| each(s, out, ManagedKind::RevocationList, remaining_seconds);
+        "Time until a revocation list expires: a downloaded one (crl_urls), or the first of a file (crl_file), with \
+         its path. Negative: it has expired. Absent: none is stored."
+        samples |s, out| {
+            each(s, out, ManagedKind::RevocationList, remaining_seconds);
+            each(s, out, ManagedKind::RevocationFile, remaining_seconds);
+        };
     Counter "tidewire_certificates_list_failures" "Failed downloads of a revocation list (crl_urls)."
         samples |s, out| each(s, out, ManagedKind::RevocationList, |item| Some(item.failures));
 }
@@ -31,7 +35,7 @@ fn each<T: Display>(
         let Some(value) = value(item) else { continue };
         match kind {
             ManagedKind::Certificate => out.one(value),
-            ManagedKind::RevocationList => out.put(&[("url", &item.name)], value),
+            ManagedKind::RevocationList | ManagedKind::RevocationFile => out.put(&[("url", &item.name)], value),
         }
     }
 }

@@ -75,6 +75,12 @@ fn lists_of_file(path: &Path) -> Result<Vec<CertificateRevocationListDer<'static
     }
 }
 
+/// Returns descriptions of the lists in a PEM file.
+pub fn revocation_lists_of_file(path: &Path) -> Result<Vec<RevocationListDescription>, TlsError> {
+    let lists = lists_of_file(path)?;
+    Ok(lists.iter().filter_map(|list| describe_list(list)).collect())
+}
+
 /// Whether the TLS library can use the list.
 fn is_readable(
     list: &CertificateRevocationListDer<'static>,
@@ -254,6 +260,8 @@ mod tests {
             ],
             ..TlsFiles::default()
         };
+        let described = revocation_lists_of_file(files.revocation_lists.as_ref().unwrap()).unwrap();
+        assert_eq!((described.len(), &*described[0].issuer), (1, "CN=plant"));
         let found = read(&files).unwrap().unwrap();
         let expected = [newer, middle, older].map(|list| list.der().clone());
         assert_eq!(found, expected);

@@ -14,7 +14,7 @@ use api::{
 use net::tls::{CertificateOrigin, TlsError, TlsFiles};
 
 use super::managed_certificates::ManagedSources;
-use super::translate;
+use super::{list_files, translate};
 use crate::config::Config;
 use crate::config::files::{self, API_LABEL as API, chain};
 
@@ -23,6 +23,8 @@ pub struct NodeCertificates {
     api: OnceLock<TlsReloader>,
     managed: ManagedSources,
     used_certificates: Mutex<Vec<UsedCertificate>>,
+    /// Files of `crl_file` in force. Not locked while files are read.
+    list_files: Mutex<Vec<ManagedItem>>,
 }
 
 /// The certificate that a listener uses.
@@ -30,6 +32,8 @@ struct UsedCertificate {
     label: String,
     files: TlsFiles,
     chain: Vec<Vec<u8>>,
+    /// The file of `crl_file`.
+    list_file: Option<ManagedItem>,
 }
 
 /// Certificate files that were read and are usable.
@@ -55,6 +59,7 @@ fn fresh(label: &str, files: &TlsFiles) -> Result<LoadedCertificate, String> {
         label: label.to_owned(),
         files: files.clone(),
         chain,
+        list_file: list_files::of_listener(files),
     };
     Ok(LoadedCertificate {
         certificate: held,
@@ -81,6 +86,10 @@ fn report_unusable_lists(key: &str, files: &TlsFiles) {
     }
 }
 
+fn distinct_list_files(used: &[UsedCertificate]) -> Vec<ManagedItem> {
+    list_files::distinct(used.iter().filter_map(|one| one.list_file.clone()))
+}
+
 fn load(files: &TlsFiles) -> Result<(Arc<rustls::ServerConfig>, Vec<Vec<u8>>), TlsError> {
     let config = net::tls::server_config(files)?;
     let chain = match files.awaits_certificate() {
@@ -93,11 +102,13 @@ fn load(files: &TlsFiles) -> Result<(Arc<rustls::ServerConfig>, Vec<Vec<u8>>), T
 impl NodeCertificates {
     /// The configuration at the start of the server.
     pub fn new(config: &Config, net: net::ServerHandle, managed: ManagedSources) -> Result<NodeCertificates, String> {
+        let used: Vec<_> = read(config)?.into_iter().map(|fresh| fresh.certificate).collect();
         Ok(NodeCertificates {
             net,
             managed,
             api: OnceLock::new(),
-            used_certificates: Mutex::new(read(config)?.into_iter().map(|fresh| fresh.certificate).collect()),
+            list_files: Mutex::new(distinct_list_files(&used)),
+            used_certificates: Mutex::new(used),
         })
     }
 
@@ -148,7 +159,18 @@ impl NodeCertificates {
                 None => held.push(one.certificate),
             }
         }
+        self.update_list_files(&held);
         failures
+    }
+
+    /// Call it after each change of the certificates in use.
+    fn update_list_files(&self, used: &[UsedCertificate]) {
+        *self.list_files() = distinct_list_files(used);
+    }
+
+    // The list is replaced as a whole, so a panic in another thread cannot leave it inconsistent.
+    fn list_files(&self) -> MutexGuard<'_, Vec<ManagedItem>> {
+        self.list_files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Applies a certificate to new connections.
@@ -194,6 +216,7 @@ impl NodeCertificates {
             failures.extend(self.present(&fresh).err());
             *one = fresh.certificate;
         }
+        self.update_list_files(held);
         match failures.is_empty() {
             true => Ok(()),
             false => Err(CertificateError::Workers {
@@ -209,9 +232,12 @@ impl NodeCertificates {
             one.files.certificate == file || one.files.downloaded_lists.iter().any(|list| list == file)
         };
         let mut failures = Vec::new();
-        for one in self.lock().iter_mut().filter(|one| is_used(one)) {
+        let mut held = self.lock();
+        for one in held.iter_mut().filter(|one| is_used(one)) {
             failures.extend(self.reload_one(one).err());
         }
+        self.update_list_files(&held);
+        drop(held);
         match failures.is_empty() {
             true => Ok(()),
             false => Err(failures.join("; ")),
@@ -281,7 +307,9 @@ impl CertificateAdmin for NodeCertificates {
     }
 
     fn managed(&self) -> Vec<ManagedItem> {
-        self.managed.items()
+        let mut items = self.managed.items();
+        items.extend(self.list_files().iter().cloned());
+        items
     }
 }
 

@@ -165,6 +165,8 @@ fn item(kind: ManagedKind, status: ManagedStatus) -> ManagedItem {
         kind,
         name: status.name,
         expires_at_unix_s: status.expires_at_unix_s,
+        // The server obtains the next one itself.
+        notice_at_unix_s: None,
         failures: status.failures,
         last_error: status.last_error,
     }

@@ -17,6 +17,7 @@ mod file_modes;
 mod flapping;
 mod guesses;
 mod http;
+mod list_files;
 mod managed_certificates;
 mod observe;
 mod open_journal;
