@@ -1,5 +1,8 @@
 //! Activity of a device: times of its last connect, activity, disconnect and inactivity. The record takes 48 bytes in
 //! memory and 41 bytes on disk. It is saved periodically, not with every message.
+//!
+//! A time only grows, so that messages that arrive out of order do not set it back. If the clock was set back, a stored
+//! time can be in the future. The next event then replaces it; otherwise the device would seem silent until that time.
 
 use serde_json::{Value as Json, json};
 use timeseries::PointValue;
@@ -51,27 +54,40 @@ impl ActivityEvent {
 
 const BYTES: usize = 41;
 
+/// A stored time that is further ahead of the clock was recorded before the clock was set back.
+const AHEAD_MAX_MS: i64 = 60_000;
+
+/// Whether the time of an event replaces a stored one. `clock_ms` is the present time, or `None` during a replay: its
+/// events are old.
+fn replaces(at_ms: i64, stored_ms: i64, clock_ms: Option<i64>) -> bool {
+    let is_ahead = clock_ms.is_some_and(|now_ms| stored_ms > now_ms.saturating_add(AHEAD_MAX_MS));
+    at_ms > stored_ms || (is_ahead && at_ms < stored_ms)
+}
+
 impl Activity {
-    /// Records a connect. Ignores it if it is not newer than the last known one.
-    pub fn connected(&mut self, at_ms: i64) -> Option<ActivityEvent> {
-        if at_ms <= self.last_connect_ms {
+    /// Records a connect. Ignores it if it is not newer than the last known one, unless that is ahead of the clock.
+    /// `clock_ms` is `None` during a replay.
+    pub fn connected(&mut self, at_ms: i64, clock_ms: Option<i64>) -> Option<ActivityEvent> {
+        if !replaces(at_ms, self.last_connect_ms, clock_ms) {
             return None;
         }
         self.last_connect_ms = at_ms;
         Some(ActivityEvent::Connected)
     }
 
-    pub fn disconnected(&mut self, at_ms: i64) -> Option<ActivityEvent> {
-        if at_ms <= self.last_disconnect_ms {
+    /// Like [`Activity::connected`].
+    pub fn disconnected(&mut self, at_ms: i64, clock_ms: Option<i64>) -> Option<ActivityEvent> {
+        if !replaces(at_ms, self.last_disconnect_ms, clock_ms) {
             return None;
         }
         self.last_disconnect_ms = at_ms;
         Some(ActivityEvent::Disconnected)
     }
 
-    /// Records that the device sent something. Returns an event if the device was inactive.
-    pub fn record(&mut self, at_ms: i64) -> Option<ActivityEvent> {
-        if at_ms <= self.last_activity_ms {
+    /// Records that the device sent something. Returns an event if the device was inactive. The times are as for
+    /// [`Activity::connected`].
+    pub fn record(&mut self, at_ms: i64, clock_ms: Option<i64>) -> Option<ActivityEvent> {
+        if !replaces(at_ms, self.last_activity_ms, clock_ms) {
             return None;
         }
         self.last_activity_ms = at_ms;
@@ -197,16 +213,46 @@ mod tests {
     fn activity_changes_are_reported_once() {
         let mut activity = Activity::default();
         assert_eq!(activity.check(1_000_000, DEFAULT), None);
-        assert_eq!(activity.connected(1000), Some(ActivityEvent::Connected));
-        assert_eq!(activity.connected(1000), None);
-        assert_eq!(activity.record(2000), Some(ActivityEvent::Active));
-        assert_eq!(activity.record(3000), None);
+        assert_eq!(activity.connected(1000, None), Some(ActivityEvent::Connected));
+        assert_eq!(activity.connected(1000, None), None);
+        assert_eq!(activity.record(2000, None), Some(ActivityEvent::Active));
+        assert_eq!(activity.record(3000, None), None);
         assert_eq!(activity.check(602_999, DEFAULT), None);
         assert_eq!(activity.check(603_000, DEFAULT), Some(ActivityEvent::Inactive));
         assert_eq!(activity.check(700_000, DEFAULT), None);
-        assert_eq!(activity.disconnected(700_000), Some(ActivityEvent::Disconnected));
-        assert_eq!(activity.record(800_000), Some(ActivityEvent::Active));
+        assert_eq!(activity.disconnected(700_000, None), Some(ActivityEvent::Disconnected));
+        assert_eq!(activity.record(800_000, None), Some(ActivityEvent::Active));
         assert_eq!(activity.inactivity_alarm_ms, 0);
+    }
+
+    #[test]
+    fn time_ahead_of_the_clock_is_replaced() {
+        let (ahead, now) = (10_000_000, 1_000_000);
+        let mut activity = Activity::default();
+        activity.connected(ahead, Some(ahead));
+        activity.record(ahead, Some(ahead));
+        activity.disconnected(ahead, Some(ahead));
+        let before = activity;
+        // A replay, and clocks that differ little.
+        for clock in [None, Some(ahead - AHEAD_MAX_MS)] {
+            assert_eq!(activity.connected(now, clock), None);
+            assert_eq!(activity.record(now, clock), None);
+            assert_eq!(activity.disconnected(now, clock), None);
+        }
+        // The check does not change times: the clock may be wrong for a while.
+        assert_eq!(activity.check(now, DEFAULT), None);
+        assert_eq!(activity, before);
+        assert_eq!(activity.connected(now, Some(now)), Some(ActivityEvent::Connected));
+        assert_eq!(activity.record(now, Some(now)), None, "the device is active already");
+        assert_eq!(activity.disconnected(now, Some(now)), Some(ActivityEvent::Disconnected));
+        let times = [
+            activity.last_connect_ms,
+            activity.last_activity_ms,
+            activity.last_disconnect_ms,
+        ];
+        assert_eq!(times, [now; 3]);
+        assert_eq!(activity.connected(now, Some(now)), None);
+        assert_eq!(activity.check(now + DEFAULT, DEFAULT), Some(ActivityEvent::Inactive));
     }
 
     #[test]
@@ -215,7 +261,7 @@ mod tests {
             timeout_ms: 10,
             ..Activity::default()
         };
-        activity.record(1000);
+        activity.record(1000, None);
         assert_eq!(activity.check(1009, DEFAULT), None);
         assert_eq!(activity.check(1010, DEFAULT), Some(ActivityEvent::Inactive));
         assert_eq!(activity.json(ActivityEvent::Inactive, DEFAULT)["inactivityTimeout"], 10);
@@ -224,8 +270,8 @@ mod tests {
     #[test]
     fn activity_survives_write_and_read() {
         let mut activity = Activity::default();
-        activity.connected(1);
-        activity.record(2);
+        activity.connected(1, None);
+        activity.record(2, None);
         assert_eq!(Activity::from_bytes(&activity.to_bytes()), Some(activity));
         assert_eq!(Activity::from_bytes(b"damaged"), None);
         assert_eq!(activity.attribute("active"), Some(PointValue::Bool(true)));

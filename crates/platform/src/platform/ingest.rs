@@ -351,21 +351,29 @@ impl PlatformCall<'_> {
     }
 
     pub fn record_activity(&mut self, sender: &SendingDevice, at_ms: i64) {
-        let event = self.activity(sender.id).record(at_ms);
+        let clock_ms = self.clock_of_events();
+        let event = self.activity(sender.id).record(at_ms, clock_ms);
         self.core.changed_activity.insert(sender.id);
         self.send_activity_event(sender, event, at_ms);
     }
 
     pub fn connected(&mut self, sender: &SendingDevice, at_ms: i64) {
-        let event = self.activity(sender.id).connected(at_ms);
+        let clock_ms = self.clock_of_events();
+        let event = self.activity(sender.id).connected(at_ms, clock_ms);
         self.core.changed_activity.insert(sender.id);
         self.send_activity_event(sender, event, at_ms);
     }
 
     pub fn disconnected(&mut self, sender: &SendingDevice, at_ms: i64) {
-        let event = self.activity(sender.id).disconnected(at_ms);
+        let clock_ms = self.clock_of_events();
+        let event = self.activity(sender.id).disconnected(at_ms, clock_ms);
         self.core.changed_activity.insert(sender.id);
         self.send_activity_event(sender, event, at_ms);
+    }
+
+    /// The present time, unless the events are replayed.
+    fn clock_of_events(&self) -> Option<i64> {
+        (!self.is_replay).then_some(self.now_ms)
     }
 
     pub fn send_activity_event(&mut self, sender: &SendingDevice, event: Option<ActivityEvent>, at_ms: i64) {

@@ -5,6 +5,7 @@
 mod alarm_nodes;
 mod attributes_of_users;
 mod between;
+mod clock;
 pub mod fixture;
 mod gateways;
 mod ota;
@@ -377,19 +378,6 @@ fn durations_fire_by_time() {
     f.platform.checkpoint().unwrap();
     f.restart();
     assert_eq!(f.tick(90_001), ["Alarm Created CRITICAL"]);
-}
-
-#[test]
-fn inactivity_is_found_after_the_clock_was_set_back() {
-    const HOUR_MS: i64 = 3_600_000;
-    let mut f = fixture();
-    event_chain(&f);
-    assert!(f.tick(0).is_empty());
-    let device = f.device("D", "", Json::Null);
-    f.publish(device, -HOUR_MS, IngestMessage::Connected);
-    f.publish(device, -HOUR_MS, IngestMessage::Alive);
-    assert!(f.tick(-HOUR_MS).is_empty());
-    assert_eq!(f.tick(-HOUR_MS + 700_000), ["log Inactivity Event"]);
 }
 
 #[test]
