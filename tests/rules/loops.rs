@@ -258,6 +258,8 @@ fn two_way_bridge_echoes_nothing(there: std::net::SocketAddr, login: Option<(&st
     here.wait_until("the action has handled all messages", |_| {
         api.get("/api/v1/actions/mqtt:far")["metrics"]["sent"] == json!(arrived + 1)
     });
+    let metrics = api.get("/api/v1/actions/mqtt:far")["metrics"].clone();
+    assert_eq!(metrics["skipped_echoes"], json!(arrived), "{version}");
     assert_eq!(far.receive_until("from there").len(), probes, "{version}");
     assert!(far.receive_until("from here").is_empty(), "{version}");
     far.ping_alone();
@@ -334,4 +336,9 @@ fn two_way_kafka_topic_echoes_nothing() {
     assert_eq!(values(&answers), ["re: from here", "re: from here", "re: from there"]);
     assert_eq!(received(&mut headers, 2), ["{}", "{}"]);
     assert_eq!(counted(&server, "actions.failed"), 0);
+    let (_, metrics) = server.http_get("/metrics");
+    for (action, echoes) in [("both", 2), ("answers", 0)] {
+        let sample = format!("tidewire_action_skipped_echoes_total{{action=\"kafka:{action}\"}} {echoes}\n");
+        assert!(metrics.contains(&sample), "{metrics}");
+    }
 }

@@ -38,6 +38,7 @@ pub(crate) struct Metrics {
     pub sent_bytes: AtomicU64,
     pub failed: AtomicU64,
     pub retried: AtomicU64,
+    pub skipped_echoes: AtomicU64,
     pub expired: AtomicU64,
     pub purged: AtomicU64,
     pub in_flight: AtomicU64,
@@ -98,6 +99,9 @@ pub struct ActionStats {
     pub fallback_lost: u64,
     /// Messages that were sent again.
     pub retried: u64,
+    /// Messages that were not sent because a source of the same connector had received them from the action's target.
+    /// They also count as sent.
+    pub skipped_echoes: u64,
     pub dropped: Dropped,
     /// Messages that wait or are in flight.
     pub queued_messages: u64,
@@ -124,6 +128,7 @@ impl ActionStats {
         self.fallback_stored += earlier.fallback_stored;
         self.fallback_lost += earlier.fallback_lost;
         self.retried += earlier.retried;
+        self.skipped_echoes += earlier.skipped_echoes;
         self.dropped.overflow_oldest += earlier.dropped.overflow_oldest;
         self.dropped.overflow_newest += earlier.dropped.overflow_newest;
         self.dropped.disk += earlier.dropped.disk;
@@ -167,6 +172,7 @@ impl Metrics {
             fallback_stored: self.fallback_stored.load(Relaxed),
             fallback_lost: self.fallback_lost.load(Relaxed) + buffer.not_diverted,
             retried: self.retried.load(Relaxed),
+            skipped_echoes: self.skipped_echoes.load(Relaxed),
             dropped: Dropped {
                 overflow_oldest: buffer.dropped_oldest,
                 overflow_newest: buffer.dropped_newest,

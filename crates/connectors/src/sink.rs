@@ -36,6 +36,12 @@ pub trait Sink: Send + Sync {
         false
     }
 
+    /// Returns the number of records since the last call that the sink has accepted and not sent, because they came
+    /// from their own target. The pump counts them.
+    fn take_skipped_echoes(&self) -> u64 {
+        0
+    }
+
     fn order(&self) -> OrderGuarantee {
         OrderGuarantee::ByPump
     }

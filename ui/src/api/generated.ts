@@ -188,6 +188,8 @@ export type ActionStats = {
   /** Messages that the target confirmed. */
   sent: number;
   sent_bytes: number;
+  /** Messages that were not sent because a source of the same connector had received them from the action's target. They also count as sent. */
+  skipped_echoes: number;
 };
 
 /** Messages that are sent to an external system. */

@@ -61,6 +61,9 @@ metric_families! {
             }
         };
     Counter "tidewire_action_retried" "Messages that were sent again." actions |it| it.retried;
+    Counter "tidewire_action_skipped_echoes"
+        "Messages that an action did not send because a source of its connector had received them from its target."
+        actions |it| it.skipped_echoes;
     Counter "tidewire_action_dropped" "Messages that an action dropped, by reason." samples |s, out| {
         for (name, stats) in running(s) {
             let dropped = &stats.dropped;

@@ -52,6 +52,7 @@ async fn messages_do_not_return_to_their_topic() {
     ];
     let outcome = sink.send(&batch).await;
     assert!(outcome.len() == 6 && outcome.iter().all(Result::is_ok), "{outcome:?}");
+    assert_eq!((sink.take_skipped_echoes(), sink.take_skipped_echoes()), (2, 0));
     let counted = tokio::task::spawn_blocking(move || {
         let consumer: BaseConsumer = connector.options().create().expect("valid options");
         let wait = Duration::from_secs(30);

@@ -5,8 +5,8 @@
 //! is first polled, so that batches keep the order of the pump.
 
 use std::collections::HashSet;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
-use std::sync::atomic::{AtomicBool, AtomicU32};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
@@ -51,6 +51,8 @@ struct KafkaSinkInner {
     fields: FieldIndexes,
     /// The mark of messages that the connector's sources have received.
     loop_mark: Option<LoopMark>,
+    /// Messages that were not sent for this reason, and that the pump has not counted yet.
+    skipped_echoes: AtomicU64,
     /// Replaced after a fatal error, and after it was retired.
     producer: RwLock<Arc<ThreadedProducer<DeliveryContext>>>,
     shared: Arc<KafkaSinkShared>,
@@ -258,7 +260,7 @@ impl KafkaSink {
     }
 
     /// Creates a sink that does not return a message to the topic from which a source with the same mark received it.
-    /// Such a message counts as sent.
+    /// Such a message counts as sent, and as a skipped echo.
     pub fn with_loop_mark(
         connector: &KafkaConnectorConfig,
         config: &KafkaActionConfig,
@@ -292,6 +294,7 @@ impl KafkaSink {
             chooser: PartitionSelector::new(config.partition_strategy),
             config: config.clone(),
             loop_mark,
+            skipped_echoes: AtomicU64::new(0),
             producer: RwLock::new(producer),
             shared,
             lookup_timeout: Duration::from_millis(connector.connect_timeout_ms),
@@ -383,6 +386,10 @@ impl Sink for KafkaSink {
     fn rejection(&self) -> Option<String> {
         let shared = &self.inner.shared;
         shared.rejections.reason().or_else(|| shared.leaders.reason())
+    }
+
+    fn take_skipped_echoes(&self) -> u64 {
+        self.inner.skipped_echoes.swap(0, Relaxed)
     }
 
     fn order(&self) -> OrderGuarantee {
@@ -588,6 +595,7 @@ impl KafkaSinkInner {
         };
         let loop_mark = self.loop_mark.as_ref();
         if loop_mark.is_some_and(|mark| mark.is_echo(record, &kafka_topic)) {
+            self.skipped_echoes.fetch_add(1, Relaxed);
             producer.context().deliveries.settle(token, Ok(()));
             return Ok(());
         }

@@ -13,6 +13,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use mqtt::{
@@ -63,6 +64,8 @@ pub(super) struct PublishBatch {
     pub records: Vec<Record>,
     /// Meaning of the fields from the fifth on.
     pub properties: Arc<[FieldRole]>,
+    /// Counts messages that are not sent because they came from this broker.
+    pub skipped_echoes: Arc<AtomicU64>,
     pub reply: oneshot::Sender<BatchOutcome>,
 }
 
@@ -219,6 +222,7 @@ impl OutgoingState {
             .is_some_and(|mark| mark.is_echo(record, topic))
         {
             self.echoes += 1;
+            pending.batch.skipped_echoes.fetch_add(1, Ordering::Relaxed);
             self.done(number, index, Ok(()));
             return Ok(true);
         }

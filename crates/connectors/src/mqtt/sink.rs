@@ -1,6 +1,7 @@
 //! The MQTT action: publishes messages and waits for their acknowledgements.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::oneshot;
 
@@ -15,6 +16,8 @@ pub struct MqttSink {
     connector: Arc<MqttConnector>,
     templates: Vec<FieldTemplate>,
     properties: Arc<[FieldRole]>,
+    /// Messages that came from the broker under the same topic, and that the pump has not counted yet.
+    skipped_echoes: Arc<AtomicU64>,
 }
 
 impl MqttSink {
@@ -28,6 +31,7 @@ impl MqttSink {
             connector,
             templates: config.templates(),
             properties: config.slots().1.into(),
+            skipped_echoes: Arc::default(),
         })
     }
 
@@ -40,6 +44,7 @@ impl MqttSink {
         let command = LinkCommand::Publish(PublishBatch {
             records: batch.to_vec(),
             properties: Arc::clone(&self.properties),
+            skipped_echoes: Arc::clone(&self.skipped_echoes),
             reply,
         });
         // An error means that the task has ended; it outlives the connector otherwise.
@@ -60,6 +65,10 @@ impl Sink for MqttSink {
 
     fn check(&self) -> BoxFuture<'_, Result<(), String>> {
         Box::pin(self.connector.check())
+    }
+
+    fn take_skipped_echoes(&self) -> u64 {
+        self.skipped_echoes.swap(0, Ordering::Relaxed)
     }
 
     /// One connection carries all messages in the order of their commands.

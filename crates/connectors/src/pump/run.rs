@@ -623,6 +623,8 @@ impl Pump {
         }
         let us = batch.duration.as_micros() as u64;
         self.shared.metrics.add_latency(us, sorted.sent);
+        let echoes = self.sink.take_skipped_echoes();
+        self.shared.metrics.skipped_echoes.fetch_add(echoes, Relaxed);
         self.settle(batch.lane, sorted, now);
     }
 

@@ -65,6 +65,10 @@ impl Sink for KafkaTarget {
         self.sink.is_replacing_connection()
     }
 
+    fn take_skipped_echoes(&self) -> u64 {
+        self.sink.take_skipped_echoes()
+    }
+
     fn order(&self) -> OrderGuarantee {
         self.sink.order()
     }
