@@ -110,7 +110,8 @@ pub struct ActionStats {
     pub oldest_age_ms: u64,
     /// Messages that were sent and are not yet confirmed.
     pub in_flight: u64,
-    /// How often publishers had to wait because the buffer was full.
+    /// Messages that had to wait because the buffer was full, without retries. Publishers that wait with messages that
+    /// the buffer has not received count once.
     pub publishers_held_back: u64,
     /// Size of the buffer's files on the disk.
     pub file_bytes: u64,
@@ -188,7 +189,7 @@ impl Metrics {
                 unix_ms().saturating_sub(oldest)
             },
             in_flight: self.in_flight.load(Relaxed),
-            publishers_held_back: buffer.refused_appends,
+            publishers_held_back: buffer.held_back,
             file_bytes: buffer.file_bytes,
             latency: latency.collect(),
             latency_sum_us: self.latency_sum_us.load(Relaxed),

@@ -19,6 +19,7 @@
 //! A record *carries* records for fallback actions. They receive them if the action gives the record up.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Version of the record kinds in a buffer, stored in each block of its journal. A new kind raises it, so that an
 /// earlier program rejects the buffer.
@@ -39,6 +40,32 @@ pub struct Records {
     count: u32,
     /// Offset of the last record, if there is one.
     last: usize,
+    /// Set while the records wait for a buffer that has refused them.
+    refusal: Option<Refusal>,
+}
+
+/// The wait of refused records. The buffer counts the waits that exist.
+#[derive(Debug)]
+struct Refusal {
+    /// How many of the records the buffer has counted.
+    counted: u32,
+    waits: Arc<AtomicU64>,
+}
+
+impl Refusal {
+    fn new(counted: u32, waits: &Arc<AtomicU64>) -> Refusal {
+        waits.fetch_add(1, Relaxed);
+        Refusal {
+            counted,
+            waits: Arc::clone(waits),
+        }
+    }
+}
+
+impl Drop for Refusal {
+    fn drop(&mut self) {
+        self.waits.fetch_sub(1, Relaxed);
+    }
 }
 
 impl Records {
@@ -174,6 +201,18 @@ impl Records {
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.count = 0;
+        self.refusal = None;
+    }
+
+    /// Marks the records as refused by the buffer with these waits, until they are taken or removed. Returns how many
+    /// of them were not refused before.
+    pub(crate) fn refuse(&mut self, waits: &Arc<AtomicU64>) -> u32 {
+        let counted = self.refusal.as_ref().map_or(0, |refusal| refusal.counted);
+        match &mut self.refusal {
+            Some(refusal) if Arc::ptr_eq(&refusal.waits, waits) => refusal.counted = self.count,
+            refusal => *refusal = Some(Refusal::new(self.count, waits)),
+        }
+        self.count.saturating_sub(counted)
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {
@@ -184,6 +223,7 @@ impl Records {
     pub(crate) fn take(&mut self) -> Vec<u8> {
         let room = Vec::with_capacity(self.bytes.len());
         self.count = 0;
+        self.refusal = None;
         std::mem::replace(&mut self.bytes, room)
     }
 }

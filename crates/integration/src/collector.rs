@@ -420,7 +420,12 @@ impl ActionTrack {
             ticket = buffer.append(&mut self.records).ok().max(ticket);
         }
         let has_space = |bytes| self.records.is_empty() && self.diverted.is_empty() && buffer.has_space_for(bytes);
+        let was_full = std::mem::take(&mut self.is_full);
         self.is_full = self.free_bytes_min.is_some_and(|bytes| !has_space(bytes));
+        // The buffer has counted records that it refused.
+        if self.is_full && !was_full && self.records.is_empty() {
+            buffer.count_held_back();
+        }
         if let (Some(ticket), true) = (ticket, self.is_empty())
             && let Some(tick) = self.pending_since.take()
         {
@@ -528,6 +533,32 @@ mod tests {
             (3, tick)
         );
         assert_eq!(collector.take_discarded(), 0, "once");
+        drop((collector, action));
+        let _ = std::fs::remove_dir_all(directory);
+    }
+
+    #[test]
+    fn wait_for_space_is_counted_once() {
+        let mut collector = RecordCollector::default();
+        let (action, directory) = action();
+        let large = LiveAction {
+            free_bytes_min: Some(1 << 40),
+            ..live(&action, true)
+        };
+        let actions: Arc<[LiveAction]> = Arc::new([large]);
+        collector.set_actions(&actions, 0);
+        let stamp = OutputContext {
+            unix_ms: 0,
+            mark: 0,
+            bridges: &[],
+        };
+        let result = collector.add(&actions, 0, &Map::new(), EventCause::default(), stamp);
+        assert!(result.is_ok() && !collector.is_full(0));
+        for _ in 0..3 {
+            assert!(collector.append(0) && collector.is_full(0));
+        }
+        assert_eq!(action.stats().publishers_held_back, 1);
+        assert!(action.buffer().wait_reason(1 << 40).is_some());
         drop((collector, action));
         let _ = std::fs::remove_dir_all(directory);
     }

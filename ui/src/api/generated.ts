@@ -178,7 +178,7 @@ export type ActionStats = {
   matched: number;
   /** Age of the oldest unconfirmed message that the pump has read from the buffer, in milliseconds. */
   oldest_age_ms: number;
-  /** How often publishers had to wait because the buffer was full. */
+  /** Messages that had to wait because the buffer was full, without retries. Publishers that wait with messages that the buffer has not received count once. */
   publishers_held_back: number;
   queued_bytes: number;
   /** Messages that wait or are in flight. */

@@ -89,7 +89,8 @@ metric_families! {
             }
         };
     Gauge "tidewire_action_inflight_messages" "Messages sent and not acknowledged." actions |it| it.in_flight;
-    Counter "tidewire_action_publishers_held_back" "How often publishers had to wait because the buffer was full."
+    Counter "tidewire_action_publishers_held_back"
+        "Messages that had to wait because the buffer was full, without retries. Publishers that wait with messages that the buffer has not received count once."
         actions |it| it.publishers_held_back;
     Counter "tidewire_action_abandoned"
         "Accepted outputs of rules that were lost because their action was unavailable for 30 s: disabled or deleted."

@@ -98,8 +98,8 @@ pub struct BufferStats {
     pub dropped_disk: u64,
     /// Dropped records for which the queue of fallback actions was full.
     pub not_diverted: u64,
-    /// Appends that failed with [`BufferFull`], and moments at which publishers began to wait for space.
-    pub refused_appends: u64,
+    /// Records that were refused, each counted once, and publishers that began to wait before their records.
+    pub held_back: u64,
     /// Size of the files on the disk.
     pub file_bytes: u64,
 }
@@ -128,7 +128,10 @@ struct BufferInner {
     appended: AtomicU64,
     /// End of the last index record.
     indexed: AtomicU64,
+    /// Publishers have begun to wait for space since the cursor moved last.
     was_refused: AtomicBool,
+    /// Refused lists of records that exist and were not appended since.
+    waits: Arc<AtomicU64>,
     reader: Mutex<Option<BufferReader>>,
     /// Whether fallback actions receive dropped records.
     diverts_dropped: AtomicBool,
@@ -196,7 +199,7 @@ struct BufferCounters {
     dropped_newest: AtomicU64,
     dropped_disk: AtomicU64,
     not_diverted: AtomicU64,
-    refused_appends: AtomicU64,
+    held_back: AtomicU64,
 }
 
 impl ActionBuffer {
@@ -295,6 +298,7 @@ impl ActionBuffer {
             signals,
             counters: BufferCounters::default(),
             was_refused: AtomicBool::new(false),
+            waits: Arc::default(),
             reader: Mutex::new(Some(reader)),
             diverts_dropped: AtomicBool::new(false),
             dropped: FallbackQueue::default(),
@@ -442,10 +446,22 @@ impl ActionBuffer {
     /// publishers have to wait, as after [`BufferFull`].
     pub fn has_space_for(&self, bytes: u64) -> bool {
         let has_space = self.full_reason(bytes).is_none();
-        if !has_space && !self.inner.was_refused.swap(true, AcqRel) {
-            self.inner.counters.refused_appends.fetch_add(1, Relaxed);
+        if !has_space {
+            self.inner.was_refused.store(true, Release);
         }
         has_space
+    }
+
+    /// Counts a publisher that begins to wait before the buffer has received its records.
+    pub fn count_held_back(&self) {
+        self.inner.counters.held_back.fetch_add(1, Relaxed);
+    }
+
+    /// Returns why publishers wait: records of this size have no space, or refused records are larger and still wait.
+    pub fn wait_reason(&self, bytes: u64) -> Option<String> {
+        let has_waits = self.inner.waits.load(Relaxed) > 0;
+        let larger = || has_waits.then(|| "a message needs more space than is free".to_owned());
+        self.full_reason(bytes).or_else(larger)
     }
 
     /// Returns why publishers of records of this size have to wait.
@@ -492,7 +508,7 @@ impl ActionBuffer {
             dropped_newest: counters.dropped_newest.load(Relaxed),
             dropped_disk: counters.dropped_disk.load(Relaxed),
             not_diverted: counters.not_diverted.load(Relaxed),
-            refused_appends: counters.refused_appends.load(Relaxed),
+            held_back: counters.held_back.load(Relaxed),
             file_bytes: inner.journal.as_ref().map_or(0, |journal| journal.stats().file_bytes),
         }
     }
@@ -807,7 +823,7 @@ impl BufferInner {
     fn overflow(&self, records: &mut Records, full: BufferFull) -> Result<AppendTicket, BufferFull> {
         let counters = &self.counters;
         let counter = match (self.config.overflow, &full) {
-            (Overflow::BackPressure, _) => return self.refuse(full),
+            (Overflow::BackPressure, _) => return self.refuse(records, full),
             (Overflow::DropOldest, BufferFull::Quota { .. }) => {
                 self.evict_oldest(FRAME_BYTES + records.len() as u64);
                 if let Ok(ticket) = self.append(records) {
@@ -821,7 +837,7 @@ impl BufferInner {
         let (count, ticket) = (u64::from(records.count()), self.appended.load(Acquire));
         if self.diverts_dropped.load(Acquire) {
             if self.dropped.push(records, ticket).is_err() {
-                return self.refuse(full);
+                return self.refuse(records, full);
             }
             self.signals.readable.notify_one();
         }
@@ -832,8 +848,10 @@ impl BufferInner {
         Ok(AppendTicket(ticket))
     }
 
-    fn refuse(&self, full: BufferFull) -> Result<AppendTicket, BufferFull> {
-        self.counters.refused_appends.fetch_add(1, Relaxed);
+    fn refuse(&self, records: &mut Records, full: BufferFull) -> Result<AppendTicket, BufferFull> {
+        // A retry counts only the records that were added since.
+        let new = records.refuse(&self.waits);
+        self.counters.held_back.fetch_add(u64::from(new), Relaxed);
         self.was_refused.store(true, Release);
         Err(full)
     }

@@ -87,6 +87,20 @@ impl OpenedBuffer {
         read
     }
 
+    /// Waits for a committed chunk and reads it. Returns the number of its records.
+    fn read_chunk(&mut self) -> u32 {
+        let reader = self.reader.as_mut().unwrap();
+        let chunk = loop {
+            match reader.next_chunk(&self.buffer).unwrap() {
+                Some(chunk) => break chunk,
+                None => self.progress.recv_timeout(PATIENCE).expect("a commit"),
+            }
+        };
+        let mut records = 0;
+        reader.records(&chunk, &mut |_: Record| records += 1).unwrap();
+        records
+    }
+
     fn numbers(&mut self) -> Vec<u32> {
         self.read().into_iter().map(|(number, ..)| number).collect()
     }
@@ -317,6 +331,48 @@ fn copy_directory(from: &Path, to: &Path) {
 
 // fault: Disk full; Action buffers
 #[test]
+fn refused_records_count_once_and_wait_until_there_is_space() {
+    for mode in [BufferMode::Memory, BufferMode::Disk, BufferMode::Hybrid] {
+        let scratch = BufferTestDirectory::new();
+        let mut opened = OpenedBuffer::new(&scratch, &config(mode));
+        let mut taken = 0;
+        while opened.append(taken..taken + 50).is_ok() {
+            taken += 50;
+        }
+        let before = opened.buffer.stats().held_back;
+        let mut large = Records::new();
+        large.push(0, 0, &[Some(&[7; 200 << 10])]);
+        for _ in 0..3 {
+            opened.buffer.append(&mut large).unwrap_err();
+            assert!(!opened.buffer.has_space_for(1 << 20), "{mode:?}");
+        }
+        assert_eq!(opened.buffer.stats().held_back, before + 1, "{mode:?}");
+        // Retries count the records that were added since.
+        large.push(0, 0, &[Some(b"small")]);
+        opened.buffer.append(&mut large).unwrap_err();
+        assert_eq!(opened.buffer.stats().held_back, before + 2, "{mode:?}");
+
+        // There is some space, but not enough for the large record.
+        let mut read = 0;
+        while read < 500 {
+            read += opened.read_chunk();
+        }
+        opened.buffer.confirm(None);
+        assert_eq!(opened.buffer.full_reason(1000), None, "{mode:?}");
+        assert!(opened.buffer.wait_reason(1000).unwrap().contains("more space"));
+        opened.buffer.append(&mut large).unwrap_err();
+
+        while read < taken {
+            read += opened.read_chunk();
+        }
+        opened.buffer.confirm(None);
+        opened.buffer.append(&mut large).unwrap();
+        assert_eq!(opened.buffer.wait_reason(1000), None, "{mode:?}");
+        assert_eq!(opened.buffer.stats().held_back, before + 2, "{mode:?}");
+    }
+}
+
+#[test]
 fn a_full_buffer_signals_when_it_has_space() {
     for mode in [BufferMode::Memory, BufferMode::Disk, BufferMode::Hybrid] {
         let scratch = BufferTestDirectory::new();
@@ -329,7 +385,8 @@ fn a_full_buffer_signals_when_it_has_space() {
             }
         };
         assert!(matches!(full, BufferFull::Quota { .. }), "{mode:?}: {full}");
-        assert_eq!(opened.buffer.stats().refused_appends, 1);
+        assert_eq!(opened.buffer.stats().held_back, 50);
+        assert_eq!(opened.buffer.wait_reason(1), opened.buffer.full_reason(1), "{mode:?}");
         assert!(opened.buffer.full_reason(1 << 20).unwrap().contains("limit"));
         let mut read = opened.numbers();
         while read.len() < taken as usize {

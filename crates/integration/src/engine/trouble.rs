@@ -44,7 +44,7 @@ impl Engine {
                         false => troubles.add_problems(name, &problems),
                     }
                     if buffer.failure().is_none() {
-                        let full = running.free_bytes_min.and_then(|bytes| buffer.full_reason(bytes));
+                        let full = running.free_bytes_min.and_then(|bytes| buffer.wait_reason(bytes));
                         troubles.full.extend(full.map(|reason| (id.clone(), reason)));
                         troubles
                             .held_back
