@@ -13,12 +13,15 @@
 //! ```
 
 mod identity;
+mod ocsp;
 mod revocation_list;
+mod signature;
 
 use std::fmt::Write;
 use std::net::IpAddr;
 
 pub use identity::{CertificateField, CertificateFieldError};
+pub use ocsp::{OcspError, OcspSubject, OcspValidity};
 pub use revocation_list::{RevocationListDescription, SignatureCheck, check_list_signature, describe_list};
 
 const SEQUENCE: u8 = 0x30;
@@ -123,7 +126,12 @@ fn alternative_names(tbs: Der<'_>) -> Option<Vec<String>> {
 }
 
 /// Returns the list of alternative names in the fields after the subject.
-fn alternative_name_list(mut tbs: Der<'_>) -> Option<Der<'_>> {
+fn alternative_name_list(tbs: Der<'_>) -> Option<Der<'_>> {
+    Der(extension(tbs, SUBJECT_ALTERNATIVE_NAME)?).enter(SEQUENCE)
+}
+
+/// Returns the value of an extension in the fields after the subject.
+fn extension<'a>(mut tbs: Der<'a>, wanted: &[u8]) -> Option<&'a [u8]> {
     let extensions = loop {
         let (tag, content) = tbs.next()?;
         if tag == EXPLICIT_EXTENSIONS {
@@ -133,7 +141,7 @@ fn alternative_name_list(mut tbs: Der<'_>) -> Option<Der<'_>> {
     let mut extensions = Der(extensions).enter(SEQUENCE)?;
     while !extensions.0.is_empty() {
         let mut extension = extensions.enter(SEQUENCE)?;
-        if extension.next()? != (OBJECT_IDENTIFIER, SUBJECT_ALTERNATIVE_NAME) {
+        if extension.next()? != (OBJECT_IDENTIFIER, wanted) {
             continue;
         }
         let mut value = extension.next()?;
@@ -141,7 +149,7 @@ fn alternative_name_list(mut tbs: Der<'_>) -> Option<Der<'_>> {
             // The value just read was the `critical` flag.
             value = extension.next()?;
         }
-        return Der(value.1).enter(SEQUENCE);
+        return Some(value.1);
     }
     None
 }
@@ -233,6 +241,7 @@ fn text(tag: u8, value: &[u8]) -> Option<Box<str>> {
     (!text.is_empty() && !text.chars().any(char::is_control)).then(|| text.into())
 }
 
+#[derive(Clone, Copy)]
 struct Der<'a>(&'a [u8]);
 
 impl<'a> Der<'a> {
@@ -253,6 +262,13 @@ impl<'a> Der<'a> {
         let (content, rest) = rest.split_at_checked(length)?;
         self.0 = rest;
         Some((tag, content))
+    }
+
+    /// Returns the next element with its tag and length.
+    fn whole(&mut self) -> Option<&'a [u8]> {
+        let before = self.0;
+        self.next()?;
+        before.get(..before.len() - self.0.len())
     }
 
     /// Skips the next element if it has this tag.

@@ -3,6 +3,7 @@
 
 mod cipher_suites;
 mod revocation;
+mod staple;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -18,6 +19,7 @@ use rustls::{InconsistentKeys, RootCertStore, ServerConfig, SignatureAlgorithm};
 pub use cipher_suites::check_cipher_suites;
 use revocation::NoListAvailable;
 pub use revocation::{MissingList, check_revocation_list, revocation_lists_of_file};
+pub use staple::{STAPLE_BYTES_MAX, Stapling, read_staple, staple_subject};
 
 /// Whether a listener requests certificates from clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,6 +37,8 @@ pub struct TlsFiles {
     pub certificate: PathBuf,
     pub key: PathBuf,
     pub origin: CertificateOrigin,
+    /// OCSP stapling, if it is on.
+    pub stapling: Option<Stapling>,
     /// CAs of client certificates. Required unless `client_certificates` is `ClientCertificates::None`.
     pub client_authorities: Option<PathBuf>,
     pub client_certificates: ClientCertificates,
@@ -253,7 +257,10 @@ fn certificate_resolver(files: &TlsFiles, provider: &CryptoProvider) -> Result<A
         source => rejected(&files.certificate, source),
     })?;
     cipher_suites::check_key(&provider.cipher_suites, certified.key.algorithm())?;
-    Ok(Arc::new(SingleCertAndKey::from(certified)))
+    Ok(match &files.stapling {
+        Some(stapling) => staple::resolver(certified, stapling),
+        None => Arc::new(SingleCertAndKey::from(certified)),
+    })
 }
 
 /// Ends every handshake: the server has no certificate yet.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http1;
-use hyper::header::{CONNECTION, HOST, HeaderValue};
+use hyper::header::{CONNECTION, CONTENT_TYPE, HOST, HeaderValue};
 use hyper::{Request, Response, Uri};
 use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
@@ -52,6 +52,14 @@ impl Fetcher {
 
     pub async fn get(&self, url: &str) -> Result<HttpAnswer, String> {
         let request = Request::builder().uri(url).body(Full::default());
+        self.fetch(request.map_err(|error| format!("invalid URL: {error}"))?)
+            .await
+    }
+
+    pub async fn post(&self, url: &str, content_type: &'static str, body: Vec<u8>) -> Result<HttpAnswer, String> {
+        let request = Request::post(url)
+            .header(CONTENT_TYPE, HeaderValue::from_static(content_type))
+            .body(Full::new(Bytes::from(body)));
         self.fetch(request.map_err(|error| format!("invalid URL: {error}"))?)
             .await
     }

@@ -9,12 +9,12 @@
 
 use rustls::pki_types::{CertificateDer, SignatureVerificationAlgorithm};
 
+use super::signature::{PublicKey, Signed};
 use super::{
     Der, EXPLICIT_VERSION, GENERALIZED_TIME, INTEGER, OBJECT_IDENTIFIER, OCTET_STRING, SEQUENCE, UTC_TIME,
     distinguished_name, time,
 };
 
-const BIT_STRING: u8 = 0x03;
 /// `[0]`, which has the same tag as the version of a certificate.
 const LIST_EXTENSIONS: u8 = EXPLICIT_VERSION;
 /// 2.5.29.20, cRLNumber
@@ -121,15 +121,8 @@ pub fn check_list_signature(
     };
     let keys = authorities.iter().filter_map(|authority| Authority::parse(authority));
     let mut result = SignatureCheck::UnknownIssuer;
-    for key in keys.filter(|key| key.subject == signed.issuer) {
-        let is_valid = algorithms.iter().any(|algorithm| {
-            algorithm.signature_alg_id().as_ref() == signed.algorithm
-                && algorithm.public_key_alg_id().as_ref() == key.algorithm
-                && algorithm
-                    .verify_signature(key.key, signed.message, signed.signature)
-                    .is_ok()
-        });
-        match is_valid {
+    for authority in keys.filter(|authority| authority.subject == signed.issuer) {
+        match signed.signature.is_by(authority.key, algorithms) {
             true => return SignatureCheck::Valid,
             false => result = SignatureCheck::Invalid,
         }
@@ -137,36 +130,26 @@ pub fn check_list_signature(
     result
 }
 
-/// The signed part of a list, and its signature.
+/// Signature and issuer of a list.
 struct SignedList<'a> {
-    message: &'a [u8],
+    signature: Signed<'a>,
     issuer: &'a [u8],
-    algorithm: &'a [u8],
-    signature: &'a [u8],
 }
 
 impl<'a> SignedList<'a> {
     fn parse(list: &'a [u8]) -> Option<SignedList<'a>> {
-        let mut list = Der(list).enter(SEQUENCE)?;
-        let whole = list.0;
-        let mut tbs = list.enter(SEQUENCE)?;
-        let message = whole.get(..whole.len() - list.0.len())?;
+        let (signature, mut tbs, _) = Signed::parse(list)?;
         tbs.skip(INTEGER);
         let _algorithm = tbs.enter(SEQUENCE)?;
-        Some(SignedList {
-            message,
-            issuer: tbs.enter(SEQUENCE)?.0,
-            algorithm: list.enter(SEQUENCE)?.0,
-            signature: bits(list.next()?)?,
-        })
+        let issuer = tbs.enter(SEQUENCE)?.0;
+        Some(SignedList { signature, issuer })
     }
 }
 
 /// Subject and key of a certificate.
 struct Authority<'a> {
     subject: &'a [u8],
-    algorithm: &'a [u8],
-    key: &'a [u8],
+    key: PublicKey<'a>,
 }
 
 impl<'a> Authority<'a> {
@@ -178,18 +161,9 @@ impl<'a> Authority<'a> {
             tbs.next()?;
         }
         let subject = tbs.enter(SEQUENCE)?.0;
-        let mut key = tbs.enter(SEQUENCE)?;
-        Some(Authority {
-            subject,
-            algorithm: key.enter(SEQUENCE)?.0,
-            key: bits(key.next()?)?,
-        })
+        let key = PublicKey::read(&mut tbs)?;
+        Some(Authority { subject, key })
     }
-}
-
-/// The content of a BIT STRING of whole bytes.
-fn bits((tag, content): (u8, &[u8])) -> Option<&[u8]> {
-    content.strip_prefix(&[0]).filter(|_| tag == BIT_STRING)
 }
 
 #[cfg(test)]

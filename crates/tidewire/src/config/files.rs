@@ -106,6 +106,7 @@ pub fn tls_files(config: &Config, tls: &ListenerTls) -> TlsFiles {
         certificate: tls.cert_file.clone(),
         key: tls.key_file.clone(),
         origin: origin(tls.is_acme),
+        stapling: None,
         client_authorities: tls.ca_file.clone(),
         client_certificates: match tls.verify_client {
             VerifyClient::None => ClientCertificates::None,
