@@ -386,9 +386,9 @@ fn expiry(listener: &str, not_after_unix_ms: i64, now_unix_ms: i64) -> Option<Al
     ))
 }
 
-/// The last attempt to obtain a certificate or a revocation list failed, or a list has expired before the next attempt,
-/// for example while the machine slept, or the list of a file expires. The listeners report expired certificates
-/// ([`expiry_of`]).
+/// The last attempt to obtain a certificate, a revocation list or an OCSP response failed, or a list has expired before
+/// the next attempt, for example while the machine slept, or the list of a file expires. The listeners report expired
+/// certificates ([`expiry_of`]).
 fn managed(item: &ManagedItem, now_unix_s: i64) -> Option<AlarmCondition> {
     let Some(reason) = &item.last_error else {
         return expiring_list(item, now_unix_s);
@@ -402,10 +402,15 @@ fn managed(item: &ManagedItem, now_unix_s: i64) -> Option<AlarmCondition> {
             format!("crl:{name}"),
             format!("Downloading the revocation list {name} failed"),
         ),
+        ManagedKind::Staple => (
+            format!("ocsp:{name}"),
+            format!("Obtaining the OCSP response for the certificate {name} failed"),
+        ),
     };
     let stored = match (item.kind, &end_text) {
         (ManagedKind::Certificate, None) => "TLS clients cannot connect before the server has one".to_owned(),
         (ManagedKind::RevocationList | ManagedKind::RevocationFile, None) => "No list is stored".to_owned(),
+        (ManagedKind::Staple, None) => "Clients get no stapled response".to_owned(),
         (_, Some(text)) if end.is_some_and(|end| end <= now_unix_s) => format!("The present one has expired on {text}"),
         (_, Some(text)) => format!("The present one stays in use until {text}"),
     };
@@ -537,6 +542,14 @@ mod tests {
         let alarm = managed(&item, 0).unwrap();
         assert_eq!(alarm.name, "crl:a.example");
         assert!(alarm.message.ends_with("No list is stored"), "{}", alarm.message);
+        item.kind = ManagedKind::Staple;
+        let alarm = managed(&item, 0).unwrap();
+        assert_eq!(alarm.name, "ocsp:a.example");
+        assert!(
+            alarm.message.ends_with("no route. Clients get no stapled response"),
+            "{}",
+            alarm.message
+        );
     }
 
     #[test]

@@ -17,7 +17,8 @@ pub trait CertificateAdmin: Send + Sync + 'static {
     /// Reloads the certificates of all listeners from disk. Open connections stay.
     fn reload(&self) -> Result<(), CertificateError>;
 
-    /// Certificates and revocation lists that the server obtains itself, and the files of `crl_file`. Does not block.
+    /// Certificates, revocation lists and OCSP responses that the server obtains itself, and the files of `crl_file`. Does
+    /// not block.
     fn managed(&self) -> Vec<ManagedItem> {
         Vec::new()
     }
@@ -31,13 +32,16 @@ pub enum ManagedKind {
     RevocationList,
     /// Revocation lists in a file that the server does not write.
     RevocationFile,
+    /// The OCSP response for a certificate of the server.
+    Staple,
 }
 
-/// A certificate or revocation list that the server obtains itself, or a file with revocation lists.
+/// A certificate, a revocation list or an OCSP response that the server obtains itself, or a file with revocation lists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ManagedItem {
     pub kind: ManagedKind,
-    /// Domains of the certificate, URL of the list, or path of the file.
+    /// Domains of the certificate, URL of the list, path of the file with lists, or file of the certificate that the
+    /// response is about.
     pub name: String,
     /// When the stored one expires. `None`: none is stored.
     pub expires_at_unix_s: Option<i64>,

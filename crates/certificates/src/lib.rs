@@ -1,15 +1,17 @@
-//! Certificates and revocation lists that the server obtains itself, in the background.
+//! Certificates, revocation lists and OCSP responses that the server obtains itself, in the background.
 //!
 //! - `acme` obtains and renews the server's certificate (RFC 8555). Cargo feature `acme`.
 //! - `downloads` fetches revocation lists of client certificates.
+//! - `staples` obtains OCSP responses for the server's certificates.
 //!
-//! Both store their result in a file of the data directory and then call the function that reloads it, again until it
+//! All store their result in a file of the data directory and then call the function that reloads it, again until it
 //! succeeds. They never run on a worker. A failure leaves the previous file in use.
 
 #[cfg(feature = "acme")]
 pub mod acme;
 pub mod downloads;
 mod pause;
+pub mod staples;
 mod status;
 mod worker;
 
@@ -37,6 +39,17 @@ pub fn certificate_file(data_dir: &Path) -> PathBuf {
 /// File of the revocation list from a URL.
 pub fn list_file(data_dir: &Path, url: &str) -> PathBuf {
     data_dir.join(LIST_DIRECTORY).join(format!("{}.crl", short_hash(url)))
+}
+
+/// Directory of OCSP responses below the data directory.
+pub const STAPLE_DIRECTORY: &str = "ocsp";
+
+/// File of the OCSP response for the certificate in a file, from the responder of the configuration, if it has one.
+pub fn staple_file(data_dir: &Path, certificate: &Path, responder_url: Option<&str>) -> PathBuf {
+    let name = format!("{}\n{}", certificate.display(), responder_url.unwrap_or_default());
+    data_dir
+        .join(STAPLE_DIRECTORY)
+        .join(format!("{}.der", short_hash(&name)))
 }
 
 /// The beginning of the SHA-256 of a text, hexadecimal, for names of files.

@@ -2,10 +2,10 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// State of a certificate or a revocation list.
+/// State of a certificate, a revocation list or an OCSP response.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ManagedStatus {
-    /// Domains of the certificate, or URL of the list.
+    /// Domains of the certificate, URL of the list, or file of the certificate that the response is about.
     pub name: String,
     /// When the stored one expires. `None`: none is stored.
     pub expires_at_unix_s: Option<i64>,

@@ -1,4 +1,5 @@
-//! Metrics of certificates and revocation lists that the server obtains itself, and of files with revocation lists.
+//! Metrics of certificates, revocation lists and OCSP responses that the server obtains itself, and of files with
+//! revocation lists.
 
 use std::fmt::Display;
 use std::time::SystemTime;
@@ -23,6 +24,12 @@ metric_families! {
         };
     Counter "tidewire_certificates_list_failures" "Failed downloads of a revocation list (crl_urls)."
         samples |s, out| each(s, out, ManagedKind::RevocationList, |item| Some(item.failures));
+    Gauge "tidewire_certificates_ocsp_remaining_seconds"
+        "Time until the stapled OCSP response of a certificate expires. Absent: no valid response is stored."
+        samples |s, out| each(s, out, ManagedKind::Staple, remaining_seconds);
+    Counter "tidewire_certificates_ocsp_failures"
+        "Failed attempts to obtain the OCSP response of a certificate (ocsp_stapling)."
+        samples |s, out| each(s, out, ManagedKind::Staple, |item| Some(item.failures));
 }
 
 fn each<T: Display>(
@@ -36,6 +43,7 @@ fn each<T: Display>(
         match kind {
             ManagedKind::Certificate => out.one(value),
             ManagedKind::RevocationList | ManagedKind::RevocationFile => out.put(&[("url", &item.name)], value),
+            ManagedKind::Staple => out.put(&[("certificate", &item.name)], value),
         }
     }
 }
