@@ -11,7 +11,7 @@ use super::options::access::jwt::read_public_key;
 use super::options::certificates::MissingListPolicy;
 use super::options::listeners::VerifyClient;
 use super::origin::{ConfigDiagnostic, ValueOrigin};
-use super::resolve::tls::oldest_version;
+use super::resolve::tls::{oldest_version, stapling};
 use super::resolve::{Config, EffectiveOption, ListenerTls};
 use super::value::Unset;
 
@@ -106,7 +106,7 @@ pub fn tls_files(config: &Config, tls: &ListenerTls) -> TlsFiles {
         certificate: tls.cert_file.clone(),
         key: tls.key_file.clone(),
         origin: origin(tls.is_acme),
-        stapling: None,
+        stapling: tls.stapling.clone(),
         client_authorities: tls.ca_file.clone(),
         client_certificates: match tls.verify_client {
             VerifyClient::None => ClientCertificates::None,
@@ -136,7 +136,16 @@ pub fn api_tls_files(config: &Config) -> Option<TlsFiles> {
         }
         false => (api.cert_file.0.clone()?, api.key_file.0.clone()?),
     };
+    let stapling = api.ocsp_stapling.then(|| {
+        stapling(
+            &config.data_dir,
+            &certificate,
+            &api.ocsp_responder_url,
+            &api.ocsp_issuer_file,
+        )
+    });
     Some(TlsFiles {
+        stapling,
         certificate,
         key,
         origin: origin(api.acme),
@@ -170,8 +179,13 @@ fn named_files(config: &Config) -> Vec<NamedFile<'_>> {
                 check: is_protected,
             });
         }
-        for (path, option) in [(&tls.ca_file, "ca_file"), (&tls.crl_file, "crl_file")] {
-            files.extend(path.as_deref().map(|path| NamedFile {
+        let issuer = tls.stapling.as_ref().and_then(|stapling| stapling.issuer.as_deref());
+        for (path, option) in [
+            (tls.ca_file.as_deref(), "ca_file"),
+            (tls.crl_file.as_deref(), "crl_file"),
+            (issuer, "ocsp_issuer_file"),
+        ] {
+            files.extend(path.map(|path| NamedFile {
                 path,
                 option,
                 check: can_be_read,
@@ -182,13 +196,15 @@ fn named_files(config: &Config) -> Vec<NamedFile<'_>> {
     let (postgresql, mysql, redis) = (&config.access_postgresql, &config.access_mysql, &config.access_redis);
     let mongodb = &config.access_mongodb;
     let ldap = &config.access_ldap.options;
-    let optional: [(&Unset<PathBuf>, _, FileCheck); 31] = [
+    let optional: [(&Unset<PathBuf>, _, FileCheck); 33] = [
         (&api.cert_file, "cert_file", can_be_read),
         (&api.key_file, "key_file", is_protected),
+        (&api.ocsp_issuer_file, "ocsp_issuer_file", can_be_read),
         (&api.users_file, "users_file", is_console_users_file),
         (&config.acme.ca_file, "ca_file", can_be_read),
         (&config.acme.eab_key_file, "eab_key_file", is_external_account_key),
         (&config.crl.ca_file, "ca_file", can_be_read),
+        (&config.ocsp.ca_file, "ca_file", can_be_read),
         (&access.password_file, "password_file", is_password_file),
         (&access.acl_file, "acl_file", is_acl_file),
         (&http.ca_file, "ca_file", can_be_read),

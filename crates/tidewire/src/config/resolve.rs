@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use ::integration::{ActionDefinition, ConnectorDefinition, RuleDefinition, SourceDefinition};
 use auth::PasswordHash;
+use net::tls::Stapling;
 
 use super::address::Bind;
 use super::declared::Table;
@@ -33,6 +34,7 @@ pub struct Config {
     pub listeners: Vec<Listener>,
     pub acme: certificates::AcmeOptions,
     pub crl: certificates::CrlOptions,
+    pub ocsp: certificates::OcspOptions,
     pub mqtt: mqtt::Mqtt,
     pub shared_strategies: BTreeMap<String, mqtt::SharedStrategy>,
     pub retained: mqtt::Retained,
@@ -85,6 +87,8 @@ pub struct ListenerTls {
     pub key_file: PathBuf,
     /// The files are those of `tls.acme`.
     pub is_acme: bool,
+    /// OCSP stapling, if it is on.
+    pub stapling: Option<Stapling>,
     pub ca_file: Option<PathBuf>,
     pub crl_file: Option<PathBuf>,
     pub crl_urls: Vec<String>,
@@ -164,6 +168,7 @@ pub fn resolve(raw: &mut RawConfig, sources: &ConfigSources) -> (Config, Vec<Eff
         listeners,
         acme,
         crl: certificates::CrlOptions::resolve(&mut resolver, &["tls", "crl"]),
+        ocsp: certificates::OcspOptions::resolve(&mut resolver, &["tls", "ocsp"]),
         mqtt: mqtt::Mqtt::resolve(&mut resolver, &["mqtt"]),
         shared_strategies: resolver.take_map(&["mqtt", "shared_strategies"], &mqtt::SHARED_STRATEGIES),
         retained: mqtt::Retained::resolve(&mut resolver, &["retained"]),

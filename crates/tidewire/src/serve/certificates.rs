@@ -160,6 +160,7 @@ impl NodeCertificates {
             }
         }
         self.update_list_files(&held);
+        self.managed.certificates_replaced();
         failures
     }
 
@@ -217,6 +218,7 @@ impl NodeCertificates {
             *one = fresh.certificate;
         }
         self.update_list_files(held);
+        self.managed.certificates_replaced();
         match failures.is_empty() {
             true => Ok(()),
             false => Err(CertificateError::Workers {
@@ -229,12 +231,23 @@ impl NodeCertificates {
     /// others, which keep the previous one.
     pub fn reload_file(&self, file: &Path) -> Result<(), String> {
         let is_used = |one: &UsedCertificate| {
-            one.files.certificate == file || one.files.downloaded_lists.iter().any(|list| list == file)
+            one.files.certificate == file
+                || one.is_stapled_from(file)
+                || one.files.downloaded_lists.iter().any(|list| list == file)
         };
         let mut failures = Vec::new();
         let mut held = self.lock();
+        let mut has_replaced = false;
         for one in held.iter_mut().filter(|one| is_used(one)) {
-            failures.extend(self.reload_one(one).err());
+            has_replaced |= one.files.certificate == file;
+            let reloaded = match one.is_stapled_from(file) {
+                true => self.staple_one(one),
+                false => self.reload_one(one),
+            };
+            failures.extend(reloaded.err());
+        }
+        if has_replaced {
+            self.managed.certificates_replaced();
         }
         self.update_list_files(&held);
         drop(held);
@@ -254,9 +267,22 @@ impl NodeCertificates {
         Ok(())
     }
 
-    /// Applies the revocation lists of a configuration.
-    pub fn set_list_sources(&self, config: &Config) {
-        self.managed.set_lists(config);
+    /// Applies a new OCSP response. It must not apply a new certificate, which waits for a reload.
+    fn staple_one(&self, one: &mut UsedCertificate) -> Result<(), String> {
+        let (_, present) = load(&one.files).map_err(|error| format!("{}: {}", one.label, chain(&error)))?;
+        match present == one.chain {
+            true => self.reload_one(one),
+            false => Err(format!(
+                "{} has changed since {} has read it; reload the certificates",
+                one.files.certificate.display(),
+                one.label
+            )),
+        }
+    }
+
+    /// Applies the revocation lists and the OCSP stapling of a configuration.
+    pub fn set_managed_sources(&self, config: &Config) {
+        self.managed.set(config);
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<UsedCertificate>> {
@@ -316,7 +342,17 @@ impl CertificateAdmin for NodeCertificates {
 impl UsedCertificate {
     /// Whether the server replaces files of it while it runs.
     fn is_obtained(&self) -> bool {
-        self.files.origin == CertificateOrigin::Acme || !self.files.downloaded_lists.is_empty()
+        self.files.origin == CertificateOrigin::Acme
+            || !self.files.downloaded_lists.is_empty()
+            || self.files.stapling.is_some()
+    }
+
+    /// Whether handshakes contain the OCSP response in a file.
+    fn is_stapled_from(&self, file: &Path) -> bool {
+        self.files
+            .stapling
+            .as_ref()
+            .is_some_and(|stapling| stapling.response == file)
     }
 
     /// Why this one must not replace `present`: the file that the server has obtained is missing now.

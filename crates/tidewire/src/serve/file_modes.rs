@@ -16,13 +16,14 @@ const OF_OTHERS: u32 = 0o077;
 const NAMED_MAX: usize = 5;
 
 /// Directories of the data directory that the server creates, with everything in them.
-const DIRECTORIES: [&str; 10] = [
+const DIRECTORIES: [&str; 11] = [
     journal::DIRECTORY_NAME,
     integration::DIRECTORY_NAME,
     device_platform::DIRECTORY_NAME,
     api::HISTORY_NAME,
     certificates::ACME_DIRECTORY,
     certificates::LIST_DIRECTORY,
+    certificates::STAPLE_DIRECTORY,
     "backups",
     "benchmarks",
     "replaced-data",

@@ -1,4 +1,5 @@
-//! Certificates and revocation lists that the server obtains itself: `tls.acme` and `crl_urls`.
+//! Certificates, revocation lists and OCSP responses that the server obtains itself: `tls.acme`, `crl_urls` and
+//! `ocsp_stapling`.
 //!
 //! `open` opens the port of the ACME challenge, so that a start fails if another program uses it. `start` begins the
 //! work once the listeners exist.
@@ -8,6 +9,7 @@ use std::sync::Arc;
 
 use api::{ManagedItem, ManagedKind};
 use certificates::downloads::{DownloadTiming, Downloads, ListChanged, ListSource};
+use certificates::staples::{StapleSource, Staples};
 #[cfg(feature = "acme")]
 use certificates::{
     ACME_DIRECTORY,
@@ -18,12 +20,14 @@ use certificates::{ManagedStatus, StatusCell, Task, Worker};
 use super::StartFailure;
 use super::certificates::NodeCertificates;
 use crate::config::Config;
+use crate::config::files::tls_files_by_label;
 
-/// States of the certificate and the lists, for alarms and metrics, and the lists to download.
+/// States of the certificate, the lists and the OCSP responses, for alarms and metrics, and what to download.
 #[derive(Clone)]
 pub struct ManagedSources {
     acme: Option<StatusCell>,
     downloads: Downloads,
+    staples: Staples,
 }
 
 /// Work that has not started.
@@ -46,6 +50,7 @@ impl ManagedCertificates {
             sources: ManagedSources {
                 acme: status,
                 downloads: Downloads::new(list_sources(config)),
+                staples: Staples::new(staple_sources(config)),
             },
             #[cfg(feature = "acme")]
             acme,
@@ -59,9 +64,11 @@ impl ManagedCertificates {
     pub fn start(self, certificates: &Arc<NodeCertificates>) -> Result<Worker, String> {
         let reload = certificates.clone();
         let changed: ListChanged = Arc::new(move |file: &Path| reload.reload_file(file));
-        let task = self.sources.downloads.task(DownloadTiming::default(), changed.clone());
+        let timing = DownloadTiming::default();
+        let lists = self.sources.downloads.task(timing, changed.clone());
+        let staples = self.sources.staples.task(timing, changed.clone());
         #[cfg_attr(not(feature = "acme"), expect(unused_mut))]
-        let mut tasks: Vec<Task> = vec![task];
+        let mut tasks: Vec<Task> = vec![lists, staples];
         #[cfg(feature = "acme")]
         tasks.extend(self.acme.map(|acme| acme.task(changed)));
         Worker::start(tasks).map_err(|error| format!("cannot start the thread that obtains certificates: {error}"))
@@ -139,10 +146,44 @@ fn list_sources(config: &Config) -> Vec<ListSource> {
     sources
 }
 
+/// The stapled certificates of all listeners and of the API. Those with the same certificate and responder share a
+/// response.
+fn staple_sources(config: &Config) -> Vec<StapleSource> {
+    let mut sources: Vec<StapleSource> = Vec::new();
+    for (_, files) in tls_files_by_label(config) {
+        let Some(stapling) = files.stapling else { continue };
+        if sources.iter().any(|source| source.file == stapling.response) {
+            continue;
+        }
+        let certificate = files.certificate.display();
+        let name = match &stapling.responder_url {
+            None => certificate.to_string(),
+            Some(url) => format!("{certificate} ({url})"),
+        };
+        sources.push(StapleSource {
+            name,
+            certificate: files.certificate,
+            issuer: stapling.issuer,
+            responder_url: stapling.responder_url,
+            file: stapling.response,
+            ca_file: config.ocsp.ca_file.0.clone(),
+            refresh: config.ocsp.refresh_interval,
+            timeout: config.ocsp.timeout,
+        });
+    }
+    sources
+}
+
 impl ManagedSources {
-    /// Applies the revocation lists of a new configuration.
-    pub fn set_lists(&self, config: &Config) {
+    /// Applies the revocation lists and the OCSP stapling of a new configuration.
+    pub fn set(&self, config: &Config) {
         self.downloads.set(list_sources(config));
+        self.staples.set(staple_sources(config));
+    }
+
+    /// Call it when certificates of the server have been reloaded.
+    pub fn certificates_replaced(&self) {
+        self.staples.certificates_replaced();
     }
 
     pub fn has_acme(&self) -> bool {
@@ -155,7 +196,9 @@ impl ManagedSources {
             .iter()
             .map(|status| item(ManagedKind::Certificate, status.get()));
         let lists = self.downloads.statuses().into_iter();
+        let staples = self.staples.statuses().into_iter();
         acme.chain(lists.map(|status| item(ManagedKind::RevocationList, status)))
+            .chain(staples.map(|status| item(ManagedKind::Staple, status)))
             .collect()
     }
 }

@@ -185,7 +185,7 @@ impl Reloader {
                 .map_err(|e| format!("cannot pass the new limits to every worker: {e}")),
         );
         done.extend(self.certificates.apply(certificates).into_iter().map(Err));
-        self.certificates.set_list_sources(&loaded.config);
+        self.certificates.set_managed_sources(&loaded.config);
         self.engine.declare(loaded.declared);
         *self.applied.lock().unwrap_or_else(PoisonError::into_inner) = loaded.effective;
         Ok(done.into_iter().filter_map(Result::err).collect())

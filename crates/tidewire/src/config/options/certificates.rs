@@ -1,4 +1,4 @@
-//! Options of certificates and revocation lists that the server obtains itself.
+//! Options of certificates, revocation lists and OCSP responses that the server obtains itself.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -74,5 +74,19 @@ section! {
         /// Certificates on the last list are always rejected. Applies only to listeners with `crl_urls`, and then also
         /// to their `crl_file`. A listener with only a `crl_file` always denies.
         live missing: MissingListPolicy = "deny";
+    }
+}
+
+section! {
+    /// OCSP responses for the certificates of listeners and of the API with `ocsp_stapling`. EMQX has these settings in
+    /// `ssl_options.ocsp` of each listener.
+    pub struct OcspOptions at [Fixed("tls"), Fixed("ocsp")] {
+        /// Longest time between two requests for a certificate. The server asks earlier if half of the remaining
+        /// validity of the stored response is shorter.
+        live refresh_interval: Duration = "5m" ["1s", "7d"];
+        /// Time limit of a request. EMQX calls it `refresh_http_timeout`.
+        live timeout: Duration = "15s" ["100ms", "5m"];
+        /// CA certificates (PEM) for `https` URLs of responders. Empty: those that the operating system trusts.
+        live ca_file: Unset<PathBuf> = "";
     }
 }

@@ -169,6 +169,16 @@ section! {
         live cert_file: Unset<PathBuf> = "";
         /// Private key of the certificate (PEM), not encrypted. Empty: `tls.key_file`.
         live key_file: Unset<PathBuf> = "";
+        /// Whether handshakes contain an OCSP response of the authority about the certificate of the server (OCSP
+        /// stapling), for clients that ask for it. The server obtains the response in the background and stores it in
+        /// the data directory. Without a valid response, handshakes continue without one. `tls.ocsp` has the interval.
+        live ocsp_stapling: bool = "false";
+        /// URL (`http` or `https`) of the OCSP responder. Empty: the URL in the certificate (Authority Information
+        /// Access). Requires `ocsp_stapling`.
+        live ocsp_responder_url: Unset<String> = "";
+        /// Certificate of the issuer (PEM), with which responses are verified. Empty: it follows the certificate of the
+        /// server in `cert_file`. Requires `ocsp_stapling`.
+        live ocsp_issuer_file: Unset<PathBuf> = "";
         /// Certificate authorities of client certificates (PEM). Empty: `tls.ca_file`.
         live ca_file: Unset<PathBuf> = "";
         /// Whether clients must present a certificate: `none`, `optional` (a presented certificate must be valid) or

@@ -22,6 +22,7 @@ pub const SECTIONS: &[Section] = &[
     listeners::TlsDefaults::SECTION,
     certificates::AcmeOptions::SECTION,
     certificates::CrlOptions::SECTION,
+    certificates::OcspOptions::SECTION,
     mqtt::Mqtt::SECTION,
     mqtt::SHARED_STRATEGIES,
     mqtt::Retained::SECTION,

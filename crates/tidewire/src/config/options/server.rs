@@ -203,6 +203,12 @@ section! {
         live key_file: Unset<PathBuf> = "";
         /// Uses the certificate of `tls.acme`: the API uses HTTPS only. Excludes `cert_file`.
         live acme: bool = "false";
+        /// Whether handshakes contain an OCSP response about the certificate, as `ocsp_stapling` of listeners.
+        live ocsp_stapling: bool = "false";
+        /// URL of the OCSP responder. Empty: the URL in the certificate.
+        live ocsp_responder_url: Unset<String> = "";
+        /// Certificate of the issuer (PEM). Empty: it follows the certificate of the server in `cert_file`.
+        live ocsp_issuer_file: Unset<PathBuf> = "";
         /// Minimum TLS version: "1.2" or "1.3".
         live min_tls_version: TlsVersion = "1.2";
         /// Allowed cipher suites, as in `tls.cipher_suites`. Empty: all suites of the server.

@@ -1,9 +1,9 @@
 //! Resolves the TLS options of listeners and of the API, and checks `tls.acme`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use connectors::http::Fetcher;
-use net::tls::{OldestVersion, check_cipher_suites};
+use net::tls::{OldestVersion, Stapling, check_cipher_suites};
 
 use super::{Config, ListenerTls, Resolver};
 use crate::config::address::Bind;
@@ -43,6 +43,15 @@ impl Config {
     }
 }
 
+/// Returns the OCSP stapling of a certificate.
+pub fn stapling(data_dir: &Path, certificate: &Path, url: &Unset<String>, issuer: &Unset<PathBuf>) -> Stapling {
+    Stapling {
+        response: ::certificates::staple_file(data_dir, certificate, url.0.as_deref()),
+        issuer: issuer.0.clone(),
+        responder_url: url.0.clone(),
+    }
+}
+
 /// Returns the setting of `net`.
 pub fn oldest_version(version: TlsVersion) -> OldestVersion {
     match version {
@@ -72,6 +81,10 @@ impl Resolver<'_> {
             }
         }
         self.check_client_certificates(path, &own, ca_file.is_some());
+        let (url, issuer) = (&own.ocsp_responder_url, &own.ocsp_issuer_file);
+        self.check_ocsp(path, own.ocsp_stapling, url, issuer);
+        let stapled = cert_file.as_ref().filter(|_| own.ocsp_stapling);
+        let stapling = stapled.map(|file| stapling(&defaults.data_dir, file, url, issuer));
         for url in &own.crl_urls {
             if let Err(message) = Fetcher::check_url(url) {
                 self.add_diagnostic(&OptionKey::of(path).child("crl_urls"), message);
@@ -89,6 +102,7 @@ impl Resolver<'_> {
             cert_file: cert_file?,
             key_file: key_file?,
             is_acme,
+            stapling,
             ca_file,
             crl_file: own.crl_file.0,
             crl_url_files: own
@@ -104,6 +118,20 @@ impl Resolver<'_> {
             cipher_suites,
             is_for_quic: false,
         })
+    }
+
+    fn check_ocsp(&mut self, path: &[&str], is_on: bool, url: &Unset<String>, issuer: &Unset<PathBuf>) {
+        if let Some(Err(message)) = url.0.as_deref().map(Fetcher::check_url) {
+            self.add_diagnostic(&OptionKey::of(path).child("ocsp_responder_url"), message);
+        }
+        for (option, is_set) in [
+            ("ocsp_responder_url", url.0.is_some()),
+            ("ocsp_issuer_file", issuer.0.is_some()),
+        ] {
+            if is_set && !is_on {
+                self.add_missing(path, option, "needs `ocsp_stapling = true`".into());
+            }
+        }
     }
 
     fn check_client_certificates(&mut self, path: &[&str], own: &TlsOptions, has_authorities: bool) {
@@ -145,6 +173,16 @@ impl Resolver<'_> {
                 let message = "is missing: HTTPS needs `api.cert_file` and `api.key_file`";
                 self.add_missing(&["api"], option, message.into());
             }
+        }
+        self.check_ocsp(
+            &["api"],
+            api.ocsp_stapling,
+            &api.ocsp_responder_url,
+            &api.ocsp_issuer_file,
+        );
+        if api.ocsp_stapling && config.api_certificate().is_none() {
+            let message = "needs a certificate: set `api.cert_file` or `api.acme`";
+            self.add_diagnostic(&OptionKey::of(&["api", "ocsp_stapling"]), message.into());
         }
         let key = OptionKey::of(&["api", "acme"]);
         if api.acme && !config.has_acme() {
