@@ -13,6 +13,7 @@ mod fault_matrix;
 mod flapping;
 mod forwarded_requests;
 mod listener_providers;
+mod ocsp_stapling;
 mod opentelemetry;
 mod other_brokers;
 mod process_limits;
