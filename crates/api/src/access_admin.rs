@@ -95,6 +95,8 @@ pub struct AuthProviderFigures {
     pub name: &'static str,
     /// Number of clients or questions with each result.
     pub results: Vec<(&'static str, u64)>,
+    /// Number of denied clients with each reason, of a provider that counts them.
+    pub denials: Vec<(&'static str, u64)>,
     /// Questions that wait to be asked now.
     pub waiting: u64,
     /// Questions without an answer now.

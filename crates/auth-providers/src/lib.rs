@@ -9,6 +9,8 @@
 mod asking_client;
 pub mod http;
 pub mod jwt;
+#[cfg(feature = "kerberos")]
+pub mod kerberos;
 #[cfg(feature = "ldap")]
 pub mod ldap;
 #[cfg(feature = "mongodb")]

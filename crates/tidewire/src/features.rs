@@ -38,6 +38,11 @@ const PARTS: &[BuildPart] = &[
         cfg!(feature = "kafka"),
         "Kafka connectors, actions and sources",
     ),
+    part(
+        "kerberos",
+        cfg!(feature = "kerberos"),
+        "authentication of MQTT clients with Kerberos",
+    ),
     part("ldap", cfg!(feature = "ldap"), "LDAP authentication"),
     part(
         "mongodb",

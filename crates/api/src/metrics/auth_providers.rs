@@ -15,6 +15,15 @@ metric_families! {
                 }
             }
         };
+    Counter "tidewire_auth_provider_denials"
+        "Clients that the authentication provider `kerberos` has denied, by reason. In a build without this provider there are none."
+        samples |s, out| {
+            for provider in &s.auth_providers {
+                for (reason, count) in &provider.denials {
+                    out.put(&[("provider", provider.name), ("reason", *reason)], count);
+                }
+            }
+        };
     Counter "tidewire_auth_provider_answer_seconds" "Sum of the times of all questions to the other system."
         samples |s, out| each(s, out, |provider| provider.answer_time.as_secs_f64());
     Gauge "tidewire_auth_provider_waiting" "Questions that wait to be asked now."

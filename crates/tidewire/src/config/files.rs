@@ -29,7 +29,7 @@ type FileCheck = fn(&Path) -> Result<(), String>;
 pub const API_LABEL: &str = "api";
 
 /// Options that name files with secrets.
-const SECRET_OPTIONS: [&str; 4] = ["key_file", "users_file", "password_file", "eab_key_file"];
+const SECRET_OPTIONS: [&str; 5] = ["key_file", "users_file", "password_file", "eab_key_file", "keytab_file"];
 
 pub fn check(config: &Config, effective: &[EffectiveOption]) -> Vec<ConfigDiagnostic> {
     let named = named_files(config);
@@ -196,7 +196,7 @@ fn named_files(config: &Config) -> Vec<NamedFile<'_>> {
     let (postgresql, mysql, redis) = (&config.access_postgresql, &config.access_mysql, &config.access_redis);
     let mongodb = &config.access_mongodb;
     let ldap = &config.access_ldap.options;
-    let optional: [(&Unset<PathBuf>, _, FileCheck); 33] = [
+    let optional: [(&Unset<PathBuf>, _, FileCheck); 34] = [
         (&api.cert_file, "cert_file", can_be_read),
         (&api.key_file, "key_file", is_protected),
         (&api.ocsp_issuer_file, "ocsp_issuer_file", can_be_read),
@@ -226,6 +226,7 @@ fn named_files(config: &Config) -> Vec<NamedFile<'_>> {
         (&ldap.ca_file, "ca_file", can_be_read),
         (&ldap.cert_file, "cert_file", can_be_read),
         (&ldap.key_file, "key_file", is_protected),
+        (&config.access_kerberos.keytab_file, "keytab_file", is_protected),
         (&config.jwt.public_key_file, "public_key_file", is_public_key),
         (&config.jwt.ca_file, "ca_file", can_be_read),
         (&config.oidc.options.ca_file, "ca_file", can_be_read),

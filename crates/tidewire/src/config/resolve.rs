@@ -49,6 +49,7 @@ pub struct Config {
     pub access_mongodb: access::mongodb::MongodbAccess,
     pub access_redis: access::redis::RedisAccess,
     pub access_ldap: access::ldap::LdapAccessConfig,
+    pub access_kerberos: access::kerberos::KerberosAccess,
     pub access_sources: access::source::AccessSourcesConfig,
     pub jwt: access::jwt::Jwt,
     /// Claims of tokens, and their values.
@@ -183,6 +184,7 @@ pub fn resolve(raw: &mut RawConfig, sources: &ConfigSources) -> (Config, Vec<Eff
         access_mongodb: access::mongodb::MongodbAccess::resolve(&mut resolver, &["access", "mongodb"]),
         access_redis: access::redis::RedisAccess::resolve(&mut resolver, &["access", "redis"]),
         access_ldap: resolver.access_ldap(),
+        access_kerberos: access::kerberos::KerberosAccess::resolve(&mut resolver, &["access", "kerberos"]),
         access_sources: resolver.access_sources(),
         jwt: access::jwt::Jwt::resolve(&mut resolver, &["access", "jwt"]),
         jwt_claims: resolver.take_map(&["access", "jwt", "verify_claims"], &access::jwt::CLAIMS),

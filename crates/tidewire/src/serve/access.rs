@@ -8,6 +8,8 @@
 mod admission;
 mod certificates;
 mod configured;
+#[cfg(feature = "kerberos")]
+mod kerberos;
 mod login_test;
 mod outcome;
 mod overview;
@@ -419,6 +421,10 @@ impl NodeAccess {
     /// Returns what the providers need to know of a question of the pool, or the decision without them.
     fn prepare(&self, credentials: &ConnectCredentials) -> Result<auth::Credentials, AuthOutcome> {
         let named = self.named(credentials)?;
+        #[cfg(feature = "kerberos")]
+        if let Some(outcome) = self.kerberos_step(credentials, &named) {
+            return Err(self.with_sources(&named.credentials, outcome));
+        }
         if let Some(outcome) = self.scram_step(credentials, &named) {
             return Err(self.with_sources(&named.credentials, outcome));
         }
@@ -571,6 +577,10 @@ impl AccessControl for NodeAccess {
         if let Some(banned) = self.banned(&credentials.client_id, &named.credentials) {
             return Some(banned);
         }
+        #[cfg(feature = "kerberos")]
+        if credentials.method.as_deref().is_some_and(|method| self.is_kerberos(method)) {
+            return self.kerberos_refusal(credentials);
+        }
         if let Some(outcome) = self.scram_step(credentials, &named) {
             return Some(self.with_sources(&named.credentials, outcome));
         }
@@ -607,6 +617,10 @@ impl AccessControl for NodeAccess {
     }
 
     fn supports_auth_method(&self, method: &str) -> bool {
+        #[cfg(feature = "kerberos")]
+        if self.is_kerberos(method) {
+            return true;
+        }
         self.scram.method(method).is_some()
     }
 

@@ -2,6 +2,8 @@
 
 pub mod http;
 pub mod jwt;
+#[cfg(feature = "kerberos")]
+pub mod kerberos;
 #[cfg(feature = "ldap")]
 pub mod ldap;
 #[cfg(feature = "mongodb")]

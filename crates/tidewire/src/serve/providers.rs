@@ -16,6 +16,8 @@ use tokio::runtime::{Builder, Runtime};
 
 use super::access::has_other_sources;
 use super::access_providers;
+#[cfg(feature = "kerberos")]
+use super::access_providers::kerberos::KerberosProvider;
 use super::access_sources::AccessSources;
 use super::open_questions::OpenQuestions;
 use crate::config::Config;
@@ -39,6 +41,8 @@ pub struct Providers {
     /// Providers that ask other systems.
     watched: Vec<Arc<dyn WatchedProvider>>,
     jwt: Option<Arc<JwtProvider>>,
+    #[cfg(feature = "kerberos")]
+    kerberos: Option<KerberosProvider>,
     /// `None` if no provider asks another system.
     runtime: Option<Runtime>,
     pub open_questions: OpenQuestions,
@@ -65,6 +69,18 @@ pub enum NamedLink {
     Remote(Arc<dyn WatchedProvider>),
     /// `NodeAccess` decides about certificates.
     Certificate,
+    /// `NodeAccess` decides about AUTH packets.
+    Kerberos,
+}
+
+impl NamedLink {
+    /// Returns the link of a provider that is not in the chain.
+    fn outside_chain(kind: ProviderKind) -> NamedLink {
+        match kind {
+            ProviderKind::Kerberos => NamedLink::Kerberos,
+            _ => NamedLink::Certificate,
+        }
+    }
 }
 
 /// Names of the providers that are not in `access.providers`.
@@ -92,7 +108,7 @@ impl Providers {
             let of_kinds = kinds.iter().filter_map(of_kind).map(|(_, link, _)| link.clone());
             let named = kinds.iter().map(|kind| NamedProvider {
                 name: kind.word(),
-                link: of_kind(kind).map_or(NamedLink::Certificate, |(.., link)| link.clone()),
+                link: of_kind(kind).map_or_else(|| NamedLink::outside_chain(*kind), |(.., link)| link.clone()),
             });
             let first_named = first.iter().map(|(name, provider)| NamedProvider {
                 name,
@@ -128,6 +144,8 @@ impl Providers {
             of_listeners: of_listeners.collect(),
             watched: made.watched,
             jwt: made.jwt,
+            #[cfg(feature = "kerberos")]
+            kerberos: made.kerberos,
             runtime,
             open_questions: OpenQuestions::default(),
         })
@@ -160,12 +178,28 @@ impl Providers {
         self.of_listener(listener).has_users
     }
 
+    /// Returns the provider `kerberos` if the server or a listener uses it.
+    #[cfg(feature = "kerberos")]
+    pub fn kerberos(&self) -> Option<&KerberosProvider> {
+        self.kerberos.as_ref()
+    }
+
+    /// Returns whether principals of Kerberos may connect to a listener.
+    #[cfg(feature = "kerberos")]
+    pub fn has_kerberos(&self, listener: u16) -> bool {
+        let mut providers = self.of_listener(listener).named.iter();
+        providers.any(|provider| matches!(provider.link, NamedLink::Kerberos))
+    }
+
     fn of_listener(&self, listener: u16) -> &ProviderOrder {
         self.of_listeners.get(&listener).unwrap_or(&self.order)
     }
 
     pub fn figures(&self) -> Vec<AuthProviderFigures> {
-        self.watched.iter().map(|provider| figures(&**provider)).collect()
+        let figures = self.watched.iter().map(|provider| figures(&**provider));
+        #[cfg(feature = "kerberos")]
+        let figures = figures.chain(self.kerberos.iter().map(KerberosProvider::figures));
+        figures.collect()
     }
 
     /// Waits for the answer to a question. Must not be called on a thread of a worker or of a runtime.
@@ -205,6 +239,8 @@ pub fn check_access(config: &Config) -> Result<(), String> {
 struct MadeProviders {
     links: Vec<(ProviderKind, ChainLink, NamedLink)>,
     jwt: Option<Arc<JwtProvider>>,
+    #[cfg(feature = "kerberos")]
+    kerberos: Option<KerberosProvider>,
     watched: Vec<Arc<dyn WatchedProvider>>,
     tasks: Vec<Task>,
 }
@@ -214,6 +250,12 @@ impl MadeProviders {
         let (link, named) = match kind {
             // `NodeAccess` decides about certificates before it asks the chain.
             ProviderKind::Certificate => return Ok(()),
+            // The same for AUTH packets.
+            #[cfg(feature = "kerberos")]
+            ProviderKind::Kerberos => {
+                self.kerberos = Some(KerberosProvider::new(&config.access_kerberos)?);
+                return Ok(());
+            }
             ProviderKind::Users => {
                 let verified = VerifiedPasswords::new(VERIFIED_MAX).map_err(|e| chain(&e))?;
                 let provider: Arc<dyn Provider> = Arc::new(UsersProvider::new(users.clone(), verified));
@@ -239,6 +281,7 @@ impl MadeProviders {
             #[cfg(feature = "ldap")]
             ProviderKind::Ldap => self.watch(access_providers::ldap::provider(&config.access_ldap)?),
             #[cfg(not(all(
+                feature = "kerberos",
                 feature = "ldap",
                 feature = "mongodb",
                 feature = "mysql",
@@ -277,6 +320,7 @@ pub fn figures(provider: &dyn WatchedProvider) -> AuthProviderFigures {
             ("cached", stats.cache_hits),
             ("shared", stats.shared),
         ],
+        denials: Vec::new(),
         waiting: stats.waiting,
         in_progress: stats.in_progress,
         answer_time: stats.answer_time,

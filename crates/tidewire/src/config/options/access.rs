@@ -3,6 +3,7 @@
 pub mod groups;
 pub mod http;
 pub mod jwt;
+pub mod kerberos;
 pub mod ldap;
 pub mod mongodb;
 pub mod mysql;
@@ -56,6 +57,8 @@ choice! {
         Jwt = "jwt",
         /// An LDAP directory.
         Ldap = "ldap",
+        /// Kerberos, with enhanced authentication.
+        Kerberos = "kerberos",
     }
 }
 
@@ -66,6 +69,7 @@ impl ProviderKind {
             ProviderKind::Users | ProviderKind::Certificate => false,
             ProviderKind::Http
             | ProviderKind::Jwt
+            | ProviderKind::Kerberos
             | ProviderKind::Ldap
             | ProviderKind::Mongodb
             | ProviderKind::Mysql
@@ -136,7 +140,9 @@ section! {
         /// decides. `users`: `password_file`, the table `users`, and the users of the API. `jwt`: JSON Web Tokens
         /// (`access.jwt`). `http`: the service of `access.http`. `postgresql`, `mysql`: the database of
         /// `access.postgresql` or `access.mysql`. `sqlite`: the file of `access.sqlite`. `mongodb`: the collection of
-        /// `access.mongodb`. `redis`: the server of `access.redis`. `ldap`: the directory of `access.ldap`.
+        /// `access.mongodb`. `redis`: the server of `access.redis`. `ldap`: the directory of `access.ldap`. `kerberos`:
+        /// MQTT 5 clients with the Authentication Method `GSSAPI-KERBEROS` (`access.kerberos`), for which the order does
+        /// not matter.
         /// `certificate`: a client whose TLS listener takes the user name from the client certificate
         /// (`peer_cert_as_user_name`) needs no password; it must be the first provider. Such a client is never a
         /// superuser.

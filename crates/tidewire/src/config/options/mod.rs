@@ -41,6 +41,7 @@ pub const SECTIONS: &[Section] = &[
     access::redis::RedisAccess::SECTION,
     access::ldap::LdapAccess::SECTION,
     access::ldap::CLIENT_ATTRS,
+    access::kerberos::KerberosAccess::SECTION,
     access::source::HttpSourceOptions::SECTION,
     access::source::HEADERS,
     access::source::BODY,

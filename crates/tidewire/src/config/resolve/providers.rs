@@ -50,6 +50,7 @@ impl Resolver<'_> {
         let http = &config.access_http.options;
         let (postgresql, mysql) = (&config.access_postgresql, &config.access_mysql);
         let ldap = &config.access_ldap.options;
+        let kerberos = &config.access_kerberos;
         // With `user_dn`, nothing is searched.
         let ldap_base = ldap.user_dn.0.as_ref().unwrap_or(&ldap.base_dn);
         for (kind, is_empty, option) in [
@@ -65,6 +66,7 @@ impl Resolver<'_> {
             ),
             (ProviderKind::Sqlite, config.access_sqlite.file.0.is_none(), "file"),
             (ProviderKind::Ldap, ldap_base.is_empty(), "base_dn"),
+            (ProviderKind::Kerberos, kerberos.principal.0.is_none(), "principal"),
         ] {
             if kinds.contains(&kind) && is_empty {
                 let message = format!("is missing: `{}` of `access.providers` needs it", kind.word());
@@ -81,6 +83,13 @@ impl Resolver<'_> {
                 true => self.add_diagnostic(&key, message),
                 false => self.add_diagnostic_at(self.any_origin_below(&["access", "ldap"]), &key, message),
             }
+        }
+        #[cfg(feature = "kerberos")]
+        if kinds.contains(&ProviderKind::Kerberos)
+            && let Some(principal) = &kerberos.principal.0
+            && let Err(message) = auth_providers::kerberos::realm_of(principal)
+        {
+            self.add_diagnostic(&OptionKey::of(&["access", "kerberos", "principal"]), message);
         }
         for (is_missing, option) in [
             (http.cert_file.0.is_some() && http.key_file.0.is_none(), "key_file"),

@@ -129,6 +129,10 @@ impl NodeAccess {
                 outcome: ProviderOutcome::Ignore,
                 step: step(name, LoginVerdict::NotApplicable, "the test has no client certificate"),
             },
+            NamedLink::Kerberos => ProviderResult {
+                outcome: ProviderOutcome::Ignore,
+                step: step(name, LoginVerdict::NotApplicable, "the test has no Kerberos ticket"),
+            },
             NamedLink::Local(local) => {
                 let outcome = local.authenticate(credentials);
                 let (verdict, reason) = local_verdict(name, &outcome, credentials);

@@ -111,6 +111,8 @@ fn address_of_provider(kind: ProviderKind, config: &Config) -> Option<String> {
             Some(without_credentials(url))
         }
         ProviderKind::Ldap => Some(servers(&config.access_ldap.options.servers)),
+        // No other system is asked. The principal shows which realm admits clients.
+        ProviderKind::Kerberos => config.access_kerberos.principal.0.clone(),
     }
 }
 

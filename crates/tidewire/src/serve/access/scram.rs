@@ -79,7 +79,7 @@ impl NodeAccess {
         })
     }
 
-    fn may_be_device(&self, credentials: &ConnectCredentials) -> bool {
+    pub(super) fn may_be_device(&self, credentials: &ConnectCredentials) -> bool {
         let offered = identity(credentials);
         let devices = self.devices.as_ref();
         devices.is_some_and(|devices| devices.is_reserved(offered.client_id)) || self.device(&offered).is_some()
