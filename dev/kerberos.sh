@@ -1,4 +1,5 @@
-# Functions that create and run a Kerberos realm on a random port of 127.0.0.1. dev/kafka sources this file after server.sh.
+# Functions that create and run a Kerberos realm on a random port of 127.0.0.1. dev/kafka and dev/kdc
+# source this file after server.sh.
 
 REALM=TIDEWIRE.TEST
 

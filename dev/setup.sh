@@ -104,11 +104,12 @@ need_kafka() {
 	has openssl || install_packages "the certificates for Kafka" openssl
 }
 
-# Includes the library that a build with the feature `gssapi` needs.
+# Includes the libraries that builds with the features `gssapi` and `kerberos` need.
 need_kerberos() {
 	has krb5kdc || install_packages "Kerberos" krb5-kdc krb5-admin-server
 	has kinit || install_packages "Kerberos tickets" krb5-user
 	[ -f /usr/include/sasl/sasl.h ] || install_packages "Kerberos in librdkafka" libsasl2-dev libsasl2-modules-gssapi-mit
+	[ -f /usr/include/gssapi/gssapi.h ] || install_packages "Kerberos for MQTT clients" libkrb5-dev
 }
 
 need_redis() {

@@ -15,6 +15,8 @@ mod database_logins;
 mod devices;
 mod formats;
 mod jwt;
+#[cfg(feature = "kerberos")]
+mod kerberos_logins;
 mod ldap_logins;
 mod operations;
 mod providers;

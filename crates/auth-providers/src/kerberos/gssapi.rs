@@ -20,9 +20,11 @@ const OLD_TOKEN: u32 = 1 << 2;
 
 /// Routine errors of a status.
 pub const BAD_MECH: u32 = 1;
+pub const BAD_MIC: u32 = 6;
 pub const NO_CRED: u32 = 7;
 pub const DEFECTIVE_TOKEN: u32 = 9;
 pub const CREDENTIALS_EXPIRED: u32 = 11;
+pub const FAILURE: u32 = 13;
 
 const ACCEPT: c_int = 2;
 const ANONYMOUS_FLAG: u32 = 64;
@@ -33,6 +35,8 @@ const GSS_CODE: c_int = 1;
 const MECH_CODE: c_int = 2;
 /// Maximum number of texts of a code.
 const TEXTS_MAX: usize = 8;
+/// Text of the code 0.
+const NO_ERROR_TEXT: &str = "Success";
 
 /// 1.2.840.113554.1.2.2: Kerberos 5.
 static KRB5_BYTES: [u8; 9] = [0x2A, 0x86, 0x48, 0x86, 0xF7, 0x12, 0x01, 0x02, 0x02];
@@ -170,6 +174,7 @@ unsafe extern "C" {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GssError {
     pub major: u32,
+    /// Code of Kerberos or of the system. 0: none.
     pub minor: u32,
     pub(super) text: String,
 }
@@ -178,16 +183,17 @@ impl GssError {
     /// Must be called on the thread of the failed call, before another call.
     fn of(major: u32, minor: u32) -> GssError {
         // The text of Kerberos comes first, because another call may replace it.
-        let mut texts = if minor == 0 {
-            Vec::new()
-        } else {
-            texts(minor, MECH_CODE)
-        };
-        texts.extend(texts_of_major(major));
+        let mut kerberos = texts(minor, MECH_CODE);
+        // The library replaces a zero of Kerberos by another number.
+        let has_code = minor != 0 && kerberos.first().is_some_and(|text| text != NO_ERROR_TEXT);
+        if !has_code {
+            kerberos.clear();
+        }
+        kerberos.extend(texts(major & ERROR_MASK, GSS_CODE));
         GssError {
             major,
-            minor,
-            text: texts.join("; "),
+            minor: if has_code { minor } else { 0 },
+            text: kerberos.join("; "),
         }
     }
 
@@ -209,13 +215,6 @@ impl fmt::Display for GssError {
 }
 
 impl std::error::Error for GssError {}
-
-fn texts_of_major(major: u32) -> Vec<String> {
-    match major & ERROR_MASK {
-        0 => Vec::new(),
-        error => texts(error, GSS_CODE),
-    }
-}
 
 fn texts(code: u32, kind: c_int) -> Vec<String> {
     let (mut texts, mut position) = (Vec::new(), 0);

@@ -1,6 +1,6 @@
 //! Reasons of rejections, for the log and for metrics.
 
-use super::gssapi::{BAD_MECH, CREDENTIALS_EXPIRED, DEFECTIVE_TOKEN, GssError, NO_CRED};
+use super::gssapi::{BAD_MECH, BAD_MIC, CREDENTIALS_EXPIRED, DEFECTIVE_TOKEN, FAILURE, GssError, NO_CRED};
 
 /// Reason for the operator. The client learns nothing of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,8 +31,8 @@ pub enum KerberosReason {
     Other,
 }
 
-/// Codes of Kerberos begin here: the number of [RFC 4120, section 7.5.9] is added. From 128 on, the numbers are those of
-/// MIT Kerberos.
+/// Codes of Kerberos begin here: the number of [RFC 4120, section 7.5.9] is added. From 128 on, the numbers are those
+/// of MIT Kerberos.
 const KRB5_BASE: u32 = (-1_765_328_384_i32).cast_unsigned();
 /// Codes of the decoder begin here.
 const ASN1_BASE: u32 = 1_859_794_432;
@@ -118,7 +118,9 @@ impl KerberosReason {
         }
         match error.routine_error() {
             BAD_MECH | NO_CRED => return KerberosReason::Mechanism,
-            DEFECTIVE_TOKEN => return KerberosReason::Malformed,
+            DEFECTIVE_TOKEN | BAD_MIC => return KerberosReason::Malformed,
+            // The library has no code for a message that it cannot decode.
+            FAILURE if error.minor == 0 => return KerberosReason::Malformed,
             CREDENTIALS_EXPIRED => return KerberosReason::Expired,
             _ => {}
         }

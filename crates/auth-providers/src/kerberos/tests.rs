@@ -58,7 +58,9 @@ fn errors_of_the_library_have_reasons() {
         (error(FAILURE, krb5(164)), KerberosReason::Unavailable),
         (error(FAILURE, 13), KerberosReason::Unavailable),
         (error(FAILURE, 1_859_794_437), KerberosReason::Malformed),
-        (error(FAILURE, 0), KerberosReason::Other),
+        (error(FAILURE, 0), KerberosReason::Malformed),
+        (error(6 << 16, 0), KerberosReason::Malformed),
+        (error(FAILURE, krb5(14)), KerberosReason::Other),
     ] {
         assert_eq!(KerberosReason::of_error(&error), reason, "{error:?}");
     }
