@@ -142,7 +142,10 @@ fn start_without_a_key_is_refused() {
         server.spawn_again();
         server.wait_until("the start is refused", |server| !server.is_running());
         let log = server.log().split_off(before);
-        assert!(log.contains("access.kerberos.keytab_file") && log.contains(&wrong), "{log}");
+        assert!(
+            log.contains("access.kerberos.keytab_file") && log.contains(&wrong),
+            "{log}"
+        );
         assert!(!log.contains("panicked"), "{log}");
     }
 }
