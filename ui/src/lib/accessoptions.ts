@@ -20,6 +20,7 @@ export const PROVIDER_KINDS = [
   "redis",
   "jwt",
   "ldap",
+  "kerberos",
 ];
 export const SOURCE_KINDS = ["rules", "http", "postgresql", "mongodb", "redis"];
 
@@ -35,6 +36,7 @@ const KINDS: Record<string, { title: string; guide?: string }> = {
   redis: { title: "Redis or Valkey", guide: "guides/database-logins.html" },
   jwt: { title: "JSON Web Tokens", guide: "guides/json-web-tokens.html" },
   ldap: { title: "LDAP directory", guide: "guides/ldap-logins.html" },
+  kerberos: { title: "Kerberos", guide: "guides/kerberos.html" },
   rules: { title: "Access rules of this server" },
   anonymous: { title: "Clients without credentials" },
   unknown_users: { title: "Unknown users" },
@@ -73,6 +75,8 @@ export interface AccessOption {
 
 /** Options that nearly every installation sets. */
 const ESSENTIAL = [
+  "principal",
+  "keytab_file",
   "url",
   "servers",
   "host",

@@ -119,6 +119,10 @@ fn kind_of(authenticator: &Setting<'_>) -> Result<&'static str, String> {
         ("password_based", "mongodb") => Ok("mongodb"),
         ("password_based", "redis") => Ok("redis"),
         ("password_based", "ldap") => Ok("ldap"),
+        // The user name of EMQX is that of CONNECT, which Kerberos does not check.
+        ("gssapi", "kerberos") => {
+            Err("it uses Kerberos, whose principals are other user names than in EMQX: set access.kerberos".to_owned())
+        }
         _ => {
             let kind = [mechanism, backend].join(" ");
             Err(format!(

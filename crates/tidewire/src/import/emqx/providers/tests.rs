@@ -269,10 +269,7 @@ fn nothing_is_imported_behind_an_authenticator_that_could_reject() {
             "{mechanism = password_based, backend = cassandra}",
             "does not authenticate clients with password_based cassandra",
         ),
-        (
-            "{mechanism = gssapi, backend = kerberos}",
-            "does not authenticate clients with gssapi kerberos",
-        ),
+        ("{mechanism = gssapi, backend = kerberos}", "set access.kerberos"),
         (broken.as_str(), "unknown placeholder ${cert_pem}"),
         ("{enable = maybe, mechanism = jwt}", "neither true nor false"),
         (
