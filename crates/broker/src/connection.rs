@@ -6,12 +6,13 @@ use mqtt::{Auth, Connect, Decoded, ProtocolVersion, Publish, ReasonCode};
 
 use crate::access::{AuthExchange, ConnectCredentials, LoginGrant};
 use crate::config::ShardConfig;
+use crate::data_streams::StreamRole;
 use crate::effect::{Now, Peer};
 use crate::login::Login;
 use crate::publish_limits::PublishLimit;
 use crate::publish_quota::PublishQuota;
 use crate::session::Session;
-use crate::slots::{AuthAttempt, ConnEpoch, SessionSlot};
+use crate::slots::{AuthAttempt, ConnEpoch, ConnSlot, SessionSlot};
 
 pub struct Connection {
     pub peer: Peer,
@@ -58,6 +59,7 @@ pub struct Connection {
     pub asks_access: bool,
     /// The answer for the next packet has arrived.
     pub has_asked: bool,
+    pub streams: StreamRole,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -201,6 +203,29 @@ impl Connection {
             is_held_by_question: false,
             asks_access: false,
             has_asked: false,
+            streams: StreamRole::Only,
+        }
+    }
+
+    /// Returns the connection of a data stream, which is online at once. `self` is the connection of the control
+    /// stream, in the slot `control`. The caller sets the session.
+    pub(crate) fn for_data_stream(&self, control: ConnSlot, epoch: ConnEpoch, now: Now) -> Connection {
+        let outgoing_max = self.aliases.as_ref().map(|aliases| aliases.outgoing_max);
+        let aliases = outgoing_max.map(|outgoing_max| Aliases {
+            outgoing_max,
+            ..Aliases::default()
+        });
+        let quota = self.publish_quota.as_ref().map(|quota| quota.for_data_stream());
+        Connection {
+            phase: ConnectionPhase::Online,
+            version: self.version,
+            maximum_packet_size: self.maximum_packet_size,
+            receive_maximum: self.receive_maximum,
+            topic_alias_maximum: self.topic_alias_maximum,
+            aliases: aliases.map(Box::new),
+            publish_quota: quota.map(Box::new),
+            streams: StreamRole::Data(control),
+            ..Connection::new(self.peer.clone(), epoch, now.monotonic_ms)
         }
     }
 

@@ -127,7 +127,8 @@ pub struct SharedMemberView {
     pub qos: QoS,
 }
 
-/// Selects clients of a list. Empty fields match all. Text fields match substrings and ignore ASCII case.
+/// Selects clients of a list. Empty fields match all. Text fields match substrings and ignore ASCII case. Data streams
+/// are not clients.
 #[derive(Clone, Debug, Default)]
 pub struct ClientFilter {
     pub client_id: Option<String>,
@@ -142,7 +143,8 @@ impl ClientFilter {
             part.as_ref()
                 .is_none_or(|part| text.to_ascii_lowercase().contains(&part.to_ascii_lowercase()))
         };
-        has(&session.client_id, &self.client_id)
+        !session.is_data_stream()
+            && has(&session.client_id, &self.client_id)
             && (self.user_name.is_none() || has(session.user_name.as_deref().unwrap_or(""), &self.user_name))
             && (self.address.is_none() || has(&session.current_address().to_string(), &self.address))
             && self.is_connected.is_none_or(|wanted| wanted == session.conn.is_some())

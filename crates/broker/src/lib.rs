@@ -19,6 +19,7 @@ mod connack;
 mod connection;
 mod connection_end;
 mod connections;
+mod data_streams;
 mod delayed;
 mod deliver;
 mod delivery;

@@ -4,6 +4,7 @@ use mqtt::{Disconnect, Packet, PacketType, Properties, ProtocolVersion, ReasonCo
 
 use crate::connection::Connection;
 use crate::connection_end::ConnectionEnd;
+use crate::data_streams::StreamRole;
 use crate::effect::{ConnectionEvent, DisconnectReason, DropReason, Effect};
 use crate::inbox::InboxEvent;
 use crate::message::{MessageOrigin, Publication, RecordLocation, is_reserved};
@@ -36,6 +37,7 @@ impl Lifecycle<'_> {
         if let Some(code) = ending.code
             && connection.is_online()
             && connection.version == ProtocolVersion::V5
+            && !connection.is_data_stream()
         {
             let mut bytes = Vec::new();
             ending.write_properties(connection.maximum_packet_size, &mut bytes);
@@ -120,8 +122,22 @@ impl Lifecycle<'_> {
     }
 
     /// Detaches a connection from its session, which affects the will, the session's expiry, and its shared
-    /// subscriptions. Does nothing if it is detached already.
+    /// subscriptions. Also ends its data streams. Does nothing if it is detached already.
     pub fn detach(&mut self, conn: ConnSlot, ending: ConnectionEnd<'_>) {
+        let Some(connection) = self.tick.core.connections.get_mut(conn) else {
+            return;
+        };
+        if let StreamRole::Data(control) = connection.streams {
+            return self.detach_stream(control, conn);
+        }
+        let streams = connection.take_streams();
+        self.detach_client(conn, ending);
+        for stream in streams {
+            self.detach_stream(conn, stream);
+        }
+    }
+
+    fn detach_client(&mut self, conn: ConnSlot, ending: ConnectionEnd<'_>) {
         let now = self.tick.now;
         let ConnectionEnd { reason, detail, .. } = ending;
         let core = &mut *self.tick.core;
@@ -276,6 +292,9 @@ impl Lifecycle<'_> {
         stats.queued_bytes -= out.queued_bytes as u64;
         stats.inflight_messages -= out.unacknowledged() as u64;
         self.tick.core.stats.set_sessions(self.tick.core.sessions.len());
+        if session.is_data_stream() {
+            return;
+        }
         self.tick
             .core
             .effects
@@ -301,6 +320,7 @@ impl Lifecycle<'_> {
             false => connection.silent_since_ms(not_reading_ms),
         };
         let keep_alive_s = core.sessions.at(connection.session).keep_alive_s;
+        let silent_since_ms = silent_since_ms.max(core.streams_heard_ms(now, conn));
         let at_ms = silent_since_ms + core.config.keep_alive_ms(keep_alive_s);
         if at_ms > now.monotonic_ms {
             core.timers.wake(now, at_ms, ShardTimer::KeepAlive { conn, epoch });

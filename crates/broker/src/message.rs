@@ -16,7 +16,7 @@ use crate::{Now, ShardId};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MessageOrigin {
     pub shard: ShardId,
-    /// Value of `Session::epoch`, because another session may use the slot when the message arrives.
+    /// Value of `Session::client_epoch`, because another session may use the slot when the message arrives.
     pub epoch: SessionEpoch,
 }
 

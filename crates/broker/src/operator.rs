@@ -61,7 +61,8 @@ impl Operator<'_> {
         let Some(connection) = core.connections.get(conn).filter(|connection| connection.is_online()) else {
             return;
         };
-        let session = core.sessions.at_mut(connection.session);
+        let slot = connection.session;
+        let session = core.sessions.at_mut(slot);
         let from = session.current_address();
         session.set_current_address(Some(address));
         let client_id = session.client_id.clone();
@@ -70,6 +71,10 @@ impl Operator<'_> {
             from,
             address,
         }));
+        for stream in self.streams_of(slot) {
+            let sessions = &mut self.lifecycle.tick.core.sessions;
+            sessions.at_mut(stream).set_current_address(Some(address));
+        }
     }
 
     /// Disconnects users whose name `is_meant`, among the sessions from slot `from` on. The sessions stay. Visits a
@@ -177,8 +182,16 @@ impl Operator<'_> {
         }
     }
 
-    /// Applies changed access rules to a session that does not use the inbox.
+    /// Applies changed access rules to a session that does not use the inbox, and to its data streams.
     pub(crate) fn session_rights_changed(&mut self, slot: SessionSlot) {
+        self.apply_rights(slot);
+        for stream in self.streams_of(slot) {
+            self.renew_stream(slot, stream);
+            self.apply_rights(stream);
+        }
+    }
+
+    fn apply_rights(&mut self, slot: SessionSlot) {
         let session = self.lifecycle.tick.core.sessions.at_mut(slot);
         session.access = self.authentication.rights_of(session);
         let asks_access = session.access.as_ref().is_some_and(|access| access.asks());

@@ -307,7 +307,7 @@ impl ClientPublisher<'_> {
                 .message_expiry_ms(now, publish.properties.message_expiry_interval()),
             origin: MessageOrigin {
                 shard: core.id,
-                epoch: session.epoch,
+                epoch: session.client_epoch(),
             },
             publisher_hash,
             place: RecordLocation::NONE,

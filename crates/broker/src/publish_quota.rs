@@ -119,6 +119,12 @@ impl PublishQuota {
         }
     }
 
+    /// Returns the quota of a data stream of this connection, which shares its buckets.
+    pub(crate) fn for_data_stream(&self) -> PublishQuota {
+        let part = |part: &QuotaPart| QuotaPart::new(part.limit, part.rate, part.buckets.clone());
+        PublishQuota::new(self.parts.iter().map(part).collect())
+    }
+
     /// Takes the tokens of a PUBLISH of this size, unless the connection must wait. Then the same packet is passed
     /// again after the wait.
     pub(crate) fn take(&mut self, now_ms: u64, packet_bytes: usize) -> Result<(), Throttling> {

@@ -229,6 +229,22 @@ impl Session {
         }
     }
 
+    /// Returns whether this is the session of a data stream.
+    pub fn is_data_stream(&self) -> bool {
+        self.rare.as_ref().is_some_and(|rare| rare.client_epoch.is_some())
+    }
+
+    /// Returns the epoch of the client's own session. All data streams of a client publish under it.
+    #[inline]
+    pub fn client_epoch(&self) -> SessionEpoch {
+        let of_client = self.rare.as_ref().and_then(|rare| rare.client_epoch);
+        of_client.unwrap_or(self.epoch)
+    }
+
+    pub(crate) fn set_client_epoch(&mut self, epoch: SessionEpoch) {
+        self.rare.get_or_insert_default().client_epoch = Some(epoch);
+    }
+
     /// Returns the grant of the last login.
     pub fn grant(&self) -> &LoginGrant {
         self.rare.as_ref().map_or(&LoginGrant::None, |rare| &rare.grant)
@@ -333,6 +349,8 @@ struct RareParts {
     drops: DropCounts,
     /// The address to which the client has moved since CONNECT.
     moved_to: Option<CompactAddress>,
+    /// For the session of a data stream: epoch of the client's own session.
+    client_epoch: Option<SessionEpoch>,
 }
 
 /// Counters of messages that were not delivered to a session, per reason.

@@ -138,13 +138,27 @@ impl Sessions {
 
     /// Requires that the client has no session.
     pub fn add(&mut self, session: Session) -> SessionSlot {
-        let slot = self.free.pop().unwrap_or_else(|| {
+        let slot = self.free_slot();
+        self.client_ids.insert(&session.client_id, slot);
+        self.put(slot, session)
+    }
+
+    /// Adds the session of a data stream, which is not found by its client id.
+    pub fn add_unnamed(&mut self, session: Session) -> SessionSlot {
+        let slot = self.free_slot();
+        self.put(slot, session)
+    }
+
+    fn free_slot(&mut self) -> SessionSlot {
+        self.free.pop().unwrap_or_else(|| {
             self.slots.push(None);
             self.links.push(SessionLink::default());
             self.holdings.push(None);
             SessionSlot::from_index(self.slots.len() - 1)
-        });
-        self.client_ids.insert(&session.client_id, slot);
+        })
+    }
+
+    fn put(&mut self, slot: SessionSlot, session: Session) -> SessionSlot {
         self.links[slot.index()] = SessionLink::default();
         self.slots[slot.index()] = Some(Box::new(session));
         slot
@@ -152,7 +166,9 @@ impl Sessions {
 
     pub fn remove(&mut self, slot: SessionSlot) -> Option<Box<Session>> {
         let session = self.slots[slot.index()].take()?;
-        self.client_ids.remove(&session.client_id, slot);
+        if !session.is_data_stream() {
+            self.client_ids.remove(&session.client_id, slot);
+        }
         self.links[slot.index()] = SessionLink::default();
         self.holdings[slot.index()] = None;
         self.free.push(slot);

@@ -382,6 +382,10 @@ impl Shard {
             Packet::PubRec(ack) => self.acks_of(now, conn, session).pubrec(ack),
             Packet::PubRel(ack) => self.acks_of(now, conn, session).pubrel(ack),
             Packet::PubComp(ack) => self.acks_of(now, conn, session).pubcomp(ack),
+            Packet::PingReq | Packet::Auth(_) | Packet::Disconnect(_) if self.is_data_stream(conn) => {
+                let detail = "the packet type is allowed only on the control stream";
+                self.protocol_error(now, conn, ReasonCode::ProtocolError, detail);
+            }
             Packet::PingReq => {
                 let core = &mut self.core;
                 core.stats.packets_received[PacketType::PingReq as usize] += 1;
@@ -445,6 +449,11 @@ impl Shard {
                 );
             }
         }
+    }
+
+    fn is_data_stream(&self, conn: ConnSlot) -> bool {
+        let connection = self.core.connections.get(conn);
+        connection.is_some_and(Connection::is_data_stream)
     }
 
     fn publish_received(&mut self, now: Now, conn: ConnSlot, slot: SessionSlot, publish: &Publish<'_>) {

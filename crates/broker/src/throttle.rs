@@ -1,6 +1,7 @@
 //! Slows a connection down that exceeds the publish rate of its client, user, address or listener. Its PUBLISH stays in
 //! the driver's buffer, and the server does not read from the connection until the tokens are available.
 
+use crate::connection::Connection;
 use crate::connections::Connections;
 use crate::deliver::ShardCore;
 use crate::effect::{ConnectionEvent, Effect, Now};
@@ -45,7 +46,11 @@ pub(crate) fn must_throttle(core: &mut ShardCore, now: Now, conn: ConnSlot, pack
 /// Applies changed limits to all clients. Paused publishers resume, because their waiting time belongs to the old
 /// rates.
 pub(crate) fn renew_quotas(core: &mut ShardCore, now: Now, shared: &SharedBuckets) {
+    let mut controls = Vec::new();
     for (conn, connection) in core.connections.iter_mut().filter(|(_, c)| c.is_online()) {
+        if !connection.data_streams().is_empty() {
+            controls.push(conn);
+        }
         let session = core.sessions.get(connection.session);
         let identity = PublisherIdentity {
             user_name: session.and_then(|session| session.user_name.as_deref()),
@@ -61,9 +66,24 @@ pub(crate) fn renew_quotas(core: &mut ShardCore, now: Now, shared: &SharedBucket
             core.effects.push(Effect::Resume { conn });
         }
     }
+    for control in controls {
+        core.connections.share_quota(control);
+    }
 }
 
 impl Connections {
+    /// Lets the data streams of a connection share its new quota.
+    fn share_quota(&mut self, control: ConnSlot) {
+        let streams = self.get(control).map_or(&[][..], Connection::data_streams).to_vec();
+        for stream in streams {
+            let quota = self.get(control).and_then(|own| own.publish_quota.as_ref());
+            let shared = quota.map(|quota| Box::new(quota.for_data_stream()));
+            if let Some(stream) = self.get_mut(stream) {
+                stream.publish_quota = shared;
+            }
+        }
+    }
+
     /// Returns whether the connection waits for tokens.
     pub(crate) fn is_throttled(&mut self, now: Now, conn: ConnSlot) -> bool {
         let quota = self.get_mut(conn).and_then(|c| c.publish_quota.as_mut());

@@ -422,5 +422,5 @@ impl MergedSubscription {
 
 /// Returns whether the session is the publisher, for No Local [MQTT-3.8.3-3].
 fn is_publisher(core: &ShardCore, slot: SessionSlot, origin: MessageOrigin) -> bool {
-    origin.shard == core.id && origin.epoch == core.sessions.at(slot).epoch
+    origin.shard == core.id && origin.epoch == core.sessions.at(slot).client_epoch()
 }
