@@ -198,8 +198,16 @@ impl NetWorker {
         let Some(connection) = self.slots.get_mut(slot) else {
             return;
         };
-        connection.socket.finish(connection.has_ended);
-        self.quic.touch(slot, &mut connection.socket);
+        match connection.socket.control() {
+            None => {
+                connection.socket.finish(connection.has_ended);
+                self.quic.touch(slot, &mut connection.socket);
+            }
+            Some(_) => self.finish_data_stream(slot),
+        }
+        let Some(connection) = self.slots.get_mut(slot) else {
+            return;
+        };
         match connection.stage {
             ConnectionStage::Closing { cause, is_open: true } => {
                 self.notices.push(FlushNotice::Closed { conn: reference, cause })
@@ -259,6 +267,10 @@ impl NetWorker {
         if !connection.has_outbox() {
             return;
         }
+        self.close_data_streams(slot, cause);
+        let Some(connection) = self.slots.get_mut(slot) else {
+            return;
+        };
         connection.stage = ConnectionStage::Draining {
             left_bytes: DRAIN_BYTES_MAX,
         };
@@ -316,6 +328,10 @@ impl NetWorker {
         self.release_handshake(slot);
         if let Some(connection) = self.slots.remove(slot) {
             debug_assert!(!connection.has_outbox(), "the shard still has the connection");
+            if connection.socket.control().is_some() {
+                // It counts as a part of its connection.
+                return self.end_quic(connection);
+            }
             self.counters.closed += 1;
             self.count_out(&connection);
             self.end_quic(connection);

@@ -126,6 +126,8 @@ pub struct ListenerConfig {
     /// kernel's automatic tuning enabled.
     pub send_buffer_bytes: Option<u32>,
     pub receive_buffer_bytes: Option<u32>,
+    /// Maximum number of data streams of a QUIC connection, in addition to the control stream. 0: no data streams.
+    pub max_data_streams: u16,
 }
 
 impl ListenerConfig {
@@ -145,6 +147,7 @@ impl ListenerConfig {
             max_packet_size: None,
             send_buffer_bytes: None,
             receive_buffer_bytes: None,
+            max_data_streams: 0,
         }
     }
 

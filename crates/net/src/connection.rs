@@ -98,8 +98,12 @@ pub(crate) struct MovedConnection {
 
 impl SocketConnection {
     pub(crate) fn new(socket: impl Into<ConnectionSocket>, listener: u16, handshake: Handshake) -> SocketConnection {
+        SocketConnection::with_stage(socket.into(), listener, ConnectionStage::Handshake(Box::new(handshake)))
+    }
+
+    pub(crate) fn with_stage(socket: ConnectionSocket, listener: u16, stage: ConnectionStage) -> SocketConnection {
         SocketConnection {
-            socket: socket.into(),
+            socket,
             listener,
             is_registered: false,
             is_readable: false,
@@ -114,7 +118,7 @@ impl SocketConnection {
             needed: 0,
             unread: Vec::new(),
             unread_share: None,
-            stage: ConnectionStage::Handshake(Box::new(handshake)),
+            stage,
             layer: None,
         }
     }

@@ -101,8 +101,17 @@ impl NetWorker {
         } else {
             None
         };
-        self.quic.touch(slot, &mut connection.socket);
-        match outlet::write_out(connection, outbox, &mut self.scratch, &mut self.counters) {
+        let written = match connection.socket.control() {
+            None => {
+                self.quic.touch(slot, &mut connection.socket);
+                outlet::write_out(connection, outbox, &mut self.scratch, &mut self.counters)
+            }
+            Some(_) => self.write_data_stream(slot),
+        };
+        let Some(connection) = self.slots.get_mut(slot) else {
+            return;
+        };
+        match written {
             Ok(FlushResult::All) if connection.is_closing() => self.finish_writing(slot),
             Ok(FlushResult::All) => {
                 // The shard stops queueing messages only beyond the output limit, or for a connection that it has

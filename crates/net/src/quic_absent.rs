@@ -2,17 +2,20 @@
 
 use std::io::{self, IoSlice};
 
-use broker::{ConnSlot, ShardId};
+use broker::{CloseCause, ConnSlot, ShardId};
 use mio::Registry;
 
 use crate::connection::SocketConnection;
 use crate::counters::EarlyCloseReason;
 use crate::listener::ListenerSocket;
+use crate::outlet::FlushResult;
 use crate::server_common::ServerCommon;
 use crate::socket::ConnectionSocket;
 use crate::worker::NetWorker;
 
 pub(crate) enum QuicConnection {}
+
+pub(crate) enum DataStream {}
 
 pub(crate) enum QuicMail {}
 
@@ -40,6 +43,20 @@ impl QuicConnection {
     }
 
     pub(crate) fn set_close_reason(&mut self, _: EarlyCloseReason) {
+        match *self {}
+    }
+}
+
+impl DataStream {
+    pub(crate) fn control(&self) -> ConnSlot {
+        match *self {}
+    }
+
+    pub(crate) fn is_peer_finished(&self) -> bool {
+        match *self {}
+    }
+
+    pub(crate) fn is_finishing(&self) -> bool {
         match *self {}
     }
 }
@@ -91,4 +108,16 @@ impl NetWorker {
     pub(crate) fn leave_quic(&mut self, _: &mut SocketConnection, _: ShardId) {}
 
     pub(crate) fn end_quic(&mut self, _: SocketConnection) {}
+
+    pub(crate) fn read_data_stream(&mut self, _: ConnSlot, _: &mut [u8]) -> io::Result<usize> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    pub(crate) fn write_data_stream(&mut self, _: ConnSlot) -> io::Result<FlushResult> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    pub(crate) fn finish_data_stream(&mut self, _: ConnSlot) {}
+
+    pub(crate) fn close_data_streams(&mut self, _: ConnSlot, _: CloseCause) {}
 }

@@ -118,13 +118,23 @@ impl NetWorker {
                 return ReadEnd::Suspended;
             }
             self.counters.reads += 1;
-            self.quic.touch(slot, &mut connection.socket);
-            let bytes = match connection.socket.read(&mut buffers.input[HEADROOM_BYTES..]) {
+            let buffer = &mut buffers.input[HEADROOM_BYTES..];
+            let read = match connection.socket.control() {
+                None => {
+                    self.quic.touch(slot, &mut connection.socket);
+                    connection.socket.read(buffer)
+                }
+                Some(_) => self.read_data_stream(slot, buffer),
+            };
+            let bytes = match read {
                 Ok(0) => return ReadEnd::PeerClosed,
                 Ok(bytes) => bytes,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return ReadEnd::Empty,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(_) => return ReadEnd::Failed,
+            };
+            let Some(connection) = self.slots.get_mut(slot) else {
+                return ReadEnd::Suspended;
             };
             self.counters.bytes_in += connection.socket.wire_bytes(bytes);
             budget = budget.saturating_sub(bytes);

@@ -72,6 +72,13 @@ impl<T> SlotTable<T> {
         self.entries.get_mut(slot.index())?.value.as_mut()
     }
 
+    /// Returns the connections in two different slots.
+    #[cfg_attr(not(feature = "quic"), expect(dead_code, reason = "QUIC needs the function"))]
+    pub(crate) fn pair_mut(&mut self, one: ConnSlot, other: ConnSlot) -> Option<(&mut T, &mut T)> {
+        let [one, other] = self.entries.get_disjoint_mut([one.index(), other.index()]).ok()?;
+        Some((one.value.as_mut()?, other.value.as_mut()?))
+    }
+
     pub(crate) fn reference(&self, slot: ConnSlot) -> Option<SlotRef> {
         let entry = self.entries.get(slot.index())?;
         entry.value.is_some().then_some(SlotRef {

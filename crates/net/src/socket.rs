@@ -1,18 +1,22 @@
-//! The socket of a connection: a TCP socket, or a stream of a QUIC connection.
+//! The socket of a connection: a TCP socket, a QUIC connection with its control stream, or a data stream of one.
 //!
 //! An enum and not a trait object, so that TCP costs one comparison per read or write.
 
 use std::io::{self, IoSlice, Read, Write};
 use std::net::Shutdown;
 
+use broker::ConnSlot;
 use mio::net::TcpStream;
 
-use crate::quic::QuicConnection;
+use crate::quic::{DataStream, QuicConnection};
 
 pub(crate) enum ConnectionSocket {
     Tcp(TcpStream),
     #[cfg_attr(not(feature = "quic"), expect(dead_code, reason = "QUIC needs the feature"))]
     Quic(Box<QuicConnection>),
+    /// The socket of the control stream reads and writes it (`NetWorker::read_data_stream`).
+    #[cfg_attr(not(feature = "quic"), expect(dead_code, reason = "QUIC needs the feature"))]
+    DataStream(Box<DataStream>),
 }
 
 impl From<TcpStream> for ConnectionSocket {
@@ -25,15 +29,24 @@ impl ConnectionSocket {
     pub(crate) fn tcp(&mut self) -> Option<&mut TcpStream> {
         match self {
             ConnectionSocket::Tcp(socket) => Some(socket),
-            ConnectionSocket::Quic(_) => None,
+            ConnectionSocket::Quic(_) | ConnectionSocket::DataStream(_) => None,
         }
     }
 
     #[inline]
     pub(crate) fn quic(&mut self) -> Option<&mut QuicConnection> {
         match self {
-            ConnectionSocket::Tcp(_) => None,
+            ConnectionSocket::Tcp(_) | ConnectionSocket::DataStream(_) => None,
             ConnectionSocket::Quic(quic) => Some(quic),
+        }
+    }
+
+    /// Returns the slot of the control stream of a data stream.
+    #[inline]
+    pub(crate) fn control(&self) -> Option<ConnSlot> {
+        match self {
+            ConnectionSocket::Tcp(_) | ConnectionSocket::Quic(_) => None,
+            ConnectionSocket::DataStream(stream) => Some(stream.control()),
         }
     }
 
@@ -46,6 +59,7 @@ impl ConnectionSocket {
         match self {
             ConnectionSocket::Tcp(socket) => socket.read(buffer),
             ConnectionSocket::Quic(quic) => quic.read(buffer),
+            ConnectionSocket::DataStream(_) => Err(io::ErrorKind::WouldBlock.into()),
         }
     }
 
@@ -56,6 +70,7 @@ impl ConnectionSocket {
             (ConnectionSocket::Tcp(socket), [slice]) => socket.write(slice),
             (ConnectionSocket::Tcp(socket), slices) => socket.write_vectored(slices),
             (ConnectionSocket::Quic(quic), slices) => quic.write(slices),
+            (ConnectionSocket::DataStream(_), _) => Err(io::ErrorKind::WouldBlock.into()),
         }
     }
 
@@ -65,7 +80,7 @@ impl ConnectionSocket {
     pub(crate) fn wire_bytes(&self, bytes: usize) -> u64 {
         match self {
             ConnectionSocket::Tcp(_) => bytes as u64,
-            ConnectionSocket::Quic(_) => 0,
+            ConnectionSocket::Quic(_) | ConnectionSocket::DataStream(_) => 0,
         }
     }
 
@@ -75,6 +90,7 @@ impl ConnectionSocket {
         match self {
             ConnectionSocket::Tcp(_) => false,
             ConnectionSocket::Quic(quic) => quic.is_peer_finished(),
+            ConnectionSocket::DataStream(stream) => stream.is_peer_finished(),
         }
     }
 
@@ -83,6 +99,7 @@ impl ConnectionSocket {
         match self {
             ConnectionSocket::Tcp(socket) => matches!(socket.peek(&mut [0]), Ok(0)),
             ConnectionSocket::Quic(quic) => quic.is_peer_finished(),
+            ConnectionSocket::DataStream(stream) => stream.is_peer_finished(),
         }
     }
 
@@ -93,6 +110,8 @@ impl ConnectionSocket {
             ConnectionSocket::Tcp(socket) if !has_ended => drop(socket.shutdown(Shutdown::Write)),
             ConnectionSocket::Tcp(_) => {}
             ConnectionSocket::Quic(quic) => quic.finish(),
+            // `NetWorker::finish_data_stream` does it.
+            ConnectionSocket::DataStream(_) => {}
         }
     }
 
@@ -102,6 +121,7 @@ impl ConnectionSocket {
         match self {
             ConnectionSocket::Tcp(_) => false,
             ConnectionSocket::Quic(quic) => quic.is_finishing(),
+            ConnectionSocket::DataStream(stream) => stream.is_finishing(),
         }
     }
 }

@@ -29,8 +29,8 @@ pub(super) const HALF_OPEN_MAX: usize = 2048;
 /// As `HALF_OPEN_MAX`, for the validated clients of one address, or of one /64 of IPv6.
 pub(super) const HALF_OPEN_PER_NETWORK_MAX: usize = 256;
 
-/// Maximum number of streams that a client may open: the one with the MQTT packets, and others, which the server
-/// resets. Without permission to open them, a client would wait for ever.
+/// Maximum number of streams that a client may open in addition to its data streams: the control stream, and others,
+/// which the server resets. Without permission to open them, a client would wait for ever.
 pub(super) const STREAMS_MAX: u32 = 4;
 
 /// Size of connection IDs: large enough that no ID is used twice.
@@ -86,7 +86,7 @@ fn transport_config(listener: &ListenerConfig, keep_alive: Option<Duration>) -> 
     let send_max = listener.send_buffer_bytes.unwrap_or(WINDOW_BYTES);
     let mut config = TransportConfig::default();
     config
-        .max_concurrent_bidi_streams(VarInt::from_u32(STREAMS_MAX))
+        .max_concurrent_bidi_streams(VarInt::from_u32(STREAMS_MAX + u32::from(listener.max_data_streams)))
         .max_concurrent_uni_streams(VarInt::from_u32(0))
         // The window of the connection limits each stream, too.
         .stream_receive_window(VarInt::from_u32(receive_max))

@@ -1,11 +1,12 @@
-//! A QUIC connection as a byte stream: its first bidirectional stream.
+//! A QUIC connection as a byte stream: its first bidirectional stream, or the data stream that is read or written now.
 
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
+use broker::ConnSlot;
 use bytes::Bytes;
-use quinn_proto::{Connection, ConnectionHandle, Dir, ReadError, StreamId, VarInt, WriteError};
+use quinn_proto::{Connection, ConnectionHandle, ReadError, StreamId, VarInt, WriteError};
 
 use crate::counters::EarlyCloseReason;
 use crate::quic::path;
@@ -15,14 +16,29 @@ use crate::quic::windows::Windows;
 const CODE_NO_ERROR: u32 = 0;
 const CODE_REFUSED: u32 = 2;
 
-/// Code of RESET_STREAM and STOP_SENDING for a further stream.
-const CODE_STREAM_REFUSED: u32 = 3;
+/// A stream of the client, and how far it has ended.
+#[derive(Default)]
+pub(super) struct OpenStream {
+    /// `None` until the client has opened it.
+    pub(super) id: Option<StreamId>,
+    pub(super) is_peer_finished: bool,
+    /// The end of our side has been written …
+    pub(super) was_finished: bool,
+    /// … and the peer has not acknowledged it.
+    pub(super) is_finishing: bool,
+}
 
 pub(crate) struct QuicConnection {
     pub(super) connection: Connection,
     /// Name of the connection in the endpoint of its listener.
     pub(super) handle: ConnectionHandle,
-    pub(super) stream: Option<StreamId>,
+    /// The control stream. During a call of `streams::on_stream`, a data stream.
+    pub(super) stream: OpenStream,
+    /// The data streams and their slots.
+    pub(super) data_streams: Vec<(StreamId, ConnSlot)>,
+    pub(super) max_data_streams: u16,
+    /// The client may have opened streams that are not accepted yet.
+    pub(super) has_waiting_streams: bool,
     /// The connection has ended: nothing can be sent any more.
     pub(super) is_lost: bool,
     /// In the worker's list of connections with events or output.
@@ -38,8 +54,6 @@ pub(crate) struct QuicConnection {
     /// The latest address of the client at which it has shown that it receives.
     address: SocketAddr,
     pub(super) windows: Windows,
-    is_peer_finished: bool,
-    is_finishing: bool,
     close_reason: Option<EarlyCloseReason>,
 }
 
@@ -50,36 +64,24 @@ impl QuicConnection {
         is_validated: bool,
         first_address: IpAddr,
         windows: Windows,
+        max_data_streams: u16,
     ) -> QuicConnection {
         QuicConnection {
             address: connection.remote_address(),
             windows,
             connection,
             handle,
-            stream: None,
+            stream: OpenStream::default(),
+            data_streams: Vec::new(),
+            max_data_streams,
+            has_waiting_streams: false,
             is_lost: false,
             is_touched: false,
             timer_ms: None,
             is_half_open: true,
             is_validated,
             first_address,
-            is_peer_finished: false,
-            is_finishing: false,
             close_reason: None,
-        }
-    }
-
-    /// Accepts the first stream of the client, and rejects further ones.
-    pub(super) fn accept_streams(&mut self) {
-        while let Some(stream) = self.connection.streams().accept(Dir::Bi) {
-            if self.stream.is_none() {
-                self.stream = Some(stream);
-                continue;
-            }
-            let code = VarInt::from_u32(CODE_STREAM_REFUSED);
-            // Fails if the client has reset the stream already.
-            let _ = self.connection.recv_stream(stream).stop(code);
-            let _ = self.connection.send_stream(stream).reset(code);
         }
     }
 
@@ -100,10 +102,10 @@ impl QuicConnection {
 
     /// Reads until `buffer` is full or nothing is left.
     pub(crate) fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if self.is_peer_finished {
+        if self.stream.is_peer_finished {
             return Ok(0);
         }
-        let Some(stream) = self.stream else {
+        let Some(stream) = self.stream.id else {
             return Err(self.no_data());
         };
         let mut stream = self.connection.recv_stream(stream);
@@ -121,7 +123,7 @@ impl QuicConnection {
                     filled += chunk.bytes.len();
                 }
                 Ok(None) => {
-                    self.is_peer_finished = true;
+                    self.stream.is_peer_finished = true;
                     break None;
                 }
                 Err(error) => break Some(error),
@@ -149,7 +151,7 @@ impl QuicConnection {
         if self.is_lost {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
-        let Some(stream) = self.stream else {
+        let Some(stream) = self.stream.id else {
             return Err(io::ErrorKind::WouldBlock.into());
         };
         let mut stream = self.connection.send_stream(stream);
@@ -180,20 +182,22 @@ impl QuicConnection {
     }
 
     pub(crate) fn is_peer_finished(&self) -> bool {
-        self.is_peer_finished
+        self.stream.is_peer_finished
     }
 
     /// Ends the stream in our direction.
     pub(crate) fn finish(&mut self) {
-        if let Some(stream) = self.stream.filter(|_| !self.is_lost) {
+        if let Some(stream) = self.stream.id.filter(|_| !self.is_lost) {
             // Fails if the stream is finished already, or if the peer has stopped it.
-            self.is_finishing |= self.connection.send_stream(stream).finish().is_ok();
+            let is_finished = self.connection.send_stream(stream).finish().is_ok();
+            self.stream.was_finished |= is_finished;
+            self.stream.is_finishing |= is_finished;
         }
     }
 
     /// Returns whether the peer has not acknowledged the end of our stream yet.
     pub(crate) fn is_finishing(&self) -> bool {
-        self.is_finishing && !self.is_lost
+        self.stream.is_finishing && !self.is_lost
     }
 
     pub(super) fn change_windows(&mut self) -> bool {
@@ -206,7 +210,7 @@ impl QuicConnection {
     }
 
     pub(super) fn finished(&mut self) {
-        self.is_finishing = false;
+        self.stream.is_finishing = false;
     }
 
     /// Sets the reason that the client receives when the connection is removed.

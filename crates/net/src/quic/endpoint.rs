@@ -342,8 +342,10 @@ impl NetWorker {
             certificate: None,
             reserved_bytes: 0,
         };
-        let windows = Windows::new(&self.common.listeners[index].config, &self.common.quic_windows);
-        let quic = QuicConnection::new(connection, handle, is_validated, address.ip(), windows);
+        let config = &self.common.listeners[index].config;
+        let windows = Windows::new(config, &self.common.quic_windows);
+        let streams = config.max_data_streams;
+        let quic = QuicConnection::new(connection, handle, is_validated, address.ip(), windows, streams);
         let socket = ConnectionSocket::Quic(Box::new(quic));
         let mut connection = SocketConnection::new(socket, index as u16, handshake);
         connection.is_registered = true;

@@ -106,20 +106,42 @@ impl NetWorker {
         let Some(connection) = self.slots.get_mut(slot) else {
             return;
         };
-        let own = connection.socket.quic().and_then(|quic| quic.stream);
+        let Some(quic) = connection.socket.quic() else {
+            return;
+        };
+        let id = match event {
+            StreamEvent::Readable { id }
+            | StreamEvent::Writable { id }
+            | StreamEvent::Finished { id }
+            | StreamEvent::Stopped { id, .. } => *id,
+            // The server opens no streams.
+            StreamEvent::Opened { .. } | StreamEvent::Available { .. } => return,
+        };
+        let is_control = quic.stream.id == Some(id);
+        let target = match is_control {
+            true => Some(slot),
+            false => quic.data_stream(id),
+        };
+        // Otherwise the event belongs to a stream that waits, has ended, or was rejected.
+        let Some(target) = target else {
+            return;
+        };
         match event {
-            StreamEvent::Readable { id } if own == Some(*id) => self.quic_readable(slot),
-            StreamEvent::Writable { id } if own == Some(*id) => {
-                connection.is_write_blocked = false;
-                if let Some(quic) = connection.socket.quic() {
-                    quic.windows.writable();
-                }
-                self.list_for_flush(slot);
+            StreamEvent::Readable { .. } => self.quic_readable(target),
+            StreamEvent::Writable { .. } => {
+                quic.windows.writable();
+                self.quic_writable(target);
             }
-            StreamEvent::Finished { id } if own == Some(*id) => self.quic_finished(slot),
-            StreamEvent::Stopped { id, .. } if own == Some(*id) => self.handle_broken(slot),
-            // The event belongs to a stream that the server has rejected. The server opens no streams.
-            _ => {}
+            StreamEvent::Finished { .. } if is_control => self.quic_finished(slot),
+            StreamEvent::Finished { .. } => self.data_stream_finished(target),
+            _ => self.handle_broken(target),
+        }
+    }
+
+    fn quic_writable(&mut self, slot: ConnSlot) {
+        if let Some(connection) = self.slots.get_mut(slot) {
+            connection.is_write_blocked = false;
+            self.list_for_flush(slot);
         }
     }
 
@@ -191,6 +213,7 @@ impl NetWorker {
             let (reason, detail) = lost::describe(reason);
             return self.refuse_because(slot, reason, detail);
         }
+        self.break_data_streams(slot);
         // Data that has arrived before is read first.
         self.handle_broken(slot);
     }

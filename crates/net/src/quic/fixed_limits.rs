@@ -32,7 +32,7 @@ pub const QUIC_LIMITS: &[(&str, u64, &str, &str)] = &[
         "Further output waits, within `limits.output_buffer_bytes`.",
     ),
     (
-        "Streams of a connection at a time; only the first one carries MQTT",
+        "Streams of a connection at a time, in addition to `max_data_streams`; only the first one carries MQTT",
         STREAMS_MAX as u64,
         "",
         "The client waits until the server has reset a stream.",

@@ -1,4 +1,5 @@
-//! MQTT over QUIC: one bidirectional stream per connection carries MQTT packets, as over TCP.
+//! MQTT over QUIC: the first bidirectional stream of a connection carries MQTT packets, as over TCP. If the listener
+//! allows it, the client opens further streams for messages.
 //!
 //! The protocol is `quinn-proto`, a state machine without I/O, in the event loops of the workers. A listener has one
 //! UDP socket. One worker, the socket's *reader*, reads it and has the `Endpoint`, which finds the connection of each
@@ -16,7 +17,7 @@
 //!
 //! `config.rs` has the limits, `windows.rs` those of the memory of a connection. `endpoint.rs` accepts connections.
 //! `events.rs` passes events of a connection to the loop. `transmit.rs` sends. `connection.rs` is the byte stream.
-//! `path.rs` checks new addresses. `mail.rs` goes to other workers.
+//! `streams.rs` has the further streams. `path.rs` checks new addresses. `mail.rs` goes to other workers.
 
 mod config;
 mod connection;
@@ -27,6 +28,7 @@ mod lost;
 mod mail;
 mod path;
 mod socket;
+mod streams;
 mod timers;
 mod transmit;
 mod windows;
@@ -35,4 +37,5 @@ mod worker;
 pub(crate) use connection::QuicConnection;
 pub use fixed_limits::QUIC_LIMITS;
 pub(crate) use mail::QuicMail;
+pub(crate) use streams::DataStream;
 pub(crate) use worker::QuicWorker;

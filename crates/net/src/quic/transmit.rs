@@ -47,6 +47,7 @@ impl NetWorker {
 
     fn transmit_connection(&mut self, slot: ConnSlot, listener: u16, now: Instant) {
         let has_moved = self.update_address(slot);
+        self.accept_data_streams(slot);
         let connection = self.slots.get_mut(slot);
         let Some(quic) = connection.and_then(|connection| connection.socket.quic()) else {
             return;
@@ -103,9 +104,13 @@ impl NetWorker {
     /// Closes a QUIC connection that has been removed from its slot.
     pub(crate) fn end_quic(&mut self, connection: SocketConnection) {
         let listener = connection.listener;
-        if let ConnectionSocket::Quic(quic) = connection.socket {
-            self.close_quic(listener, *quic);
-            self.send_quic_mail();
+        match connection.socket {
+            ConnectionSocket::Tcp(_) => {}
+            ConnectionSocket::Quic(quic) => {
+                self.close_quic(listener, *quic);
+                self.send_quic_mail();
+            }
+            ConnectionSocket::DataStream(stream) => self.end_data_stream(&stream),
         }
     }
 

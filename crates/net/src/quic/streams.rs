@@ -1,0 +1,249 @@
+//! Data streams of a QUIC connection: the streams that a client opens in addition to the control stream.
+//!
+//! A data stream has a slot of its own, as a connection has: with its unread bytes, its pauses and its output. The slot
+//! of the control stream has the `QuicConnection`. A read or write of a data stream exchanges the streams of both for
+//! the time of the call (`on_stream`), so that everything else is the same as for a connection.
+//!
+//! Data streams are accepted when the client is logged in, after the connection has moved to its worker. Their data
+//! waits within the windows until then. They are closed before the control stream is.
+
+use std::io;
+
+use broker::{CloseCause, ConnSlot};
+use quinn_proto::{Dir, StreamId, VarInt};
+
+use crate::connection::{ConnectionStage, SocketConnection};
+use crate::outlet::{self, FlushResult};
+use crate::quic::connection::{OpenStream, QuicConnection};
+use crate::slots::SlotTable;
+use crate::socket::ConnectionSocket;
+use crate::worker::NetWorker;
+
+/// Code of RESET_STREAM and STOP_SENDING for a stream that the server rejects or ends.
+const CODE_STREAM_REFUSED: u32 = 3;
+
+/// The socket of a data stream.
+pub(crate) struct DataStream {
+    /// Slot of the control stream.
+    control: ConnSlot,
+    id: StreamId,
+    /// While this stream is read or written, the control stream.
+    stream: OpenStream,
+}
+
+impl DataStream {
+    pub(crate) fn control(&self) -> ConnSlot {
+        self.control
+    }
+
+    pub(crate) fn is_peer_finished(&self) -> bool {
+        self.stream.is_peer_finished
+    }
+
+    /// Returns whether the peer has not acknowledged the end of our side of the stream yet.
+    pub(crate) fn is_finishing(&self) -> bool {
+        self.stream.is_finishing
+    }
+}
+
+impl QuicConnection {
+    /// Accepts the first stream of the client, the control stream. Further ones wait until the client is logged in, or
+    /// are rejected if the listener allows no data streams.
+    pub(super) fn accept_streams(&mut self) {
+        if self.stream.id.is_none() {
+            self.stream.id = self.connection.streams().accept(Dir::Bi);
+        }
+        if self.max_data_streams > 0 {
+            self.has_waiting_streams = true;
+            return;
+        }
+        while let Some(stream) = self.connection.streams().accept(Dir::Bi) {
+            self.reject_stream(stream);
+        }
+    }
+
+    /// Accepts the next data stream. Rejects those beyond the limit.
+    fn accept_data_stream(&mut self) -> Option<StreamId> {
+        while let Some(stream) = self.connection.streams().accept(Dir::Bi) {
+            if self.data_streams.len() < usize::from(self.max_data_streams) {
+                return Some(stream);
+            }
+            self.reject_stream(stream);
+        }
+        self.has_waiting_streams = false;
+        None
+    }
+
+    fn reject_stream(&mut self, stream: StreamId) {
+        let code = VarInt::from_u32(CODE_STREAM_REFUSED);
+        // Fails if the client has reset the stream already.
+        let _ = self.connection.recv_stream(stream).stop(code);
+        let _ = self.connection.send_stream(stream).reset(code);
+    }
+
+    /// Ends a data stream whose slot is removed. Output that was written before the end is still sent.
+    fn end_data_stream(&mut self, stream: &DataStream) {
+        self.data_streams.retain(|(id, _)| *id != stream.id);
+        if self.is_lost {
+            return;
+        }
+        let code = VarInt::from_u32(CODE_STREAM_REFUSED);
+        // Fails if the client has ended its side.
+        let _ = self.connection.recv_stream(stream.id).stop(code);
+        if !stream.stream.was_finished {
+            let _ = self.connection.send_stream(stream.id).reset(code);
+        }
+    }
+
+    /// Returns the slot of a data stream.
+    pub(super) fn data_stream(&self, id: StreamId) -> Option<ConnSlot> {
+        let mut streams = self.data_streams.iter();
+        streams.find(|(other, _)| *other == id).map(|(_, slot)| *slot)
+    }
+}
+
+fn data_stream(socket: &mut ConnectionSocket) -> Option<&mut DataStream> {
+    match socket {
+        ConnectionSocket::DataStream(stream) => Some(stream),
+        ConnectionSocket::Tcp(_) | ConnectionSocket::Quic(_) => None,
+    }
+}
+
+/// Calls `operate` with the slot and the connection of the control stream, whose socket is this data stream during the
+/// call. Returns `None` if one of both does not exist any more.
+fn on_stream<R>(
+    slots: &mut SlotTable,
+    slot: ConnSlot,
+    operate: impl FnOnce(ConnSlot, &mut SocketConnection) -> R,
+) -> Option<R> {
+    let control = slots.get_mut(slot)?.socket.control()?;
+    let (own, carrier) = slots.pair_mut(slot, control)?;
+    let stream = data_stream(&mut own.socket)?;
+    std::mem::swap(&mut stream.stream, &mut carrier.socket.quic()?.stream);
+    let result = operate(control, carrier);
+    let quic = carrier.socket.quic().expect("no operation replaces the socket");
+    std::mem::swap(&mut stream.stream, &mut quic.stream);
+    Some(result)
+}
+
+impl NetWorker {
+    /// Accepts the data streams that a logged-in client has opened.
+    pub(super) fn accept_data_streams(&mut self, control: ConnSlot) {
+        while let Some((listener, id)) = self.next_data_stream(control) {
+            self.open_data_stream(control, listener, id);
+        }
+    }
+
+    fn next_data_stream(&mut self, control: ConnSlot) -> Option<(u16, StreamId)> {
+        let connection = self.slots.get_mut(control)?;
+        let listener = connection.listener;
+        let is_open = matches!(connection.stage, ConnectionStage::Open);
+        let quic = connection.socket.quic().filter(|quic| quic.has_waiting_streams)?;
+        if !is_open || !self.shard.inspect().is_online(control) {
+            return None;
+        }
+        Some((listener, quic.accept_data_stream()?))
+    }
+
+    fn open_data_stream(&mut self, control: ConnSlot, listener: u16, id: StreamId) {
+        let stream = OpenStream {
+            id: Some(id),
+            ..OpenStream::default()
+        };
+        let socket = ConnectionSocket::DataStream(Box::new(DataStream { control, id, stream }));
+        let mut connection = SocketConnection::with_stage(socket, listener, ConnectionStage::Open);
+        connection.is_registered = true;
+        // Data that has arrived before causes no event.
+        connection.is_readable = true;
+        let slot = self.slots.insert(connection).slot;
+        let is_accepted = self.shard.open_stream(self.now, slot, control);
+        if !is_accepted {
+            self.slots.remove(slot);
+        }
+        let Some(quic) = self.slots.get_mut(control).and_then(|own| own.socket.quic()) else {
+            return;
+        };
+        if !is_accepted {
+            return quic.reject_stream(id);
+        }
+        quic.data_streams.push((id, slot));
+        self.list_for_read(slot);
+    }
+
+    /// Reads from a data stream.
+    pub(crate) fn read_data_stream(&mut self, slot: ConnSlot, buffer: &mut [u8]) -> io::Result<usize> {
+        let quic = &mut self.quic;
+        let read = on_stream(&mut self.slots, slot, |control, carrier| {
+            quic.touch(control, &mut carrier.socket);
+            carrier.socket.read(buffer)
+        });
+        read.unwrap_or_else(|| Err(io::ErrorKind::ConnectionReset.into()))
+    }
+
+    /// Writes the output of a data stream.
+    pub(crate) fn write_data_stream(&mut self, slot: ConnSlot) -> io::Result<FlushResult> {
+        let has_outbox = self.slots.get_mut(slot).is_some_and(|own| own.has_outbox());
+        let outbox = match has_outbox {
+            true => Some((self.shard.outbox(), slot)),
+            false => None,
+        };
+        let (quic, scratch, counters) = (&mut self.quic, &mut self.scratch, &mut self.counters);
+        let written = on_stream(&mut self.slots, slot, |control, carrier| {
+            quic.touch(control, &mut carrier.socket);
+            outlet::write_out(carrier, outbox, scratch, counters)
+        });
+        written.unwrap_or_else(|| Err(io::ErrorKind::BrokenPipe.into()))
+    }
+
+    /// Ends the output of a data stream.
+    pub(crate) fn finish_data_stream(&mut self, slot: ConnSlot) {
+        let quic = &mut self.quic;
+        on_stream(&mut self.slots, slot, |control, carrier| {
+            quic.touch(control, &mut carrier.socket);
+            carrier.socket.finish(false);
+        });
+    }
+
+    /// Closes the data streams of a connection that closes.
+    pub(crate) fn close_data_streams(&mut self, control: ConnSlot, cause: CloseCause) {
+        let Some(quic) = self.slots.get_mut(control).and_then(|own| own.socket.quic()) else {
+            return;
+        };
+        for (_, slot) in std::mem::take(&mut quic.data_streams) {
+            self.finish_data_stream(slot);
+            self.closed(slot, cause);
+            self.remove(slot);
+        }
+    }
+
+    /// Ends a data stream that has been removed from its slot.
+    pub(super) fn end_data_stream(&mut self, stream: &DataStream) {
+        let control = stream.control;
+        if let Some(quic) = self.slots.get_mut(control).and_then(|own| own.socket.quic()) {
+            quic.end_data_stream(stream);
+            self.quic.touch_quic(control, quic);
+        }
+    }
+
+    /// The client has acknowledged everything up to the end of our side of the data stream.
+    pub(super) fn data_stream_finished(&mut self, slot: ConnSlot) {
+        let Some(connection) = self.slots.get_mut(slot) else {
+            return;
+        };
+        if let Some(stream) = data_stream(&mut connection.socket) {
+            stream.stream.is_finishing = false;
+        }
+        if matches!(connection.stage, ConnectionStage::Draining { .. }) {
+            self.remove(slot);
+        }
+    }
+
+    /// The connection of these data streams is lost. Data that has arrived before is read first.
+    pub(super) fn break_data_streams(&mut self, control: ConnSlot) {
+        let quic = self.slots.get_mut(control).and_then(|own| own.socket.quic());
+        let streams = quic.map(|quic| quic.data_streams.clone()).unwrap_or_default();
+        for (_, slot) in streams {
+            self.handle_broken(slot);
+        }
+    }
+}
