@@ -15,8 +15,8 @@ use super::declared::Table;
 use super::key::OptionKey;
 use super::option::{OptionDef, Section, default_of, read};
 use super::options::listeners::{
-    API_LISTENER, ListenerKind, ListenerOptions, PeerName, ProxyProtocol, TlsDefaults, TlsOptions, TlsVersion,
-    VerifyClient, WsOptions,
+    API_LISTENER, ListenerKind, ListenerOptions, PeerName, ProxyProtocol, QuicOptions, TlsDefaults, TlsOptions,
+    TlsVersion, VerifyClient, WsOptions,
 };
 use super::options::{access, certificates, integration, mqtt, opentelemetry, platform, server, single_sign_on};
 use super::origin::{ConfigDiagnostic, ValueOrigin};
@@ -79,6 +79,8 @@ pub struct Listener {
     pub tls: Option<ListenerTls>,
     /// Present exactly when the kind is WebSocket.
     pub ws: Option<WsOptions>,
+    /// Present exactly when the kind is QUIC.
+    pub quic: Option<QuicOptions>,
 }
 
 /// `TlsOptions` with the defaults of `[tls]` filled in.
@@ -375,6 +377,7 @@ impl Resolver<'_> {
         let options = ListenerOptions::resolve(self, &path);
         let tls = kind.has_tls().then(|| TlsOptions::resolve(self, &path));
         let ws = kind.has_ws().then(|| WsOptions::resolve(self, &path));
+        let quic = (kind == ListenerKind::Quic).then(|| QuicOptions::resolve(self, &path));
         if !options.enabled {
             return None;
         }
@@ -398,6 +401,7 @@ impl Resolver<'_> {
             options,
             tls,
             ws,
+            quic,
         })
     }
 

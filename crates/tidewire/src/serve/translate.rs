@@ -120,6 +120,9 @@ fn listener_config(config: &Config, listener: &Listener) -> Result<ListenerConfi
         made.websocket.trusted_proxies = ws.trusted_proxies.iter().map(network).collect();
         made.websocket.max_request_head = ws.max_request_head.0 as usize;
     }
+    if let Some(quic) = &listener.quic {
+        made.max_data_streams = quic.max_data_streams;
+    }
     if options.proxy_protocol != ProxyProtocol::Off {
         let trusted = options.proxy_protocol_trusted.iter().map(network);
         made.proxy = Some(ProxyConfig {

@@ -1,4 +1,5 @@
-//! Options of listeners. All kinds share the first section; TLS and WebSocket add one each. QUIC has those of TLS.
+//! Options of listeners. All kinds share the first section; TLS, WebSocket and QUIC add one each. QUIC also has those of
+//! TLS.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -20,6 +21,7 @@ choice! {
 pub const KINDS: &[&str] = &["tcp", "tls", "ws", "wss", "quic"];
 pub const TLS_KINDS: &[&str] = &["tls", "wss", "quic"];
 pub const WS_KINDS: &[&str] = &["ws", "wss"];
+pub const QUIC_KINDS: &[&str] = &["quic"];
 
 /// Name of MQTT on the port of the API among the listeners. A WebSocket listener cannot have this name.
 pub const API_LISTENER: &str = "api";
@@ -225,5 +227,16 @@ section! {
         restart trusted_proxies: Vec<Cidr> = "";
         /// Maximum size of the request line and the headers of the upgrade. Raise it for web pages with large cookies.
         restart max_request_head: ByteSize = "8KiB" ["1KiB", "64KiB"];
+    }
+}
+
+section! {
+    /// Additional options of `quic` listeners.
+    pub struct QuicOptions at [Fixed("listeners"), OneOf(QUIC_KINDS), Any("name")] {
+        /// Maximum number of data streams of a connection, in addition to the control stream. A client can publish and
+        /// subscribe on data streams, as in the multi-stream mode of EMQX. The server resets further streams. Queues,
+        /// output buffers and in-flight messages count per stream. A stream counts as a session of its user. 0: no
+        /// data streams.
+        restart max_data_streams: u16 = "0" ["0", "64"] in "streams";
     }
 }

@@ -19,6 +19,7 @@ pub const SECTIONS: &[Section] = &[
     listeners::ListenerOptions::SECTION,
     listeners::TlsOptions::SECTION,
     listeners::WsOptions::SECTION,
+    listeners::QuicOptions::SECTION,
     listeners::TlsDefaults::SECTION,
     certificates::AcmeOptions::SECTION,
     certificates::CrlOptions::SECTION,
