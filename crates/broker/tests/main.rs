@@ -7,6 +7,7 @@ mod scale;
 
 mod broadcast;
 mod costs;
+mod data_streams;
 mod enhanced_authentication;
 mod lifetimes;
 mod logins;

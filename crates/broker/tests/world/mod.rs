@@ -139,6 +139,23 @@ impl World {
         self.next
     }
 
+    /// Opens a data stream of a connected client. Returns `None` if the shard rejects it.
+    pub fn open_stream(&mut self, client: usize) -> Option<usize> {
+        let wire = &self.connections[&client];
+        let (version, (shard, control)) = (wire.version, wire.shard.unwrap());
+        let slot = free_slot(&mut self.slots[shard]);
+        let conn = ConnSlot(slot as u32);
+        if !self.shards[shard].open_stream(self.now, conn, control) {
+            return None;
+        }
+        let stream = self.open();
+        self.slots[shard][slot] = Some(stream);
+        let wire = self.connections.get_mut(&stream).unwrap();
+        wire.shard = Some((shard, conn));
+        wire.version = version;
+        Some(stream)
+    }
+
     /// Sends raw bytes from a client.
     pub fn send_bytes(&mut self, client: usize, bytes: &[u8]) {
         let shards = self.shards.len() as u16;
@@ -154,13 +171,7 @@ impl World {
                 Err(_) => ShardId(0),
             };
             let home = usize::from(home.0);
-            let slot = match self.slots[home].iter().position(Option::is_none) {
-                Some(free) => free,
-                None => {
-                    self.slots[home].push(None);
-                    self.slots[home].len() - 1
-                }
-            };
+            let slot = free_slot(&mut self.slots[home]);
             self.slots[home][slot] = Some(client);
             let conn = ConnSlot(slot as u32);
             wire.shard = Some((home, conn));
@@ -618,6 +629,13 @@ pub fn connect_packet<'a>(
         user_name: None,
         password: None,
     }
+}
+
+fn free_slot(slots: &mut Vec<Option<usize>>) -> usize {
+    slots.iter().position(Option::is_none).unwrap_or_else(|| {
+        slots.push(None);
+        slots.len() - 1
+    })
 }
 
 fn describe(packet: &Packet<'_>) -> String {
