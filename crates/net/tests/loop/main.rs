@@ -20,6 +20,7 @@ mod limits;
 mod messages;
 mod quic;
 mod quic_limits;
+mod quic_streams;
 mod quic_wire;
 mod server;
 mod tls;

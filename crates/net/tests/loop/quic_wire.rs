@@ -24,6 +24,12 @@ pub struct QuicWire {
     stream: StreamId,
 }
 
+/// A data stream of a connection. Dropping it does not end it.
+pub struct QuicStream {
+    shared: Arc<Shared>,
+    stream: StreamId,
+}
+
 struct Shared {
     state: Mutex<State>,
     changed: Condvar,
@@ -133,6 +139,20 @@ impl QuicWire {
     /// Returns how the connection was lost, when it is.
     pub fn wait_until_lost(&self) -> ConnectionError {
         self.shared.wait(|state| state.lost.is_some()).lost.clone().unwrap()
+    }
+
+    /// Opens a data stream.
+    pub fn open_stream(&self) -> QuicStream {
+        let opened = Cell::new(None);
+        let open = |state: &mut State| {
+            opened.set(state.connection.streams().open(Dir::Bi));
+            opened.get().is_some()
+        };
+        drop(self.shared.wait(open));
+        QuicStream {
+            shared: self.shared.clone(),
+            stream: opened.get().unwrap(),
+        }
     }
 
     /// Opens another stream, sends on it, and returns the code with which the server has reset it.
@@ -280,43 +300,86 @@ impl State {
     }
 }
 
-impl Read for QuicWire {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+impl Shared {
+    fn read(&self, stream: StreamId, buffer: &mut [u8]) -> io::Result<usize> {
         let mut result = None;
         let deadline = Instant::now() + PATIENCE;
-        let mut state = self.shared.lock();
+        let mut state = self.lock();
         while result.is_none() && Instant::now() < deadline {
-            result = state.read(self.stream, buffer);
+            result = state.read(stream, buffer);
             if result.is_none() {
-                state = self.shared.changed.wait_timeout(state, TURN).unwrap().0;
+                state = self.changed.wait_timeout(state, TURN).unwrap().0;
             }
         }
         result.unwrap_or_else(|| Err(ErrorKind::TimedOut.into()))
     }
-}
 
-impl Write for QuicWire {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+    fn write(&self, stream: StreamId, bytes: &[u8]) -> io::Result<usize> {
         let deadline = Instant::now() + PATIENCE;
-        let mut state = self.shared.lock();
+        let mut state = self.lock();
         while Instant::now() < deadline {
             if state.lost.is_some() {
                 return Err(ErrorKind::ConnectionReset.into());
             }
-            match state.connection.send_stream(self.stream).write(bytes) {
+            match state.connection.send_stream(stream).write(bytes) {
                 Ok(written) => {
                     state.transmit();
                     return Ok(written);
                 }
-                Err(WriteError::Blocked) => state = self.shared.changed.wait_timeout(state, TURN).unwrap().0,
+                Err(WriteError::Blocked) => state = self.changed.wait_timeout(state, TURN).unwrap().0,
                 Err(_) => return Err(ErrorKind::BrokenPipe.into()),
             }
         }
         Err(ErrorKind::TimedOut.into())
     }
+}
+
+impl Read for QuicWire {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.shared.read(self.stream, buffer)
+    }
+}
+
+impl Write for QuicWire {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.shared.write(self.stream, bytes)
+    }
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+impl Read for QuicStream {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.shared.read(self.stream, buffer)
+    }
+}
+
+impl Write for QuicStream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.shared.write(self.stream, bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl QuicStream {
+    /// Ends the sending side.
+    pub fn finish(&self) {
+        let mut state = self.shared.lock();
+        state.connection.send_stream(self.stream).finish().unwrap();
+        state.transmit();
+    }
+
+    /// Aborts the sending side.
+    pub fn reset(&self) {
+        let mut state = self.shared.lock();
+        let code = VarInt::from_u32(0);
+        state.connection.send_stream(self.stream).reset(code).unwrap();
+        state.transmit();
     }
 }
 
