@@ -20,10 +20,11 @@ use crate::worker::NetWorker;
 
 impl NetWorker {
     /// Closes for the shard. TLS and WebSocket have close messages after MQTT's DISCONNECT; with a layer, the peer's
-    /// are awaited.
+    /// are awaited. A data stream does not wait for the end of the peer's side, which it stops.
     pub(crate) fn close_for_shard(&mut self, slot: ConnSlot, has_sent_disconnect: bool) {
         if let Some(connection) = self.slots.get_mut(slot) {
-            connection.has_ended |= has_sent_disconnect && connection.layer.is_none();
+            let is_data_stream = connection.socket.control().is_some();
+            connection.has_ended |= is_data_stream || has_sent_disconnect && connection.layer.is_none();
         }
         self.close(slot, CloseCause::Requested);
     }

@@ -128,7 +128,7 @@ impl NetWorker {
         }
     }
 
-    fn is_open(&mut self, conn: ConnSlot) -> bool {
+    pub(crate) fn is_open(&mut self, conn: ConnSlot) -> bool {
         self.slots
             .get_mut(conn)
             .is_some_and(|connection| matches!(connection.stage, ConnectionStage::Open))

@@ -35,6 +35,7 @@ verify_client = "required"
 
 [listeners.quic.default]
 bind = "127.0.0.1:{quic}"
+max_data_streams = 4
 
 [listeners.quic.mutual]
 bind = "127.0.0.1:{mquic}"

@@ -164,7 +164,14 @@ NO_TRANSPORT = {
 
 NO_QUIC = {
     name: "speaks no QUIC"
-    for name in ("QUIC", "mutual QUIC", "QUIC, large message", "QUIC, another address", "QUIC, will")
+    for name in (
+        "QUIC",
+        "mutual QUIC",
+        "QUIC, large message",
+        "QUIC, another address",
+        "QUIC, data streams",
+        "QUIC, will",
+    )
 }
 
 CLIENTS = [

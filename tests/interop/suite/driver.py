@@ -135,6 +135,12 @@ class DriverConnection:
             message = {"topic": topic, "payload": payload, "qos": 1, "retain": False, "properties": properties}
             self._driver.request(self.name, "publish", alias_is_known=number > 0, **_outgoing(message))
 
+    def data_stream(self, stream: str, send: bytes, receive: int) -> bytes:
+        """Sends on a data stream of QUIC. Returns the next `receive` bytes of the broker on it."""
+        sent = base64.b64encode(send).decode()
+        answer = self._driver.request(self.name, "data_stream", stream=stream, send=sent, receive=receive)
+        return base64.b64decode(answer["received"])
+
     def disconnect(self, **properties: Any) -> None:
         self._driver.request(self.name, "disconnect", properties=properties)
 

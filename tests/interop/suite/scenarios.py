@@ -293,6 +293,37 @@ def quic_migration(t: Trial) -> None:
     peer.disconnect()
 
 
+def _packet(first: int, *parts: bytes) -> bytes:
+    """Returns a packet of less than 128 bytes."""
+    body = b"".join(parts)
+    return bytes([first, len(body)]) + body
+
+
+def _text(text: str) -> bytes:
+    return len(text).to_bytes(2, "big") + text.encode()
+
+
+@scenario("QUIC, data streams", versions=(4,))
+def quic_streams(t: Trial) -> None:
+    """Packets leave on the stream of their request. Packet identifiers are per stream."""
+    peer = t.connect("peer", transport="quic", subscribe=[(t.topic("control"), 1)])
+    suback = b"\x90\x03\x00\x01\x01"
+    for name in ("one", "two"):
+        subscribe = _packet(0x82, b"\x00\x01", _text(t.topic(name)), b"\x01")
+        check(peer.data_stream(name, subscribe, len(suback)) == suback, f"no SUBACK on the stream {name}")
+    puback = b"\x40\x02\x00\x07"
+    for sender, receiver in (("one", "two"), ("two", "one")):
+        topic = _text(t.topic(receiver))
+        publish = _packet(0x32, topic, b"\x00\x07", sender.encode())
+        check(peer.data_stream(sender, publish, len(puback)) == puback, f"no PUBACK on the stream {sender}")
+        wanted = _packet(0x32, topic, b"\x00\x01", sender.encode())
+        check(peer.data_stream(receiver, b"", len(wanted)) == wanted, f"no message on the stream {receiver}")
+    publish = _packet(0x32, _text(t.topic("control")), b"\x00\x08", b"from a stream")
+    check(peer.data_stream("one", publish, 4) == b"\x40\x02\x00\x08", "no second PUBACK")
+    peer.expect(b"from a stream", qos=1)
+    peer.disconnect()
+
+
 @scenario("QUIC, will")
 def quic_will(t: Trial) -> None:
     """The connection ends without DISCONNECT."""

@@ -62,10 +62,10 @@ impl QuicConnection {
         }
     }
 
-    /// Accepts the next data stream. Rejects those beyond the limit.
-    fn accept_data_stream(&mut self) -> Option<StreamId> {
+    /// Accepts the next data stream. Rejects those beyond the limit. `open` is the number of open ones.
+    fn accept_data_stream(&mut self, open: usize) -> Option<StreamId> {
         while let Some(stream) = self.connection.streams().accept(Dir::Bi) {
-            if self.data_streams.len() < usize::from(self.max_data_streams) {
+            if open < usize::from(self.max_data_streams) {
                 return Some(stream);
             }
             self.reject_stream(stream);
@@ -137,12 +137,15 @@ impl NetWorker {
     fn next_data_stream(&mut self, control: ConnSlot) -> Option<(u16, StreamId)> {
         let connection = self.slots.get_mut(control)?;
         let listener = connection.listener;
-        let is_open = matches!(connection.stage, ConnectionStage::Open);
         let quic = connection.socket.quic().filter(|quic| quic.has_waiting_streams)?;
-        if !is_open || !self.shard.inspect().is_online(control) {
+        let streams = quic.data_streams.clone();
+        if !self.is_open(control) || !self.shard.inspect().is_online(control) {
             return None;
         }
-        Some((listener, quic.accept_data_stream()?))
+        // Streams that have ended wait for acknowledgements of the client, and do not count.
+        let open = streams.iter().filter(|(_, slot)| self.is_open(*slot)).count();
+        let quic = self.slots.get_mut(control)?.socket.quic()?;
+        Some((listener, quic.accept_data_stream(open)?))
     }
 
     fn open_data_stream(&mut self, control: ConnSlot, listener: u16, id: StreamId) {

@@ -209,6 +209,10 @@ class Connection:
         info = self.client.publish(topic, payload, request["qos"], request["retain"], properties)
         return {"reason_code": self.answers.take(("publish", info.mid))}
 
+    def data_stream(self, request):
+        received = self.client.exchange(request["stream"], base64.b64decode(request["send"]), request["receive"])
+        return {"received": base64.b64encode(received).decode()}
+
     def disconnect(self, request):
         self.is_leaving = True
         fields = request.get("properties") or {}

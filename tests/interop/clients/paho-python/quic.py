@@ -22,13 +22,22 @@ class QuicClient(mqtt.Client):
         opened = _Opened()
         threading.Thread(target=_run, args=(self._request, forwarded, opened), daemon=True).start()
         opened.wait()
+        self._opened = opened
         return library
+
+    def exchange(self, stream, data, size):
+        """Sends on a data stream, which is opened if it is new. Returns the next `size` bytes that the broker sends."""
+        exchanged = asyncio.run_coroutine_threadsafe(self._opened.exchange(stream, data, size), self._opened.loop)
+        return exchanged.result(TIMEOUT)
 
 
 class _Opened:
     def __init__(self):
         self._event = threading.Event()
+        self._streams = {}
         self.error = None
+        self.loop = None
+        self.connection = None
 
     def set(self, error=None):
         self.error = error
@@ -39,6 +48,14 @@ class _Opened:
             raise TimeoutError("no QUIC connection")
         if self.error:
             raise ConnectionError(repr(self.error))
+
+    async def exchange(self, stream, data, size):
+        if stream not in self._streams:
+            self._streams[stream] = await self.connection.create_stream()
+        from_broker, to_broker = self._streams[stream]
+        if data:
+            to_broker.write(data)
+        return await from_broker.readexactly(size)
 
 
 def _run(request, forwarded, opened):
@@ -58,6 +75,7 @@ async def _forward(request, forwarded, opened):
     async with connect(request["host"], request["port"], configuration=configuration) as connection:
         from_broker, to_broker = await connection.create_stream()
         from_library, to_library = await asyncio.open_connection(sock=forwarded)
+        opened.loop, opened.connection = asyncio.get_running_loop(), connection
         opened.set()
         both = [_pump(from_library, to_broker), _pump(from_broker, to_library)]
         await asyncio.wait([asyncio.create_task(pump) for pump in both], return_when=asyncio.FIRST_COMPLETED)
