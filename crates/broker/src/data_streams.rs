@@ -12,6 +12,7 @@
 use mqtt::ProtocolVersion;
 
 use crate::connection::Connection;
+use crate::connections::Connections;
 use crate::deliver::ShardCore;
 use crate::effect::{DisconnectReason, Now};
 use crate::lifecycle::Lifecycle;
@@ -77,6 +78,13 @@ impl Connection {
                 Vec::new()
             }
         }
+    }
+}
+
+impl Connections {
+    /// Returns the slots of a connection's data streams.
+    pub(crate) fn data_streams_of(&self, control: ConnSlot) -> Vec<ConnSlot> {
+        self.get(control).map_or(Vec::new(), |own| own.data_streams().to_vec())
     }
 }
 
@@ -186,9 +194,9 @@ impl Operator<'_> {
     /// Returns the sessions of a client's data streams.
     pub(crate) fn streams_of(&self, slot: SessionSlot) -> Vec<SessionSlot> {
         let core = &*self.lifecycle.tick.core;
-        let own = core.sessions.at(slot).conn.and_then(|conn| core.connections.get(conn));
-        let streams = own.map_or(&[][..], Connection::data_streams).iter();
-        let sessions = streams.filter_map(|conn| Some(core.connections.get(*conn)?.session));
+        let conn = core.sessions.at(slot).conn.unwrap_or(ConnSlot::NONE);
+        let streams = core.connections.data_streams_of(conn).into_iter();
+        let sessions = streams.filter_map(|conn| Some(core.connections.get(conn)?.session));
         sessions.filter(|slot| core.sessions.get(*slot).is_some()).collect()
     }
 
@@ -208,9 +216,8 @@ impl ShardCore {
     /// never. While reading from a stream is paused, its data may fill the window of the connection, so that PINGREQ
     /// cannot arrive.
     pub(crate) fn streams_heard_ms(&mut self, now: Now, control: ConnSlot) -> u64 {
-        let streams = self.connections.get(control).map_or(&[][..], Connection::data_streams).to_vec();
         let mut heard_ms = 0;
-        for conn in streams {
+        for conn in self.connections.data_streams_of(control) {
             let has_progress = self.outbox.take_progress(conn);
             let is_slow = has_progress && self.outbox.queued_bytes(conn) > self.config.output_buffer_bytes;
             let Some(stream) = self.connections.get(conn) else {

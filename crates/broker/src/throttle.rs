@@ -1,7 +1,6 @@
 //! Slows a connection down that exceeds the publish rate of its client, user, address or listener. Its PUBLISH stays in
 //! the driver's buffer, and the server does not read from the connection until the tokens are available.
 
-use crate::connection::Connection;
 use crate::connections::Connections;
 use crate::deliver::ShardCore;
 use crate::effect::{ConnectionEvent, Effect, Now};
@@ -74,8 +73,7 @@ pub(crate) fn renew_quotas(core: &mut ShardCore, now: Now, shared: &SharedBucket
 impl Connections {
     /// Lets the data streams of a connection share its new quota.
     fn share_quota(&mut self, control: ConnSlot) {
-        let streams = self.get(control).map_or(&[][..], Connection::data_streams).to_vec();
-        for stream in streams {
+        for stream in self.data_streams_of(control) {
             let quota = self.get(control).and_then(|own| own.publish_quota.as_ref());
             let shared = quota.map(|quota| Box::new(quota.for_data_stream()));
             if let Some(stream) = self.get_mut(stream) {

@@ -158,7 +158,9 @@ fn stream_is_no_client_and_counts_as_a_session() {
     let client = w.connect(V5, "client", true, &[]);
     let stream = w.open_stream(client).unwrap();
     assert_eq!(w.open_stream(client), None);
-    let (clients, _) = w.shards[0].inspect().clients(&ClientFilter::default(), SessionSlot(0), 10);
+    let (clients, _) = w.shards[0]
+        .inspect()
+        .clients(&ClientFilter::default(), SessionSlot(0), 10);
     assert_eq!(clients.len(), 1);
     w.cut(stream);
     let next = w.open_stream(client).unwrap();

@@ -48,10 +48,12 @@ fn packets_leave_on_the_stream_of_their_request() {
         let mut wire = connected(&running, &format!("streams-{n}"));
         let mut one = subscribed(&wire, &format!("one/{n}"));
         let mut two = subscribed(&wire, &format!("two/{n}"));
-        two.write_all(&publish_qos1(7, &format!("one/{n}"), b"from two")).unwrap();
+        two.write_all(&publish_qos1(7, &format!("one/{n}"), b"from two"))
+            .unwrap();
         assert_eq!(read_packet(&mut two).unwrap().first, 0x40);
         assert_eq!(read_packet(&mut one).unwrap().message().1, b"from two");
-        wire.write_all(&publish(&format!("two/{n}"), b"from the control stream")).unwrap();
+        wire.write_all(&publish(&format!("two/{n}"), b"from the control stream"))
+            .unwrap();
         assert_eq!(read_packet(&mut two).unwrap().message().1, b"from the control stream");
         ping(&mut wire);
     }
@@ -138,7 +140,8 @@ fn end_of_the_control_stream_ends_the_streams() {
     let mut watcher = running.client(Transport::Tcp, "watcher");
     watcher.subscribe("last/will");
     let mut wire = wire(&running);
-    wire.write_all(&connect_with_will("client", "last/will", "words")).unwrap();
+    wire.write_all(&connect_with_will("client", "last/will", "words"))
+        .unwrap();
     assert_eq!(read_packet(&mut wire).unwrap().first, CONNACK[0]);
     let _stream = subscribed(&wire, "t");
     wire.end_with(&[]);
