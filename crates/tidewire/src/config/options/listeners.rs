@@ -1,5 +1,5 @@
-//! Options of listeners. All kinds share the first section; TLS, WebSocket and QUIC add one each. QUIC also has those of
-//! TLS.
+//! Options of listeners. All kinds share the first section; TLS, WebSocket and QUIC add one each. QUIC also has the
+//! section of TLS.
 
 use std::path::PathBuf;
 use std::time::Duration;
