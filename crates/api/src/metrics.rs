@@ -274,6 +274,14 @@ metric_families! {
         one |s| s.net.quic_retries;
     Counter "tidewire_net_quic_datagrams_dropped" "QUIC datagrams dropped because a worker was overloaded."
         one |s| s.net.quic_datagrams_dropped;
+    Counter "tidewire_net_quic_streams" "Data streams of QUIC connections that were accepted."
+        one |s| s.net.quic_streams;
+    Counter "tidewire_net_quic_streams_rejected"
+        "Data streams reset because of max_data_streams, or because the client or the node has too many sessions."
+        one |s| s.net.quic_streams_rejected;
+    Counter "tidewire_net_quic_streams_ended"
+        "Data streams that the server ended because of a forbidden packet, a limit, or its shutdown."
+        one |s| s.net.quic_streams_ended;
     Gauge "tidewire_net_quic_window_bytes"
         "Memory by which the windows of QUIC connections have grown (limits.max_quic_windows)."
         one |s| s.sources.net.quic_window_bytes();

@@ -24,6 +24,7 @@ impl NetWorker {
     pub(crate) fn close_for_shard(&mut self, slot: ConnSlot, has_sent_disconnect: bool) {
         if let Some(connection) = self.slots.get_mut(slot) {
             let is_data_stream = connection.socket.control().is_some();
+            self.counters.quic_streams_ended += u64::from(is_data_stream);
             connection.has_ended |= is_data_stream || has_sent_disconnect && connection.layer.is_none();
         }
         self.close(slot, CloseCause::Requested);

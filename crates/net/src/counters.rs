@@ -105,6 +105,12 @@ counters! {
     quic_retries,
     /// QUIC datagrams that were dropped because another worker's mailbox was full.
     quic_datagrams_dropped,
+    /// Data streams of QUIC connections that were accepted.
+    quic_streams,
+    /// Data streams of logged-in clients that were reset because a limit was reached.
+    quic_streams_rejected,
+    /// Data streams that the server ended because of a forbidden packet, a limit, or its shutdown.
+    quic_streams_ended,
     /// Iterations of the event loops.
     ticks,
     /// Times that a worker moved to the shared thread.

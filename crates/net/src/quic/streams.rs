@@ -62,16 +62,11 @@ impl QuicConnection {
         }
     }
 
-    /// Accepts the next data stream. Rejects those beyond the limit. `open` is the number of open ones.
-    fn accept_data_stream(&mut self, open: usize) -> Option<StreamId> {
-        while let Some(stream) = self.connection.streams().accept(Dir::Bi) {
-            if open < usize::from(self.max_data_streams) {
-                return Some(stream);
-            }
-            self.reject_stream(stream);
-        }
-        self.has_waiting_streams = false;
-        None
+    /// Returns the next stream that the client has opened.
+    fn next_waiting_stream(&mut self) -> Option<StreamId> {
+        let stream = self.connection.streams().accept(Dir::Bi);
+        self.has_waiting_streams = stream.is_some();
+        stream
     }
 
     fn reject_stream(&mut self, stream: StreamId) {
@@ -127,28 +122,48 @@ fn on_stream<R>(
 }
 
 impl NetWorker {
-    /// Accepts the data streams that a logged-in client has opened.
+    /// Accepts the data streams that a logged-in client has opened. Rejects those beyond the limits.
     pub(super) fn accept_data_streams(&mut self, control: ConnSlot) {
-        while let Some((listener, id)) = self.next_data_stream(control) {
-            self.open_data_stream(control, listener, id);
+        while let Some(id) = self.next_data_stream(control) {
+            let slot = match self.can_have_data_stream(control) {
+                true => self.open_data_stream(control, id),
+                false => None,
+            };
+            let Some(quic) = self.slots.get_mut(control).and_then(|own| own.socket.quic()) else {
+                return;
+            };
+            let Some(slot) = slot else {
+                self.counters.quic_streams_rejected += 1;
+                quic.reject_stream(id);
+                continue;
+            };
+            self.counters.quic_streams += 1;
+            quic.data_streams.push((id, slot));
+            self.list_for_read(slot);
         }
     }
 
-    fn next_data_stream(&mut self, control: ConnSlot) -> Option<(u16, StreamId)> {
-        let connection = self.slots.get_mut(control)?;
-        let listener = connection.listener;
-        let quic = connection.socket.quic().filter(|quic| quic.has_waiting_streams)?;
-        let streams = quic.data_streams.clone();
-        if !self.is_open(control) || !self.shard.inspect().is_online(control) {
+    fn next_data_stream(&mut self, control: ConnSlot) -> Option<StreamId> {
+        let quic = self.slots.get_mut(control)?.socket.quic()?;
+        if !quic.has_waiting_streams || !self.is_open(control) || !self.shard.inspect().is_online(control) {
             return None;
         }
-        // Streams that have ended wait for acknowledgements of the client, and do not count.
-        let open = streams.iter().filter(|(_, slot)| self.is_open(*slot)).count();
-        let quic = self.slots.get_mut(control)?.socket.quic()?;
-        Some((listener, quic.accept_data_stream(open)?))
+        self.slots.get_mut(control)?.socket.quic()?.next_waiting_stream()
     }
 
-    fn open_data_stream(&mut self, control: ConnSlot, listener: u16, id: StreamId) {
+    /// Returns whether the connection has fewer open data streams than it may have. Streams that have ended wait for
+    /// acknowledgements of the client, and do not count.
+    fn can_have_data_stream(&mut self, control: ConnSlot) -> bool {
+        let Some(quic) = self.slots.get_mut(control).and_then(|own| own.socket.quic()) else {
+            return false;
+        };
+        let (streams, max) = (quic.data_streams.clone(), usize::from(quic.max_data_streams));
+        streams.into_iter().filter(|(_, slot)| self.is_open(*slot)).count() < max
+    }
+
+    /// Opens a data stream, unless the shard rejects it. Returns its slot.
+    fn open_data_stream(&mut self, control: ConnSlot, id: StreamId) -> Option<ConnSlot> {
+        let listener = self.slots.get_mut(control)?.listener;
         let stream = OpenStream {
             id: Some(id),
             ..OpenStream::default()
@@ -159,18 +174,11 @@ impl NetWorker {
         // Data that has arrived before causes no event.
         connection.is_readable = true;
         let slot = self.slots.insert(connection).slot;
-        let is_accepted = self.shard.open_stream(self.now, slot, control);
-        if !is_accepted {
+        if !self.shard.open_stream(self.now, slot, control) {
             self.slots.remove(slot);
+            return None;
         }
-        let Some(quic) = self.slots.get_mut(control).and_then(|own| own.socket.quic()) else {
-            return;
-        };
-        if !is_accepted {
-            return quic.reject_stream(id);
-        }
-        quic.data_streams.push((id, slot));
-        self.list_for_read(slot);
+        Some(slot)
     }
 
     /// Reads from a data stream.
