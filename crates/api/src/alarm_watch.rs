@@ -430,7 +430,7 @@ fn expiring_list(item: &ManagedItem, now_unix_s: i64) -> Option<AlarmCondition> 
     let (name, end) = (&item.name, rfc3339(u64::try_from(end_unix_s).unwrap_or_default() * 1000));
     let has_expired = end_unix_s <= now_unix_s;
     let message = match item.kind {
-        ManagedKind::Certificate => return None,
+        ManagedKind::Certificate | ManagedKind::Staple => return None,
         ManagedKind::RevocationList => {
             format!("The revocation list {name} has expired on {end}. The server has not downloaded it since then")
         }
