@@ -427,7 +427,10 @@ fn expiring_list(item: &ManagedItem, now_unix_s: i64) -> Option<AlarmCondition> 
     if now_unix_s < begin_unix_s {
         return None;
     }
-    let (name, end) = (&item.name, rfc3339(u64::try_from(end_unix_s).unwrap_or_default() * 1000));
+    let (name, end) = (
+        &item.name,
+        rfc3339(u64::try_from(end_unix_s).unwrap_or_default() * 1000),
+    );
     let has_expired = end_unix_s <= now_unix_s;
     let message = match item.kind {
         ManagedKind::Certificate | ManagedKind::Staple => return None,

@@ -135,9 +135,7 @@ fn save(call: &ApiCall, (): (), _: MailQuery, JsonBody(mut user): JsonBody<User>
     if let (None, Some(id), Some(login)) = (&stored, saved.id, &call.principal.console_login)
         && console_access::administrator(&saved.email).is_some()
     {
-        call.platform_access
-            .console_logins()
-            .created_user(id, login.clone());
+        call.platform_access.console_logins().created_user(id, login.clone());
     }
     Ok(call.saved(stored.is_none(), saved))
 }

@@ -435,7 +435,9 @@ fn revoked_certificates_are_refused() {
     let remaining_seconds = || {
         let (_, metrics) = world.server.http_get("/metrics");
         let name = format!("tidewire_certificates_list_remaining_seconds{{url=\"{file}\"}} ");
-        let value = metrics.lines().find_map(|line| line.strip_prefix(&name)?.parse::<f64>().ok());
+        let value = metrics
+            .lines()
+            .find_map(|line| line.strip_prefix(&name)?.parse::<f64>().ok());
         value.unwrap_or_else(|| panic!("{metrics}"))
     };
     assert!(!has_alarm() && remaining_seconds() > 0.0);

@@ -578,7 +578,11 @@ impl AccessControl for NodeAccess {
             return Some(banned);
         }
         #[cfg(feature = "kerberos")]
-        if credentials.method.as_deref().is_some_and(|method| self.is_kerberos(method)) {
+        if credentials
+            .method
+            .as_deref()
+            .is_some_and(|method| self.is_kerberos(method))
+        {
             return self.kerberos_refusal(credentials);
         }
         if let Some(outcome) = self.scram_step(credentials, &named) {
