@@ -329,19 +329,21 @@ fn copy_directory(from: &Path, to: &Path) {
     }
 }
 
-// fault: Disk full; Action buffers
 #[test]
 fn refused_records_count_once_and_wait_until_there_is_space() {
     for mode in [BufferMode::Memory, BufferMode::Disk, BufferMode::Hybrid] {
         let scratch = BufferTestDirectory::new();
-        let mut opened = OpenedBuffer::new(&scratch, &config(mode));
+        let config = config(mode);
+        let mut opened = OpenedBuffer::new(&scratch, &config);
         let mut taken = 0;
         while opened.append(taken..taken + 50).is_ok() {
             taken += 50;
         }
         let before = opened.buffer.stats().held_back;
+        // It needs three quarters of the buffer.
+        let bytes = vec![7_u8; config.quota_bytes() as usize / 4 * 3];
         let mut large = Records::new();
-        large.push(0, 0, &[Some(&[7; 200 << 10])]);
+        large.push(0, 0, &[Some(&bytes)]);
         for _ in 0..3 {
             opened.buffer.append(&mut large).unwrap_err();
             assert!(!opened.buffer.has_space_for(1 << 20), "{mode:?}");
@@ -352,9 +354,9 @@ fn refused_records_count_once_and_wait_until_there_is_space() {
         opened.buffer.append(&mut large).unwrap_err();
         assert_eq!(opened.buffer.stats().held_back, before + 2, "{mode:?}");
 
-        // There is some space, but not enough for the large record.
+        // Half of the space is not enough for the large record.
         let mut read = 0;
-        while read < 500 {
+        while read < taken / 2 {
             read += opened.read_chunk();
         }
         opened.buffer.confirm(None);
@@ -372,6 +374,7 @@ fn refused_records_count_once_and_wait_until_there_is_space() {
     }
 }
 
+// fault: Disk full; Action buffers
 #[test]
 fn a_full_buffer_signals_when_it_has_space() {
     for mode in [BufferMode::Memory, BufferMode::Disk, BufferMode::Hybrid] {

@@ -20,7 +20,7 @@ pub struct EngineFailures {
     pub undecided: Vec<String>,
     /// Why publishers wait now, by action.
     pub full: Vec<(String, String)>,
-    /// How often publishers had to wait, by action.
+    /// Messages that had to wait, by action. It grows if publishers begin to wait.
     pub held_back: Vec<(String, u64)>,
     /// Messages for which a rule reached a limit, by rule.
     pub failed_at_limit: Vec<(String, u64)>,
