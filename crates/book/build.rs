@@ -20,6 +20,9 @@ const DOCS: &str = "../../docs";
 const STYLE: &str = include_str!("theme/book.css");
 const SCRIPT: &str = include_str!("theme/book.js");
 
+/// The page with the table of contents. The script shows the table at the side of each page.
+const CONTENTS_PAGE: &str = "contents.html";
+
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 /// A line of the table of contents.
@@ -87,9 +90,10 @@ fn main() -> Result<()> {
                 "page": page.title, "heading": section.heading, "path": path, "text": section.text,
             }));
         }
-        let html = frame(page, &body.html, &contents, previous, next);
+        let html = frame(page, &body.html, previous, next);
         files.push((target, html.into_bytes()));
     }
+    files.push((CONTENTS_PAGE.to_owned(), contents_page(&contents).into_bytes()));
     files.push(("search.json".to_owned(), serde_json::to_vec(&index)?));
     for picture in pictures()? {
         let name = picture
@@ -229,41 +233,24 @@ fn anchor(heading: &str, used: &mut HashMap<String, usize>) -> String {
     anchor
 }
 
-/// Returns a whole page: contents at the side, search field, body, links to the neighbours.
-fn frame(page: &Page, body: &str, contents: &[Entry], previous: Option<&Page>, next: Option<&Page>) -> String {
+/// Returns a whole page: place of the contents, search field, body, links to the neighbours.
+fn frame(page: &Page, body: &str, previous: Option<&Page>, next: Option<&Page>) -> String {
     let root = "../".repeat(page.source.matches('/').count());
     let mut html = format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
          <title>{} - tidewire</title><link rel=\"stylesheet\" href=\"{root}book.css\">\
-         <script src=\"{root}book.js\" defer></script></head><body data-root=\"{root}\">\
+         <script src=\"{root}book.js\" defer></script></head><body data-root=\"{root}\" data-page=\"{}\">\
          <a class=\"skip\" href=\"#page\">Skip to the page</a>\
          <header><a class=\"home\" href=\"{root}introduction.html\">tidewire</a>\
          <button id=\"menu\" aria-controls=\"contents\" aria-expanded=\"false\">Contents</button>\
          <div class=\"search\" role=\"search\"><input type=\"search\" id=\"search\" aria-label=\"Search the book\" \
          placeholder=\"Search\" autocomplete=\"off\"><ul id=\"found\" hidden></ul></div></header>\
-         <nav id=\"contents\" aria-label=\"Contents\">",
-        escaped(&page.title)
+         <nav id=\"contents\" aria-label=\"Contents\"><a href=\"{root}{CONTENTS_PAGE}\">Contents</a></nav>\
+         <main id=\"page\">{body}<footer>",
+        escaped(&page.title),
+        page.target(),
     );
-    for entry in contents {
-        match entry {
-            Entry::Part(title) => write!(html, "<h2>{}</h2>", escaped(title)),
-            Entry::Page(other) => {
-                let current = if other.source == page.source {
-                    " aria-current=\"page\""
-                } else {
-                    ""
-                };
-                let (depth, target, title) = (other.depth, other.target(), escaped(&other.title));
-                write!(
-                    html,
-                    "<a class=\"depth-{depth}\" href=\"{root}{target}\"{current}>{title}</a>"
-                )
-            }
-        }
-        .expect("a String accepts all text");
-    }
-    write!(html, "</nav><main id=\"page\">{body}<footer>").expect("a String accepts all text");
     for (relation, arrow, neighbour) in [("prev", "← ", previous), ("next", "→ ", next)] {
         if let Some(neighbour) = neighbour {
             let (target, title) = (neighbour.target(), escaped(&neighbour.title));
@@ -273,6 +260,28 @@ fn frame(page: &Page, body: &str, contents: &[Entry], previous: Option<&Page>, n
     }
     html.push_str("</footer></main></body></html>\n");
     html
+}
+
+/// Returns the page with links to all pages.
+fn contents_page(contents: &[Entry]) -> String {
+    let mut body = String::from("<h1>Contents</h1><div id=\"all-pages\">");
+    for entry in contents {
+        match entry {
+            Entry::Part(title) => write!(body, "<h2>{}</h2>", escaped(title)),
+            Entry::Page(page) => {
+                let (depth, target, title) = (page.depth, page.target(), escaped(&page.title));
+                write!(body, "<a class=\"depth-{depth}\" href=\"{target}\">{title}</a>")
+            }
+        }
+        .expect("a String accepts all text");
+    }
+    body.push_str("</div>");
+    let page = Page {
+        title: "Contents".to_owned(),
+        source: CONTENTS_PAGE.to_owned(),
+        depth: 0,
+    };
+    frame(&page, &body, None, None)
 }
 
 fn escaped(text: &str) -> String {

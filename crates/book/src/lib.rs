@@ -69,7 +69,17 @@ mod tests {
         let page = text("get-started/first-message.html");
         assert!(page.contains(r#"href="../book.css""#));
         assert!(page.contains(r#"href="../introduction.html""#));
-        assert!(page.contains(r#"aria-current="page""#));
+        assert!(page.contains(r#"href="../contents.html""#));
+        assert!(page.contains(r#"data-page="get-started/first-message.html""#));
+    }
+
+    #[test]
+    fn contents_link_to_all_pages() {
+        let contents = text("contents.html");
+        let pages = FILES.iter().filter(|file| file.path.ends_with(".html"));
+        for page in pages.filter(|page| page.path != "contents.html") {
+            assert!(contents.contains(&format!("href=\"{}\"", page.path)), "{}", page.path);
+        }
     }
 
     #[test]

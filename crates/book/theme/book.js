@@ -1,4 +1,4 @@
-// The contents on a narrow screen, and the search. The index is loaded when the search field is used first.
+// The contents at the side, and the search. The index is loaded when the search field is used first.
 "use strict";
 
 const FOUND_MAX = 20;
@@ -13,7 +13,7 @@ let sections;
 menu.addEventListener("click", () => {
   menu.setAttribute("aria-expanded", String(contents.classList.toggle("open")));
 });
-contents.querySelector("[aria-current]")?.scrollIntoView({ block: "center" });
+showContents();
 
 search.addEventListener("input", async () => {
   sections ??= fetch(`${root}search.json`).then((answer) => answer.json());
@@ -26,6 +26,21 @@ search.addEventListener("keydown", (event) => {
 document.addEventListener("keydown", (event) => {
   if (event.key === "/" && document.activeElement === document.body) event.preventDefault(), search.focus();
 });
+
+/** Copies the links of the page with the contents. Without this script, the link to that page is there. */
+async function showContents() {
+  const answer = await fetch(`${root}contents.html`);
+  if (!answer.ok) return;
+  const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+  const entries = [...page.getElementById("all-pages").children];
+  for (const link of entries.filter((entry) => entry.matches("a"))) {
+    const target = link.getAttribute("href");
+    link.href = root + target;
+    if (target === document.body.dataset.page) link.setAttribute("aria-current", "page");
+  }
+  contents.replaceChildren(...entries);
+  contents.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest" });
+}
 
 /** Sections that contain all words. A word in a heading counts more than one in the text. */
 function matches(all, query) {

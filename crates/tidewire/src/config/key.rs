@@ -152,6 +152,7 @@ pub fn pattern_text(pattern: KeyPattern) -> String {
         .iter()
         .map(|segment| match segment {
             KeySegment::Fixed(word) => (*word).to_string(),
+            KeySegment::OneOf([word]) => (*word).to_string(),
             KeySegment::OneOf(words) => format!("({})", words.join("|")),
             KeySegment::Any(name) => format!("<{name}>"),
         })
