@@ -152,10 +152,9 @@ mod tests {
 
     #[test]
     fn connection_takes_at_most_96_bytes() {
-        assert!(
-            size_of::<SlotEntry<SocketConnection>>() <= 96,
-            "{}",
-            size_of::<SlotEntry<SocketConnection>>()
-        );
+        // With debug assertions, each socket of mio has a field of this size more.
+        let debug_bytes = if cfg!(debug_assertions) { size_of::<usize>() } else { 0 };
+        let bytes = size_of::<SlotEntry<SocketConnection>>() - debug_bytes;
+        assert!(bytes <= 96, "{bytes}");
     }
 }
