@@ -62,13 +62,18 @@ impl NodeAccess {
     ) -> Option<AuthOutcome> {
         let provider = self.kerberos_of(credentials)?;
         let message = credentials.data.as_deref().unwrap_or_default();
-        let state = credentials.exchange.as_ref().map(|AuthExchange(state)| state);
-        let begun = state.and_then(|state| state.downcast_ref::<BegunKerberos>());
-        let (step, certificate) = match begun.and_then(|begun| Some((begun.take()?, begun.certificate.clone()))) {
-            Some((exchange, certificate)) => (provider.acceptor.proceed(exchange, message), certificate),
+        let (step, certificate) = match &credentials.exchange {
             None => {
                 let step = provider.acceptor.begin(named.credentials.user_name.as_deref(), message);
                 (step, CertificateTexts::of(&named.credentials))
+            }
+            Some(AuthExchange(state)) => {
+                let begun = state.downcast_ref::<BegunKerberos>();
+                let Some((exchange, begun)) = begun.and_then(|begun| Some((begun.take()?, begun))) else {
+                    // A new exchange would not compare the principal with the user name of CONNECT.
+                    return Some(refused("the state of the Kerberos exchange is missing"));
+                };
+                (provider.acceptor.proceed(exchange, message), begun.certificate.clone())
             }
         };
         Some(match step {
