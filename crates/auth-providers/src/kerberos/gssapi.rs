@@ -35,6 +35,8 @@ const GSS_CODE: c_int = 1;
 const MECH_CODE: c_int = 2;
 /// Maximum number of texts of a code.
 const TEXTS_MAX: usize = 8;
+/// Maximum number of characters of an error.
+const ERROR_CHARACTERS_MAX: usize = 500;
 /// Text of the code 0.
 const NO_ERROR_TEXT: &str = "Success";
 
@@ -111,6 +113,7 @@ struct RawContext {
     _private: [u8; 0],
 }
 
+// SAFETY: the declarations are those of gssapi.h and gssapi_ext.h. `const` marks what the library only reads.
 #[link(name = "gssapi_krb5")]
 unsafe extern "C" {
     fn gss_import_name(minor: *mut u32, text: *const RawBuffer, kind: *const Oid, name: *mut *mut RawName) -> u32;
@@ -193,7 +196,7 @@ impl GssError {
         GssError {
             major,
             minor: if has_code { minor } else { 0 },
-            text: kerberos.join("; "),
+            text: readable(&kerberos.join("; ")),
         }
     }
 
@@ -215,6 +218,16 @@ impl fmt::Display for GssError {
 }
 
 impl std::error::Error for GssError {}
+
+/// Returns a text for the log. It may contain names from the token of a client, which are long or change a terminal.
+pub(super) fn readable(text: &str) -> String {
+    let characters = text.chars().take(ERROR_CHARACTERS_MAX);
+    let clear = characters.map(|character| match character.is_control() {
+        true => char::REPLACEMENT_CHARACTER,
+        false => character,
+    });
+    clear.collect()
+}
 
 fn texts(code: u32, kind: c_int) -> Vec<String> {
     let (mut texts, mut position) = (Vec::new(), 0);

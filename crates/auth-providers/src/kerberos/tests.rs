@@ -67,6 +67,13 @@ fn errors_of_the_library_have_reasons() {
 }
 
 #[test]
+fn text_of_an_error_is_short_and_has_no_control_characters() {
+    let text = gssapi::readable("Cannot decrypt ticket for a\u{1b}[2J\nb@\u{fffd}");
+    assert_eq!(text, "Cannot decrypt ticket for a\u{fffd}[2J\u{fffd}b@\u{fffd}");
+    assert_eq!(gssapi::readable(&"ü".repeat(48_000)).chars().count(), 500);
+}
+
+#[test]
 fn missing_keytab_is_named() {
     let config = KerberosConfig {
         principal: "mqtt/host@EXAMPLE.COM".to_owned(),
