@@ -94,10 +94,11 @@ fn client_reauthenticates_with_a_new_ticket() {
 fn expired_ticket_ends_the_session_if_configured() {
     const MAXIMUM_CONNECT_TIME: u8 = 0xA0;
     let realm = Realm::new();
-    let server = realm.server("disconnect_after_expire = true\n");
+    // The library accepts a ticket until its end and the clock skew: 10 seconds after its start.
+    let server = Server::start(&realm.config_with_clock_skew(5, "disconnect_after_expire = true\n"));
     let (cache, keytab) = (format!("FILE:{}", realm.file("short")), realm.file("meter-1.keytab"));
     let kinit = Command::new("kinit")
-        .args(["-l", "3s", "-c", &cache, "-k", "-t", &keytab, "meter-1"])
+        .args(["-l", "5s", "-c", &cache, "-k", "-t", &keytab, "meter-1"])
         .env("KRB5_CONFIG", realm.file("krb5.conf"))
         .output();
     let kinit = kinit.expect("kinit is installed: dev/setup.sh kerberos");
@@ -114,6 +115,7 @@ fn expired_ticket_ends_the_session_if_configured() {
     peer.send(&connect(&client.start()).bytes());
     client.finish(&mut peer, "");
     assert_eq!(peer.expect_packet().connack(V5).code, 0);
+    assert!(peer.publish(&Publish::new("long/x", "x").qos(1)) < 0x80);
     peer.expect_disconnect(MAXIMUM_CONNECT_TIME);
 }
 

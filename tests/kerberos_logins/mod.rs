@@ -29,7 +29,7 @@ user meter-1@TIDEWIRE.TEST
 topic readwrite long/#
 ";
 
-/// A realm with the principals of two servers and two clients. Clocks may differ by two seconds.
+/// A realm with the principals of two servers and two clients.
 struct Realm {
     kdc: Started,
 }
@@ -67,6 +67,16 @@ impl Realm {
             .file("rules", RULES)
             .environment("KRB5_CONFIG", self.file("krb5.conf"))
             .environment("KRB5RCACHEDIR", "{dir}")
+    }
+
+    /// Like `config`, for a server whose clock may differ from that of clients by a few seconds only.
+    fn config_with_clock_skew(&self, seconds: u32, more: &str) -> Config {
+        let text = self.kdc.file("kerberos/krb5.conf");
+        let text = text.replace("[libdefaults]", &format!("[libdefaults]\n  clockskew = {seconds}"));
+        // The last value of a variable counts.
+        self.config(more)
+            .file("krb5.conf", text)
+            .environment("KRB5_CONFIG", "{dir}/krb5.conf")
     }
 
     fn server(&self, more: &str) -> Server {
