@@ -21,8 +21,9 @@ section! {
         /// realms than that of `principal` keep their realm. `true` if users of the server have the same names: a
         /// client has the same rights with its ticket as with its password.
         restart strip_realm: bool = "false";
-        /// Disconnect a client when its ticket expires, with the reason code 0xA0 (Maximum connect time). A client can
-        /// send a new ticket before, in a re-authentication. `false`: a session outlives the ticket, as in EMQX.
+        /// Disconnect a client when its ticket expires, with the reason code 0xA0 (Maximum connect time). The library
+        /// adds `clockskew` of `krb5.conf`, which is 5 minutes by default. A client can send a new ticket before, in a
+        /// re-authentication. `false`: a session outlives the ticket, as in EMQX.
         restart disconnect_after_expire: bool = "false";
     }
 }
