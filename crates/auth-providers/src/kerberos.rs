@@ -38,7 +38,7 @@ const TOKEN_BYTES_MAX: usize = 48_000;
 const TOKENS_MAX: u32 = 3;
 /// The security layer of [RFC 4752, section 3.3] that messages of MQTT have.
 const NO_SECURITY_LAYER: u8 = 1;
-/// First part of the principals that stand for no one.
+/// First part of principals such as `WELLKNOWN/ANONYMOUS`, which do not name a client.
 const WELL_KNOWN: &str = "WELLKNOWN/";
 
 /// Options of the provider.

@@ -22,7 +22,7 @@ pub enum KerberosReason {
     /// The client wants to act as another user.
     AuthorizationIdentity,
     OtherUserName,
-    /// The principal stands for no one.
+    /// The principal does not name a client.
     Anonymous,
     UserName,
     /// The Kerberos library of the server has failed.

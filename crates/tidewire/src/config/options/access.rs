@@ -141,8 +141,7 @@ section! {
         /// (`access.jwt`). `http`: the service of `access.http`. `postgresql`, `mysql`: the database of
         /// `access.postgresql` or `access.mysql`. `sqlite`: the file of `access.sqlite`. `mongodb`: the collection of
         /// `access.mongodb`. `redis`: the server of `access.redis`. `ldap`: the directory of `access.ldap`. `kerberos`:
-        /// MQTT 5 clients with the Authentication Method `GSSAPI-KERBEROS` (`access.kerberos`), for which the order does
-        /// not matter.
+        /// MQTT 5 clients with the Authentication Method `GSSAPI-KERBEROS` (`access.kerberos`), in any order.
         /// `certificate`: a client whose TLS listener takes the user name from the client certificate
         /// (`peer_cert_as_user_name`) needs no password; it must be the first provider. Such a client is never a
         /// superuser.
