@@ -17,7 +17,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use auth::{Credentials, DenyReason, Login, ProviderFuture, ProviderOutcome, RemoteProvider};
 use tokio::sync::{Semaphore, watch};
-use tokio::time::timeout_at;
+use tokio::time::{Instant as TokioInstant, timeout_at};
 
 use crate::asking_client::AskingClient;
 use crate::source::{LoginSource, Overloaded, QuestionKey, SourceAnswer, SourceError};
@@ -31,7 +31,7 @@ pub use stats::{SourceStats, WatchedProvider};
 /// Limits of the questions to a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SourceLimits {
-    /// Maximum time of a question, including the wait for its turn.
+    /// Maximum time of a question, including the wait for its turn, which takes at most half of it.
     pub timeout: Duration,
     /// Maximum number of questions at a time. At least 1.
     pub max_concurrent: usize,
@@ -106,6 +106,27 @@ enum Asked {
 /// The client has closed its connection, so the question is not asked.
 struct ClientGone;
 
+/// The time that a client has for its question.
+struct QuestionTime {
+    /// The question waits for its turn until then, at half of the time. Without this limit, the oldest question would
+    /// have the next turn just before its time is over. With too many clients, no question would have an answer.
+    turn_until: TokioInstant,
+    until: TokioInstant,
+    /// A part of the time is over, because the client has waited for others.
+    has_waited: bool,
+}
+
+impl QuestionTime {
+    fn new(limit: Duration) -> QuestionTime {
+        let now = TokioInstant::now();
+        QuestionTime {
+            turn_until: now + limit / 2,
+            until: now + limit,
+            has_waited: false,
+        }
+    }
+}
+
 impl<S: LoginSource> SourceProvider<S> {
     pub fn new(source: S, limits: SourceLimits) -> Arc<SourceProvider<S>> {
         Arc::new(SourceProvider {
@@ -136,12 +157,12 @@ impl<S: LoginSource> SourceProvider<S> {
         let Some(key) = self.source.question(credentials) else {
             return of(ProviderOutcome::Ignore, AnswerOrigin::NotForSource);
         };
-        let until = tokio::time::Instant::now() + self.limits.timeout;
+        let mut time = QuestionTime::new(self.limits.timeout);
         loop {
             match self.next_step(key) {
                 NextStep::Use(outcome) => return of(outcome, AnswerOrigin::Cached),
                 NextStep::Ask(question) => {
-                    let Ok(asked) = self.ask(credentials, until).await else {
+                    let Ok(asked) = self.ask(credentials, &mut time).await else {
                         // Without an answer: another client with this question asks.
                         return of(UNAVAILABLE, AnswerOrigin::Overloaded);
                     };
@@ -157,7 +178,7 @@ impl<S: LoginSource> SourceProvider<S> {
                     let answered = async { answer.wait_for(Option::is_some).await.map(|outcome| outcome.clone()) };
                     let answered = tokio::select! {
                         biased;
-                        answered = timeout_at(until, answered) => answered,
+                        answered = timeout_at(time.until, answered) => answered,
                         () = AskingClient::current().gone() => return of(UNAVAILABLE, AnswerOrigin::Overloaded),
                     };
                     match answered {
@@ -166,7 +187,7 @@ impl<S: LoginSource> SourceProvider<S> {
                             return of(outcome, AnswerOrigin::Shared);
                         }
                         // The client that asked is gone.
-                        Ok(_) => {}
+                        Ok(_) => time.has_waited = true,
                         Err(_) => return of(self.judge(Asked::Overloaded).outcome, AnswerOrigin::Overloaded),
                     }
                 }
@@ -194,20 +215,21 @@ impl<S: LoginSource> SourceProvider<S> {
         }
     }
 
-    async fn ask(&self, credentials: &Credentials, until: tokio::time::Instant) -> Result<Asked, ClientGone> {
-        let (permit, has_waited) = match self.permits.try_acquire() {
-            Ok(permit) => (permit, false),
+    async fn ask(&self, credentials: &Credentials, time: &mut QuestionTime) -> Result<Asked, ClientGone> {
+        let permit = match self.permits.try_acquire() {
+            Ok(permit) => permit,
             Err(_) => {
                 let Some(_waiting) = self.counters.waiting.enter_below(self.limits.max_waiting) else {
                     return Ok(Asked::Overloaded);
                 };
+                time.has_waited = true;
                 let acquired = tokio::select! {
                     biased;
                     () = AskingClient::current().gone() => return Err(ClientGone),
-                    acquired = timeout_at(until, self.permits.acquire()) => acquired,
+                    acquired = timeout_at(time.turn_until, self.permits.acquire()) => acquired,
                 };
                 match acquired {
-                    Ok(permit) => (permit.expect("the semaphore is never closed"), true),
+                    Ok(permit) => permit.expect("the semaphore is never closed"),
                     // Not a failure of the source: clients that cause it must not choose `on_failure`.
                     Err(_) => return Ok(Asked::Overloaded),
                 }
@@ -215,7 +237,7 @@ impl<S: LoginSource> SourceProvider<S> {
         };
         let in_progress = self.counters.in_progress.enter();
         let started = Instant::now();
-        let answer = timeout_at(until, self.source.ask(credentials)).await;
+        let answer = timeout_at(time.until, self.source.ask(credentials)).await;
         drop(permit);
         drop(in_progress);
         self.counters.answer_took(started.elapsed());
@@ -233,14 +255,14 @@ impl<S: LoginSource> SourceProvider<S> {
                 self.counters.failures.add(1);
                 Asked::Invalid(reason)
             }
-            Err(_) => self.timed_out(has_waited),
+            Err(_) => self.timed_out(time),
         })
     }
 
-    /// Other clients can cause the wait for a turn, so a question that had only the rest of the time does not make a
-    /// working source look slow. If the source fails anyway, `on_failure` decides about these clients too.
-    fn timed_out(&self, has_waited: bool) -> Asked {
-        if has_waited && !self.lock().failures.is_failing() {
+    /// Other clients can cause a wait, so a question that had only the rest of the time does not make a working source
+    /// look slow. If the source fails anyway, `on_failure` decides about these clients too.
+    fn timed_out(&self, time: &QuestionTime) -> Asked {
+        if time.has_waited && !self.lock().failures.is_failing() {
             return Asked::Overloaded;
         }
         self.counters.timeouts.add(1);

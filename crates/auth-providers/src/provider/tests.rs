@@ -342,7 +342,7 @@ fn a_question_without_an_answer_ends_at_the_time_limit() {
 #[test]
 fn the_wait_for_a_turn_is_part_of_the_time_limit() {
     let limits = SourceLimits {
-        timeout: Duration::from_secs(2),
+        timeout: Duration::from_secs(4),
         max_concurrent: 1,
         on_failure: OnFailure::Allow,
         ..limits()
@@ -352,17 +352,63 @@ fn the_wait_for_a_turn_is_part_of_the_time_limit() {
         let (first, second) = (test.client("a"), test.client("b"));
         let question = test.question().await;
         test.until(|stats| stats.waiting == 1).await;
-        tokio::time::sleep(limits.timeout / 2).await;
+        tokio::time::sleep(limits.timeout / 4).await;
         answer(question, allow());
         assert_eq!(result(first).await, "allow");
         // The source has only the rest of the time for this question. It has not failed.
         let unanswered = test.question().await;
         assert_eq!(result(second).await, "unavailable");
         let took = started.elapsed();
-        assert!(took < limits.timeout * 3 / 2, "{took:?}");
+        assert!(took < limits.timeout * 5 / 4, "{took:?}");
         let stats = test.provider.stats();
         assert_eq!((stats.timeouts, stats.overloaded, stats.is_failing), (0, 1, false));
         drop(unanswered);
+    });
+}
+
+/// Otherwise each question would have its turn just before its time limit, and none would have an answer.
+#[test]
+fn a_question_with_a_turn_has_half_of_the_time_limit() {
+    let limits = SourceLimits {
+        timeout: Duration::from_secs(4),
+        max_concurrent: 1,
+        on_failure: OnFailure::Allow,
+        ..limits()
+    };
+    run(limits, async |mut test| {
+        let started = Instant::now();
+        let (first, second) = (test.client("a"), test.client("b"));
+        let question = test.question().await;
+        test.until(|stats| stats.waiting == 1).await;
+        assert_eq!(result(second).await, "unavailable");
+        let took = started.elapsed();
+        assert!(took >= limits.timeout / 2 && took < limits.timeout, "{took:?}");
+        answer(question, allow());
+        assert_eq!(result(first).await, "allow");
+        let stats = test.provider.stats();
+        assert_eq!((test.asked(), stats.overloaded, stats.timeouts), (1, 1, 0));
+    });
+}
+
+/// A client whose question was left by another client has only the rest of the time, too.
+#[test]
+fn a_question_that_was_left_is_no_failure_of_the_source() {
+    let limits = SourceLimits {
+        timeout: Duration::from_secs(1),
+        on_failure: OnFailure::Allow,
+        ..limits()
+    };
+    run(limits, async |mut test| {
+        let first = test.client("a");
+        let left = test.question().await;
+        let second = test.client("a");
+        settle().await;
+        first.abort();
+        let unanswered = test.question().await;
+        assert_eq!(result(second).await, "unavailable");
+        let stats = test.provider.stats();
+        assert_eq!((stats.timeouts, stats.overloaded, stats.is_failing), (0, 1, false));
+        drop((left, unanswered));
     });
 }
 

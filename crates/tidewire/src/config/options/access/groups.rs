@@ -74,7 +74,7 @@ macro_rules! provider_section {
             $(#[doc = $about])+
             pub struct $name at [$($segment),+] {
                 $($own)*
-                /// Maximum time until a client has an answer, including the wait for other questions.
+                /// Maximum time until a client has an answer. It waits for other questions at most half of this time.
                 restart timeout: std::time::Duration = "5s" ["10ms", "1m"];
                 /// Maximum number of questions at a time. Further questions wait.
                 restart max_concurrent: u32 = "64" ["1", "1024"] in "questions";
