@@ -573,9 +573,11 @@ mod tests {
             "The revocation list http://a/ca.crl has expired on 1970-01-01T00:01:40.000Z. The server has not \
              downloaded it since then"
         );
-        // The alarm of the listener reports it.
-        item.kind = ManagedKind::Certificate;
-        assert_eq!(managed(&item, 100), None);
+        // The alarm of the listener reports a certificate. Clients can connect without a stapled response.
+        for kind in [ManagedKind::Certificate, ManagedKind::Staple] {
+            item.kind = kind;
+            assert_eq!(managed(&item, 100), None);
+        }
     }
 
     #[test]

@@ -21,11 +21,10 @@ use crate::limits::BodyLimits;
 /// Limit of a body that may be large, such as a dashboard or a rule chain.
 const JSON_BYTES_MAX: usize = 16 << 20;
 
-/// Audited operations besides the changes of administrators: downloads that contain secrets, changes that all users may
-/// make, and checks of options, with which an administrator can try passwords and read names of files.
-const ALSO_AUDITED: [&str; 8] = [
+/// Audited operations besides the changes of administrators: downloads that contain secrets, and changes that all users
+/// may make.
+const ALSO_AUDITED: [&str; 7] = [
     "change_password",
-    "check_access_options",
     "confirm_totp",
     "download_backup",
     "end_own_login",
