@@ -386,12 +386,12 @@ fn expiry(listener: &str, not_after_unix_ms: i64, now_unix_ms: i64) -> Option<Al
     ))
 }
 
-/// The last attempt to obtain a certificate, a revocation list or an OCSP response failed, or a list has expired before
-/// the next attempt, for example while the machine slept, or the list of a file expires. The listeners report expired
-/// certificates ([`expiry_of`]).
+/// The last attempt to obtain a certificate, a revocation list or an OCSP response failed, or a list or a response has
+/// expired before the next attempt, for example while the machine slept, or the list of a file expires. The listeners
+/// report expired certificates ([`expiry_of`]).
 fn managed(item: &ManagedItem, now_unix_s: i64) -> Option<AlarmCondition> {
     let Some(reason) = &item.last_error else {
-        return expiring_list(item, now_unix_s);
+        return expiring(item, now_unix_s);
     };
     let name = &item.name;
     let end = item.expires_at_unix_s;
@@ -421,7 +421,7 @@ fn managed(item: &ManagedItem, now_unix_s: i64) -> Option<AlarmCondition> {
     ))
 }
 
-fn expiring_list(item: &ManagedItem, now_unix_s: i64) -> Option<AlarmCondition> {
+fn expiring(item: &ManagedItem, now_unix_s: i64) -> Option<AlarmCondition> {
     let end_unix_s = item.expires_at_unix_s?;
     let begin_unix_s = item.notice_at_unix_s.unwrap_or(end_unix_s).min(end_unix_s);
     if now_unix_s < begin_unix_s {
@@ -432,8 +432,16 @@ fn expiring_list(item: &ManagedItem, now_unix_s: i64) -> Option<AlarmCondition> 
         rfc3339(u64::try_from(end_unix_s).unwrap_or_default() * 1000),
     );
     let has_expired = end_unix_s <= now_unix_s;
+    let (key, what) = match item.kind {
+        ManagedKind::Staple => (format!("ocsp:{name}"), "response"),
+        _ => (format!("crl:{name}"), "list"),
+    };
     let message = match item.kind {
-        ManagedKind::Certificate | ManagedKind::Staple => return None,
+        ManagedKind::Certificate => return None,
+        ManagedKind::Staple => format!(
+            "The OCSP response for the certificate {name} has expired on {end}. Clients get no stapled response until \
+             the server has obtained a new one"
+        ),
         ManagedKind::RevocationList => {
             format!("The revocation list {name} has expired on {end}. The server has not downloaded it since then")
         }
@@ -446,10 +454,10 @@ fn expiring_list(item: &ManagedItem, now_unix_s: i64) -> Option<AlarmCondition> 
         ),
     };
     let reason = match has_expired {
-        true => format!("the list has expired at {end}"),
-        false => format!("the list expires at {end}"),
+        true => format!("the {what} has expired at {end}"),
+        false => format!("the {what} expires at {end}"),
     };
-    Some(condition(&format!("crl:{name}"), message, &[("reason", &reason)]))
+    Some(condition(&key, message, &[("reason", &reason)]))
 }
 
 fn log(alarm: &NodeAlarm) {
@@ -573,11 +581,18 @@ mod tests {
             "The revocation list http://a/ca.crl has expired on 1970-01-01T00:01:40.000Z. The server has not \
              downloaded it since then"
         );
-        // The alarm of the listener reports a certificate. Clients can connect without a stapled response.
-        for kind in [ManagedKind::Certificate, ManagedKind::Staple] {
-            item.kind = kind;
-            assert_eq!(managed(&item, 100), None);
-        }
+        // The alarm of the listener reports it.
+        item.kind = ManagedKind::Certificate;
+        assert_eq!(managed(&item, 100), None);
+        item.kind = ManagedKind::Staple;
+        assert_eq!(managed(&item, 99), None);
+        let alarm = managed(&item, 100).unwrap();
+        assert_eq!(alarm.name, "ocsp:http://a/ca.crl");
+        assert!(
+            alarm.message.contains("Clients get no stapled response until"),
+            "{}",
+            alarm.message
+        );
     }
 
     #[test]

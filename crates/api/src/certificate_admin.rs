@@ -17,8 +17,8 @@ pub trait CertificateAdmin: Send + Sync + 'static {
     /// Reloads the certificates of all listeners from disk. Open connections stay.
     fn reload(&self) -> Result<(), CertificateError>;
 
-    /// Certificates, revocation lists and OCSP responses that the server obtains itself, and the files of `crl_file`. Does
-    /// not block.
+    /// Certificates, revocation lists and OCSP responses that the server obtains itself, and the files of `crl_file`.
+    /// Does not block.
     fn managed(&self) -> Vec<ManagedItem> {
         Vec::new()
     }
@@ -36,7 +36,8 @@ pub enum ManagedKind {
     Staple,
 }
 
-/// A certificate, a revocation list or an OCSP response that the server obtains itself, or a file with revocation lists.
+/// A certificate, a revocation list or an OCSP response that the server obtains itself, or a file with revocation
+/// lists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ManagedItem {
     pub kind: ManagedKind,
