@@ -252,10 +252,12 @@ impl<'a> Der<'a> {
             0..=0x7F => (usize::from(first), rest),
             0x81..=0x84 => {
                 let (bytes, rest) = rest.split_at_checked(usize::from(first & 0x7F))?;
-                (
-                    bytes.iter().fold(0, |length, byte| length << 8 | usize::from(*byte)),
-                    rest,
-                )
+                let length = bytes.iter().fold(0, |length, byte| length << 8 | usize::from(*byte));
+                // DER has only the shortest form of a length.
+                if bytes.first() == Some(&0) || length <= 0x7F {
+                    return None;
+                }
+                (length, rest)
             }
             _ => return None,
         };
@@ -283,6 +285,11 @@ impl<'a> Der<'a> {
         self.next()
             .filter(|(tag, _)| *tag == wanted)
             .map(|(_, content)| Der(content))
+    }
+
+    /// Enters the next element, which must be the last one.
+    fn enter_last(&mut self, wanted: u8) -> Option<Der<'a>> {
+        self.enter(wanted).filter(|_| self.0.is_empty())
     }
 }
 
@@ -363,6 +370,28 @@ mod tests {
             (description.not_before_unix_s, description.not_after_unix_s),
             (1_709_164_800, 2_556_144_000)
         );
+    }
+
+    #[test]
+    fn lengths_have_the_shortest_form() {
+        let read = |head: &[u8], length: usize| Der(&[head, &vec![7; length][..]].concat()).next().is_some();
+        for (head, length) in [
+            (&[OCTET_STRING, 0x7F][..], 0x7F),
+            (&[OCTET_STRING, 0x81, 0x80][..], 0x80),
+            (&[OCTET_STRING, 0x82, 1, 0][..], 0x100),
+        ] {
+            assert!(read(head, length), "{head:?}");
+            assert!(!read(head, length - 1), "{head:?}");
+        }
+        for (head, length) in [
+            (&[OCTET_STRING, 0x81, 0x7F][..], 0x7F),
+            (&[OCTET_STRING, 0x82, 0, 0x80][..], 0x80),
+            (&[OCTET_STRING, 0x80][..], 0),
+            (&[OCTET_STRING, 0x85, 0, 0, 0, 0, 1][..], 1),
+            (&[OCTET_STRING, 0x84, 0xFF, 0xFF, 0xFF, 0xFF][..], 9),
+        ] {
+            assert!(!read(head, length), "{head:?}");
+        }
     }
 
     #[test]

@@ -39,7 +39,7 @@ pub(super) struct Signed<'a> {
 impl<'a> Signed<'a> {
     /// Returns also the fields of the signed part, and what follows the signature.
     pub fn parse(structure: &'a [u8]) -> Option<(Signed<'a>, Der<'a>, Der<'a>)> {
-        let mut outer = Der(structure).enter(SEQUENCE)?;
+        let mut outer = Der(structure).enter_last(SEQUENCE)?;
         let message = outer.whole()?;
         let signed = Signed {
             message,
