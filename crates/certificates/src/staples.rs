@@ -15,7 +15,7 @@ use std::time::Duration;
 use connectors::http::Fetcher;
 use connectors::{Backoff, RetryConfig, TlsConfig};
 use net::certificate::{OcspError, OcspSubject, OcspValidity};
-use net::tls::{STAPLE_BYTES_MAX, read_staple, staple_subject};
+use net::tls::{STAPLE_BYTES_MAX, staple_subject, stored_staple};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -202,7 +202,7 @@ impl Staple {
                 return Err(error.to_string());
             }
         };
-        let stored = read_staple(&self.source.file, &subject, now_unix_s()).map(|(_, validity)| validity);
+        let stored = stored_staple(&self.source.file, &subject, now_unix_s());
         if let Some(stored) = stored.filter(|stored| !is_due(stored, &new, now_unix_s())) {
             self.status.stored(Some(stored.expires_at_unix_s));
             return Ok(stored);
@@ -225,7 +225,7 @@ impl Staple {
     /// The validity of the stored response. `None`: none is stored that the listeners can use.
     fn stored(&self) -> Option<OcspValidity> {
         let subject = self.subject().ok()?;
-        read_staple(&self.source.file, &subject, now_unix_s()).map(|(_, validity)| validity)
+        stored_staple(&self.source.file, &subject, now_unix_s())
     }
 
     async fn ask(&self, subject: &OcspSubject) -> Result<Vec<u8>, String> {
@@ -318,10 +318,9 @@ impl Staple {
 /// Whether a new response replaces the stored one, which is valid. Many responders sign a new one for each request. A
 /// replacement ends the resumption of TLS sessions, so the stored one is used for half of its validity.
 fn is_due(stored: &OcspValidity, new: &OcspValidity, now_unix_s: i64) -> bool {
-    let half_s = (stored.expires_at_unix_s - stored.this_update_unix_s) / 2;
-    let is_later =
-        new.this_update_unix_s >= stored.this_update_unix_s && new.expires_at_unix_s > stored.expires_at_unix_s;
-    is_later && now_unix_s >= stored.this_update_unix_s.saturating_add(half_s)
+    let half_s = (stored.expires_at_unix_s - stored.begins_at_unix_s) / 2;
+    let is_later = new.begins_at_unix_s >= stored.begins_at_unix_s && new.expires_at_unix_s > stored.expires_at_unix_s;
+    is_later && now_unix_s >= stored.begins_at_unix_s.saturating_add(half_s)
 }
 
 #[cfg(test)]
@@ -331,7 +330,7 @@ mod tests {
     #[test]
     fn stored_response_is_replaced_after_half_of_its_validity() {
         let validity = |from: i64, to: i64| OcspValidity {
-            this_update_unix_s: from,
+            begins_at_unix_s: from,
             expires_at_unix_s: to,
         };
         let stored = validity(100, 200);

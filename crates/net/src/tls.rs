@@ -19,7 +19,7 @@ use rustls::{InconsistentKeys, RootCertStore, ServerConfig, SignatureAlgorithm};
 pub use cipher_suites::check_cipher_suites;
 use revocation::NoListAvailable;
 pub use revocation::{MissingList, check_revocation_list, revocation_lists_of_file};
-pub use staple::{STAPLE_BYTES_MAX, Stapling, read_staple, staple_subject};
+pub use staple::{STAPLE_BYTES_MAX, Stapling, staple_subject, stored_staple};
 
 /// Whether a listener requests certificates from clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

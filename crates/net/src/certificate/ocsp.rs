@@ -4,6 +4,10 @@
 //! issuer has issued for this purpose. Requests have no nonce, because a stapled response is sent to many clients
 //! [RFC 5019].
 //!
+//! Only a part of a response is signed, and responders use HTTP. The other parts must be exact DER, without further
+//! elements: otherwise an attacker on the path could change them so that the server accepts the response, and clients
+//! end the handshake.
+//!
 //! ```text
 //! OCSPRequest       SEQUENCE { SEQUENCE { SEQUENCE OF SEQUENCE { CertID } } }
 //! CertID            SEQUENCE { algorithm, hash of the issuer's name, hash of its key, serial }
@@ -77,9 +81,34 @@ struct CertificateId {
 /// Period of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OcspValidity {
-    pub this_update_unix_s: i64,
-    /// The next update, or a day after this update if the response has none.
+    /// This update, or the beginning of the certificate of the responder if that is later.
+    pub begins_at_unix_s: i64,
+    /// The next update, or a day after this update if the response has none, or the end of the certificate of the
+    /// responder if that is earlier.
     pub expires_at_unix_s: i64,
+}
+
+impl OcspValidity {
+    /// Whether the response is valid at this time.
+    pub fn contains(&self, now_unix_s: i64) -> bool {
+        self.check(now_unix_s).is_ok()
+    }
+
+    fn check(&self, now_unix_s: i64) -> Result<(), OcspError> {
+        let OcspValidity {
+            begins_at_unix_s,
+            expires_at_unix_s,
+        } = *self;
+        if begins_at_unix_s > now_unix_s.saturating_add(CLOCK_DIFFERENCE_S) {
+            return Err(OcspError::Early { begins_at_unix_s });
+        }
+        match expires_at_unix_s > now_unix_s {
+            true => Ok(()),
+            false => Err(OcspError::Expired {
+                at_unix_s: expires_at_unix_s,
+            }),
+        }
+    }
 }
 
 /// Why a certificate cannot have a response, or why a response is not accepted.
@@ -97,7 +126,7 @@ pub enum OcspError {
     OtherCertificate,
     /// The response contains no certificate of the responder that it names.
     UnknownResponder,
-    /// The responder's certificate is not of the issuer, or not for OCSP, or not valid now.
+    /// The responder's certificate is not of the issuer, or not for OCSP.
     Responder {
         problem: &'static str,
     },
@@ -107,7 +136,7 @@ pub enum OcspError {
     },
     UnknownStatus,
     Early {
-        this_update_unix_s: i64,
+        begins_at_unix_s: i64,
     },
     Expired {
         at_unix_s: i64,
@@ -126,17 +155,19 @@ impl fmt::Display for OcspError {
                 f.write_str("the response is not signed by the issuer, and has no certificate of its responder")
             }
             OcspError::Responder { problem } => write!(f, "the certificate of the responder {problem}"),
-            OcspError::Signature => f.write_str("the signature of the response is invalid"),
+            OcspError::Signature => {
+                f.write_str("the signature of the response is invalid, or its algorithm is not supported")
+            }
             OcspError::Revoked { at_unix_s } => write!(
                 f,
                 "the authority has revoked the certificate of the server on {}",
                 time_text(*at_unix_s)
             ),
             OcspError::UnknownStatus => f.write_str("the responder does not know the certificate of the server"),
-            OcspError::Early { this_update_unix_s } => write!(
+            OcspError::Early { begins_at_unix_s } => write!(
                 f,
-                "the response is of {}, which is in the future; check the clock of the server",
-                time_text(*this_update_unix_s)
+                "the response is valid from {}, which is in the future; check the clock of the server",
+                time_text(*begins_at_unix_s)
             ),
             OcspError::Expired { at_unix_s } => write!(f, "the response has expired on {}", time_text(*at_unix_s)),
         }
@@ -204,30 +235,31 @@ impl OcspSubject {
 
     /// Checks that a response, DER, says that the certificate is good now.
     pub fn check(&self, response: &[u8], now_unix_s: i64) -> Result<OcspValidity, OcspError> {
+        let (status, validity) = self.read(response)?;
+        validity.check(now_unix_s)?;
+        status.check()?;
+        Ok(validity)
+    }
+
+    /// Checks that a response, DER, says that the certificate is good in some period, and returns this period.
+    pub fn good_period(&self, response: &[u8]) -> Result<OcspValidity, OcspError> {
+        let (status, validity) = self.read(response)?;
+        status.check()?;
+        Ok(validity)
+    }
+
+    fn read(&self, response: &[u8]) -> Result<(CertificateStatus, OcspValidity), OcspError> {
         let response = Response::parse(response)?;
         let single = self.find(response.singles)?;
-        self.check_signature(&response, now_unix_s)?;
-        match single.status {
-            CertificateStatus::Good => {}
-            CertificateStatus::Revoked { at_unix_s } => return Err(OcspError::Revoked { at_unix_s }),
-            CertificateStatus::Unknown => return Err(OcspError::UnknownStatus),
-        }
-        let this_update_unix_s = single.this_update_unix_s;
-        if this_update_unix_s > now_unix_s.saturating_add(CLOCK_DIFFERENCE_S) {
-            return Err(OcspError::Early { this_update_unix_s });
-        }
+        let signer = self.check_signature(&response)?;
         let expires_at_unix_s = single
             .next_update_unix_s
-            .unwrap_or(this_update_unix_s.saturating_add(WITHOUT_NEXT_UPDATE_S));
-        match expires_at_unix_s > now_unix_s {
-            true => Ok(OcspValidity {
-                this_update_unix_s,
-                expires_at_unix_s,
-            }),
-            false => Err(OcspError::Expired {
-                at_unix_s: expires_at_unix_s,
-            }),
-        }
+            .unwrap_or(single.this_update_unix_s.saturating_add(WITHOUT_NEXT_UPDATE_S));
+        let validity = OcspValidity {
+            begins_at_unix_s: single.this_update_unix_s.max(signer.not_before_unix_s),
+            expires_at_unix_s: expires_at_unix_s.min(signer.not_after_unix_s),
+        };
+        Ok((single.status, validity))
     }
 
     /// Returns the part of a response that is about the certificate.
@@ -242,23 +274,36 @@ impl OcspSubject {
         Err(OcspError::OtherCertificate)
     }
 
-    fn check_signature(&self, response: &Response<'_>, now_unix_s: i64) -> Result<(), OcspError> {
+    /// Returns the period in which the signer may sign responses.
+    fn check_signature(&self, response: &Response<'_>) -> Result<SignerPeriod, OcspError> {
         let issuer = Parts::parse(&self.issuer).ok_or(OcspError::UnreadableCertificate)?;
         if issuer.is_named(response.responder) {
-            return response.check_signed_by(issuer.key);
+            response.check_signed_by(issuer.key)?;
+            // Clients check the certificate of the issuer with that of the server.
+            return Ok(SignerPeriod {
+                not_before_unix_s: i64::MIN,
+                not_after_unix_s: i64::MAX,
+            });
         }
+        let mut error = OcspError::UnknownResponder;
         let mut certificates = response.certificates;
         while !certificates.0.is_empty() {
             let certificate = certificates.whole().ok_or(OcspError::Malformed)?;
-            let delegate = Parts::parse(certificate).filter(|delegate| delegate.is_named(response.responder));
-            if let Some(delegate) = delegate {
-                delegate
-                    .check_delegate(&issuer, now_unix_s)
-                    .map_err(|problem| OcspError::Responder { problem })?;
-                return response.check_signed_by(delegate.key);
+            let delegate = Parts::parse(certificate).ok_or(OcspError::Malformed)?;
+            // Several certificates of a responder can have its name.
+            if !delegate.is_named(response.responder) {
+                continue;
+            }
+            let checked = delegate
+                .check_delegate(&issuer)
+                .map_err(|problem| OcspError::Responder { problem })
+                .and_then(|()| response.check_signed_by(delegate.key));
+            match checked {
+                Ok(()) => return Ok(delegate.period),
+                Err(reason) => error = reason,
             }
         }
-        Err(OcspError::UnknownResponder)
+        Err(error)
     }
 }
 
@@ -289,9 +334,7 @@ struct Response<'a> {
 
 impl<'a> Response<'a> {
     fn parse(response: &'a [u8]) -> Result<Response<'a>, OcspError> {
-        let mut outer = Der(response);
-        let fields = outer.enter(SEQUENCE).filter(|_| outer.0.is_empty());
-        let mut fields = fields.ok_or(OcspError::Malformed)?;
+        let mut fields = Der(response).enter_last(SEQUENCE).ok_or(OcspError::Malformed)?;
         match fields.next() {
             Some((ENUMERATED, &[SUCCESSFUL])) => {}
             Some((ENUMERATED, &[status])) => return Err(OcspError::Refused { status }),
@@ -301,11 +344,11 @@ impl<'a> Response<'a> {
     }
 
     fn parse_basic(mut fields: Der<'a>) -> Option<Response<'a>> {
-        let mut typed = fields.enter(EXPLICIT_0)?.enter(SEQUENCE)?;
+        let mut typed = fields.enter_last(EXPLICIT_0)?.enter_last(SEQUENCE)?;
         if typed.next()? != (OBJECT_IDENTIFIER, BASIC_RESPONSE) {
             return None;
         }
-        let basic = typed.enter(OCTET_STRING)?.0;
+        let basic = typed.enter_last(OCTET_STRING)?.0;
         let (signature, mut data, mut rest) = Signed::parse(basic)?;
         data.skip(EXPLICIT_VERSION);
         let responder = data.next()?;
@@ -313,8 +356,12 @@ impl<'a> Response<'a> {
         let singles = data.enter(SEQUENCE)?;
         let certificates = match rest.0.is_empty() {
             true => rest,
-            false => rest.enter(EXPLICIT_0)?.enter(SEQUENCE)?,
+            false => rest.enter_last(EXPLICIT_0)?.enter_last(SEQUENCE)?,
         };
+        let mut unchecked = certificates;
+        while !unchecked.0.is_empty() {
+            Parts::parse(unchecked.whole()?)?;
+        }
         Some(Response {
             signature,
             responder,
@@ -335,6 +382,16 @@ enum CertificateStatus {
     Good,
     Revoked { at_unix_s: i64 },
     Unknown,
+}
+
+impl CertificateStatus {
+    fn check(&self) -> Result<(), OcspError> {
+        match *self {
+            CertificateStatus::Good => Ok(()),
+            CertificateStatus::Revoked { at_unix_s } => Err(OcspError::Revoked { at_unix_s }),
+            CertificateStatus::Unknown => Err(OcspError::UnknownStatus),
+        }
+    }
 }
 
 /// The part of a response that is about one certificate.
@@ -368,13 +425,19 @@ impl SingleResponse {
     }
 }
 
+/// When the certificate of a signer is valid.
+#[derive(Clone, Copy)]
+struct SignerPeriod {
+    not_before_unix_s: i64,
+    not_after_unix_s: i64,
+}
+
 /// The fields of a certificate that OCSP needs. Names are whole elements.
 struct Parts<'a> {
     signature: Signed<'a>,
     serial: &'a [u8],
     issuer: &'a [u8],
-    not_before_unix_s: i64,
-    not_after_unix_s: i64,
+    period: SignerPeriod,
     subject: &'a [u8],
     key: PublicKey<'a>,
     /// The fields after the key.
@@ -383,22 +446,26 @@ struct Parts<'a> {
 
 impl<'a> Parts<'a> {
     fn parse(certificate: &'a [u8]) -> Option<Parts<'a>> {
-        let (signature, mut tbs, _) = Signed::parse(certificate)?;
+        let (signature, mut tbs, rest) = Signed::parse(certificate)?;
+        if !rest.0.is_empty() {
+            return None;
+        }
         tbs.skip(EXPLICIT_VERSION);
         let (_, serial) = tbs.next().filter(|(tag, _)| *tag == INTEGER)?;
         let _algorithm = tbs.enter(SEQUENCE)?;
         let issuer = tbs.whole()?;
         let mut validity = tbs.enter(SEQUENCE)?;
-        let not_before_unix_s = time(validity.next()?)?;
-        let not_after_unix_s = time(validity.next()?)?;
+        let period = SignerPeriod {
+            not_before_unix_s: time(validity.next()?)?,
+            not_after_unix_s: time(validity.next()?)?,
+        };
         let subject = tbs.whole()?;
         let key = PublicKey::read(&mut tbs)?;
         Some(Parts {
             signature,
             serial,
             issuer,
-            not_before_unix_s,
-            not_after_unix_s,
+            period,
             subject,
             key,
             rest: tbs,
@@ -419,16 +486,13 @@ impl<'a> Parts<'a> {
     }
 
     /// Checks that the issuer has issued this certificate for responses [RFC 6960 4.2.2.2].
-    fn check_delegate(&self, issuer: &Parts<'_>, now_unix_s: i64) -> Result<(), &'static str> {
+    fn check_delegate(&self, issuer: &Parts<'_>) -> Result<(), &'static str> {
         if !self.is_issued_by(issuer) {
             return Err("is not of the issuer of the server's certificate");
         }
-        if !self.is_for_ocsp() {
-            return Err("does not allow it to sign responses (extended key usage OCSPSigning)");
-        }
-        match (self.not_before_unix_s..=self.not_after_unix_s).contains(&now_unix_s) {
+        match self.is_for_ocsp() {
             true => Ok(()),
-            false => Err("is not valid now"),
+            false => Err("does not allow it to sign responses (extended key usage OCSPSigning)"),
         }
     }
 

@@ -3,8 +3,8 @@
 use super::*;
 
 /// Times of the responses.
-const THIS_UPDATE: i64 = 1_796_045_928;
-const NEXT_UPDATE: i64 = 1_796_650_728;
+const THIS_UPDATE: i64 = 1_796_052_750;
+const NEXT_UPDATE: i64 = 1_796_657_550;
 const REVOKED_AT: i64 = 1_793_534_400;
 const NOW: i64 = THIS_UPDATE + 60;
 
@@ -47,7 +47,7 @@ fn issuer_must_have_signed_the_certificate() {
 #[test]
 fn good_responses_are_accepted() {
     let good = OcspValidity {
-        this_update_unix_s: THIS_UPDATE,
+        begins_at_unix_s: THIS_UPDATE,
         expires_at_unix_s: NEXT_UPDATE,
     };
     for (name, response) in [("by name", der!("good.der")), ("by key", der!("good-key-id.der"))] {
@@ -58,9 +58,102 @@ fn good_responses_are_accepted() {
     assert!((0..5).contains(&(delegated.expires_at_unix_s - NEXT_UPDATE)));
     let endless = subject().check(der!("good-no-next-update.der"), NOW).unwrap();
     assert_eq!(
-        endless.expires_at_unix_s - endless.this_update_unix_s,
+        endless.expires_at_unix_s - endless.begins_at_unix_s,
         WITHOUT_NEXT_UPDATE_S
     );
+}
+
+/// Clients check the certificate of the responder when they receive the response.
+#[test]
+fn response_ends_with_the_certificate_of_its_responder() {
+    let response = der!("good-delegated-for-a-day.der");
+    let day_s = 86_400;
+    let validity = subject().check(response, NOW).unwrap();
+    assert!((THIS_UPDATE - 60..=THIS_UPDATE + 60).contains(&(validity.expires_at_unix_s - day_s)));
+    assert_eq!(subject().good_period(response), Ok(validity));
+    let at_unix_s = validity.expires_at_unix_s;
+    assert_eq!(
+        subject().check(response, at_unix_s),
+        Err(OcspError::Expired { at_unix_s })
+    );
+}
+
+#[test]
+fn responder_can_have_several_certificates() {
+    let good = der!("good-delegated.der");
+    let (own, plain) = (certificate_of(good), certificate_of(der!("plain-certificate.der")));
+    // The parts that are not signed can be put together again.
+    assert_eq!(with_certificates(good, &[own]), good);
+    for certificates in [&[plain, own][..], &[own, plain], &[der!("other.cert.der"), own]] {
+        let response = with_certificates(good, certificates);
+        assert!(subject().check(&response, NOW).is_ok());
+    }
+    let response = with_certificates(good, &[plain]);
+    let problem = "does not allow it to sign responses (extended key usage OCSPSigning)";
+    assert_eq!(subject().check(&response, NOW), Err(OcspError::Responder { problem }));
+}
+
+/// Clients may reject what an attacker can add to the parts of a response that are not signed.
+#[test]
+fn parts_without_a_signature_have_no_further_elements() {
+    let good = der!("good-delegated.der");
+    let own = certificate_of(good);
+    let longer = [own, &b"\x05\x00"[..]].concat();
+    let inner = Der(own).enter(SEQUENCE).unwrap().0;
+    let padded = element(SEQUENCE, &[inner, NULL]);
+    for certificates in [&[own, NULL][..], &[&longer[..]], &[&padded[..]], &[own, &b"x"[..]]] {
+        let response = with_certificates(good, certificates);
+        assert_eq!(subject().check(&response, NOW), Err(OcspError::Malformed));
+    }
+    let (oid, basic) = basic_of(good);
+    let octets = |basic: &[u8]| element(OCTET_STRING, &[basic]);
+    let rebuilt = |typed: &[&[u8]], behind: &[u8]| {
+        let typed = element(EXPLICIT_0, &[&element(SEQUENCE, typed)]);
+        element(SEQUENCE, &[&[ENUMERATED, 1, SUCCESSFUL], &typed, behind])
+    };
+    assert_eq!(rebuilt(&[oid, &octets(basic)], b""), good);
+    let content = Der(basic).enter(SEQUENCE).unwrap().0;
+    for response in [
+        rebuilt(&[oid, &octets(basic)], NULL),
+        rebuilt(&[oid, &octets(basic), NULL], b""),
+        rebuilt(&[oid, &octets(&[basic, NULL].concat())], b""),
+        rebuilt(&[oid, &octets(&element(SEQUENCE, &[content, NULL]))], b""),
+    ] {
+        assert_eq!(subject().check(&response, NOW), Err(OcspError::Malformed));
+    }
+}
+
+/// The object identifier and the content of the basic response.
+fn basic_of(response: &[u8]) -> (&[u8], &[u8]) {
+    let mut fields = Der(response).enter(SEQUENCE).unwrap();
+    let _status = fields.next().unwrap();
+    let mut typed = fields.enter(EXPLICIT_0).unwrap().enter(SEQUENCE).unwrap();
+    let oid = typed.whole().unwrap();
+    (oid, typed.enter(OCTET_STRING).unwrap().0)
+}
+
+/// The first certificate of a response.
+fn certificate_of(response: &[u8]) -> &[u8] {
+    let mut basic = Der(basic_of(response).1).enter(SEQUENCE).unwrap();
+    for _data_algorithm_signature in 0..3 {
+        basic.next().unwrap();
+    }
+    let mut certificates = basic.enter(EXPLICIT_0).unwrap().enter(SEQUENCE).unwrap();
+    certificates.whole().unwrap()
+}
+
+/// The response with other certificates.
+fn with_certificates(response: &[u8], certificates: &[&[u8]]) -> Vec<u8> {
+    let (oid, basic) = basic_of(response);
+    let mut basic = Der(basic).enter(SEQUENCE).unwrap();
+    let [data, algorithm, signature] = [(); 3].map(|()| basic.whole().unwrap());
+    let certificates = element(EXPLICIT_0, &[&element(SEQUENCE, certificates)]);
+    let basic = element(SEQUENCE, &[data, algorithm, signature, &certificates]);
+    let typed = element(SEQUENCE, &[oid, &element(OCTET_STRING, &[&basic])]);
+    element(
+        SEQUENCE,
+        &[&[ENUMERATED, 1, SUCCESSFUL], &element(EXPLICIT_0, &[&typed])],
+    )
 }
 
 #[test]
@@ -111,7 +204,7 @@ fn other_responses_are_not_accepted() {
 fn response_is_valid_between_its_updates() {
     let check = |now: i64| subject().check(der!("good.der"), now).map(|_| ());
     let early = OcspError::Early {
-        this_update_unix_s: THIS_UPDATE,
+        begins_at_unix_s: THIS_UPDATE,
     };
     let expired = OcspError::Expired { at_unix_s: NEXT_UPDATE };
     assert_eq!(check(THIS_UPDATE - CLOCK_DIFFERENCE_S - 1), Err(early));
@@ -120,12 +213,16 @@ fn response_is_valid_between_its_updates() {
     assert_eq!(check(NEXT_UPDATE), Err(expired));
 }
 
+/// An attacker on the path can send an old response again.
 #[test]
-fn certificate_of_the_responder_must_be_valid() {
-    let century_s = 100 * 366 * 86_400;
-    let error = subject().check(der!("good-delegated.der"), NOW + century_s);
-    let problem = "is not valid now";
-    assert_eq!(error, Err(OcspError::Responder { problem }));
+fn expired_revocation_is_not_believed() {
+    let revoked = der!("revoked.der");
+    let later = subject().check(revoked, NEXT_UPDATE + 60);
+    assert!(matches!(later, Err(OcspError::Expired { .. })), "{later:?}");
+    assert_eq!(
+        subject().good_period(revoked),
+        Err(OcspError::Revoked { at_unix_s: REVOKED_AT })
+    );
 }
 
 #[test]

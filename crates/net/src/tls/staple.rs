@@ -1,7 +1,8 @@
 //! OCSP stapling: the handshake contains a response of the authority about the server's certificate.
 //!
 //! The response comes from a file, because another part of the program obtains it. A response that is missing, of
-//! another certificate, or no longer valid is not stapled: the handshake continues without one.
+//! another certificate, or not valid now is not stapled: the handshake continues without one. Each handshake compares
+//! the response with the clock, which may be wrong when the file is read, for example while the machine starts.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -38,10 +39,16 @@ pub fn staple_subject(certificate: &Path, issuer: Option<&Path>) -> Result<OcspS
     })
 }
 
-/// Reads a stored response. `None`: there is none that is valid now.
-pub fn read_staple(response: &Path, subject: &OcspSubject, now_unix_s: i64) -> Option<(Vec<u8>, OcspValidity)> {
+/// Returns the validity of a stored response. `None`: there is none that is valid now.
+pub fn stored_staple(response: &Path, subject: &OcspSubject, now_unix_s: i64) -> Option<OcspValidity> {
+    let (_, validity) = read_good(response, subject)?;
+    validity.contains(now_unix_s).then_some(validity)
+}
+
+/// Reads a stored response. `None`: there is none that says that the certificate is good.
+fn read_good(response: &Path, subject: &OcspSubject) -> Option<(Vec<u8>, OcspValidity)> {
     let response = read_limited(response).ok()?;
-    let validity = subject.check(&response, now_unix_s).ok()?;
+    let validity = subject.good_period(&response).ok()?;
     Some((response, validity))
 }
 
@@ -67,11 +74,11 @@ fn subject_of(chain: &[CertificateDer<'_>], issuer: Option<&Path>) -> Result<Ocs
     Err(reason)
 }
 
-/// Returns the resolver of a certificate, with its response if there is a valid one.
+/// Returns the resolver of a certificate, with the stored response if it says that the certificate is good.
 pub(super) fn resolver(certified: CertifiedKey, stapling: &Stapling) -> Arc<dyn ResolvesServerCert> {
     let stored = subject_of(&certified.cert, stapling.issuer.as_deref())
         .ok()
-        .and_then(|subject| read_staple(&stapling.response, &subject, now_unix_s()));
+        .and_then(|subject| read_good(&stapling.response, &subject));
     match stored {
         None => Arc::new(SingleCertAndKey::from(certified)),
         Some((response, validity)) => Arc::new(StapledCertificate {
@@ -80,17 +87,17 @@ pub(super) fn resolver(certified: CertifiedKey, stapling: &Stapling) -> Arc<dyn 
                 ..certified.clone()
             }),
             plain: Arc::new(certified),
-            expires_at_unix_s: validity.expires_at_unix_s,
+            validity,
         }),
     }
 }
 
-/// A certificate with a response, until the response expires.
+/// A certificate with a response, while the response is valid.
 #[derive(Debug)]
 struct StapledCertificate {
     plain: Arc<CertifiedKey>,
     stapled: Arc<CertifiedKey>,
-    expires_at_unix_s: i64,
+    validity: OcspValidity,
 }
 
 impl ResolvesServerCert for StapledCertificate {
@@ -101,7 +108,7 @@ impl ResolvesServerCert for StapledCertificate {
 
 impl StapledCertificate {
     fn at(&self, now_unix_s: i64) -> &Arc<CertifiedKey> {
-        match now_unix_s < self.expires_at_unix_s {
+        match self.validity.contains(now_unix_s) {
             true => &self.stapled,
             false => &self.plain,
         }
@@ -122,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn expired_response_is_not_stapled() {
+    fn response_is_stapled_while_it_is_valid() {
         let key = KeyPair::generate().unwrap();
         let certificate = CertificateParams::default().self_signed(&key).unwrap();
         let key = PrivateKeyDer::Pkcs8(key.serialize_der().into());
@@ -133,10 +140,17 @@ mod tests {
                 ..plain.clone()
             }),
             plain: Arc::new(plain),
-            expires_at_unix_s: 100,
+            validity: OcspValidity {
+                begins_at_unix_s: 10_000,
+                expires_at_unix_s: 20_000,
+            },
         };
-        assert_eq!(made.at(99).ocsp.as_deref(), Some(&b"response"[..]));
-        assert_eq!(made.at(100).ocsp, None);
+        for now_unix_s in [10_000, 19_999] {
+            assert_eq!(made.at(now_unix_s).ocsp.as_deref(), Some(&b"response"[..]));
+        }
+        for now_unix_s in [0, 20_000] {
+            assert_eq!(made.at(now_unix_s).ocsp, None);
+        }
     }
 
     #[test]

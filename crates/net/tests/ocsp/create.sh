@@ -15,12 +15,12 @@ self_signed() {
         -addext basicConstraints=critical,CA:TRUE
 }
 
-# issue NAME SUBJECT SERIAL CA EXTENSION
+# issue NAME SUBJECT SERIAL CA EXTENSION [DAYS]
 issue() {
     key "$1"
     printf '%s\n' "$5" > "$work/extensions"
     openssl req -new -key "$work/$1.key" -subj "/CN=$2" -out "$work/$1.csr"
-    openssl x509 -req -in "$work/$1.csr" -CA "$work/$4.pem" -CAkey "$work/$4.key" -set_serial "$3" -days 36500 \
+    openssl x509 -req -in "$work/$1.csr" -CA "$work/$4.pem" -CAkey "$work/$4.key" -set_serial "$3" -days "${6:-36500}" \
         -extfile "$work/extensions" -out "$work/$1.pem" 2> /dev/null
 }
 
@@ -39,6 +39,7 @@ aia='authorityInfoAccess=caIssuers;URI:http://ca.example/ca.der,OCSP;URI:http://
 issue server mqtt.example 0x0100 ca "$aia"
 issue other other.example 0x0200 ca 'basicConstraints=CA:FALSE'
 issue responder responder 0x0300 ca 'extendedKeyUsage=OCSPSigning'
+issue brief responder 0x0600 ca 'extendedKeyUsage=OCSPSigning' 1
 issue plain responder 0x0400 ca 'extendedKeyUsage=serverAuth'
 issue foreign responder 0x0500 namesake 'extendedKeyUsage=OCSPSigning'
 
@@ -51,6 +52,7 @@ respond good.der ca -ndays 7
 respond good-key-id.der ca -ndays 7 -resp_key_id
 respond good-no-next-update.der ca
 respond good-delegated.der responder -ndays 7
+respond good-delegated-for-a-day.der brief -ndays 7
 respond plain-certificate.der plain -ndays 7
 respond foreign-certificate.der foreign -ndays 7
 respond no-certificate.der responder -ndays 7 -resp_no_certs
