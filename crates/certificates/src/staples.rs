@@ -23,6 +23,10 @@ use crate::downloads::DownloadTiming;
 use crate::pause::pause;
 use crate::{FileChanged, ManagedStatus, StatusCell, Task, create_private, now_unix_s, time_text};
 
+/// Longest pause after a failure. With a long `refresh`, the stored response could expire although the responder is
+/// available again.
+const RETRY_LONGEST: Duration = Duration::from_secs(3600);
+
 /// A certificate whose response is obtained.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StapleSource {
@@ -71,7 +75,8 @@ impl Staples {
         });
     }
 
-    /// Call it when files of certificates have been reloaded. A certificate without a response gets one soon.
+    /// Call it when files of certificates have been reloaded. A certificate without a response gets one soon. Do not call
+    /// it for a response: after a failure, that would end the pause before the next attempt.
     pub fn certificates_replaced(&self) {
         self.replaced.send_modify(|count| *count = count.wrapping_add(1));
     }
@@ -154,7 +159,7 @@ impl Staple {
         self.status.stored(stored);
         let mut backoff = Backoff::new(&RetryConfig {
             first_ms: self.timing.first_retry.as_millis() as u64,
-            longest_ms: self.source.refresh.as_millis() as u64,
+            longest_ms: self.source.refresh.min(RETRY_LONGEST).as_millis() as u64,
             ..RetryConfig::default()
         });
         loop {
@@ -181,12 +186,20 @@ impl Staple {
     async fn update(&mut self) -> Result<OcspValidity, String> {
         let refreshed = self.refresh().await;
         // Also after a failure: the reason why the stored response could not be used may be gone.
+        match (refreshed, self.put_in_use()) {
+            (refreshed, Ok(())) => refreshed,
+            (Ok(_), Err(unused)) => Err(unused),
+            (Err(reason), Err(unused)) => Err(format!("{reason}; {unused}")),
+        }
+    }
+
+    fn put_in_use(&mut self) -> Result<(), String> {
         if self.waits_for_use {
             (self.changed)(&self.source.file)
-                .map_err(|reason| format!("the listeners cannot use the stored response: {reason}"))?;
+                .map_err(|reason| format!("the listeners still use the previous response: {reason}"))?;
             self.waits_for_use = false;
         }
-        refreshed
+        Ok(())
     }
 
     /// Asks the responder, and stores its response if it is due. Returns the validity of the stored response.
@@ -273,10 +286,11 @@ impl Staple {
         Ok(())
     }
 
-    /// Waits until the certificate has been replaced by one without a stored response.
+    /// Waits until certificates have been reloaded, and this one has no stored response, or the last attempt failed: the
+    /// reason may be gone.
     async fn needs_response(&mut self) {
         while self.replaced.changed().await.is_ok() {
-            if self.stored().is_none() {
+            if self.stored().is_none() || self.status.get().last_error.is_some() {
                 return;
             }
         }

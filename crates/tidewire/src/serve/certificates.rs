@@ -239,13 +239,12 @@ impl NodeCertificates {
         let mut held = self.lock();
         let mut has_replaced = false;
         for one in held.iter_mut().filter(|one| is_used(one)) {
-            has_replaced |= one.files.certificate == file;
-            let reloaded = match one.is_stapled_from(file) {
-                true => self.staple_one(one),
-                false => self.reload_one(one),
-            };
-            failures.extend(reloaded.err());
+            match self.reload_one(one, file) {
+                Ok(is_new) => has_replaced |= is_new,
+                Err(reason) => failures.push(reason),
+            }
         }
+        // Not after a new response alone.
         if has_replaced {
             self.managed.certificates_replaced();
         }
@@ -257,27 +256,24 @@ impl NodeCertificates {
         }
     }
 
-    fn reload_one(&self, one: &mut UsedCertificate) -> Result<(), String> {
+    /// Returns whether the certificate is a new one. A new OCSP response must not apply a new certificate, which waits
+    /// for a reload.
+    fn reload_one(&self, one: &mut UsedCertificate, file: &Path) -> Result<bool, String> {
         let fresh = fresh(&one.label, &one.files)?;
         if let Some(reason) = fresh.certificate.lost(one) {
             return Err(reason);
         }
-        self.present(&fresh)?;
-        *one = fresh.certificate;
-        Ok(())
-    }
-
-    /// Applies a new OCSP response. It must not apply a new certificate, which waits for a reload.
-    fn staple_one(&self, one: &mut UsedCertificate) -> Result<(), String> {
-        let (_, present) = load(&one.files).map_err(|error| format!("{}: {}", one.label, chain(&error)))?;
-        match present == one.chain {
-            true => self.reload_one(one),
-            false => Err(format!(
+        let is_new = fresh.certificate.chain != one.chain;
+        if is_new && one.is_stapled_from(file) {
+            return Err(format!(
                 "{} has changed since {} has read it; reload the certificates",
                 one.files.certificate.display(),
                 one.label
-            )),
+            ));
         }
+        self.present(&fresh)?;
+        *one = fresh.certificate;
+        Ok(is_new)
     }
 
     /// Applies the revocation lists and the OCSP stapling of a configuration.
