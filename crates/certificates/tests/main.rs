@@ -1,4 +1,4 @@
-//! Tests with the real ACME authority Pebble, and of downloads of revocation lists.
+//! Tests with the real ACME authority Pebble, and of revocation lists and OCSP responses.
 
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
@@ -7,4 +7,5 @@ mod authority_failures;
 mod interrupted;
 mod lists;
 mod pebble;
+mod staples;
 mod support;
