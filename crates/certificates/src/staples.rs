@@ -75,8 +75,8 @@ impl Staples {
         });
     }
 
-    /// Call it when files of certificates have been reloaded. A certificate without a response gets one soon. Do not call
-    /// it for a response: after a failure, that would end the pause before the next attempt.
+    /// Call it when files of certificates have been reloaded. A certificate without a response gets one soon. Do not
+    /// call it for a new response: after a failure, that would end the pause before the next attempt.
     pub fn certificates_replaced(&self) {
         self.replaced.send_modify(|count| *count = count.wrapping_add(1));
     }
@@ -286,8 +286,8 @@ impl Staple {
         Ok(())
     }
 
-    /// Waits until certificates have been reloaded, and this one has no stored response, or the last attempt failed: the
-    /// reason may be gone.
+    /// Waits until certificates have been reloaded, and this one has no stored response, or the last attempt failed:
+    /// the reason may be gone.
     async fn needs_response(&mut self) {
         while self.replaced.changed().await.is_ok() {
             if self.stored().is_none() || self.status.get().last_error.is_some() {

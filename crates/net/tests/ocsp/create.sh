@@ -1,5 +1,6 @@
 #!/bin/sh
-# Creates the certificates and OCSP responses of crates/net/src/certificate/ocsp_tests.rs, with OpenSSL 3.
+# Creates the certificates and OCSP responses of crates/net/src/certificate/ocsp_tests.rs, and the seeds of the fuzz
+# target `ocsp`, with OpenSSL 3.
 # The tests have constants with the times that the last run has printed.
 set -eu
 cd "$(dirname "$0")"
@@ -69,5 +70,10 @@ printf '\060\003\012\001\003' > try-later.der
 
 for name in ca server other stranger; do
     openssl x509 -in "$work/$name.pem" -outform DER -out "$name.cert.der"
+done
+seeds=../../../../fuzz/seeds/ocsp
+mkdir -p $seeds
+for name in good good-delegated good-no-next-update revoked try-later server.cert; do
+    cp $name.der $seeds/$name
 done
 openssl ocsp -respin good.der -noverify -text | grep -E 'This Update|Next Update'
