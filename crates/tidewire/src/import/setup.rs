@@ -109,6 +109,11 @@ impl Setup {
         self.items.contains_key(key)
     }
 
+    /// Whether an option has this value.
+    pub fn is(&self, key: &str, value: &Value) -> bool {
+        self.value(key) == Some(value)
+    }
+
     /// Returns an option that is a number, and the item that it comes from.
     pub fn integer(&self, key: &str) -> Option<(i64, &str)> {
         Some((self.value(key)?.as_integer()?, self.items.get(key)?.as_str()))

@@ -15,6 +15,7 @@ mod acl_file;
 mod archive;
 mod draft;
 mod integration;
+mod ocsp;
 mod options;
 mod pattern;
 mod pem;

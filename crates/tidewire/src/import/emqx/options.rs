@@ -1,5 +1,6 @@
 //! Options and listeners of EMQX.
 
+use super::ocsp;
 use super::pem::pem;
 use super::providers::Providers;
 use super::users::is_enabled;
@@ -196,7 +197,6 @@ const SAME_OF_LISTENER: &[(&str, &str)] = &[
     ("websocket.fail_if_no_subprotocol", "true"),
     ("websocket.compress", "false"),
     ("websocket.check_origin_enable", "false"),
-    ("ssl_options.ocsp.enable_ocsp_stapling", "false"),
     ("tcp_options.nodelay", "true"),
 ];
 
@@ -374,6 +374,7 @@ fn listener<'a>(
         for (option, path) in files {
             setup.set(&format!("{key}.{option}"), item, path);
         }
+        ocsp::import(&listener.at("ssl_options.ocsp"), &key, setup);
     }
     if !providers.is_empty() {
         setup.set(&format!("{key}.providers"), item, providers);
