@@ -14,6 +14,8 @@ mod flapping;
 mod forwarded_requests;
 mod listener_providers;
 mod ocsp_stapling;
+#[cfg(feature = "quic")]
+mod ocsp_transports;
 mod opentelemetry;
 mod other_brokers;
 mod process_limits;

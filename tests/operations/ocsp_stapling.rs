@@ -13,7 +13,7 @@ use crate::support::api::Api;
 use crate::support::*;
 
 /// Entries of the responder's database. OpenSSL requires that their subjects differ, and does not compare them.
-const GOOD: &str = "V\t21001231000000Z\t\t01\tunknown\t/CN=first\n\
+pub const GOOD: &str = "V\t21001231000000Z\t\t01\tunknown\t/CN=first\n\
                     V\t21001231000000Z\t\t02\tunknown\t/CN=second\n";
 const REVOKED: &str = "R\t21001231000000Z\t261101120000Z\t01\tunknown\t/CN=first\n";
 
@@ -21,13 +21,13 @@ const REVOKED: &str = "R\t21001231000000Z\t261101120000Z\t01\tunknown\t/CN=first
 const SLOW: Duration = Duration::from_secs(10);
 
 /// An authority with the port of its responder.
-struct Authority {
-    directory: PathBuf,
+pub struct Authority {
+    pub directory: PathBuf,
     responder: SocketAddr,
 }
 
 impl Authority {
-    fn new() -> Authority {
+    pub fn new() -> Authority {
         let directory = std::env::temp_dir().join(unique(&format!("tidewire-ocsp-{}", std::process::id())));
         fs::create_dir_all(&directory).unwrap();
         let authority = Authority {
@@ -55,7 +55,7 @@ impl Authority {
     }
 
     /// Issues a certificate that names the responder. Returns it with the certificate of the authority, and the key.
-    fn issue(&self, serial: u8) -> (String, String) {
+    pub fn issue(&self, serial: u8) -> (String, String) {
         self.create_key("server");
         let extension = format!("authorityInfoAccess=OCSP;URI:http://{}/\n", self.responder);
         fs::write(self.directory.join("extensions"), extension).unwrap();
@@ -69,7 +69,7 @@ impl Authority {
     }
 
     /// Starts the responder with a database.
-    fn respond(&self, database: &str) -> Responder {
+    pub fn respond(&self, database: &str) -> Responder {
         fs::write(self.directory.join("index.txt"), database).unwrap();
         let arguments = "ocsp -index index.txt -CA ca.pem -rsigner ca.pem -rkey ca.key -ndays 7 -port";
         let child = Command::new("openssl")
@@ -91,7 +91,7 @@ impl Drop for Authority {
 }
 
 /// A running `openssl ocsp`.
-struct Responder(Child);
+pub struct Responder(Child);
 
 impl Drop for Responder {
     fn drop(&mut self) {
@@ -142,7 +142,7 @@ impl World {
 }
 
 /// Returns the output of a client that asks for the status of the certificate.
-fn handshake(address: SocketAddr, version: &str) -> String {
+pub fn handshake(address: SocketAddr, version: &str) -> String {
     let run = Command::new("openssl")
         .args(["s_client", "-status", version, "-connect", &address.to_string()])
         .stdin(Stdio::null())
@@ -151,13 +151,13 @@ fn handshake(address: SocketAddr, version: &str) -> String {
     String::from_utf8_lossy(&run.stdout).into_owned()
 }
 
-fn is_good(address: SocketAddr) -> bool {
+pub fn is_good(address: SocketAddr) -> bool {
     handshake(address, "-tls1_3").contains("Cert Status: good")
 }
 
 /// Checks that the handshake succeeds without a response.
 #[track_caller]
-fn assert_not_stapled(address: SocketAddr) {
+pub fn assert_not_stapled(address: SocketAddr) {
     let output = handshake(address, "-tls1_3");
     assert!(output.contains("OCSP response: no response sent"), "{output}");
     assert!(output.contains("New, TLSv1.3"), "{output}");
