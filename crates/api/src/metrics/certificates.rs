@@ -25,7 +25,8 @@ metric_families! {
     Counter "tidewire_certificates_list_failures" "Failed downloads of a revocation list (crl_urls)."
         samples |s, out| each(s, out, ManagedKind::RevocationList, |item| Some(item.failures));
     Gauge "tidewire_certificates_ocsp_remaining_seconds"
-        "Time until the stapled OCSP response of a certificate expires. Absent: no valid response is stored."
+        "Time until the stapled OCSP response of a certificate expires. Negative: it has expired. Absent: none is \
+         stored."
         samples |s, out| each(s, out, ManagedKind::Staple, remaining_seconds);
     Counter "tidewire_certificates_ocsp_failures"
         "Failed attempts to obtain the OCSP response of a certificate (ocsp_stapling)."
