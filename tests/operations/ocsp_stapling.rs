@@ -208,6 +208,10 @@ fn response_of_a_revoked_certificate_is_not_stapled() {
     drop(responder);
     let _responder = authority.respond(REVOKED);
     world.wait_for_alarm("has revoked the certificate of the server on 2026-11-01");
+    // Each worker applies the change when it reads its mailbox.
+    world
+        .server
+        .wait_until("no stapled response", |_| !is_good(world.tls) && !is_good(world.wss));
     assert_not_stapled(world.tls);
     assert_not_stapled(world.wss);
     assert_eq!(world.stored(), 0);
