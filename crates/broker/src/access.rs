@@ -119,6 +119,12 @@ pub trait LoginData: Any + Send + Sync {
     fn attributes(&self) -> Vec<(&str, &str)> {
         Vec::new()
     }
+
+    /// Returns the grant of a data stream of the client, which has a session of its own. `None` if several sessions can
+    /// use the same data.
+    fn for_data_stream(&self) -> Option<LoginGrant> {
+        None
+    }
 }
 
 /// Data of the login of a session, for access rules and taps.
@@ -136,6 +142,15 @@ impl LoginGrant {
     /// Returns whether the login has, or had, a grant.
     pub fn is_some(&self) -> bool {
         !matches!(self, LoginGrant::None)
+    }
+
+    /// Returns the grant of a data stream of the client.
+    pub(crate) fn for_data_stream(&self) -> LoginGrant {
+        let own = match self {
+            LoginGrant::Of(data) => data.for_data_stream(),
+            LoginGrant::None | LoginGrant::Forgotten => None,
+        };
+        own.unwrap_or_else(|| self.clone())
     }
 
     /// Returns the data of the login. `None` if it has another type, or is unknown.

@@ -78,6 +78,11 @@ impl Authentication {
         self.access.session(&session.identity())
     }
 
+    /// Returns the grant of a session after a new login.
+    pub fn renewed_grant(&self, old: &LoginGrant, new: LoginGrant) -> LoginGrant {
+        self.access.renewed_grant(old, new)
+    }
+
     /// Returns whether each login has a grant.
     pub fn requires_grants(&self) -> bool {
         self.access.requires_grants()

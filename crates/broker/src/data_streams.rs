@@ -164,7 +164,7 @@ fn stream_session(now: Now, client: &Session, conn: ConnSlot, numbers: &mut Numb
     session.set_mountpoint(client.mountpoint().cloned());
     session.user_name = client.user_name.clone();
     session.is_superuser = client.is_superuser;
-    session.set_grant(client.grant().clone());
+    session.set_grant(client.grant().for_data_stream());
     session
 }
 
@@ -200,12 +200,14 @@ impl Operator<'_> {
         sessions.filter(|slot| core.sessions.get(*slot).is_some()).collect()
     }
 
-    /// Applies a new login of a client to the session of one of its data streams.
+    /// Applies a new login of a client to the session of one of its data streams. The decisions about the subscriptions
+    /// of the stream stay, as those of the client do.
     pub(crate) fn renew_stream(&mut self, client: SessionSlot, stream: SessionSlot) {
         let sessions = &mut self.lifecycle.tick.core.sessions;
         let own = sessions.at(client);
-        let (is_superuser, grant) = (own.is_superuser, own.grant().clone());
+        let (is_superuser, grant) = (own.is_superuser, own.grant().for_data_stream());
         let session = sessions.at_mut(stream);
+        let grant = self.authentication.renewed_grant(session.grant(), grant);
         session.is_superuser = is_superuser;
         session.set_grant(grant);
     }

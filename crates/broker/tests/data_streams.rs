@@ -9,6 +9,57 @@ use tidewire_broker::*;
 
 use crate::world::{World, connect_packet};
 
+/// The login of a client, or of one of its data streams.
+struct OwnLogin {
+    is_of_stream: bool,
+}
+
+impl LoginData for OwnLogin {
+    fn for_data_stream(&self) -> Option<LoginGrant> {
+        Some(LoginGrant::Of(Arc::new(OwnLogin { is_of_stream: true })))
+    }
+}
+
+/// Only data streams may subscribe and receive.
+struct StreamsOnly;
+
+struct Nothing;
+
+impl AccessControl for StreamsOnly {
+    fn authenticate_now(&self, _: &ConnectCredentials) -> Option<AuthOutcome> {
+        Some(AuthOutcome::Allow(Box::new(ClientLogin {
+            grant: LoginGrant::Of(Arc::new(OwnLogin { is_of_stream: false })),
+            ..ClientLogin::default()
+        })))
+    }
+
+    fn supports_auth_method(&self, _: &str) -> bool {
+        false
+    }
+
+    fn session(&self, who: &ClientIdentity) -> Option<Arc<dyn SessionAccess>> {
+        let login: &OwnLogin = who.grant.data()?;
+        match login.is_of_stream {
+            true => None,
+            false => Some(Arc::new(Nothing)),
+        }
+    }
+}
+
+impl SessionAccess for Nothing {
+    fn can_publish(&self, _: &str, _: QoS, _: bool) -> bool {
+        false
+    }
+
+    fn can_subscribe(&self, _: &str) -> SubscribeAccess {
+        SubscribeAccess::Denied
+    }
+
+    fn can_receive(&self, _: &str) -> bool {
+        false
+    }
+}
+
 /// Connects a client, and opens two data streams.
 fn with_streams(w: &mut World, client_id: &str) -> (usize, usize, usize) {
     let client = w.connect(V5, client_id, true, &[]);
@@ -86,6 +137,21 @@ fn packet_for_the_control_stream_ends_only_the_stream() {
     assert_eq!(w.take(client), ["PINGRESP"]);
 }
 
+/// Decisions of another system about a subscription belong to the session that has it.
+#[test]
+fn data_stream_has_a_grant_of_its_own() {
+    let mut w = World::with(1, ShardConfig::default(), Arc::new(StreamsOnly));
+    let (client, stream, _) = with_streams(&mut w, "client");
+    w.subscribe(client, "t", AtMostOnce);
+    assert_eq!(w.take(client), ["SUBACK 7 [87]"]);
+    w.subscribe(stream, "t", AtMostOnce);
+    assert_eq!(w.take(stream), ["SUBACK 7 [00]"]);
+    w.shards[0].operator(w.now).access_changed();
+    w.settle();
+    w.publish(stream, "t", "received", AtMostOnce);
+    assert_eq!(w.payloads(stream), ["received"]);
+}
+
 #[test]
 fn no_local_applies_to_all_streams_of_a_client() {
     let mut w = World::new(1);
@@ -151,18 +217,19 @@ fn streams_share_the_publish_rate_of_their_client() {
 #[test]
 fn stream_is_no_client_and_counts_as_a_session() {
     let config = ShardConfig {
-        max_sessions: 2,
+        max_sessions: 3,
         ..ShardConfig::default()
     };
     let mut w = World::with(1, config, Arc::new(OpenAccess));
     let client = w.connect(V5, "client", true, &[]);
     let stream = w.open_stream(client).unwrap();
+    assert_eq!(w.open_stream(stream), None, "a data stream has no data streams");
+    w.open_stream(client).unwrap();
     assert_eq!(w.open_stream(client), None);
     let (clients, _) = w.shards[0]
         .inspect()
         .clients(&ClientFilter::default(), SessionSlot(0), 10);
     assert_eq!(clients.len(), 1);
     w.cut(stream);
-    let next = w.open_stream(client).unwrap();
-    assert_eq!(w.open_stream(next), None, "a data stream has no data streams");
+    w.open_stream(client).unwrap();
 }

@@ -114,6 +114,22 @@ fn login_names_the_user_of_the_session() {
 }
 
 #[test]
+fn new_login_applies_to_data_streams() {
+    let mut world = world();
+    let outcome = login(Some("a"), None, &world);
+    let client = connect(&mut world, V5, true, outcome);
+    let stream = world.open_stream(client).unwrap();
+    world.subscribe(stream, "a", AtLeastOnce);
+    assert_eq!(world.take(stream), ["SUBACK 7 [01]"]);
+    let outcome = login(Some("b"), None, &world);
+    reauthenticate(&mut world, client, outcome);
+    assert_eq!(world.stats().subscriptions, 0);
+    world.subscribe(stream, "a", AtLeastOnce);
+    world.subscribe(stream, "b", AtLeastOnce);
+    assert_eq!(world.take(stream), ["SUBACK 7 [87]", "SUBACK 7 [01]"]);
+}
+
+#[test]
 fn expired_login_ends_the_connection() {
     for version in [V3_1_1, V5] {
         let mut world = world();

@@ -108,4 +108,14 @@ impl LoginData for SessionLogin {
         let attributes = self.login.as_ref().map(|login| login.attributes.iter());
         attributes.into_iter().flatten().collect()
     }
+
+    /// The decisions of the HTTP service are about the packets and subscriptions of one session.
+    fn for_data_stream(&self) -> Option<LoginGrant> {
+        let sources = self.sources.as_ref()?;
+        Some(LoginGrant::Of(Arc::new(SessionLogin {
+            login: self.login.clone(),
+            certificate: self.certificate.clone(),
+            sources: Some(Arc::new(sources.for_data_stream())),
+        })))
+    }
 }

@@ -1,7 +1,8 @@
 //! Answers of the sources of `access.sources` about one login: the rules of its client, and decisions of the HTTP
 //! service.
 //!
-//! It belongs to the login, so that it survives a change of the built-in rules, and ends with the next login. The shard
+//! It belongs to the login, so that it survives a change of the built-in rules, and ends with the next login. A data
+//! stream of QUIC has a copy with decisions of its own, because its packets and subscriptions are its own. The shard
 //! reads it and the threads that ask write it, each for a few operations under the lock.
 
 use std::collections::{HashMap, VecDeque};
@@ -192,6 +193,23 @@ impl SessionSources {
                     false => ClientRulesState::Known,
                 },
                 rules: Arc::default(),
+                will: None,
+                answered: HashMap::new(),
+                denies_others: false,
+                recent: VecDeque::new(),
+                filters: HashMap::new(),
+            }),
+        }
+    }
+
+    /// Returns the answers for a data stream of the client: the same rules, and no decisions yet.
+    pub fn for_data_stream(&self) -> SessionSources {
+        let state = self.lock();
+        SessionSources {
+            client: self.client.clone(),
+            state: Mutex::new(SourceState {
+                rules_state: state.rules_state,
+                rules: state.rules.clone(),
                 will: None,
                 answered: HashMap::new(),
                 denies_others: false,

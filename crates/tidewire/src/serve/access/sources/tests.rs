@@ -182,6 +182,28 @@ fn decision_about_a_removed_filter_allows_no_message() {
 }
 
 #[test]
+fn data_stream_has_the_same_rules_and_its_own_decisions() {
+    let (cache, sources) = (DecisionCache::new(8, TTL), sources());
+    sources.set_rules(Some(vec![None]));
+    sources.record(&cache, &subscribe("f", AtMostOnce).1, Decision::Allow, true);
+    sources.set_subscribed("f", true);
+    let stream = sources.for_data_stream();
+    assert_eq!(stream.rules().map(|rules| rules.len()), Some(1));
+    assert!(!stream.is_decided(&cache, &subscribe("f", AtMostOnce).0));
+    assert_eq!(stream.decision_to_receive("f"), None);
+    stream.record(&cache, &subscribe("f", AtMostOnce).1, Decision::Allow, true);
+    stream.record(&cache, &publish("t", AtMostOnce).1, Decision::Failed, true);
+    stream.set_subscribed("f", true);
+    // A packet, an UNSUBSCRIBE and new rules of the client concern only its own session.
+    sources.forget_answers();
+    sources.set_subscribed("f", false);
+    sources.retain_filters(&|_| false);
+    assert!(stream.is_decided(&cache, &publish("t", AtMostOnce).0));
+    assert_eq!(stream.decision_to_receive("f"), Some(Decision::Allow));
+    assert_eq!(sources.decision_to_receive("f"), None);
+}
+
+#[test]
 fn answer_about_an_unhandled_packet_ends_no_subscription() {
     let (cache, sources) = (DecisionCache::new(8, TTL), sources());
     sources.record(&cache, &subscribe("f", AtMostOnce).1, Decision::Allow, true);
