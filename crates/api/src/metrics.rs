@@ -277,7 +277,7 @@ metric_families! {
     Counter "tidewire_net_quic_streams" "Data streams of QUIC connections that were accepted."
         one |s| s.net.quic_streams;
     Counter "tidewire_net_quic_streams_rejected"
-        "Data streams reset because of max_data_streams, or because the client or the node has too many sessions."
+        "Data streams reset because of max_data_streams, or of a limit of sessions."
         one |s| s.net.quic_streams_rejected;
     Counter "tidewire_net_quic_streams_ended"
         "Data streams that the server ended because of a forbidden packet, a limit, or its shutdown."

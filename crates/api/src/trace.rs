@@ -199,6 +199,17 @@ fn put_event(entry: &mut Map<String, Value>, event: &ConnectionEvent) {
             put("address", address.to_string().into());
             put("fields", json!({ "from": from.to_string() }));
         }
+        ConnectionEvent::StreamEnded {
+            client_id,
+            address,
+            reason,
+            detail,
+        } => {
+            put("event", "stream_ended".into());
+            put("client_id", (**client_id).into());
+            put("address", address.to_string().into());
+            put("fields", json!({ "reason": reason.name(), "detail": detail }));
+        }
         ConnectionEvent::SessionEnded { client_id, detail } => {
             put("event", "session_ended".into());
             put("client_id", (**client_id).into());

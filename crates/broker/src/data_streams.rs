@@ -14,7 +14,7 @@ use mqtt::ProtocolVersion;
 use crate::connection::Connection;
 use crate::connections::Connections;
 use crate::deliver::ShardCore;
-use crate::effect::{DisconnectReason, Now};
+use crate::effect::{ConnectionEvent, DisconnectReason, Effect, Now};
 use crate::lifecycle::Lifecycle;
 use crate::operator::Operator;
 use crate::owners::{Holding, Owners, SessionHolding, owner_name};
@@ -95,10 +95,12 @@ impl Shard {
     pub fn open_stream(&mut self, now: Now, conn: ConnSlot, control: ConnSlot) -> bool {
         let (tick, parts) = self.split(now);
         let Tick { core, numbers, .. } = tick;
-        let Some(own) = core.connections.get(control) else {
+        let own = core.connections.get(control);
+        let Some(own) = own.filter(|own| own.is_online() && !own.is_data_stream()) else {
             return false;
         };
-        if !own.is_online() || own.is_data_stream() || !can_open_stream(core, &parts.node.owners, own.session) {
+        if let Some(detail) = reason_to_reject(core, &parts.node.owners, own.session) {
+            core.report_stream_end(control, DisconnectReason::QuotaExceeded, detail);
             return false;
         }
         let mut session = stream_session(now, core.sessions.at(own.session), conn, numbers);
@@ -134,18 +136,28 @@ impl Shard {
         }
         true
     }
+
+    /// Reports that the driver rejects a data stream of the connection `control`.
+    pub fn stream_rejected(&mut self, now: Now, control: ConnSlot, detail: &str) {
+        let (tick, _) = self.split(now);
+        tick.core
+            .report_stream_end(control, DisconnectReason::QuotaExceeded, detail);
+    }
 }
 
-/// Returns whether the client of a session may open another data stream. It counts as a session in all limits.
-fn can_open_stream(core: &ShardCore, owners: &Owners, slot: SessionSlot) -> bool {
+/// Returns why the client of a session may not open another data stream. It counts as a session in all limits.
+fn reason_to_reject(core: &ShardCore, owners: &Owners, slot: SessionSlot) -> Option<&'static str> {
     let client = core.sessions.at(slot);
-    if client.inbox_key().is_some() || owners.total().count(Holding::Session) >= core.config.max_sessions as u64 {
-        return false;
+    if client.inbox_key().is_some() {
+        return Some("a device of the platform has no data streams");
     }
-    let user = core.sessions.holding(slot).and_then(SessionHolding::user);
+    if owners.total().count(Holding::Session) >= core.config.max_sessions as u64 {
+        return Some("limits.max_sessions is reached");
+    }
+    let user = core.sessions.holding(slot).and_then(SessionHolding::user)?;
     let bytes = client.client_id.len() as u64;
-    let limits = &core.config.shares.user;
-    user.is_none_or(|user| user.exceeded_by_session(limits, None, bytes).is_none())
+    let exceeded = user.exceeded_by_session(&core.config.shares.user, None, bytes)?;
+    Some(exceeded.rejection())
 }
 
 /// Returns the session of a data stream, with the terms of the client's own session. The caller sets its access rules.
@@ -214,6 +226,23 @@ impl Operator<'_> {
 }
 
 impl ShardCore {
+    /// Reports to operators that the server ends a data stream, or rejects one. `conn` is any stream of the client.
+    pub(crate) fn report_stream_end(&mut self, conn: ConnSlot, reason: DisconnectReason, detail: &str) {
+        let slot = self
+            .connections
+            .get(conn)
+            .map_or(SessionSlot::NONE, |connection| connection.session);
+        let Some(session) = self.sessions.get(slot) else {
+            return;
+        };
+        self.effects.push(Effect::Event(ConnectionEvent::StreamEnded {
+            client_id: session.client_id.clone(),
+            address: session.current_address(),
+            reason,
+            detail: detail.into(),
+        }));
+    }
+
     /// Returns the last time at which the data streams of a connection have shown that their client is alive; 0 for
     /// never. While reading from a stream is paused, its data may fill the window of the connection, so that PINGREQ
     /// cannot arrive.

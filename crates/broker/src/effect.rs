@@ -166,6 +166,13 @@ pub enum ConnectionEvent {
         from: SocketAddr,
         address: SocketAddr,
     },
+    /// The server has ended or rejected a data stream of the client, which stays connected.
+    StreamEnded {
+        client_id: Box<str>,
+        address: SocketAddr,
+        reason: DisconnectReason,
+        detail: Box<str>,
+    },
     SessionEnded {
         client_id: Box<str>,
         detail: &'static str,

@@ -34,10 +34,11 @@ impl Lifecycle<'_> {
         if connection.is_closing() {
             return;
         }
-        if let Some(code) = ending.code
+        if connection.is_data_stream() {
+            self.tick.core.report_stream_end(conn, ending.reason, ending.detail);
+        } else if let Some(code) = ending.code
             && connection.is_online()
             && connection.version == ProtocolVersion::V5
-            && !connection.is_data_stream()
         {
             let mut bytes = Vec::new();
             ending.write_properties(connection.maximum_packet_size, &mut bytes);

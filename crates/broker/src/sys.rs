@@ -281,6 +281,7 @@ pub fn event_topic(node: &str, event: &ConnectionEvent, unix_ms: u64) -> Option<
         }
         ConnectionEvent::Refused { .. }
         | ConnectionEvent::AddressChanged { .. }
+        | ConnectionEvent::StreamEnded { .. }
         | ConnectionEvent::SessionEnded { .. }
         | ConnectionEvent::Dropping { .. }
         | ConnectionEvent::OverLimit { .. }

@@ -132,6 +132,7 @@ impl TraceFilter {
                 ..
             } => (client_id, Some(user_name), Some(address)),
             ConnectionEvent::Disconnected { client_id, address, .. }
+            | ConnectionEvent::StreamEnded { client_id, address, .. }
             | ConnectionEvent::AddressChanged { client_id, address, .. } => (client_id, None, Some(address)),
             ConnectionEvent::SessionEnded { client_id, .. }
             | ConnectionEvent::Dropping { client_id, .. }

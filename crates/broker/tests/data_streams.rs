@@ -68,6 +68,15 @@ fn with_streams(w: &mut World, client_id: &str) -> (usize, usize, usize) {
     (client, one, two)
 }
 
+/// Returns why the server has ended or rejected data streams.
+fn ended_streams(w: &World) -> Vec<DisconnectReason> {
+    let reasons = w.events.iter().filter_map(|event| match event {
+        ConnectionEvent::StreamEnded { reason, .. } => Some(*reason),
+        _ => None,
+    });
+    reasons.collect()
+}
+
 #[test]
 fn acknowledgements_and_messages_leave_on_their_stream() {
     let mut w = World::new(1);
@@ -133,6 +142,10 @@ fn packet_for_the_control_stream_ends_only_the_stream() {
     assert!(w.take(one).is_empty(), "DISCONNECT belongs to the control stream");
     w.send_bytes(two, &[0, 0]);
     assert!(w.is_closed(two));
+    assert_eq!(
+        ended_streams(&w),
+        [DisconnectReason::ProtocolError, DisconnectReason::MalformedPacket]
+    );
     w.send(client, &Packet::PingReq);
     assert_eq!(w.take(client), ["PINGRESP"]);
 }
@@ -226,6 +239,8 @@ fn stream_is_no_client_and_counts_as_a_session() {
     assert_eq!(w.open_stream(stream), None, "a data stream has no data streams");
     w.open_stream(client).unwrap();
     assert_eq!(w.open_stream(client), None);
+    w.settle();
+    assert_eq!(ended_streams(&w), [DisconnectReason::QuotaExceeded]);
     let (clients, _) = w.shards[0]
         .inspect()
         .clients(&ClientFilter::default(), SessionSlot(0), 10);

@@ -107,7 +107,7 @@ counters! {
     quic_datagrams_dropped,
     /// Data streams of QUIC connections that were accepted.
     quic_streams,
-    /// Data streams of logged-in clients that were reset because a limit was reached.
+    /// Data streams that were reset because a limit was reached, or because the listener allows none.
     quic_streams_rejected,
     /// Data streams that the server ended because of a forbidden packet, a limit, or its shutdown.
     quic_streams_ended,

@@ -176,7 +176,7 @@ impl NetWorker {
 
     fn accept_stream(&mut self, slot: ConnSlot) {
         if let Some(quic) = self.slots.get_mut(slot).and_then(|connection| connection.socket.quic()) {
-            quic.accept_streams();
+            self.counters.quic_streams_rejected += quic.accept_streams();
             self.quic_readable(slot);
         }
     }

@@ -22,6 +22,8 @@ use crate::worker::NetWorker;
 /// Code of RESET_STREAM and STOP_SENDING for a stream that the server rejects or ends.
 const CODE_STREAM_REFUSED: u32 = 3;
 
+const TOO_MANY_STREAMS: &str = "max_data_streams of the listener is reached";
+
 /// The socket of a data stream.
 pub(crate) struct DataStream {
     /// Slot of the control stream.
@@ -48,18 +50,21 @@ impl DataStream {
 
 impl QuicConnection {
     /// Accepts the first stream of the client, the control stream. Further ones wait until the client is logged in, or
-    /// are rejected if the listener allows no data streams.
-    pub(super) fn accept_streams(&mut self) {
+    /// are rejected if the listener allows no data streams. Returns the number of rejected ones.
+    pub(super) fn accept_streams(&mut self) -> u64 {
         if self.stream.id.is_none() {
             self.stream.id = self.connection.streams().accept(Dir::Bi);
         }
         if self.max_data_streams > 0 {
             self.has_waiting_streams = true;
-            return;
+            return 0;
         }
+        let mut rejected = 0;
         while let Some(stream) = self.connection.streams().accept(Dir::Bi) {
             self.reject_stream(stream);
+            rejected += 1;
         }
+        rejected
     }
 
     /// Returns the next stream that the client has opened.
@@ -127,7 +132,10 @@ impl NetWorker {
         while let Some(id) = self.next_data_stream(control) {
             let slot = match self.can_have_data_stream(control) {
                 true => self.open_data_stream(control, id),
-                false => None,
+                false => {
+                    self.shard.stream_rejected(self.now, control, TOO_MANY_STREAMS);
+                    None
+                }
             };
             let Some(quic) = self.slots.get_mut(control).and_then(|own| own.socket.quic()) else {
                 return;
@@ -135,6 +143,8 @@ impl NetWorker {
             let Some(slot) = slot else {
                 self.counters.quic_streams_rejected += 1;
                 quic.reject_stream(id);
+                // The shard has an event about it.
+                self.quic.touch_quic(control, quic);
                 continue;
             };
             self.counters.quic_streams += 1;

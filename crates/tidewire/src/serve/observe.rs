@@ -198,6 +198,7 @@ fn is_written(event: &ConnectionEvent) -> bool {
         ConnectionEvent::Connected { .. }
         | ConnectionEvent::Disconnected { .. }
         | ConnectionEvent::AddressChanged { .. }
+        | ConnectionEvent::StreamEnded { .. }
         | ConnectionEvent::SessionEnded { .. } => {
             tracing::enabled!(tracing::Level::DEBUG)
         }
@@ -297,6 +298,20 @@ fn write(event: &ConnectionEvent, durability: &str, omitted_lines: u64) {
             address,
         } => {
             tracing::debug!(client_id = &**client_id, %address, %from, "client has another address");
+        }
+        ConnectionEvent::StreamEnded {
+            client_id,
+            address,
+            reason,
+            detail,
+        } => {
+            tracing::debug!(
+                client_id = &**client_id,
+                %address,
+                reason = reason.name(),
+                detail = &**detail,
+                "data stream ended by the server"
+            );
         }
         ConnectionEvent::SessionEnded { client_id, detail } => {
             tracing::debug!(client_id = &**client_id, detail, "session ended");
