@@ -29,8 +29,8 @@ pub(super) const HALF_OPEN_MAX: usize = 2048;
 /// As `HALF_OPEN_MAX`, for the validated clients of one address, or of one /64 of IPv6.
 pub(super) const HALF_OPEN_PER_NETWORK_MAX: usize = 256;
 
-/// Maximum number of streams that a client may open in addition to its data streams: the control stream, and others,
-/// which the server resets. Without permission to open them, a client would wait for ever.
+/// Maximum number of streams that a client may open before it is logged in: the control stream, and others, which wait
+/// or are reset. Without permission to open them, a client would wait for ever.
 pub(super) const STREAMS_MAX: u32 = 4;
 
 /// Size of connection IDs: large enough that no ID is used twice.
@@ -50,6 +50,13 @@ pub(super) fn unvalidated_per_second(listener: &ListenerConfig) -> u32 {
     };
     let half = rate.amount.saturating_mul(500) / rate.period_ms.max(1);
     half.clamp(1, UNVALIDATED_PER_SECOND_MAX.into()) as u32
+}
+
+/// Returns the maximum number of streams that a logged-in client may open. The library announces new permissions when
+/// an eighth of the streams has ended, so a client that may have only `max_data_streams` could not open all of them.
+pub(super) fn streams_max(max_data_streams: u16) -> u32 {
+    let data = u32::from(max_data_streams);
+    STREAMS_MAX + data + data / 6
 }
 
 /// `secret`: if it is the same after a restart, clients of the previous process learn at once that their connection
@@ -86,7 +93,7 @@ fn transport_config(listener: &ListenerConfig, keep_alive: Option<Duration>) -> 
     let send_max = listener.send_buffer_bytes.unwrap_or(WINDOW_BYTES);
     let mut config = TransportConfig::default();
     config
-        .max_concurrent_bidi_streams(VarInt::from_u32(STREAMS_MAX + u32::from(listener.max_data_streams)))
+        .max_concurrent_bidi_streams(VarInt::from_u32(STREAMS_MAX))
         .max_concurrent_uni_streams(VarInt::from_u32(0))
         // The window of the connection limits each stream, too.
         .stream_receive_window(VarInt::from_u32(receive_max))
@@ -97,4 +104,19 @@ fn transport_config(listener: &ListenerConfig, keep_alive: Option<Duration>) -> 
         .keep_alive_interval(keep_alive)
         .max_idle_timeout(keep_alive.and_then(|idle| IdleTimeout::try_from(idle + KEEP_ALIVE_GRACE).ok()));
     config
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn client_can_always_open_all_its_data_streams() {
+        for max in 1..=64 {
+            let all = streams_max(max);
+            let not_announced = all / 8;
+            assert!(all - not_announced > u32::from(max), "{max}, and the control stream");
+            assert!(all - STREAMS_MAX > not_announced, "{max}: announced after CONNACK");
+        }
+    }
 }

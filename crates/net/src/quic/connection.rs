@@ -37,6 +37,8 @@ pub(crate) struct QuicConnection {
     /// The data streams and their slots.
     pub(super) data_streams: Vec<(StreamId, ConnSlot)>,
     pub(super) max_data_streams: u16,
+    /// The client may open all its data streams: it is logged in.
+    pub(super) may_open_all: bool,
     /// The client may have opened streams that are not accepted yet.
     pub(super) has_waiting_streams: bool,
     /// The connection has ended: nothing can be sent any more.
@@ -74,6 +76,7 @@ impl QuicConnection {
             stream: OpenStream::default(),
             data_streams: Vec::new(),
             max_data_streams,
+            may_open_all: false,
             has_waiting_streams: false,
             is_lost: false,
             is_touched: false,

@@ -32,10 +32,10 @@ pub const QUIC_LIMITS: &[(&str, u64, &str, &str)] = &[
         "Further output waits, within `limits.output_buffer_bytes`.",
     ),
     (
-        "Streams of a connection at a time, in addition to `max_data_streams`; only the first one carries MQTT",
+        "Streams of a connection at a time, before CONNACK or without `max_data_streams`",
         STREAMS_MAX as u64,
         "",
-        "The client waits until the server has reset a stream.",
+        "The client waits until a stream has ended, or until CONNACK.",
     ),
     (
         "Incomplete handshakes of a listener from addresses that are not validated",

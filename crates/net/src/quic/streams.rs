@@ -14,6 +14,7 @@ use quinn_proto::{Dir, StreamId, VarInt};
 
 use crate::connection::{ConnectionStage, SocketConnection};
 use crate::outlet::{self, FlushResult};
+use crate::quic::config;
 use crate::quic::connection::{OpenStream, QuicConnection};
 use crate::slots::SlotTable;
 use crate::socket::ConnectionSocket;
@@ -67,8 +68,19 @@ impl QuicConnection {
         rejected
     }
 
+    /// Permits a logged-in client to open its data streams. Others cannot make the server store the state of many.
+    fn permit_data_streams(&mut self) {
+        if !std::mem::replace(&mut self.may_open_all, true) {
+            let max = VarInt::from_u32(config::streams_max(self.max_data_streams));
+            self.connection.set_max_concurrent_streams(Dir::Bi, max);
+        }
+    }
+
     /// Returns the next stream that the client has opened.
     fn next_waiting_stream(&mut self) -> Option<StreamId> {
+        if !self.has_waiting_streams {
+            return None;
+        }
         let stream = self.connection.streams().accept(Dir::Bi);
         self.has_waiting_streams = stream.is_some();
         stream
@@ -129,6 +141,10 @@ fn on_stream<R>(
 impl NetWorker {
     /// Accepts the data streams that a logged-in client has opened. Rejects those beyond the limits.
     pub(super) fn accept_data_streams(&mut self, control: ConnSlot) {
+        let quic = self.slots.get_mut(control).and_then(|own| own.socket.quic());
+        if quic.is_none_or(|quic| quic.max_data_streams == 0) {
+            return;
+        }
         while let Some(id) = self.next_data_stream(control) {
             let slot = match self.can_have_data_stream(control) {
                 true => self.open_data_stream(control, id),
@@ -154,11 +170,12 @@ impl NetWorker {
     }
 
     fn next_data_stream(&mut self, control: ConnSlot) -> Option<StreamId> {
-        let quic = self.slots.get_mut(control)?.socket.quic()?;
-        if !quic.has_waiting_streams || !self.is_open(control) || !self.shard.inspect().is_online(control) {
+        if !self.is_open(control) || !self.shard.inspect().is_online(control) {
             return None;
         }
-        self.slots.get_mut(control)?.socket.quic()?.next_waiting_stream()
+        let quic = self.slots.get_mut(control)?.socket.quic()?;
+        quic.permit_data_streams();
+        quic.next_waiting_stream()
     }
 
     /// Returns whether the connection has fewer open data streams than it may have. Streams that have ended wait for

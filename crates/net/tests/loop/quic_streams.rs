@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use broker::Transport;
+use broker::{ShardId, Transport};
 
 use super::client::*;
 use super::quic_wire::{QuicStream, QuicWire};
@@ -39,6 +39,13 @@ fn subscribed(wire: &QuicWire, filter: &str) -> QuicStream {
     stream.write_all(&subscribe(1, filter, 0)).unwrap();
     assert_eq!(read_packet(&mut stream).unwrap().first, 0x90);
     stream
+}
+
+fn subscriptions(running: &Running) -> u64 {
+    let count = running
+        .handle
+        .call(ShardId(0), PATIENCE, |shard, _| shard.inspect().stats().subscriptions);
+    count.unwrap()
 }
 
 #[test]
@@ -100,6 +107,66 @@ fn stream_opened_before_connack_waits() {
     wire.write_all(&connect("client")).unwrap();
     assert_eq!(read_packet(&mut wire).unwrap().first, CONNACK[0]);
     assert_eq!(read_packet(&mut stream).unwrap().first, 0x90);
+}
+
+#[test]
+fn client_may_open_few_streams_before_connack() {
+    let running = start_with_streams(1);
+    let mut wire = wire(&running);
+    let early: Vec<QuicStream> = (1..STREAMS).map(|_| wire.open_stream()).collect();
+    assert!(wire.try_open_stream().is_none());
+    wire.write_all(&connect("client")).unwrap();
+    assert_eq!(read_packet(&mut wire).unwrap().first, CONNACK[0]);
+    let _last = subscribed(&wire, "t");
+    assert_eq!(early.len(), 3);
+}
+
+#[test]
+fn ended_streams_can_always_be_replaced() {
+    const MAX: u16 = 64;
+    let mut options = options(1);
+    options.listener(Transport::Quic).max_data_streams = MAX;
+    let running = options.start();
+    let wire = connected(&running, "client");
+    let mut streams: Vec<QuicStream> = (0..MAX).map(|_| subscribed(&wire, "t")).collect();
+    for _ in 0..12 {
+        let mut ended = streams.remove(0);
+        ended.finish();
+        assert!(read_packet(&mut ended).is_none(), "the server ends its side");
+        streams.push(subscribed(&wire, "t"));
+    }
+    assert_eq!(running.handle.counters().quic_streams_rejected, 0);
+}
+
+/// A client resets its streams, or ends them inside a packet.
+#[test]
+fn ended_streams_leave_nothing() {
+    const ENDED: u64 = 60;
+    let running = start_with_streams(1);
+    let mut wire = connected(&running, "client");
+    let mut subscriber = subscribed(&wire, "t");
+    for n in 0..ENDED {
+        let mut stream = subscribed(&wire, "other");
+        match n % 3 {
+            0 => stream.reset(),
+            1 => {
+                stream.write_all(&publish("t", b"incomplete")[..5]).unwrap();
+                stream.finish();
+            }
+            _ => {
+                stream.stop();
+                stream.reset();
+                continue;
+            }
+        }
+        assert!(read_packet(&mut stream).is_none(), "the server ends its side");
+    }
+    eventually("the subscriptions are gone", || subscriptions(&running) == 1);
+    wire.write_all(&publish("t", b"complete")).unwrap();
+    assert_eq!(read_packet(&mut subscriber).unwrap().message().1, b"complete");
+    ping(&mut wire);
+    let counters = running.handle.counters();
+    assert_eq!((counters.quic_streams, counters.quic_streams_rejected), (ENDED + 1, 0));
 }
 
 #[test]

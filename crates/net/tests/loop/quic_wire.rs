@@ -42,6 +42,7 @@ struct State {
     socket: Arc<UdpSocket>,
     is_connected: bool,
     lost: Option<ConnectionError>,
+    /// The server has acknowledged the end of the first stream.
     is_finished: bool,
     /// The last stream on which the server does not want data, and its code.
     stopped: Option<(StreamId, VarInt)>,
@@ -155,6 +156,15 @@ impl QuicWire {
         }
     }
 
+    /// Opens a data stream if the server permits it now.
+    pub fn try_open_stream(&self) -> Option<QuicStream> {
+        let stream = self.shared.lock().connection.streams().open(Dir::Bi)?;
+        Some(QuicStream {
+            shared: self.shared.clone(),
+            stream,
+        })
+    }
+
     /// Opens another stream, sends on it, and returns the code with which the server has reset it.
     pub fn code_of_another_stream(&self, bytes: &[u8]) -> u64 {
         let opened = Cell::new(None);
@@ -260,7 +270,7 @@ impl State {
                 Event::ConnectionLost { reason } => {
                     self.lost.get_or_insert(reason);
                 }
-                Event::Stream(StreamEvent::Finished { .. }) => self.is_finished = true,
+                Event::Stream(StreamEvent::Finished { id }) => self.is_finished |= id.index() == 0,
                 Event::Stream(StreamEvent::Stopped { id, error_code }) => self.stopped = Some((id, error_code)),
                 _ => {}
             }
@@ -371,6 +381,14 @@ impl QuicStream {
     pub fn finish(&self) {
         let mut state = self.shared.lock();
         state.connection.send_stream(self.stream).finish().unwrap();
+        state.transmit();
+    }
+
+    /// Rejects further data of the server.
+    pub fn stop(&self) {
+        let mut state = self.shared.lock();
+        let code = VarInt::from_u32(0);
+        state.connection.recv_stream(self.stream).stop(code).unwrap();
         state.transmit();
     }
 

@@ -25,7 +25,8 @@ QUIC connections are in the memory of the server. N connections use at most N ×
 together, if all clients are hostile: they send single bytes with gaps between them, and acknowledge no output. Before
 CONNACK, a connection uses at most 0.3 MiB. N well-behaved connections use N × 22 KiB if they are idle, and at most
 N × 54 KiB and `limits.max_quic_windows` otherwise. Output that waits for the QUIC connection counts in
-`limits.output_buffer_bytes`, as with TCP.";
+`limits.output_buffer_bytes`, as with TCP. With `max_data_streams`, each stream of a hostile client adds at most
+0.25 MiB, after CONNACK.";
 
 /// The subject of a limit, the value, its unit, and the consequence of exceeding it.
 type Fixed = (&'static str, u64, &'static str, &'static str);
