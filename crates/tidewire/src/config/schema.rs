@@ -218,6 +218,10 @@ mod tests {
                 "only `listeners.(tls|wss|quic).<name>` has it",
             ),
             ("listeners.tls.x.path", "only `listeners.(ws|wss).<name>` has it"),
+            (
+                "listeners.tls.x.max_data_streams",
+                "only `listeners.quic.<name>` has it",
+            ),
             ("max_qos", "did you mean `mqtt.max_qos`?"),
             ("allow_anonymous", "did you mean `access.anonymous`?"),
             ("mqtt.max_mqueue_len", "did you mean `mqtt.max_queued_messages`?"),

@@ -21,7 +21,6 @@ choice! {
 pub const KINDS: &[&str] = &["tcp", "tls", "ws", "wss", "quic"];
 pub const TLS_KINDS: &[&str] = &["tls", "wss", "quic"];
 pub const WS_KINDS: &[&str] = &["ws", "wss"];
-pub const QUIC_KINDS: &[&str] = &["quic"];
 
 /// Name of MQTT on the port of the API among the listeners. A WebSocket listener cannot have this name.
 pub const API_LISTENER: &str = "api";
@@ -232,11 +231,11 @@ section! {
 
 section! {
     /// Additional options of `quic` listeners.
-    pub struct QuicOptions at [Fixed("listeners"), OneOf(QUIC_KINDS), Any("name")] {
+    pub struct QuicOptions at [Fixed("listeners"), Fixed("quic"), Any("name")] {
         /// Maximum number of data streams of a connection, in addition to the control stream. A client can publish and
         /// subscribe on data streams, as in the multi-stream mode of EMQX. The server resets further streams. Queues,
-        /// output buffers and in-flight messages count per stream. A stream counts as a session of its user. 0: no
-        /// data streams.
+        /// output buffers and in-flight messages count per stream. A stream counts as a session of its user. Example:
+        /// 8. 0: no data streams.
         restart max_data_streams: u16 = "0" ["0", "64"] in "streams";
     }
 }
