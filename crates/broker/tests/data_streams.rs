@@ -134,6 +134,26 @@ fn session_that_continues_has_no_subscriptions_of_streams() {
 }
 
 #[test]
+fn takeover_ends_the_streams_of_the_old_connection() {
+    let mut w = World::new(1);
+    let (old, one, _) = with_streams(&mut w, "client");
+    w.subscribe(one, "t", AtMostOnce);
+    w.take(one);
+    let new = w.connect(V5, "client", false, &[]);
+    let stream = w.open_stream(new).unwrap();
+    w.publish(stream, "t", "lost", AtLeastOnce);
+    assert_eq!(w.take(stream), ["PUBACK 1 NoMatchingSubscribers"]);
+    assert!(w.is_closed(old) && w.take(one).is_empty());
+    // The driver closes the streams of the old connection later.
+    w.publish(one, "t", "too late", AtMostOnce);
+    w.cut(one);
+    w.subscribe(stream, "t", AtMostOnce);
+    w.publish(new, "t", "received", AtMostOnce);
+    assert_eq!(w.payloads(stream), ["received"]);
+    assert_eq!(w.shards[0].inspect().stats().subscriptions, 1);
+}
+
+#[test]
 fn packet_for_the_control_stream_ends_only_the_stream() {
     let mut w = World::new(1);
     let (client, one, two) = with_streams(&mut w, "client");

@@ -192,6 +192,19 @@ fn packets_behind_a_question_wait_and_stay_in_order() {
 }
 
 #[test]
+fn question_pauses_only_its_data_stream() {
+    let (mut w, decisions) = world();
+    let client = w.connect(V5, "client", true, &[]);
+    let stream = w.open_stream(client).unwrap();
+    w.publish(stream, "asked", "x", AtLeastOnce);
+    assert!(w.take(stream).is_empty());
+    w.send(client, &Packet::PingReq);
+    assert_eq!(w.take(client), ["PINGRESP"]);
+    assert_eq!(answer(&mut w, &decisions, true), ["asked"]);
+    assert_eq!(w.take(stream), ["PUBACK 1 NoMatchingSubscribers"]);
+}
+
+#[test]
 fn a_paused_client_receives_messages() {
     let (mut w, decisions) = world();
     decisions.set("#", true);
