@@ -1,6 +1,7 @@
 //! Tests data streams of MQTT over QUIC.
 
 use std::io::Write;
+use std::time::{Duration, Instant};
 
 use broker::{ShardId, Transport};
 
@@ -214,4 +215,16 @@ fn end_of_the_control_stream_ends_the_streams() {
     wire.end_with(&[]);
     assert_eq!(watcher.read().message(), ("last/will", &b"words"[..]));
     eventually("the connection is gone", || running.handle.connections() == 1);
+}
+
+#[test]
+fn shutdown_does_not_wait_for_data_streams() {
+    let running = start_with_streams(2);
+    let mut wire = connected(&running, "client");
+    let mut stream = subscribed(&wire, "t");
+    let begin = Instant::now();
+    running.handle.shutdown(Duration::from_secs(60));
+    assert!(begin.elapsed() < Duration::from_secs(30), "{:?}", begin.elapsed());
+    assert!(read_packet(&mut stream).is_none());
+    assert!(read_packet(&mut wire).is_none());
 }
