@@ -313,6 +313,14 @@ fn unusable_stapling_options_are_refused_at_start() {
             "ocsp_stapling = true\nocsp_issuer_file = \"/missing/ca.pem\"",
             "cannot read /missing/ca.pem",
         ),
+        (
+            concat!(
+                "ocsp_stapling = true\nocsp_issuer_file = \"",
+                env!("CARGO_MANIFEST_DIR"),
+                "/Cargo.toml\""
+            ),
+            "contains no certificate",
+        ),
         ("[api]\nocsp_stapling = true", "needs a certificate"),
     ] {
         let pem = pem.display();

@@ -180,16 +180,12 @@ fn named_files(config: &Config) -> Vec<NamedFile<'_>> {
             });
         }
         let issuer = tls.stapling.as_ref().and_then(|stapling| stapling.issuer.as_deref());
-        for (path, option) in [
-            (tls.ca_file.as_deref(), "ca_file"),
-            (tls.crl_file.as_deref(), "crl_file"),
-            (issuer, "ocsp_issuer_file"),
+        for (path, option, check) in [
+            (tls.ca_file.as_deref(), "ca_file", can_be_read as FileCheck),
+            (tls.crl_file.as_deref(), "crl_file", can_be_read),
+            (issuer, "ocsp_issuer_file", has_certificate),
         ] {
-            files.extend(path.map(|path| NamedFile {
-                path,
-                option,
-                check: can_be_read,
-            }));
+            files.extend(path.map(|path| NamedFile { path, option, check }));
         }
     }
     let (api, access, http) = (&config.api, &config.access, &config.access_http.options);
@@ -199,7 +195,7 @@ fn named_files(config: &Config) -> Vec<NamedFile<'_>> {
     let optional: [(&Unset<PathBuf>, _, FileCheck); 34] = [
         (&api.cert_file, "cert_file", can_be_read),
         (&api.key_file, "key_file", is_protected),
-        (&api.ocsp_issuer_file, "ocsp_issuer_file", can_be_read),
+        (&api.ocsp_issuer_file, "ocsp_issuer_file", has_certificate),
         (&api.users_file, "users_file", is_console_users_file),
         (&config.acme.ca_file, "ca_file", can_be_read),
         (&config.acme.eab_key_file, "eab_key_file", is_external_account_key),
@@ -261,6 +257,11 @@ fn can_be_read(path: &Path) -> Result<(), String> {
         return Err(format!("{} is not a file", path.display()));
     }
     File::open(path).map(drop).map_err(unreadable)
+}
+
+fn has_certificate(path: &Path) -> Result<(), String> {
+    can_be_read(path)?;
+    net::tls::certificates(path).map(drop).map_err(|error| chain(&error))
 }
 
 /// Returns the files with secrets, each with its option.
