@@ -26,6 +26,8 @@ pub(super) struct OpenStream {
     pub(super) was_finished: bool,
     /// … and the peer has not acknowledged it.
     pub(super) is_finishing: bool,
+    /// Value of `QuicConnection::write_number` at the last write.
+    pub(super) last_write: u64,
 }
 
 pub(crate) struct QuicConnection {
@@ -41,6 +43,8 @@ pub(crate) struct QuicConnection {
     pub(super) may_open_all: bool,
     /// The client may have opened streams that are not accepted yet.
     pub(super) has_waiting_streams: bool,
+    /// Number of writes to any stream.
+    write_number: u64,
     /// The connection has ended: nothing can be sent any more.
     pub(super) is_lost: bool,
     /// In the worker's list of connections with events or output.
@@ -78,6 +82,7 @@ impl QuicConnection {
             max_data_streams,
             may_open_all: false,
             has_waiting_streams: false,
+            write_number: 0,
             is_lost: false,
             is_touched: false,
             timer_ms: None,
@@ -157,6 +162,7 @@ impl QuicConnection {
         let Some(stream) = self.stream.id else {
             return Err(io::ErrorKind::WouldBlock.into());
         };
+        self.write_number += 1;
         let mut stream = self.connection.send_stream(stream);
         let mut written = 0;
         for slice in slices {
@@ -166,6 +172,7 @@ impl QuicConnection {
                     Ok(bytes) => {
                         written += bytes;
                         rest = &rest[bytes..];
+                        self.stream.last_write = self.write_number;
                         self.windows.written(bytes);
                     }
                     Err(WriteError::Blocked) => {

@@ -10,6 +10,7 @@ use crate::certificate;
 use crate::connection::{ConnectionStage, HandshakeStep};
 use crate::quic::lost;
 use crate::quic::mail::QuicId;
+use crate::quic::streams;
 use crate::worker::NetWorker;
 
 /// Maximum number of stale entries of timers, in addition to a few per connection.
@@ -65,7 +66,19 @@ impl NetWorker {
             while let Some(event) = self.next_quic_event(slot) {
                 self.quic_event(slot, event);
             }
+            self.list_writable_streams();
         }
+    }
+
+    /// Lists the streams of a connection that can be written again. The one that has waited longest comes first, because
+    /// one stream with much output can fill the window.
+    fn list_writable_streams(&mut self) {
+        let mut writable = std::mem::take(&mut self.quic.writable);
+        writable.sort_unstable_by_key(|(last_write, _)| *last_write);
+        for (_, slot) in writable.drain(..) {
+            self.list_for_flush(slot);
+        }
+        self.quic.writable = writable;
     }
 
     /// Returns the next event of a connection, after its events for the endpoint.
@@ -141,7 +154,7 @@ impl NetWorker {
     fn quic_writable(&mut self, slot: ConnSlot) {
         if let Some(connection) = self.slots.get_mut(slot) {
             connection.is_write_blocked = false;
-            self.list_for_flush(slot);
+            self.quic.writable.push((streams::last_write(&connection.socket), slot));
         }
     }
 

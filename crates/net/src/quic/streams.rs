@@ -121,6 +121,15 @@ fn data_stream(socket: &mut ConnectionSocket) -> Option<&mut DataStream> {
     }
 }
 
+/// Returns the number of the last write to a stream, among all writes of its connection.
+pub(super) fn last_write(socket: &ConnectionSocket) -> u64 {
+    match socket {
+        ConnectionSocket::Tcp(_) => 0,
+        ConnectionSocket::Quic(quic) => quic.stream.last_write,
+        ConnectionSocket::DataStream(stream) => stream.stream.last_write,
+    }
+}
+
 /// Calls `operate` with the slot and the connection of the control stream, whose socket is this data stream during the
 /// call. Returns `None` if one of both does not exist any more.
 fn on_stream<R>(

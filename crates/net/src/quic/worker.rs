@@ -35,6 +35,8 @@ pub(crate) struct QuicWorker {
     pub(super) slots: HashMap<QuicId, ConnSlot>,
     /// Connections with new events or output.
     pub(super) touched: Vec<ConnSlot>,
+    /// Streams of a connection that can be written again, with the number of their last write.
+    pub(super) writable: Vec<(u64, ConnSlot)>,
     pub(super) timers: QuicTimers,
     /// Mail of the current tick, by worker.
     pub(super) outgoing: Vec<QuicMail>,
@@ -57,6 +59,7 @@ impl QuicWorker {
             endpoints: Vec::new(),
             slots: HashMap::new(),
             touched: Vec::new(),
+            writable: Vec::new(),
             timers: QuicTimers::default(),
             outgoing: (0..common.shards).map(|_| QuicMail::default()).collect(),
             input: Vec::new(),
