@@ -1,6 +1,6 @@
 //! PUBACK, PUBREC, PUBREL and PUBCOMP from clients.
 
-use mqtt::{Ack, PacketType, ReasonCode};
+use mqtt::{Ack, Packet, PacketType, ReasonCode};
 
 use crate::delivery::Delivery;
 use crate::durable::record_fields::PendingCommits;
@@ -20,7 +20,19 @@ pub(crate) struct ClientAcks<'a> {
 }
 
 impl ClientAcks<'_> {
-    pub fn puback(&mut self, ack: &Ack<'_>) {
+    /// Handles an acknowledgement; ignores other packets.
+    #[inline]
+    pub fn received(mut self, packet: &Packet<'_>) {
+        match packet {
+            Packet::PubAck(ack) => self.puback(ack),
+            Packet::PubRec(ack) => self.pubrec(ack),
+            Packet::PubRel(ack) => self.pubrel(ack),
+            Packet::PubComp(ack) => self.pubcomp(ack),
+            _ => {}
+        }
+    }
+
+    fn puback(&mut self, ack: &Ack<'_>) {
         self.count(PacketType::PubAck);
         let out = &mut self.tick.core.sessions.at_mut(self.slot).outgoing;
         let seq = out.seq_of(ack.packet_id);
@@ -29,7 +41,7 @@ impl ClientAcks<'_> {
         self.finished(seq, result);
     }
 
-    pub fn pubrec(&mut self, ack: &Ack<'_>) {
+    fn pubrec(&mut self, ack: &Ack<'_>) {
         self.count(PacketType::PubRec);
         let core = &mut *self.tick.core;
         let out = &mut core.sessions.at_mut(self.slot).outgoing;
@@ -58,7 +70,7 @@ impl ClientAcks<'_> {
         self.answer(PacketType::PubRel, ack, reason, commits);
     }
 
-    pub fn pubrel(&mut self, ack: &Ack<'_>) {
+    fn pubrel(&mut self, ack: &Ack<'_>) {
         self.count(PacketType::PubRel);
         let core = &mut *self.tick.core;
         let was_open = core.sessions.at_mut(self.slot).received.remove(ack.packet_id.get());
@@ -82,7 +94,7 @@ impl ClientAcks<'_> {
         );
     }
 
-    pub fn pubcomp(&mut self, ack: &Ack<'_>) {
+    fn pubcomp(&mut self, ack: &Ack<'_>) {
         self.count(PacketType::PubComp);
         let out = &mut self.tick.core.sessions.at_mut(self.slot).outgoing;
         let seq = out.seq_of(ack.packet_id);

@@ -6,13 +6,13 @@ use mqtt::{Auth, Connect, Decoded, ProtocolVersion, Publish, ReasonCode};
 
 use crate::access::{AuthExchange, ConnectCredentials, LoginGrant};
 use crate::config::ShardConfig;
-use crate::data_streams::StreamRole;
 use crate::effect::{Now, Peer};
 use crate::login::Login;
 use crate::publish_limits::PublishLimit;
 use crate::publish_quota::PublishQuota;
 use crate::session::Session;
 use crate::slots::{AuthAttempt, ConnEpoch, ConnSlot, SessionSlot};
+use crate::stream_role::StreamRole;
 
 pub struct Connection {
     pub peer: Peer,
@@ -227,6 +227,10 @@ impl Connection {
             streams: StreamRole::Data(control),
             ..Connection::new(self.peer.clone(), epoch, now.monotonic_ms)
         }
+    }
+
+    pub fn is_data_stream(&self) -> bool {
+        matches!(self.streams, StreamRole::Data(_))
     }
 
     #[inline]

@@ -31,6 +31,16 @@ impl Connections {
         self.get_mut(conn).filter(|connection| connection.epoch == epoch)
     }
 
+    pub fn is_data_stream(&self, conn: ConnSlot) -> bool {
+        self.get(conn).is_some_and(Connection::is_data_stream)
+    }
+
+    /// Returns the slots of a connection's data streams.
+    pub fn data_streams_of(&self, control: ConnSlot) -> Vec<ConnSlot> {
+        let own = self.get(control);
+        own.map_or(Vec::new(), |own| own.streams.data_streams().to_vec())
+    }
+
     pub fn open(&mut self, conn: ConnSlot, connection: Connection) {
         if self.slots.len() <= conn.index() {
             self.slots.resize_with(conn.index() + 1, || None);

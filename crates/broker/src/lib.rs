@@ -63,6 +63,7 @@ mod shard;
 mod shared;
 mod slots;
 mod stats;
+mod stream_role;
 mod subscribe;
 mod sys;
 mod sys_topics;
@@ -92,6 +93,7 @@ pub use access::{
 };
 pub use client_order::{ClientOrder, ClientPlace, ClientSort};
 pub use config::{OverlappingDelivery, QueueDropPolicy, ShardConfig, ShareStrategy};
+pub use data_streams::DataStreams;
 pub use delayed::DELAYED_BYTES_MAX;
 pub use durable::checkpoint::FinishedCheckpoint;
 pub use durable::pending_records::Ledger;

@@ -4,14 +4,15 @@ use mqtt::{Disconnect, Packet, PacketType, Properties, ProtocolVersion, ReasonCo
 
 use crate::connection::Connection;
 use crate::connection_end::ConnectionEnd;
-use crate::data_streams::StreamRole;
-use crate::effect::{ConnectionEvent, DisconnectReason, DropReason, Effect};
+use crate::deliver::ShardCore;
+use crate::effect::{ConnectionEvent, DisconnectReason, DropReason, Effect, Now};
 use crate::inbox::InboxEvent;
 use crate::message::{MessageOrigin, Publication, RecordLocation, is_reserved};
 use crate::node_state::hash;
 use crate::provenance::Provenance;
 use crate::router::{Destinations, Router};
 use crate::slots::{ConnEpoch, ConnSlot, ReplayNumber, SessionSlot};
+use crate::stream_role::StreamRole;
 use crate::subscribe::Violation;
 use crate::tap::{TapEvent, TapEventMask};
 use crate::tick::Tick;
@@ -35,7 +36,7 @@ impl Lifecycle<'_> {
             return;
         }
         if connection.is_data_stream() {
-            self.tick.core.report_stream_end(conn, ending.reason, ending.detail);
+            report_stream_end(self.tick.core, conn, ending.reason, ending.detail);
         } else if let Some(code) = ending.code
             && connection.is_online()
             && connection.version == ProtocolVersion::V5
@@ -131,11 +132,31 @@ impl Lifecycle<'_> {
         if let StreamRole::Data(control) = connection.streams {
             return self.detach_stream(control, conn);
         }
-        let streams = connection.take_streams();
+        let streams = connection.streams.take_data_streams();
         self.detach_client(conn, ending);
         for stream in streams {
             self.detach_stream(conn, stream);
         }
+    }
+
+    /// Detaches a data stream, and ends its session. Does nothing if it is detached already.
+    fn detach_stream(&mut self, control: ConnSlot, conn: ConnSlot) {
+        let now = self.tick.now;
+        let core = &mut *self.tick.core;
+        let (traces, clients) = core.traced();
+        traces.leaving(clients, conn);
+        if let Some(own) = core.connections.get_mut(control) {
+            own.streams.remove(conn);
+        }
+        let Some(slot) = core.connections.get_mut(conn).and_then(Connection::detach) else {
+            return;
+        };
+        core.link_mut(slot).conn = ConnSlot::NONE;
+        let reason = DisconnectReason::ConnectionLost;
+        let session = core.sessions.at_mut(slot);
+        session.detach(now, reason, || ReplayNumber(self.tick.numbers.next()));
+        core.release(now, slot);
+        self.end_session(slot, "the data stream has ended");
     }
 
     fn detach_client(&mut self, conn: ConnSlot, ending: ConnectionEnd<'_>) {
@@ -321,7 +342,7 @@ impl Lifecycle<'_> {
             false => connection.silent_since_ms(not_reading_ms),
         };
         let keep_alive_s = core.sessions.at(connection.session).keep_alive_s;
-        let silent_since_ms = silent_since_ms.max(core.streams_heard_ms(now, conn));
+        let silent_since_ms = silent_since_ms.max(streams_heard_ms(core, now, conn));
         let at_ms = silent_since_ms + core.config.keep_alive_ms(keep_alive_s);
         if at_ms > now.monotonic_ms {
             core.timers.wake(now, at_ms, ShardTimer::KeepAlive { conn, epoch });
@@ -355,4 +376,40 @@ impl Lifecycle<'_> {
         );
         self.end_connection(conn, ending);
     }
+}
+
+/// Reports to operators that the server ends a data stream, or rejects one. `conn` is any stream of the client.
+pub(crate) fn report_stream_end(core: &mut ShardCore, conn: ConnSlot, reason: DisconnectReason, detail: &str) {
+    let slot = core
+        .connections
+        .get(conn)
+        .map_or(SessionSlot::NONE, |connection| connection.session);
+    let Some(session) = core.sessions.get(slot) else {
+        return;
+    };
+    core.effects.push(Effect::Event(ConnectionEvent::StreamEnded {
+        client_id: session.client_id.clone(),
+        address: session.current_address(),
+        reason,
+        detail: detail.into(),
+    }));
+}
+
+/// Returns the last time at which the data streams of a connection have shown that their client is alive; 0 for
+/// never. While reading from a stream is paused, its data may fill the window of the connection, so that PINGREQ
+/// cannot arrive.
+fn streams_heard_ms(core: &mut ShardCore, now: Now, control: ConnSlot) -> u64 {
+    let mut heard_ms = 0;
+    for conn in core.connections.data_streams_of(control) {
+        let has_progress = core.outbox.take_progress(conn);
+        let is_slow = has_progress && core.outbox.queued_bytes(conn) > core.config.output_buffer_bytes;
+        let Some(stream) = core.connections.get(conn) else {
+            continue;
+        };
+        heard_ms = match is_slow || stream.is_reading_paused() {
+            true => now.monotonic_ms,
+            false => stream.silent_since_ms(heard_ms),
+        };
+    }
+    heard_ms
 }

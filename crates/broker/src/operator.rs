@@ -182,6 +182,27 @@ impl Operator<'_> {
         }
     }
 
+    /// Returns the sessions of a client's data streams.
+    fn streams_of(&self, slot: SessionSlot) -> Vec<SessionSlot> {
+        let core = &*self.lifecycle.tick.core;
+        let conn = core.sessions.at(slot).conn.unwrap_or(ConnSlot::NONE);
+        let streams = core.connections.data_streams_of(conn).into_iter();
+        let sessions = streams.filter_map(|conn| Some(core.connections.get(conn)?.session));
+        sessions.filter(|slot| core.sessions.get(*slot).is_some()).collect()
+    }
+
+    /// Applies a new login of a client to the session of one of its data streams. The decisions about the subscriptions
+    /// of the stream stay, as those of the client do.
+    fn renew_stream(&mut self, client: SessionSlot, stream: SessionSlot) {
+        let sessions = &mut self.lifecycle.tick.core.sessions;
+        let own = sessions.at(client);
+        let (is_superuser, grant) = (own.is_superuser, own.grant().for_data_stream());
+        let session = sessions.at_mut(stream);
+        let grant = self.authentication.renewed_grant(session.grant(), grant);
+        session.is_superuser = is_superuser;
+        session.set_grant(grant);
+    }
+
     /// Applies changed access rules to a session that does not use the inbox, and to its data streams.
     pub(crate) fn session_rights_changed(&mut self, slot: SessionSlot) {
         self.apply_rights(slot);

@@ -22,6 +22,7 @@ use crate::client_acks::ClientAcks;
 use crate::config::ShardConfig;
 use crate::connection::{Connection, ConnectionPhase};
 use crate::connection_end::ConnectionEnd;
+use crate::data_streams::DataStreams;
 use crate::delayed::DelayedMessages;
 use crate::deliver::ShardCore;
 use crate::durable::checkpoint::Checkpoints;
@@ -99,6 +100,18 @@ impl<'a> Components<'a> {
         };
         let router = self.router;
         (Lifecycle { tick, router, to }, authentication)
+    }
+
+    /// Returns the component that handles the acknowledgements of a client.
+    #[inline]
+    fn acks_of(self, tick: Tick<'a>, conn: ConnSlot, slot: SessionSlot) -> ClientAcks<'a> {
+        ClientAcks {
+            tick,
+            groups: self.groups,
+            retained: self.retained,
+            conn,
+            slot,
+        }
     }
 
     /// Returns the component that accepts clients.
@@ -378,11 +391,11 @@ impl Shard {
         }
         match packet {
             Packet::Publish(publish) => self.publish_received(now, conn, session, publish),
-            Packet::PubAck(ack) => self.acks_of(now, conn, session).puback(ack),
-            Packet::PubRec(ack) => self.acks_of(now, conn, session).pubrec(ack),
-            Packet::PubRel(ack) => self.acks_of(now, conn, session).pubrel(ack),
-            Packet::PubComp(ack) => self.acks_of(now, conn, session).pubcomp(ack),
-            Packet::PingReq | Packet::Auth(_) | Packet::Disconnect(_) if self.is_data_stream(conn) => {
+            Packet::PubAck(_) | Packet::PubRec(_) | Packet::PubRel(_) | Packet::PubComp(_) => {
+                let (tick, parts) = self.split(now);
+                parts.acks_of(tick, conn, session).received(packet);
+            }
+            Packet::PingReq | Packet::Auth(_) | Packet::Disconnect(_) if self.core.connections.is_data_stream(conn) => {
                 let detail = "the packet type is allowed only on the control stream";
                 self.protocol_error(now, conn, ReasonCode::ProtocolError, detail);
             }
@@ -451,11 +464,6 @@ impl Shard {
         }
     }
 
-    fn is_data_stream(&self, conn: ConnSlot) -> bool {
-        let connection = self.core.connections.get(conn);
-        connection.is_some_and(Connection::is_data_stream)
-    }
-
     fn publish_received(&mut self, now: Now, conn: ConnSlot, slot: SessionSlot, publish: &Publish<'_>) {
         let (tick, parts) = self.split(now);
         let mut publisher = ClientPublisher {
@@ -479,17 +487,6 @@ impl Shard {
                 let ending = ConnectionEnd::by_server(reason, code, detail);
                 self.lifecycle(now).end_connection(conn, ending);
             }
-        }
-    }
-
-    fn acks_of(&mut self, now: Now, conn: ConnSlot, slot: SessionSlot) -> ClientAcks<'_> {
-        let (tick, parts) = self.split(now);
-        ClientAcks {
-            tick,
-            groups: parts.groups,
-            retained: parts.retained,
-            conn,
-            slot,
         }
     }
 
@@ -626,6 +623,16 @@ impl Shard {
         Operator {
             lifecycle,
             authentication,
+        }
+    }
+
+    /// Returns the component that opens data streams of MQTT over QUIC.
+    pub fn data_streams(&mut self, now: Now) -> DataStreams<'_> {
+        let (tick, parts) = self.split(now);
+        DataStreams {
+            tick,
+            authentication: parts.authentication,
+            owners: &parts.node.owners,
         }
     }
 

@@ -47,7 +47,7 @@ pub(crate) fn must_throttle(core: &mut ShardCore, now: Now, conn: ConnSlot, pack
 pub(crate) fn renew_quotas(core: &mut ShardCore, now: Now, shared: &SharedBuckets) {
     let mut controls = Vec::new();
     for (conn, connection) in core.connections.iter_mut().filter(|(_, c)| c.is_online()) {
-        if !connection.data_streams().is_empty() {
+        if !connection.streams.data_streams().is_empty() {
             controls.push(conn);
         }
         let session = core.sessions.get(connection.session);

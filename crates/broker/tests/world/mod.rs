@@ -145,7 +145,7 @@ impl World {
         let (version, (shard, control)) = (wire.version, wire.shard.unwrap());
         let slot = free_slot(&mut self.slots[shard]);
         let conn = ConnSlot(slot as u32);
-        if !self.shards[shard].open_stream(self.now, conn, control) {
+        if !self.shards[shard].data_streams(self.now).open(conn, control) {
             return None;
         }
         let stream = self.open();

@@ -158,7 +158,7 @@ impl NetWorker {
             let slot = match self.can_have_data_stream(control) {
                 true => self.open_data_stream(control, id),
                 false => {
-                    self.shard.stream_rejected(self.now, control, TOO_MANY_STREAMS);
+                    self.shard.data_streams(self.now).rejected(control, TOO_MANY_STREAMS);
                     None
                 }
             };
@@ -210,7 +210,7 @@ impl NetWorker {
         // Data that has arrived before causes no event.
         connection.is_readable = true;
         let slot = self.slots.insert(connection).slot;
-        if !self.shard.open_stream(self.now, slot, control) {
+        if !self.shard.data_streams(self.now).open(slot, control) {
             self.slots.remove(slot);
             return None;
         }
