@@ -10,6 +10,7 @@ import re
 import resource
 import shutil
 import socket
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -41,7 +42,10 @@ class Broker:
             before(self.directory)
         start = time.monotonic()
         variables = os.environ | (environment or {})
-        self.process = subprocess.Popen(command, env=variables, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        # Other brokers may write so much that a file would slow them down.
+        self.errors = tempfile.TemporaryFile() if name == "tidewire" else None
+        errors = self.errors or subprocess.DEVNULL
+        self.process = subprocess.Popen(command, env=variables, stdout=subprocess.DEVNULL, stderr=errors)
         try:
             self._wait_until_it_listens()
         except BaseException:
@@ -75,7 +79,7 @@ class Broker:
             "mqtt.max_queued_bytes=unlimited",
             *more,
         ]
-        return [str(target / "tidewire"), "--quiet", *(part for each in sets for part in ("--set", each))]
+        return [str(target / "tidewire"), "--quiet", *set_flags(sets)]
 
     def _wait_until_it_listens(self):
         end = time.monotonic() + 30
@@ -84,9 +88,18 @@ class Broker:
                 socket.create_connection(("127.0.0.1", self.port), 1).close()
                 return
             except OSError:
-                if self.process.poll() is not None or time.monotonic() > end:
+                if self.process.poll() is not None:
+                    sys.exit(self._last_error() or f"{self.name} ended with exit code {self.process.returncode}")
+                if time.monotonic() > end:
                     sys.exit(f"{self.name} did not listen on port {self.port} within 30 s")
                 time.sleep(0.001)
+
+    def _last_error(self):
+        """Returns the last line that tidewire has written to its standard error."""
+        if not self.errors:
+            return ""
+        self.errors.seek(0)
+        return self.errors.read().decode(errors="replace").strip().split("\n")[-1][-300:]
 
     def resident_mib(self):
         status = Path(f"/proc/{self.process.pid}/status").read_text()
@@ -94,13 +107,20 @@ class Broker:
 
     def load(self, target, *args):
         """Runs a scenario of `tidewire bench` against the broker. Returns the JSON result."""
+        done, result = self.try_load(target, *args)
+        if done.returncode:
+            sys.exit(f"{' '.join(done.args)}: {done.stdout[-2000:]}{done.stderr.strip()}")
+        return result
+
+    def try_load(self, target, *args, port=None):
+        """Like `load`, on any port. Returns the finished program, and its JSON result or `None`. There can be a result
+        although the program has failed, for example because some clients were rejected."""
         path = Path(self.directory) / "result.json"
-        command = [str(target / "tidewire"), "bench", "run", *args, "--host", "127.0.0.1", "--port", str(self.port)]
+        path.unlink(missing_ok=True)
+        command = [str(target / "tidewire"), "bench", "run", *args, "--host", "127.0.0.1", "--port", str(port or self.port)]
         command += ["--broker-pid", str(self.process.pid), "--json", str(path)]
         done = subprocess.run(command, text=True, capture_output=True, check=False)
-        if done.returncode:
-            sys.exit(f"{' '.join(command)}: {done.stdout[-2000:]}{done.stderr.strip()}")
-        return json.loads(path.read_text())
+        return done, json.loads(path.read_text()) if path.exists() else None
 
     def settle(self):
         """Waits until the broker has processed the remaining data of the load, so that it does not disturb the next run."""
@@ -138,6 +158,8 @@ class Broker:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
+        if self.errors:
+            self.errors.close()
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def __enter__(self):
@@ -147,18 +169,51 @@ class Broker:
         self.stop()
 
 
+class OtherLoad:
+    """Measures the CPU time of all processes but the broker and the load, which is a child of this process."""
+
+    def __init__(self, broker):
+        self.broker, self.start_s = broker, time.monotonic()
+        self.before_s = self._cpu_s()
+
+    def _cpu_s(self):
+        own = os.times()
+        return busy_s() - self.broker.cpu_s() - own.children_user - own.children_system
+
+    def cores(self):
+        return max(0.0, (self._cpu_s() - self.before_s) / (time.monotonic() - self.start_s))
+
+
+def busy_s():
+    """Returns the seconds for which the cores of the machine were busy."""
+    total = Path("/proc/stat").read_text().split("\n")[0]
+    user, nice, system, _idle, _wait, irq, softirq, *_ = map(int, total.split()[1:])
+    return (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")
+
+
+def median(values, shape):
+    """Returns the formatted median. Empty if a value is missing."""
+    return shape.format(statistics.median(values)) if values and None not in values else ""
+
+
+def set_flags(options):
+    """Returns the flags that set these options: `--set`, and key and value."""
+    return [part for option in options for part in ("--set", option)]
+
+
 def self_signed(certificate, key):
     command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"]
     command += ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost", "-addext", "basicConstraints=critical,CA:FALSE"]
     output(*command, "-keyout", str(key), "-out", str(certificate))
 
 
-def prepare(target):
-    """Raises limits, checks for Mosquitto, and builds tidewire if needed. Returns the directory with the programs."""
-    try:
-        PEERS["mosquitto"].install()
-    except Missing as missing:
-        sys.exit(f"Mosquitto is missing: {missing}")
+def prepare(target, peers=()):
+    """Installs these peers, raises limits, and builds tidewire if needed. Returns the directory with the programs."""
+    for name in peers:
+        try:
+            PEERS[name].install()
+        except Missing as missing:
+            sys.exit(f"{name} is missing: {missing}")
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     if most != resource.RLIM_INFINITY and most < FILES_NEEDED:
         sys.exit(f"the limit of open files is {most}, but {FILES_NEEDED} are needed: run ulimit -n {FILES_NEEDED} as root")
