@@ -36,7 +36,7 @@ describe("figures", () => {
       "Failures",
       "Time-outs",
       "Waiting now",
-      "Not asked, overload!",
+      "Denied, overload!",
     ]);
   });
 

@@ -38,7 +38,7 @@ export function figuresOf(figures: ProviderFigures, isSource: boolean): Figure[]
   const rare: Figure[] = [
     { label: "Waiting now", value: figures.waiting, isBad: false },
     { label: "Shared answers", value: figures.shared, isBad: false },
-    { label: "Not asked, overload", value: figures.overloaded, isBad: true },
+    { label: "Denied, overload", value: figures.overloaded, isBad: true },
   ];
   return [...always, ...rare.filter((one) => one.value > 0)];
 }
@@ -47,7 +47,7 @@ const ORIGINS: Record<string, string> = {
   asked: "asked now",
   cache: "from the cache",
   shared: "answer to an equal question",
-  overloaded: "not asked: too many questions wait",
+  overloaded: "too many questions wait",
 };
 
 /** Describes where an answer comes from, and how long it took. */

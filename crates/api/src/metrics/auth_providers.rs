@@ -7,7 +7,7 @@ use crate::access_admin::AuthProviderFigures;
 
 metric_families! {
     Counter "tidewire_auth_provider_results"
-        "Results of an authentication provider that asks another system: answers (allowed, denied, ignored), failures (failed, timed_out), questions that were not asked (overloaded), and clients that got the answer to an equal question (cached, shared)."
+        "Results of an authentication provider that asks another system: answers (allowed, denied, ignored), failures (failed, timed_out), questions that were not asked or too late, because too many wait (overloaded), and clients that got the answer to an equal question (cached, shared)."
         samples |s, out| {
             for provider in &s.auth_providers {
                 for (result, count) in &provider.results {

@@ -27,7 +27,7 @@ pub enum AnswerOrigin {
     Asked,
     /// The answer to an equal question that another client has asked.
     Shared,
-    /// The source was not asked, because too many questions wait.
+    /// The source was not asked, or too late for an answer, because too many questions wait.
     Overloaded,
 }
 
