@@ -4,19 +4,20 @@ use std::sync::Arc;
 
 use axum::Router;
 use web::endpoint::{Operation, Routes};
+use web::scope::Scope;
 
 use crate::app::{App, Endpoint};
 use crate::config::HttpPort;
 use crate::endpoints;
 use crate::platform_routes;
 
-/// The server's own API.
+/// The server's own API. Keys with scopes cannot use an endpoint without a scope, unless it needs no role.
 pub fn endpoints() -> Vec<Endpoint> {
     [
         endpoints::console::endpoints(),
         endpoints::book::endpoints(),
         endpoints::health::endpoints(),
-        endpoints::metrics::endpoints(),
+        in_scope(Scope::Monitoring, endpoints::metrics::endpoints()),
         endpoints::openapi::endpoints(),
         endpoints::login::endpoints(),
         endpoints::logins::endpoints(),
@@ -26,34 +27,39 @@ pub fn endpoints() -> Vec<Endpoint> {
         endpoints::console_users::endpoints(),
         endpoints::api_keys::endpoints(),
         endpoints::logs::endpoints(),
-        endpoints::alarms::endpoints(),
-        endpoints::stats::endpoints(),
-        endpoints::history::endpoints(),
-        endpoints::configuration::endpoints(),
-        endpoints::clients::endpoints(),
-        endpoints::trace::endpoints(),
-        endpoints::waiting::endpoints(),
-        endpoints::subscriptions::endpoints(),
-        endpoints::retained::endpoints(),
-        endpoints::publish::endpoints(),
+        in_scope(Scope::Monitoring, endpoints::alarms::endpoints()),
+        in_scope(Scope::Monitoring, endpoints::stats::endpoints()),
+        in_scope(Scope::Monitoring, endpoints::history::endpoints()),
+        in_scope(Scope::System, endpoints::configuration::endpoints()),
+        in_scope(Scope::Connections, endpoints::clients::endpoints()),
+        in_scope(Scope::Connections, endpoints::trace::endpoints()),
+        in_scope(Scope::Connections, endpoints::waiting::endpoints()),
+        in_scope(Scope::Connections, endpoints::subscriptions::endpoints()),
+        in_scope(Scope::Connections, endpoints::retained::endpoints()),
+        in_scope(Scope::Publish, endpoints::publish::endpoints()),
         endpoints::mqtt::endpoints(),
-        endpoints::users::endpoints(),
-        endpoints::acl::endpoints(),
-        endpoints::banned::endpoints(),
-        endpoints::certificates::endpoints(),
-        endpoints::backups::endpoints(),
-        endpoints::benchmarks::endpoints(),
-        endpoints::access_test::endpoints(),
-        endpoints::access_providers::endpoints(),
-        endpoints::rules::endpoints(),
-        endpoints::tail::endpoints(),
-        endpoints::connectors::endpoints(),
-        endpoints::actions::endpoints(),
-        endpoints::sources::endpoints(),
+        in_scope(Scope::AccessControl, endpoints::users::endpoints()),
+        in_scope(Scope::AccessControl, endpoints::acl::endpoints()),
+        in_scope(Scope::AccessControl, endpoints::banned::endpoints()),
+        in_scope(Scope::System, endpoints::certificates::endpoints()),
+        in_scope(Scope::System, endpoints::backups::endpoints()),
+        in_scope(Scope::System, endpoints::benchmarks::endpoints()),
+        in_scope(Scope::AccessControl, endpoints::access_test::endpoints()),
+        in_scope(Scope::AccessControl, endpoints::access_providers::endpoints()),
+        in_scope(Scope::DataIntegration, endpoints::rules::endpoints()),
+        in_scope(Scope::DataIntegration, endpoints::tail::endpoints()),
+        in_scope(Scope::DataIntegration, endpoints::connectors::endpoints()),
+        in_scope(Scope::DataIntegration, endpoints::actions::endpoints()),
+        in_scope(Scope::DataIntegration, endpoints::sources::endpoints()),
     ]
     .into_iter()
     .flatten()
     .collect()
+}
+
+/// Sets the scope that API keys with scopes need for these endpoints.
+fn in_scope(scope: Scope, endpoints: Vec<Endpoint>) -> Vec<Endpoint> {
+    endpoints.into_iter().map(|endpoint| endpoint.scope(scope)).collect()
 }
 
 /// Descriptions of the operations of the server's own API, with the device API.

@@ -20,6 +20,7 @@ use zeroize::Zeroizing;
 
 use crate::access_changes::AccessChanges;
 use crate::admins::Role;
+use crate::scope::Scope;
 
 pub const KEYS_MAX: usize = 1000;
 /// Prefix of the name of an API key in place of a user name. User names cannot contain a colon.
@@ -32,6 +33,9 @@ const SECRET_BYTES: usize = 32;
 /// Prefix of the stored hash of a screen's key. A server version without screens does not find such a key, instead of
 /// accepting it for the whole API.
 const OF_SCREEN: &str = "screen:";
+/// Prefix of the stored hash of a key with scopes. A server version without scopes does not find such a key, instead of
+/// accepting it for all operations.
+const WITH_SCOPES: &str = "scopes:";
 /// Version of the file. Version 2 added the role `operator`.
 const VERSION: u32 = 2;
 
@@ -39,7 +43,7 @@ const VERSION: u32 = 2;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct StoredApiKey {
     pub name: String,
-    /// SHA-256 of the secret, base64. With the prefix [`OF_SCREEN`] for a key of a screen.
+    /// SHA-256 of the secret, base64. With the prefix [`OF_SCREEN`] for a key of a screen, or [`WITH_SCOPES`].
     hash: String,
     pub role: Role,
     #[serde(default)]
@@ -57,6 +61,9 @@ pub struct StoredApiKey {
     /// For the key of a screen: the UUID of the only dashboard that it can show.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dashboard: Option<String>,
+    /// `None`: all operations of the role.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scopes: Option<Vec<Scope>>,
     /// 0: not used since the start.
     #[serde(skip)]
     last_used_unix_ms: Arc<AtomicU64>,
@@ -73,6 +80,7 @@ pub struct NewApiKey {
     pub issuer: String,
     pub expires_at_unix_ms: Option<u64>,
     pub dashboard: Option<String>,
+    pub scopes: Option<Vec<Scope>>,
 }
 
 impl StoredApiKey {
@@ -80,9 +88,11 @@ impl StoredApiKey {
         Some(self.last_used_unix_ms.load(Ordering::Relaxed)).filter(|at| *at > 0)
     }
 
-    fn with_screen_prefix(mut self) -> StoredApiKey {
+    fn with_prefix(mut self) -> StoredApiKey {
         if self.dashboard.is_some() && !self.hash.starts_with(OF_SCREEN) {
             self.hash.insert_str(0, OF_SCREEN);
+        } else if self.scopes.is_some() && !self.hash.starts_with(WITH_SCOPES) {
+            self.hash.insert_str(0, WITH_SCOPES);
         }
         self
     }
@@ -168,7 +178,7 @@ impl ApiKeys {
         };
         let mut all: ApiKeyTable = list
             .into_iter()
-            .map(StoredApiKey::with_screen_prefix)
+            .map(StoredApiKey::with_prefix)
             .map(|key| (key.name.clone(), key))
             .collect();
         add_issuers(&mut all);
@@ -191,7 +201,13 @@ impl ApiKeys {
 
     /// Returns a valid key that does not belong to a screen. The caller checks its issuer.
     pub fn find(&self, token: &str, now_unix_ms: u64) -> Option<StoredApiKey> {
-        self.look_up(&hash(token), now_unix_ms)
+        let hash = hash(token);
+        let with_scopes = || {
+            let key = self.look_up(&format!("{WITH_SCOPES}{hash}"), now_unix_ms)?;
+            // A version without scopes may have written the file without them.
+            key.scopes.is_some().then_some(key)
+        };
+        self.look_up(&hash, now_unix_ms).or_else(with_scopes)
     }
 
     /// Returns name, issuer and dashboard of a valid key of a screen. The caller checks the issuer.
@@ -239,6 +255,7 @@ impl ApiKeys {
         check_name(&new.name)?;
         check_description(&new.description)?;
         check_role(new.role, new.dashboard.as_deref())?;
+        let scopes = check_scopes(new.scopes, new.dashboard.as_deref())?;
         let mut random = Zeroizing::new([0u8; SECRET_BYTES]);
         getrandom::fill(&mut *random).map_err(|_| ApiKeyError::NoRandomness)?;
         let secret = Zeroizing::new(format!("{PREFIX}{}", Base64UrlUnpadded::encode_string(&*random)));
@@ -253,9 +270,10 @@ impl ApiKeys {
             issuer: new.issuer,
             expires_at_unix_ms: new.expires_at_unix_ms,
             dashboard: new.dashboard,
+            scopes,
             last_used_unix_ms: Arc::default(),
         }
-        .with_screen_prefix();
+        .with_prefix();
         self.change(|all| {
             if all.contains_key(&key.name) {
                 return Err(ApiKeyError::Exists);
@@ -343,6 +361,20 @@ fn check_role(role: Role, dashboard: Option<&str>) -> Result<(), ApiKeyError> {
     }
 }
 
+/// Sorts scopes and removes repeated ones.
+fn check_scopes(scopes: Option<Vec<Scope>>, dashboard: Option<&str>) -> Result<Option<Vec<Scope>>, ApiKeyError> {
+    match (scopes, dashboard) {
+        (None, _) => Ok(None),
+        (Some(_), Some(_)) => Err(ApiKeyError::ScopesOfScreen),
+        (Some(scopes), None) if scopes.is_empty() => Err(ApiKeyError::NoScopes),
+        (Some(mut scopes), None) => {
+            scopes.sort_unstable();
+            scopes.dedup();
+            Ok(Some(scopes))
+        }
+    }
+}
+
 /// Why a change was rejected. Nothing was changed.
 #[derive(Debug)]
 pub enum ApiKeyError {
@@ -352,6 +384,8 @@ pub enum ApiKeyError {
     Name,
     Description,
     RoleOfScreen,
+    ScopesOfScreen,
+    NoScopes,
     NoRandomness,
     Storage(io::Error),
 }
@@ -368,6 +402,8 @@ impl fmt::Display for ApiKeyError {
             ),
             ApiKeyError::Description => write!(f, "the description is longer than {TEXT_BYTES_MAX} bytes"),
             ApiKeyError::RoleOfScreen => f.write_str("the key of a screen must have the role `viewer`"),
+            ApiKeyError::ScopesOfScreen => f.write_str("the key of a screen has no scopes"),
+            ApiKeyError::NoScopes => f.write_str("a key with an empty list of scopes could do nothing"),
             ApiKeyError::NoRandomness => f.write_str("the operating system returned no random bytes"),
             ApiKeyError::Storage(_) => f.write_str("cannot write the change to disk"),
         }
@@ -398,6 +434,7 @@ mod tests {
             issuer: "ada".into(),
             expires_at_unix_ms,
             dashboard: None,
+            scopes: None,
         }
     }
 
@@ -450,6 +487,37 @@ mod tests {
         let keys = ApiKeys::open(Some(&path)).unwrap();
         assert!(keys.find(&secret, 1).is_none() && keys.find_screen(&secret, 1).is_none());
         let _ = fs::remove_file(&path);
+    }
+
+    #[test]
+    fn key_keeps_its_scopes_or_is_unknown() {
+        let path = std::env::temp_dir().join(format!("tidewire-scope-keys-{}.json", std::process::id()));
+        let _ = fs::remove_file(&path);
+        let keys = ApiKeys::open(Some(&path)).unwrap();
+        let with = |name: &str, scopes: &[Scope]| NewApiKey {
+            scopes: Some(scopes.to_vec()),
+            ..new(name, None)
+        };
+        let given = [Scope::Publish, Scope::Connections, Scope::Publish];
+        let (_, secret) = keys.add(with("ci", &given)).unwrap();
+        let reopened = ApiKeys::open(Some(&path)).unwrap();
+        for keys in [&keys, &reopened] {
+            let found = keys.find(&secret, 1).unwrap();
+            assert_eq!(found.scopes.as_deref(), Some(&[Scope::Connections, Scope::Publish][..]));
+        }
+        // Without the scopes, as a version without them writes the file.
+        let text = fs::read_to_string(&path).unwrap();
+        let mut file: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert!(file["keys"][0].as_object_mut().unwrap().remove("scopes").is_some());
+        fs::write(&path, file.to_string()).unwrap();
+        assert!(ApiKeys::open(Some(&path)).unwrap().find(&secret, 1).is_none());
+        let _ = fs::remove_file(&path);
+        assert!(matches!(keys.add(with("none", &[])), Err(ApiKeyError::NoScopes)));
+        let screen = NewApiKey {
+            dashboard: Some("4e1a4a50-b3a2-11ef-9cd2-0242ac120002".to_owned()),
+            ..with("hall", &given)
+        };
+        assert!(matches!(keys.add(screen), Err(ApiKeyError::ScopesOfScreen)));
     }
 
     #[test]

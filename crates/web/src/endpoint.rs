@@ -15,8 +15,9 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 
 use crate::audit::{self, AuditedOperation};
 use crate::audit_state::{BoundStateReader, ChangeTarget, StateReader};
-use crate::guard::{Guard, RequiredAccess};
+use crate::guard::{Guard, RequiredAccess, Requirement};
 use crate::limits::BodyLimits;
+use crate::scope::Scope;
 
 /// Limit of a body that may be large, such as a dashboard or a rule chain.
 const JSON_BYTES_MAX: usize = 16 << 20;
@@ -64,6 +65,8 @@ pub struct Operation {
     /// In the syntax of the router and of OpenAPI: `/api/v1/clients/{client_id}`. `{*topic}` also matches slashes.
     pub path: &'static str,
     pub need: RequiredAccess,
+    /// Scope that an API key with scopes needs. `None`: such a key cannot use the operation.
+    pub scope: Option<Scope>,
     pub id: &'static str,
     pub tag: &'static str,
     pub summary: &'static str,
@@ -153,6 +156,7 @@ impl<S: Clone + Send + Sync + 'static> Endpoint<S> {
                 method,
                 path,
                 need,
+                scope: None,
                 id,
                 tag: "",
                 summary: "",
@@ -174,6 +178,11 @@ impl<S: Clone + Send + Sync + 'static> Endpoint<S> {
 
     pub fn tag(mut self, tag: &'static str) -> Endpoint<S> {
         self.operation.tag = tag;
+        self
+    }
+
+    pub fn scope(mut self, scope: Scope) -> Endpoint<S> {
+        self.operation.scope = Some(scope);
         self
     }
 
@@ -353,7 +362,10 @@ fn guarded(
     limits: BodyLimits,
     (handler, reader): (BoundHandler, Option<BoundStateReader>),
 ) -> MethodRouter {
-    let need = operation.need;
+    let required = Requirement {
+        access: operation.need,
+        scope: operation.scope,
+    };
     let audited = operation.is_audited().then(|| AuditedOperation {
         id: operation.id,
         body: guard.known_fields(operation.body),
@@ -363,7 +375,7 @@ fn guarded(
     let filter = MethodFilter::try_from(operation.method.clone()).expect("an endpoint has a standard method");
     let run = move |mut request: Request| async move {
         request.extensions_mut().insert(limits);
-        guard.admit(need, audited.as_ref(), request, handler).await
+        guard.admit(required, audited.as_ref(), request, handler).await
     };
     on(filter, run)
 }

@@ -25,6 +25,7 @@ use crate::endpoint::BoundHandler;
 use crate::limits::BodyLimits;
 use crate::logins::Logins;
 use crate::problem::HttpProblem;
+use crate::scope::{self, Scope};
 use crate::sub_protocols::sub_protocols;
 use crate::unix_ms;
 
@@ -68,6 +69,34 @@ impl RequiredAccess {
     }
 }
 
+/// The login that an operation requires, and the scope if the login is an API key with scopes.
+#[derive(Clone, Copy, Debug)]
+pub struct Requirement {
+    pub access: RequiredAccess,
+    pub scope: Option<Scope>,
+}
+
+impl Requirement {
+    /// Fails if the role of the login is too low, or an API key lacks the scope.
+    fn check(self, login: &AuthenticatedUser) -> Result<(), HttpProblem> {
+        if self.access.role().is_some_and(|role| login.role < role) {
+            return Err(HttpProblem::forbidden(match self.access {
+                RequiredAccess::Operator => "this needs a login with the role `operator` or `admin`",
+                _ => "this needs a login with the role `admin`",
+            }));
+        }
+        let Some(scopes) = &login.scopes else { return Ok(()) };
+        match (scope::allow(scopes, self.access, self.scope), self.scope) {
+            (true, _) => Ok(()),
+            (false, Some(scope)) => Err(HttpProblem::forbidden(format!(
+                "this needs an API key with the scope `{}`, or without scopes",
+                scope.name()
+            ))),
+            (false, None) => Err(HttpProblem::forbidden("API keys with scopes cannot do this")),
+        }
+    }
+}
+
 /// Address of the client, for limits per address. Unspecified if the client is this server.
 #[derive(Clone, Copy, Debug)]
 pub struct PeerAddress(pub IpAddr);
@@ -79,6 +108,8 @@ pub struct AuthenticatedUser {
     pub role: Role,
     /// ID of the login. `None`: an API key.
     pub login_id: Option<Arc<str>>,
+    /// Scopes of an API key. `None`: all operations of the role.
+    pub scopes: Option<Arc<[Scope]>>,
 }
 
 /// Authenticates console users and API keys, and records their changes in the audit log. Cloning increments reference
@@ -176,11 +207,12 @@ impl Guard {
     /// `audited`: the operation, if the audit log records it.
     pub async fn admit(
         &self,
-        need: RequiredAccess,
+        required: Requirement,
         audited: Option<&AuditedOperation>,
         mut request: Request,
         handler: BoundHandler,
     ) -> Response {
+        let need = required.access;
         let is_open = match need {
             RequiredAccess::OtherUser(_) => return handler(request).await,
             RequiredAccess::Nothing => true,
@@ -207,15 +239,12 @@ impl Guard {
             (Err(_), _) => {}
             (Ok(_), Err(problem)) if !is_open => return problem.into_response(),
             (Ok(_), Err(_)) => {}
-            (Ok(login), Ok(())) if need.role().is_some_and(|role| login.role < role) => {
-                let refused = role_is_too_low(need).into_response();
-                if let Some(operation) = audited {
-                    let change = AuditedChange::new(operation, &login, &mut request);
-                    change.record(&self.audit, refused.status()).await;
-                }
-                return refused;
-            }
             (Ok(login), Ok(())) => {
+                if let Err(problem) = required.check(&login)
+                    && !is_open
+                {
+                    return self.refused(problem, audited, &login, &mut request).await;
+                }
                 let change = audited.map(|operation| AuditedChange::new(operation, &login, &mut request));
                 if request.headers().contains_key(header::UPGRADE) {
                     let recheck = LoginRecheck {
@@ -230,7 +259,7 @@ impl Guard {
                 return match (change, audited) {
                     (Some(change), Some(operation)) => {
                         let operation = operation.clone();
-                        run_to_completion(self.clone(), (need, operation, change), request, handler).await
+                        run_to_completion(self.clone(), (required, operation, change), request, handler).await
                     }
                     _ => handler(request).await,
                 };
@@ -239,27 +268,41 @@ impl Guard {
         handler(request).await
     }
 
+    /// Returns the answer to a request of a login with too few rights. Refused changes are in the audit log.
+    async fn refused(
+        &self,
+        problem: HttpProblem,
+        audited: Option<&AuditedOperation>,
+        login: &AuthenticatedUser,
+        request: &mut Request,
+    ) -> Response {
+        let refused = problem.into_response();
+        if let Some(operation) = audited {
+            let change = AuditedChange::new(operation, login, request);
+            change.record(&self.audit, refused.status()).await;
+        }
+        refused
+    }
+
     /// Waits for the turn of a change whose state the audit log records. Returns its request with the whole body, and
     /// with the login as it is after the wait.
-    async fn turn(&self, need: RequiredAccess, request: Request) -> Result<(ChangeTurn, Request), HttpProblem> {
+    async fn turn(&self, required: Requirement, request: Request) -> Result<(ChangeTurn, Request), HttpProblem> {
         // Before the turn: a slow client must not delay the changes of others.
         let limits = BodyLimits::of(request.extensions());
         let (parts, unread) = request.into_parts();
         let bytes = body::read(unread, limits).await?;
         let turn = self.recorded_changes.turn().await?;
-        let login = self.sufficient_login(need, &parts.headers)?;
+        let login = self.sufficient_login(required, &parts.headers)?;
         let mut request = Request::from_parts(parts, Body::from(bytes));
         request.extensions_mut().insert(login);
         Ok((turn, request))
     }
 
     /// Checks a login again, which may have ended or lost its role during a wait.
-    fn sufficient_login(&self, need: RequiredAccess, headers: &HeaderMap) -> Result<AuthenticatedUser, HttpProblem> {
+    fn sufficient_login(&self, required: Requirement, headers: &HeaderMap) -> Result<AuthenticatedUser, HttpProblem> {
         let login = self.login(headers)?;
-        self.check_step(need, &login)?;
-        if need.role().is_some_and(|role| login.role < role) {
-            return Err(role_is_too_low(need));
-        }
+        self.check_step(required.access, &login)?;
+        required.check(&login)?;
         Ok(login)
     }
 
@@ -292,6 +335,7 @@ impl Guard {
                 user,
                 role,
                 login_id: None,
+                scopes: key.scopes.map(Arc::from),
             });
         }
         let found = self.logins.find(token, Instant::now(), unix_ms(SystemTime::now()));
@@ -301,6 +345,7 @@ impl Guard {
             role: role.ok_or_else(|| HttpProblem::unauthorized("this user was deleted"))?,
             user: login.user,
             login_id: Some(login.id),
+            scopes: None,
         })
     }
 
@@ -310,24 +355,17 @@ impl Guard {
     }
 }
 
-fn role_is_too_low(need: RequiredAccess) -> HttpProblem {
-    HttpProblem::forbidden(match need {
-        RequiredAccess::Operator => "this needs a login with the role `operator` or `admin`",
-        _ => "this needs a login with the role `admin`",
-    })
-}
-
 /// Completes a change and its audit log entry even if the client disconnects. If it disconnects before the turn of the
 /// change, the change is not made.
 async fn run_to_completion(
     guard: Guard,
-    (need, operation, change): (RequiredAccess, AuditedOperation, AuditedChange),
+    (required, operation, change): (Requirement, AuditedOperation, AuditedChange),
     mut request: Request,
     handler: BoundHandler,
 ) -> Response {
     let mut turn = None;
     if operation.reader.is_some() {
-        match guard.turn(need, request).await {
+        match guard.turn(required, request).await {
             Ok((own, checked)) => {
                 turn = Some(own);
                 request = checked;

@@ -92,6 +92,9 @@ fn operation(doc: &Operation, schemas: &mut SchemaGenerators) -> Value {
         "security": security(doc.need),
     });
     operation["x-required-role"] = required_role(doc.need).into();
+    if let Some(scope) = doc.scope {
+        operation["x-scope"] = scope.name().into();
+    }
     let parameters = parameters(doc, schemas);
     if !parameters.is_empty() {
         operation["parameters"] = parameters.into();

@@ -88,7 +88,7 @@ impl HttpProblem {
             .with_header(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))
     }
 
-    pub fn forbidden(detail: &'static str) -> HttpProblem {
+    pub fn forbidden(detail: impl Into<String>) -> HttpProblem {
         HttpProblem::new(StatusCode::FORBIDDEN, "forbidden", "Not permitted", detail)
     }
 

@@ -19,6 +19,7 @@ use web::logins::is_provider_user;
 use web::paging::{self, Page};
 use web::problem::HttpProblem;
 use web::query::Params;
+use web::scope::Scope;
 use web::unix_ms;
 
 use crate::app::{App, Endpoint};
@@ -47,6 +48,8 @@ pub struct ApiKeyView {
     pub last_used_unix_ms: Option<u64>,
     /// For the key of a screen: the only dashboard that it can show. `null`: a key for this API.
     pub dashboard: Option<String>,
+    /// Groups of operations that the key can use. `null`: all operations of the role.
+    pub scopes: Option<Vec<Scope>>,
 }
 
 /// A new API key.
@@ -76,6 +79,9 @@ pub struct NewKey {
     /// Creates the key of a screen: it can read this dashboard of the device platform, telemetry of the entities that
     /// the dashboard names, and alarms. The role must be `viewer`.
     dashboard: Option<String>,
+    /// Groups of operations that the key can use, as far as its role allows them. They cannot be changed later. Absent:
+    /// all operations of the role.
+    scopes: Option<Vec<Scope>>,
 }
 
 /// A change of an API key. Absent fields stay as they are.
@@ -118,7 +124,8 @@ pub fn endpoints() -> Vec<Endpoint> {
             .describe(
                 "Create an API key",
                 "The answer contains the secret, which is shown once and stored as a hash. Send it as `Authorization: Bearer <secret>`. With \
-                 `dashboard` it is the key of a screen: the console shows that dashboard at `#/screen/<dashboard>?key=<secret>` without a login.",
+                 `scopes` the key can only use operations with one of these values of `x-scope`. With `dashboard` it is the key of a screen: the \
+                 console shows that dashboard at `#/screen/<dashboard>?key=<secret>` without a login.",
             )
             .takes::<NewKey>(BODY_MAX)
             .fails(StatusCode::UNPROCESSABLE_ENTITY)
@@ -154,6 +161,7 @@ fn keys_state(app: &App, _: &ChangeTarget) -> Option<Value> {
             "expires_at_unix_ms": key.expires_at_unix_ms,
             "issuer": key.issuer,
             "dashboard": key.dashboard,
+            "scopes": key.scopes,
         })
     };
     Some(keys.list().into_iter().map(state).collect())
@@ -201,6 +209,7 @@ async fn add(
         issuer,
         by: login.user.to_string(),
         expires_at_unix_ms: new.expires_at_unix_ms,
+        scopes: new.scopes,
     };
     let made = change_keys(keys, |keys| keys.add(new)).await?;
     let (key, secret) = made;
@@ -281,6 +290,10 @@ fn problem(error: ApiKeyError) -> HttpProblem {
         ApiKeyError::TooMany | ApiKeyError::Name => HttpProblem::invalid("name", detail),
         ApiKeyError::Description => HttpProblem::invalid("description", detail),
         ApiKeyError::RoleOfScreen => HttpProblem::invalid("role", detail),
+        ApiKeyError::ScopesOfScreen => HttpProblem::invalid("scopes", detail),
+        ApiKeyError::NoScopes => {
+            HttpProblem::invalid("scopes", detail).expected("at least one scope, or no field `scopes`")
+        }
         ApiKeyError::NoRandomness => HttpProblem::internal(detail),
         ApiKeyError::Storage(source) => {
             error!(error = %source, "writing a change of API keys failed");
@@ -303,5 +316,6 @@ fn view(key: StoredApiKey) -> ApiKeyView {
         issuer: key.issuer,
         expires_at_unix_ms: key.expires_at_unix_ms,
         dashboard: key.dashboard,
+        scopes: key.scopes,
     }
 }

@@ -11,6 +11,7 @@ use web::guard::RequiredAccess;
 use web::paging::{self, Page};
 use web::problem::HttpProblem;
 use web::query::Params;
+use web::scope::Scope;
 
 use crate::app::Endpoint;
 use crate::log_ring::{LogLine, LogLineLevel, LogRing};
@@ -49,16 +50,18 @@ pub fn endpoints() -> Vec<Endpoint> {
     vec![
         Endpoint::get("/api/v1/audit", "audit", RequiredAccess::Admin, audit)
             .tag("Node")
+            .scope(Scope::Audit)
             .describe(
                 "Audit log of the API",
                 "Newest first: every change and every login with its user, time, address, body (without secrets) and the \
-                 status of the answer; also requests that were rejected because of the role. Publishing and tests are not logged. \
-                 The log keeps 20 MiB.",
+                 status of the answer; also requests that were rejected because of the role or the scopes. Publishing and \
+                 tests are not logged. The log keeps 20 MiB.",
             )
             .query::<AuditQuery>()
             .returns::<Page<AuditEntry>>("A page."),
         Endpoint::get("/api/v1/logs", "logs", RequiredAccess::Viewer, logs)
             .tag("Node")
+            .scope(Scope::Monitoring)
             .describe(
                 "Last lines of the server log",
                 "Newest first, from `log.level` on: at most 5000 lines or 2 MiB since the server started.",

@@ -82,6 +82,8 @@ struct DocumentedOperation {
     /// With values for the parameters.
     target: String,
     role: String,
+    /// Empty: an operation of no scope.
+    scope: String,
     description: String,
     is_of_device_api: bool,
 }
@@ -97,6 +99,7 @@ fn operations(node: &Node) -> Vec<DocumentedOperation> {
                 method: method.to_uppercase(),
                 target: with_values(path),
                 role: text("x-required-role"),
+                scope: text("x-scope"),
                 description: text("description"),
                 is_of_device_api: path.contains("{token}") || path == "/api/v1/provision",
             });
@@ -184,6 +187,120 @@ fn lower_roles_are_refused_by_every_operation() {
                 assert_eq!(status != 403, is_allowed, "{id} with {status}");
             }
         }
+    }
+}
+
+/// Scopes of API keys, with an operation of each.
+const SCOPES: [(&str, &str); 7] = [
+    ("access_control", "set_acl"),
+    ("audit", "audit"),
+    ("connections", "client_queue"),
+    ("data_integration", "add_rule"),
+    ("monitoring", "metrics"),
+    ("publish", "publish"),
+    ("system", "download_backup"),
+];
+
+/// Operations that manage users, keys and logins, or give rights of several scopes.
+const WITHOUT_SCOPE: [&str; 18] = [
+    "add_api_key",
+    "add_console_user",
+    "api_keys",
+    "change_api_key",
+    "change_console_user",
+    "console_users",
+    "end_login",
+    "end_logins_of_user",
+    "end_other_logins",
+    "end_own_login",
+    "log_in_to_platform",
+    "logins",
+    "mqtt",
+    "own_logins",
+    "remove_api_key",
+    "remove_console_totp",
+    "remove_console_user",
+    "reset_console_password",
+];
+
+#[test]
+fn every_operation_with_a_role_has_a_scope() {
+    let node = Node::start(1);
+    let all = operations(&node);
+    for DocumentedOperation { id, role, scope, .. } in &all {
+        let needs_none = WITHOUT_SCOPE.contains(&&**id) || matches!(&**role, "none" | "any" | "other");
+        assert_eq!(scope.is_empty(), needs_none, "{id}");
+    }
+    for (scope, id) in SCOPES {
+        assert!(
+            all.iter()
+                .any(|operation| operation.id == id && operation.scope == scope),
+            "{scope}"
+        );
+    }
+}
+
+#[test]
+fn key_with_scopes_is_refused_by_other_operations() {
+    let node = Node::start(1).with_login();
+    let operations = operations(&node);
+    for (scope, _) in SCOPES {
+        let new =
+            |role: &str| node.new_key(&json!({ "name": format!("{scope}.{role}"), "role": role, "scopes": [scope] }));
+        let (admin, viewer) = (new("admin"), new("viewer"));
+        for operation in &operations {
+            let needs_no_scope = matches!(&*operation.role, "none" | "any" | "metrics") || operation.is_of_device_api;
+            if needs_no_scope {
+                continue;
+            }
+            let ask = |key: &str| node.request_as(key, &operation.method, &operation.target, &Value::Null);
+            if operation.scope != scope {
+                assert_eq!(
+                    ask(&admin).problem(403)["type"],
+                    "urn:tidewire:problem:forbidden",
+                    "{scope} {}",
+                    operation.id
+                );
+            } else if operation.role == "viewer" {
+                assert!(!matches!(ask(&viewer).status, 401 | 403), "{scope} {}", operation.id);
+            } else if operation.role == "admin" {
+                ask(&viewer).problem(403);
+            }
+        }
+        // Its own name and role need no scope.
+        let own = node
+            .request_as(&viewer, "GET", "/api/v1/login", &Value::Null)
+            .ok()
+            .json();
+        assert_eq!(own["user"], format!("key:{scope}.viewer"));
+    }
+    let refused = node.all_pages("/api/v1/audit?user=key:audit.admin&operation=set_acl", 10);
+    assert_eq!(refused[0]["status"], 403);
+}
+
+#[test]
+fn scopes_of_a_key_are_shown_and_cannot_be_changed() {
+    let node = Node::start(1).with_login();
+    let key = json!({ "name": "ci", "role": "admin", "scopes": ["publish", "connections", "publish"] });
+    let secret = node.new_key(&key);
+    let shown = &node.all_pages("/api/v1/api-keys", 10)[0];
+    assert_eq!(shown["scopes"], json!(["connections", "publish"]));
+    let publish = json!({ "topic": "t", "payload": "x" });
+    node.request_as(&secret, "POST", "/api/v1/publish", &publish).ok();
+    node.request_as(&secret, "GET", "/api/v1/acl", &Value::Null)
+        .problem(403);
+    node.send("PUT", "/api/v1/api-keys/ci", &json!({ "scopes": ["access_control"] }))
+        .problem(400);
+    // A key with fewer rights cannot create one with more.
+    let more = json!({ "name": "more", "role": "admin" });
+    node.request_as(&secret, "POST", "/api/v1/api-keys", &more).problem(403);
+    for scopes in [json!([]), json!(["everything"]), json!("publish")] {
+        let refused = node.send(
+            "POST",
+            "/api/v1/api-keys",
+            &json!({ "name": "x", "role": "admin", "scopes": scopes }),
+        );
+        assert!(matches!(refused.status, 400 | 422), "{scopes}: {}", refused.body);
     }
 }
 
