@@ -70,6 +70,25 @@ test("an API key is created, disabled and deleted", async ({ console: page, node
   await expect(log).not.toContainText("twk_");
 });
 
+test("an API key with scopes cannot do anything else", async ({ console: page, node }) => {
+  await open(page, "keys");
+  await page.getByRole("button", { name: "New key…", exact: true }).click();
+  const dialog = page.getByRole("dialog");
+  await dialog.getByLabel("Name", { exact: true }).fill("exporter");
+  await dialog.getByRole("checkbox", { name: /^monitoring/ }).check();
+  await dialog.getByRole("button", { name: "Create", exact: true }).click();
+  const secret = await textOf(dialog.getByText(/^twk_/));
+  const status = async (path: string) => (await fetch(`${node.url}${path}`, { headers: { Authorization: `Bearer ${secret}` } })).status;
+  expect(await status("/api/v1/alarms")).toBe(200);
+  expect(await status("/api/v1/clients")).toBe(403);
+  await dialog.getByRole("button", { name: "Done", exact: true }).click();
+  await expect(page.getByRole("row", { name: /exporter/ })).toContainText("for monitoring");
+  await page.getByRole("button", { name: "Delete exporter", exact: true }).click();
+  await dialog.getByLabel("Type exporter to confirm", { exact: true }).fill("exporter");
+  await dialog.getByRole("button", { name: "Delete", exact: true }).click();
+  await expect(page.getByText("No API keys.")).toBeVisible();
+});
+
 test("the log is searched", async ({ console: page }) => {
   await open(page, "logs");
   await expect(page.getByRole("heading", { level: 1, name: "Logs", exact: true })).toBeVisible();

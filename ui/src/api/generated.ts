@@ -255,6 +255,8 @@ export type ApiKey = {
   last_used_unix_ms: (number | null);
   name: string;
   role: Role;
+  /** Groups of operations that the key can use. `null`: all operations of the role. */
+  scopes: (Scope[] | null);
 };
 
 /** A change of an API key. Absent fields stay as they are. */
@@ -1153,6 +1155,9 @@ export type NewApiKey = {
   /** Letters, digits, hyphens, underscores and dots. */
   name: string;
   role: Role;
+  /** Groups of operations that the key can use, as far as its role allows them. They cannot be changed later. Absent:
+   * all operations of the role. */
+  scopes?: (Scope[] | null);
 };
 
 export type NewBan = {
@@ -1666,6 +1671,9 @@ export type RunningBenchmark = {
 };
 
 export type Schema = (Record<string, unknown> | boolean);
+
+/** A group of operations. */
+export type Scope = ("connections" | "publish" | "data_integration" | "access_control" | "monitoring" | "system" | "audit");
 
 /** Text that is never printed, and is wiped when it is dropped. */
 export type Secret = string;
