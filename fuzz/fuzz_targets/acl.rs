@@ -7,7 +7,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 
 use auth::{
-    Acl, AclOptions, Identity, PartialSubscriptionPolicy, Permission, SubscriptionGrant, parse_mosquitto_acl,
+    Acl, AclOptions, CertificateIdentity, ClientAttributes, Identity, PartialSubscriptionPolicy, Permission,
+    SubscriptionGrant, parse_mosquitto_acl,
 };
 use libfuzzer_sys::fuzz_target;
 
@@ -30,6 +31,8 @@ fuzz_target!(|input: (&str, &str, &str, bool, &str)| {
         user_name: Some("u"),
         address: IpAddr::V4(Ipv4Addr::LOCALHOST),
         is_superuser: false,
+        attributes: ClientAttributes::NONE,
+        certificate: CertificateIdentity::default(),
     });
     session.publish(topic, mqtt::QoS::AtLeastOnce, false);
     if !mqtt::filter_matches(filter, topic) {

@@ -6,16 +6,8 @@
 use libfuzzer_sys::fuzz_target;
 
 #[allow(dead_code, unused_imports)]
-mod ldap {
-    #[path = "../../../crates/connectors/src/ldap/ber.rs"]
-    pub mod ber;
-    #[path = "../../../crates/connectors/src/ldap/dn.rs"]
-    pub mod dn;
-    #[path = "../../../crates/connectors/src/ldap/filter.rs"]
-    pub mod filter;
-    #[path = "../../../crates/connectors/src/ldap/message.rs"]
-    pub mod message;
-}
+#[path = "modules/ldap.rs"]
+mod ldap;
 
 use ldap::dn::LdapDn;
 use ldap::filter::LdapFilter;

@@ -6,12 +6,8 @@
 use libfuzzer_sys::fuzz_target;
 
 #[allow(dead_code, unused_imports)]
-mod mongodb {
-    #[path = "../../../crates/connectors/src/mongodb/bson.rs"]
-    pub mod bson;
-    #[path = "../../../crates/connectors/src/mongodb/message.rs"]
-    pub mod message;
-}
+#[path = "modules/mongodb.rs"]
+mod mongodb;
 
 use mongodb::bson::BsonDocument;
 use mongodb::message::{decode_message, message_length};
