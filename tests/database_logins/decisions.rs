@@ -2,28 +2,6 @@
 
 use super::*;
 
-/// Makes a module of tests for each database.
-macro_rules! for_each_database {
-    ($($test:ident),+ $(,)?) => {
-        for_each_database!(@ postgresql mysql sqlite mongodb redis: $($test),+);
-    };
-    (@ $($database:ident)+: $($test:ident),+) => {
-        for_each_database!(@@ [$($database)+] [$($test),+]);
-    };
-    (@@ [$first:ident $($rest:ident)*] [$($test:ident),+]) => {
-        mod $first {
-            $(
-                #[test]
-                fn $test() {
-                    super::$test::<crate::database_logins::$first::Table>();
-                }
-            )+
-        }
-        for_each_database!(@@ [$($rest)*] [$($test),+]);
-    };
-    (@@ [] [$($test:ident),+]) => {};
-}
-
 for_each_database!(
     the_row_of_the_user_decides,
     every_algorithm_verifies_passwords,

@@ -1,6 +1,9 @@
 //! Databases that fail, are slow or change.
 
-use std::net::TcpListener;
+use std::io::{Read, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::redis::{redis_options, set_user};
@@ -10,8 +13,11 @@ use crate::rules::real_servers::Started;
 /// Code of a CONNACK.
 const SERVER_BUSY: u8 = 0x89;
 
-/// Number of clients that reconnect at once.
+/// Number of clients that reconnect at once: 10,000 with `TIDEWIRE_TEST_SCALE=5`.
 const RECONNECTS: u64 = 2000;
+
+/// The same for tests that run beside others with as many connections.
+pub const RECONNECTS_FEW: u64 = 400;
 
 pub fn uncached() -> Vec<(&'static str, String)> {
     vec![("cache_allowed", text("0s")), ("cache_denied", text("0s"))]
@@ -110,21 +116,69 @@ fn a_database_that_never_answers_delays_no_other_client() {
     }
 }
 
+/// Answers that are in no protocol of a database.
+const GARBAGE: [&[u8]; 4] = [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", &[0; 64], &[0xFF; 64]];
+
+#[test]
+fn a_database_that_answers_garbage_admits_no_client() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("an address");
+    std::thread::spawn(move || {
+        for (mut connection, garbage) in listener
+            .incoming()
+            .map_while(Result::ok)
+            .zip(GARBAGE.into_iter().cycle())
+        {
+            let _ = connection.write_all(garbage);
+        }
+    });
+    let account = format!("port = {}\ndatabase = \"d\"\nuser = \"u\"", address.port());
+    for (provider, place) in [
+        ("postgresql", account.clone()),
+        ("mysql", account),
+        ("redis", format!("servers = [\"{address}\"]")),
+        ("mongodb", format!("servers = [\"{address}\"]\ndatabase = \"d\"")),
+    ] {
+        let server = Server::start(&Config::new(format!(
+            "[access]\nanonymous = \"never\"\nproviders = [\"{provider}\", \"users\"]\nmax_login_failures = 0\n\
+             [access.users]\n{NEXT_PROVIDER}\n[access.{provider}]\ntimeout = \"1s\"\n{place}\n"
+        )));
+        for _ in 0..2 * GARBAGE.len() {
+            assert_eq!(login(&server, "user", "public"), UNAVAILABLE, "{provider}");
+        }
+        // The next provider does not decide either.
+        assert_eq!(login(&server, "ann", "local"), UNAVAILABLE, "{provider}");
+        let log = server.log();
+        assert!(server.is_running() && !log.contains("panicked"), "{provider}: {log}");
+    }
+}
+
 #[test]
 fn clients_that_reconnect_at_once_are_all_admitted() {
     let table = postgresql::Table::new();
     let count = scaled(RECONNECTS);
-    table.sql(&format!(
-        "INSERT INTO {} (username, password_hash, salt) SELECT 'meter-' || n, '{SECRET}', 'salt' \
-         FROM generate_series(1, {count}) AS n",
+    table.insert_many(count);
+    let server = table.start(&[("timeout", text("1m"))]);
+    reconnect_at_once(&server, count, |_| "secret".to_owned());
+    let connections = table.sql(&format!(
+        "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'tidewire' AND query LIKE '%{}%'",
         table.name
     ));
-    let server = table.start(&[("timeout", text("1m"))]);
+    let connections: u32 = connections.trim().parse().expect("a number");
+    assert!(
+        (1..=8).contains(&connections),
+        "{connections} connections with pool_size = 8"
+    );
+}
+
+/// The clients `meter-1` and so on connect at once, disconnect, and do it again. All are admitted.
+#[track_caller]
+pub fn reconnect_at_once(server: &Server, count: u64, password: impl Fn(u64) -> String) {
     for round in 1..=2 {
         let connect = |number: u64| {
             let mut client = server.connect().speak(V5);
             let name = format!("meter-{number}");
-            client.send(&Connect::new(V5, &name).user(&name, "secret").bytes());
+            client.send(&Connect::new(V5, &name).user(&name, password(number)).bytes());
             (number, client)
         };
         let mut clients: Vec<(u64, Peer)> = (1..=count).map(connect).collect();
@@ -141,15 +195,49 @@ fn clients_that_reconnect_at_once_are_all_admitted() {
             clients = busy.into_iter().map(connect).collect();
         }
     }
-    let connections = table.sql(&format!(
-        "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'tidewire' AND query LIKE '%{}%'",
-        table.name
-    ));
-    let connections: u32 = connections.trim().parse().expect("a number");
-    assert!(
-        (1..=8).contains(&connections),
-        "{connections} connections with pool_size = 8"
-    );
+}
+
+/// Forwards connections to an address. While it is paused, nothing passes.
+pub struct Proxy {
+    pub address: String,
+    is_paused: Arc<AtomicBool>,
+}
+
+impl Proxy {
+    pub fn new(target: String) -> Proxy {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = listener.local_addr().expect("an address").to_string();
+        let is_paused = Arc::new(AtomicBool::new(false));
+        let paused = is_paused.clone();
+        std::thread::spawn(move || {
+            for incoming in listener.incoming().flatten() {
+                let outgoing = TcpStream::connect(&target).expect("the database runs");
+                for (from, to) in [(&incoming, &outgoing), (&outgoing, &incoming)] {
+                    let [from, to] = [from, to].map(|stream| stream.try_clone().expect("a socket"));
+                    let paused = paused.clone();
+                    std::thread::spawn(move || forward(from, to, &paused));
+                }
+            }
+        });
+        Proxy { address, is_paused }
+    }
+
+    pub fn pause(&self, is_paused: bool) {
+        self.is_paused.store(is_paused, Ordering::Relaxed);
+    }
+}
+
+fn forward(mut from: TcpStream, mut to: TcpStream, is_paused: &AtomicBool) {
+    let mut buffer = [0; 4096];
+    while let Ok(read @ 1..) = from.read(&mut buffer) {
+        while is_paused.load(Ordering::Relaxed) {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        if to.write_all(&buffer[..read]).is_err() {
+            break;
+        }
+    }
+    let _ = to.shutdown(std::net::Shutdown::Both);
 }
 
 /// Checks a query without the column.

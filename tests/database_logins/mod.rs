@@ -1,12 +1,35 @@
 //! Clients whose passwords are in PostgreSQL, MySQL, SQLite, MongoDB or Redis, with real servers and the real binary.
 //!
-//! `decisions` has the tests that run with each database, and `faults` those with databases that fail, are slow or
-//! change. The files of the databases have the others.
+//! `decisions` and `outages` have the tests that run with each database, and `faults` others with databases that fail,
+//! are slow or change. The files of the databases have the rest.
+
+/// Makes a module of tests for each database.
+macro_rules! for_each_database {
+    ($($test:ident),+ $(,)?) => {
+        for_each_database!(@ postgresql mysql sqlite mongodb redis: $($test),+);
+    };
+    (@ $($database:ident)+: $($test:ident),+) => {
+        for_each_database!(@@ [$($database)+] [$($test),+]);
+    };
+    (@@ [$first:ident $($rest:ident)*] [$($test:ident),+]) => {
+        mod $first {
+            $(
+                #[test]
+                fn $test() {
+                    super::$test::<crate::database_logins::$first::Table>();
+                }
+            )+
+        }
+        for_each_database!(@@ [$($rest)*] [$($test),+]);
+    };
+    (@@ [] [$($test:ident),+]) => {};
+}
 
 mod decisions;
 pub mod faults;
 mod mongodb;
 mod mysql;
+mod outages;
 pub mod postgresql;
 mod redis;
 mod rules;
@@ -45,6 +68,9 @@ trait Clients: Sized {
     fn change(&self, user: &str, hash: &str);
 
     fn delete(&self, user: &str);
+
+    /// Adds the clients `meter-1` and so on. Their hash is [`SECRET`].
+    fn insert_many(&self, count: u64);
 
     fn count(&self) -> usize;
 
@@ -89,6 +115,15 @@ fn quoted(text: &str) -> String {
 /// The host and the port of an address.
 fn host_and_port(address: &str) -> (&str, &str) {
     address.rsplit_once(':').expect("an address")
+}
+
+/// Replaces the address of a database in its options.
+fn at(place: &[(&'static str, String)], address: &str) -> Vec<(&'static str, String)> {
+    if place.iter().any(|(name, _)| *name == "servers") {
+        return vec![("servers", format!("[{}]", text(address)))];
+    }
+    let (host, port) = host_and_port(address);
+    vec![("host", text(host)), ("port", port.to_owned())]
 }
 
 /// Options of a server whose clients are in a database and then in `access.users`. Only superusers may subscribe to

@@ -1,10 +1,5 @@
 //! Clients and access rules in MongoDB. The server is FerretDB, which has its protocol: see `dev/mongodb`.
 
-use std::io::{Read, Write as _};
-use std::net::{TcpListener, TcpStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use connectors::Secret;
 use connectors::mongodb::{Bson, BsonDocument, MongoClient, MongoConnectorConfig, MongoKind, MongoReadMode};
 
@@ -71,6 +66,11 @@ impl Clients for Table {
             .with("delete", self.collection.as_str())
             .with("deletes", vec![Bson::from(delete)]);
         assert_eq!(changed(&run(&self.address, "mqtt", command)), 1.0, "{user}");
+    }
+
+    fn insert_many(&self, count: u64) {
+        let client = |number: u64| client(&format!("meter-{number}"), Some(SECRET), "salt", false);
+        self.add((1..=count).map(client).collect());
     }
 
     fn count(&self) -> usize {
@@ -318,70 +318,6 @@ fn connections_with_tls_verify_the_server() {
         assert_eq!(login(&server, "root", "secret"), code, "{options:?}: {}", server.log());
         assert!(server.log().contains(reason), "{options:?}: {}", server.log());
     }
-}
-
-/// Forwards connections to an address. While it is paused, nothing passes.
-struct Proxy {
-    address: String,
-    is_paused: Arc<AtomicBool>,
-}
-
-impl Proxy {
-    fn new(target: String) -> Proxy {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let address = listener.local_addr().expect("an address").to_string();
-        let is_paused = Arc::new(AtomicBool::new(false));
-        let paused = is_paused.clone();
-        std::thread::spawn(move || {
-            for incoming in listener.incoming().flatten() {
-                let outgoing = TcpStream::connect(&target).expect("the database runs");
-                for (from, to) in [(&incoming, &outgoing), (&outgoing, &incoming)] {
-                    let [from, to] = [from, to].map(|stream| stream.try_clone().expect("a socket"));
-                    let paused = paused.clone();
-                    std::thread::spawn(move || forward(from, to, &paused));
-                }
-            }
-        });
-        Proxy { address, is_paused }
-    }
-}
-
-fn forward(mut from: TcpStream, mut to: TcpStream, is_paused: &AtomicBool) {
-    let mut buffer = [0; 4096];
-    while let Ok(read @ 1..) = from.read(&mut buffer) {
-        while is_paused.load(Ordering::Relaxed) {
-            std::thread::sleep(std::time::Duration::from_millis(5));
-        }
-        if to.write_all(&buffer[..read]).is_err() {
-            break;
-        }
-    }
-    let _ = to.shutdown(std::net::Shutdown::Both);
-}
-
-#[test]
-fn a_slow_mongodb_rejects_clients_until_it_answers() {
-    let table = Table::new();
-    let proxy = Proxy::new(table.address.clone());
-    let servers = ("servers", format!("['{}']", proxy.address));
-    let server = table.start(&[&uncached()[..], &[servers, ("timeout", text("1s"))]].concat());
-    server.wait_until("the database answers in time", |server| {
-        login(server, "user", "public") == ADMITTED
-    });
-    proxy.is_paused.store(true, Ordering::Relaxed);
-    assert_eq!(login(&server, "user", "public"), UNAVAILABLE);
-    assert_eq!(login(&server, "ann", "local"), UNAVAILABLE);
-    proxy.is_paused.store(false, Ordering::Relaxed);
-    server.wait_until("the database answers again", |server| {
-        login(server, "user", "public") == ADMITTED
-    });
-    let (_, metrics) = server.http_get("/metrics");
-    let sample = "tidewire_auth_provider_results_total{provider=\"mongodb\",result=\"timed_out\"} ";
-    let timed_out = metrics
-        .lines()
-        .find_map(|line| line.strip_prefix(sample))
-        .expect(sample);
-    assert_ne!(timed_out, "0");
 }
 
 /// A collection with access rules.

@@ -81,6 +81,14 @@ impl Clients for Table {
         self.sql(&format!("DELETE FROM {} WHERE username = {}", self.name, escaped(user)));
     }
 
+    fn insert_many(&self, count: u64) {
+        self.sql(&format!(
+            "INSERT INTO {} (username, password_hash, salt) SELECT CONCAT('meter-', seq), '{SECRET}', 'salt' \
+             FROM seq_1_to_{count}",
+            self.name
+        ));
+    }
+
     fn count(&self) -> usize {
         let count = self.sql(&format!("SELECT count(*) FROM {}", self.name));
         count.trim().parse().expect("a number")

@@ -1,5 +1,6 @@
 //! Clients in a table of PostgreSQL.
 
+use super::faults::uncached;
 use super::*;
 use crate::support::shared::POSTGRES;
 
@@ -69,6 +70,14 @@ impl Clients for Table {
         self.sql(&format!("DELETE FROM {} WHERE username = {}", self.name, quoted(user)));
     }
 
+    fn insert_many(&self, count: u64) {
+        self.sql(&format!(
+            "INSERT INTO {} (username, password_hash, salt) SELECT 'meter-' || n, '{SECRET}', 'salt' \
+             FROM generate_series(1, {count}) AS n",
+            self.name
+        ));
+    }
+
     fn count(&self) -> usize {
         let count = self.sql(&format!("SELECT count(*) FROM {}", self.name));
         count.trim().parse().expect("a number")
@@ -97,6 +106,50 @@ impl Clients for Table {
                      'client ' || ${clientid} <> '${clientid}' LIMIT 1";
         Some(query.replace("clients", &self.name))
     }
+}
+
+#[test]
+fn a_changed_password_of_the_account_is_noticed() {
+    let table = Table::new();
+    let reader = format!("{}_reader", table.name);
+    table.sql(&format!(
+        "CREATE ROLE {reader} LOGIN PASSWORD 'right-one'; GRANT SELECT ON {} TO {reader}",
+        table.name
+    ));
+    let as_reader = |password: &str| {
+        let account = [("user", text(&reader)), ("password", text(password))];
+        table.start(&[&uncached()[..], &account].concat())
+    };
+    let server = as_reader("right-one");
+    assert_eq!(login(&server, "user", "public"), ADMITTED);
+    table.sql(&format!("ALTER ROLE {reader} PASSWORD 'rotated'"));
+    // Existing connections do not need the password, so they are ended.
+    table.sql(&format!(
+        "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity WHERE usename = '{reader}'"
+    ));
+    for _ in 0..3 {
+        assert_eq!(login(&server, "user", "public"), UNAVAILABLE);
+    }
+    let log = server.log();
+    assert!(!log.contains("right-one"), "{log}");
+    let server = as_reader("rotated");
+    assert_eq!(login(&server, "user", "public"), ADMITTED);
+}
+
+#[test]
+fn a_query_can_exclude_expired_and_revoked_rows() {
+    let table = Table::new();
+    let query = format!(
+        "SELECT password_hash, salt, is_superuser FROM {} WHERE username = ${{username}} AND created > NOW()",
+        table.name
+    );
+    let server = table.start(&[&uncached()[..], &[("query", text(&query))]].concat());
+    assert_eq!(login(&server, "user", "public"), WRONG);
+    table.sql(&format!("UPDATE {} SET created = NOW() + INTERVAL '1 day'", table.name));
+    assert_eq!(login(&server, "user", "public"), ADMITTED);
+    table.delete("user");
+    assert_eq!(login(&server, "user", "public"), WRONG);
+    assert_eq!(login(&server, "root", "secret"), ADMITTED);
 }
 
 #[test]

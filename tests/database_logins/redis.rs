@@ -1,5 +1,6 @@
 //! Clients in hashes of Redis.
 
+use super::faults::uncached;
 use super::*;
 use crate::rules::real_servers::Started;
 
@@ -28,6 +29,12 @@ impl Clients for Table {
 
     fn delete(&self, user: &str) {
         redis_cli(&self.0.address, &["DEL", &format!("mqtt_user:{user}")]);
+    }
+
+    fn insert_many(&self, count: u64) {
+        let script = "for n = 1, tonumber(ARGV[1]) do \
+                      redis.call('HSET', 'mqtt_user:meter-' .. n, 'password_hash', ARGV[2], 'salt', 'salt') end";
+        redis_cli(&self.0.address, &["EVAL", script, "0", &count.to_string(), SECRET]);
     }
 
     fn count(&self) -> usize {
@@ -138,4 +145,31 @@ fn clients_of_a_cluster_and_of_a_server_with_a_password_are_found() {
     assert!(!log.contains("wrong-one"), "{log}");
     let server = start(&redis.address, &[("password", text("right-one"))]);
     assert_eq!(login(&server, "user", "public"), WRONG);
+}
+
+#[test]
+fn a_changed_password_of_the_account_is_noticed() {
+    let redis = Started::new("redis", &[]);
+    fill(&redis.address);
+    redis_cli(&redis.address, &["CONFIG", "SET", "requirepass", "right-one"]);
+    let with_password = |password: &str| {
+        let account = [("password", text(password))];
+        start(&redis.address, &[&uncached()[..], &account].concat())
+    };
+    let as_user = |password: &str, command: &[&str]| {
+        let login = ["-a", password, "--no-auth-warning"];
+        redis_cli(&redis.address, &[&login[..], command].concat());
+    };
+    let server = with_password("right-one");
+    assert_eq!(login(&server, "user", "public"), ADMITTED);
+    as_user("right-one", &["CONFIG", "SET", "requirepass", "rotated"]);
+    // Existing connections do not need the password, so they are ended.
+    as_user("rotated", &["CLIENT", "KILL", "TYPE", "normal"]);
+    for _ in 0..3 {
+        assert_eq!(login(&server, "user", "public"), UNAVAILABLE);
+    }
+    let log = server.log();
+    assert!(!log.contains("right-one"), "{log}");
+    let server = with_password("rotated");
+    assert_eq!(login(&server, "user", "public"), ADMITTED);
 }

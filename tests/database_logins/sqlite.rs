@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use rusqlite::{Connection, params};
 
+use super::faults::{RECONNECTS_FEW, reconnect_at_once};
 use super::*;
 
 /// A file with a table. It is removed when dropped.
@@ -58,6 +59,13 @@ impl Clients for Table {
         self.execute("DELETE FROM mqtt_user WHERE username = ?", [user]);
     }
 
+    fn insert_many(&self, count: u64) {
+        let sql = "WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < ?1) \
+                   INSERT INTO mqtt_user SELECT 'meter-' || n, ?2, 'salt', FALSE FROM numbers";
+        let count = i64::try_from(count).expect("a small number");
+        self.execute(sql, params![count, SECRET]);
+    }
+
     fn count(&self) -> usize {
         let sql = "SELECT count(*) FROM mqtt_user";
         let count: i64 = self
@@ -80,6 +88,15 @@ impl Clients for Table {
                      'client ' || ${clientid} <> '${clientid}' LIMIT 1";
         Some(query.to_owned())
     }
+}
+
+#[test]
+fn clients_that_reconnect_at_once_are_all_admitted() {
+    let table = Table::new();
+    let count = scaled(RECONNECTS_FEW);
+    table.insert_many(count);
+    let server = table.start(&[("timeout", text("1m"))]);
+    reconnect_at_once(&server, count, |_| "secret".to_owned());
 }
 
 #[test]

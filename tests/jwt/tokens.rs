@@ -7,6 +7,7 @@ use std::process::Command;
 use ring::signature::{KeyPair, RSA_PKCS1_SHA256, RsaKeyPair};
 
 use super::*;
+use crate::database_logins::faults::{RECONNECTS_FEW, reconnect_at_once};
 use crate::support::api::Api;
 use crate::support::http::request;
 
@@ -220,6 +221,14 @@ fn a_client_is_disconnected_when_its_token_expires() {
         "the token is not remembered longer"
     );
     other.ping_alone();
+}
+
+#[test]
+fn clients_that_reconnect_at_once_are_all_admitted() {
+    let issuer = Issuer::new("k1");
+    let server = server(&issuer, "");
+    let token = |number: u64| issuer.token(&claims(&format!("meter-{number}"), json!({})));
+    reconnect_at_once(&server, scaled(RECONNECTS_FEW), token);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::io::Read as _;
 use std::net::{TcpListener, TcpStream};
 
 use super::*;
-use crate::database_logins::faults::check_restart;
+use crate::database_logins::faults::{Proxy, check_restart, reconnect_at_once};
 
 const UNCACHED: [(&str, &str); 2] = [("cache_allowed", "'0s'"), ("cache_denied", "'0s'")];
 
@@ -49,6 +49,78 @@ fn a_changed_password_takes_effect_after_the_lifetime_of_the_answers() {
     });
     assert_eq!(login(&long, "meter", "secret"), ADMITTED);
     assert_eq!(login(&long, "meter", "changed"), WRONG);
+}
+
+#[test]
+fn a_changed_password_of_the_account_is_noticed() {
+    let directory = Directory::new();
+    directory.add("meter", SECRET, "");
+    let server = directory.start(&UNCACHED);
+    assert_eq!(login(&server, "meter", "secret"), ADMITTED);
+    directory
+        .change("dn: cn=mqtt,dc=example,dc=org\nchangetype: modify\nreplace: userPassword\nuserPassword: rotated\n");
+    // Existing connections do not need the password, so they are ended.
+    for verb in ["kill", "start"] {
+        let output = directory.server.call(verb, &[]).expect("the script runs");
+        assert!(output.status.success(), "{output:?}");
+    }
+    for _ in 0..3 {
+        assert_eq!(login(&server, "meter", "secret"), UNAVAILABLE);
+    }
+    let server = directory.start(&[&UNCACHED[..], &[("password", "'rotated'")]].concat());
+    assert_eq!(login(&server, "meter", "secret"), ADMITTED);
+}
+
+#[test]
+fn a_deleted_entry_is_unknown() {
+    let directory = Directory::new();
+    directory.add("meter", SECRET, "");
+    let server = directory.start(&UNCACHED);
+    assert_eq!(login(&server, "meter", "secret"), ADMITTED);
+    directory.change("dn: uid=meter,ou=devices,dc=example,dc=org\nchangetype: delete\n");
+    assert_eq!(login(&server, "meter", "secret"), WRONG);
+}
+
+#[test]
+fn a_directory_that_hangs_rejects_clients_until_it_answers() {
+    let directory = Directory::new();
+    directory.add("meter", SECRET, "");
+    let proxy = Proxy::new(directory.server.address.clone());
+    let url = format!("ldap://{}", proxy.address);
+    let server = Server::start(&Config::new(options(
+        &[url],
+        &[&UNCACHED[..], &[("timeout", "'1s'")]].concat(),
+    )));
+    server.wait_until("the directory answers in time", |server| {
+        login(server, "meter", "secret") == ADMITTED
+    });
+    proxy.pause(true);
+    for _ in 0..2 {
+        assert_eq!(login(&server, "meter", "secret"), UNAVAILABLE);
+        assert_eq!(login(&server, "ann", "local"), UNAVAILABLE);
+    }
+    proxy.pause(false);
+    server.wait_until("the directory answers again", |server| {
+        login(server, "meter", "secret") == ADMITTED
+    });
+}
+
+#[test]
+fn clients_that_reconnect_at_once_are_all_admitted() {
+    let directory = Directory::new();
+    let count = scaled(200);
+    let mut entries = String::new();
+    for number in 1..=count {
+        write!(
+            entries,
+            "dn: uid=meter-{number},ou=devices,dc=example,dc=org\nchangetype: add\nobjectClass: inetOrgPerson\n\
+             uid: meter-{number}\ncn: device\nsn: device\nuserPassword: {SECRET}\n\n"
+        )
+        .expect("a string grows");
+    }
+    directory.change(&entries);
+    let server = directory.start(&[("timeout", "'1m'")]);
+    reconnect_at_once(&server, count, |_| "secret".to_owned());
 }
 
 #[test]

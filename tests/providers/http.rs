@@ -1,11 +1,12 @@
 //! Authentication by an HTTP service.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value as Json, json};
 
 use super::service::{Reply, Service};
+use crate::database_logins::faults::{RECONNECTS_FEW, reconnect_at_once};
 use crate::support::*;
 
 /// Password file made by `mosquitto_passwd -b`: alice `wonderland`.
@@ -42,6 +43,7 @@ fn knows_users(request: &Json) -> Reply {
     };
     match request["username"].as_str().unwrap_or_default() {
         "plain" | "crowd" => allow(json!({})),
+        meter if meter.starts_with("meter-") => allow(json!({ "client_attrs": { "site": meter } })),
         "bare" => Reply::Raw("204 No Content", ""),
         "root" => allow(json!({ "is_superuser": true })),
         "limited" => allow(json!({
@@ -176,6 +178,44 @@ fn equal_questions_of_many_clients_are_asked_once() {
         }
     }
     assert_eq!(service.requests_of("crowd").len(), 1);
+}
+
+#[test]
+fn clients_that_reconnect_at_once_are_all_admitted() {
+    let (service, server) = shared();
+    let count = scaled(RECONNECTS_FEW);
+    reconnect_at_once(server, count, |_| PASSWORD.to_owned());
+    // The second round is answered by the cache.
+    assert_eq!(service.requests_of("meter-1").len(), 1);
+}
+
+#[test]
+fn a_changed_password_takes_effect_after_the_lifetime_of_the_answers() {
+    let accepted = Arc::new(Mutex::new("old"));
+    let password = accepted.clone();
+    let service = Service::start(move |request| {
+        let is_right = request["password"] == *password.lock().expect("not poisoned");
+        let result = if is_right { "allow" } else { "deny" };
+        Reply::Json(json!({ "result": result }))
+    });
+    let start = |lifetime: &str| {
+        let options = format!("timeout = \"1m\"\ncache_allowed = \"{lifetime}\"\ncache_denied = \"{lifetime}\"");
+        Server::start(&config(&service, "providers = [\"http\", \"users\"]", &options))
+    };
+    let (long, short) = (start("1d"), start("100ms"));
+    for server in [&long, &short] {
+        assert_eq!(code(server, &client("ann", "old")), OK);
+        assert_eq!(code(server, &client("ann", "new")), NOT_AUTHORIZED);
+    }
+    *accepted.lock().expect("not poisoned") = "new";
+    short.wait_until("the new password is in use", |server| {
+        code(server, &client("ann", "new")) == OK
+    });
+    short.wait_until("the old password is not", |server| {
+        code(server, &client("ann", "old")) == NOT_AUTHORIZED
+    });
+    assert_eq!(code(&long, &client("ann", "old")), OK);
+    assert_eq!(code(&long, &client("ann", "new")), NOT_AUTHORIZED);
 }
 
 /// The users of the server are asked first, and do not wait for the service.
