@@ -16,7 +16,7 @@ const SERVER_BUSY: u8 = 0x89;
 /// Number of clients that reconnect at once: 10,000 with `TIDEWIRE_TEST_SCALE=5`.
 const RECONNECTS: u64 = 2000;
 
-/// The same for tests that run beside others with as many connections.
+/// Number of such clients in tests that run in parallel.
 pub const RECONNECTS_FEW: u64 = 400;
 
 pub fn uncached() -> Vec<(&'static str, String)> {
