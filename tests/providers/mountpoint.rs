@@ -177,3 +177,49 @@ fn rules_see_full_topics_and_attributes() {
         ]
     );
 }
+
+/// The tenant is the first part of the client ID, and the users are those of the server.
+#[test]
+fn tenants_of_client_ids_do_not_see_each_other() {
+    let server = Server::start(&Config::new(
+        "[listeners.tcp.default]\nmountpoint = \"tenants/${client_attrs.tenant}/\"\n\
+         [access]\nanonymous = \"always\"\n\
+         rules = [{ permission = \"deny\", action = \"publish\", \
+         topics = [\"tenants/${client_attrs.tenant}/${client_attrs.rest}\"] }, \
+         { permission = \"allow\", topics = [\"#\"] }]\n\
+         [access.client_attrs]\ntenant = \"nth(1, tokens(clientid, '-'))\"\n\
+         rest = \"regex_extract(clientid, '^[^-]+-(.*)$')\"\n",
+    ));
+    let of = |client_id: &str| server.session(&Connect::new(V5, client_id));
+    let (mut acme, mut blue, mut sender) = (of("acme-1"), of("blue-1"), of("acme-2"));
+    for peer in [&mut acme, &mut blue] {
+        peer.subscribe("#", 0);
+    }
+    assert!(sender.publish(&Publish::new("state", "x").qos(1)) < 0x80);
+    assert_eq!(sender.publish(&Publish::new("2", "x").qos(1)), NOT_AUTHORIZED);
+    assert_eq!(acme.receive().topic_str(), "state");
+    // The other tenant receives only its own message.
+    assert!(of("blue-2").publish(&Publish::new("end", "x").qos(1)) < 0x80);
+    assert_eq!(blue.receive().topic_str(), "end");
+    for client_id in ["---", "+-1", "#-1", "a/b-1"] {
+        let connack = server.connect().handshake(&Connect::new(V5, client_id));
+        assert_eq!(connack.code, NOT_AUTHORIZED, "{client_id}");
+    }
+}
+
+/// A client cannot replace an attribute of the service by its choice of a client ID.
+#[test]
+fn attributes_of_the_service_come_before_those_of_names() {
+    let service = Service::start(knows_tenants);
+    let more = "[access.client_attrs]\ntenant = \"clientid\"\nclient = \"clientid\"";
+    let server = start(&service, more);
+    let api = Api::of(&server);
+    let rules = json!({"rules": [
+        {"permission": "allow", "action": "all", "topics": ["tenants/acme/${client_attrs.client}"]},
+    ]});
+    api.ok("PUT", "/api/v1/acl", &rules);
+    let connect = Connect::new(V5, "blue").user("acme.1", PASSWORD);
+    let mut peer = server.session(&connect);
+    assert!(peer.publish(&Publish::new("blue", "x").qos(1)) < 0x80);
+    assert_eq!(peer.publish(&Publish::new("acme", "x").qos(1)), NOT_AUTHORIZED);
+}

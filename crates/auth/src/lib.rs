@@ -11,6 +11,7 @@
 //! all errors of a file or a rule list are reported together.
 
 mod acl;
+mod attribute_expression;
 mod bans;
 mod chain;
 mod emqx_acl;
@@ -33,6 +34,7 @@ pub use acl::{
     PartialSubscriptionPolicy, Permission, RulePart, SessionAcl, SubscriptionDecision, SubscriptionGrant,
     TopicRuleError, is_plain_level, load_mosquitto_acl, parse_mosquitto_acl, preset,
 };
+pub use attribute_expression::{AttributeExpression, AttributeExpressionError, AttributeFields};
 pub use bans::{Ban, BanCandidate, BanError, BanFileError, BanKind, Bans, EXACT_BANS_MAX, PATTERN_BANS_MAX};
 pub use chain::{
     AnonymousPolicy, AnonymousProvider, ChainLink, ChainStep, Credentials, DenyReason, Provider, ProviderChain,

@@ -115,6 +115,17 @@ impl ClientAttributes {
         })
     }
 
+    /// Adds values that the client does not have yet.
+    pub fn with_defaults(&self, defaults: BTreeMap<Box<str>, Box<str>>) -> Result<ClientAttributes, TooManyAttributes> {
+        let mut values = defaults;
+        let own = self.values.iter().flat_map(|map| map.iter());
+        values.extend(own.map(|(name, value)| (name.clone(), value.clone())));
+        Ok(ClientAttributes {
+            groups: self.groups.clone(),
+            ..ClientAttributes::new(values)?
+        })
+    }
+
     /// Names of the groups of the client, sorted.
     pub fn groups(&self) -> &[Box<str>] {
         self.groups.as_deref().unwrap_or_default()
@@ -153,6 +164,20 @@ mod tests {
         assert!(attributes(1, ATTRIBUTE_BYTES_MAX - 4).is_ok());
         assert_eq!(attributes(1, ATTRIBUTE_BYTES_MAX - 3), Err(TooManyAttributes));
         assert!(attributes(0, 0).is_ok_and(|none| none.is_empty()));
+    }
+
+    #[test]
+    fn defaults_replace_no_value() {
+        let pair = |name: &str, value: &str| (Box::from(name), Box::from(value));
+        let own = ClientAttributes::new([pair("tenant", "a")].into()).unwrap();
+        let own = own.with_groups([Box::from("g")]).unwrap();
+        let all = own
+            .with_defaults([pair("tenant", "b"), pair("site", "c")].into())
+            .unwrap();
+        assert_eq!((all.get("tenant"), all.get("site")), (Some("a"), Some("c")));
+        assert_eq!(all.groups(), own.groups());
+        let many = attributes(ATTRIBUTES_MAX, 1).unwrap();
+        assert_eq!(many.with_defaults([pair("one", "more")].into()), Err(TooManyAttributes));
     }
 
     #[test]

@@ -482,3 +482,24 @@ fn access_rules_can_name_certificates() {
         assert_eq!(answer["is_allowed"], is_allowed, "{answer}");
     }
 }
+
+#[test]
+fn attributes_come_from_the_certificate() {
+    let authority = Authority::new();
+    let attributes = "[access.client_attrs]\nnumber = \"regex_extract(cn, '^meter-([0-9]+)$')\"\n";
+    let world = World::new(&authority, "", attributes);
+    let rule = json!({"permission": "allow", "action": "publish", "topics": ["m/${client_attrs.number}/#"]});
+    Api::of(&world.server).ok("PUT", "/api/v1/acl", &json!({"rules": [rule]}));
+    for (name, topic, is_allowed) in [
+        ("meter-1", "m/1/x", true),
+        ("meter-1", "m/2/x", false),
+        ("meter-+", "m/1/x", false),
+        ("gate-1", "m/1/x", false),
+        ("gate-1", "m//x", false),
+    ] {
+        let shown = authority.named(name);
+        // The name in CONNECT is another one.
+        let bob = ["-u", "bob", "-P", "pencil", "-i", "meter-2"];
+        assert_eq!(world.publishes(&shown, topic, &bob), is_allowed, "{name} {topic}");
+    }
+}

@@ -227,3 +227,39 @@ fn platform_keys_of_a_deleted_console_user_end() {
     add();
     assert_eq!(me(), 401);
 }
+
+#[test]
+fn keys_with_scopes_get_no_more_rights() {
+    let server = Server::start(&Config::new(CONFIG));
+    let key = json!({"name": "provisioning", "role": "admin", "scopes": ["access_control"]});
+    let secret = Api::of(&server).ok("POST", "/api/v1/api-keys", &key)["secret"].clone();
+    let headers = format!("Authorization: Bearer {}\r\n", secret.as_str().expect("a secret"));
+    let ask = |method: &str, path: &str, body: &Json| {
+        let body = if body.is_null() {
+            String::new()
+        } else {
+            body.to_string()
+        };
+        request(server.http(), method, path, &headers, &body).0
+    };
+    assert_eq!(ask("GET", "/api/v1/users", &Json::Null), 200);
+    for (method, path, body) in [
+        ("POST", "/api/v1/api-keys", json!({"name": "more", "role": "admin"})),
+        ("PUT", "/api/v1/api-keys/provisioning", json!({"role": "admin"})),
+        (
+            "POST",
+            "/api/v1/console-users",
+            json!({"name": "mallory", "role": "admin"}),
+        ),
+        ("POST", "/api/v1/console-users/admin/password", Json::Null),
+        ("DELETE", "/api/v1/console-users/admin/totp", Json::Null),
+        ("POST", "/api/v1/platform-login", Json::Null),
+        ("PUT", "/api/v1/configuration", json!({})),
+        ("POST", "/api/v1/backups", json!({})),
+        ("GET", "/api/v1/audit", Json::Null),
+        ("GET", "/api/v1/mqtt", Json::Null),
+        ("POST", "/api/v1/publish", json!({"topic": "t", "payload": "x"})),
+    ] {
+        assert_eq!(ask(method, path, &body), 403, "{method} {path}");
+    }
+}

@@ -76,6 +76,8 @@
 //! | 72. another spelling of a path, and headers that change it | `confusion::other_spellings` |
 //! | 73. occupy the questions to a service by connecting and disconnecting | `providers::clients_that` |
 //! | 74. a revoked certificate while its revocation list cannot be downloaded, or has expired | `downloaded_lists` |
+//! | 75. an API key with scopes for other operations, such as to create a key | `logins::keys_with_scopes` |
+//! | 76. a certificate name with a wildcard, for rules with attributes | `client_certificates::attributes_come` |
 
 pub mod access_control;
 mod client_certificates;

@@ -5,6 +5,7 @@
 //! of `node.profile`, file and `conf.d`, changes at run time, environment, `--set`.
 
 pub mod address;
+pub mod attribute_source;
 pub mod declared;
 pub mod files;
 pub mod key;

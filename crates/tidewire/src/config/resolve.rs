@@ -11,6 +11,7 @@ use auth::PasswordHash;
 use net::tls::Stapling;
 
 use super::address::Bind;
+use super::attribute_source::AttributeSource;
 use super::declared::Table;
 use super::key::OptionKey;
 use super::option::{OptionDef, Section, default_of, read};
@@ -41,6 +42,7 @@ pub struct Config {
     pub limits: server::Limits,
     pub durability: server::Durability,
     pub access: access::Access,
+    pub client_attrs: BTreeMap<String, AttributeSource>,
     pub flapping: access::FlappingOptions,
     pub access_http: access::http::HttpAccessConfig,
     pub access_postgresql: access::postgresql::PostgresqlAccess,
@@ -178,6 +180,7 @@ pub fn resolve(raw: &mut RawConfig, sources: &ConfigSources) -> (Config, Vec<Eff
         limits: server::Limits::resolve(&mut resolver, &["limits"]),
         durability: server::Durability::resolve(&mut resolver, &["durability"]),
         access: access::Access::resolve(&mut resolver, &["access"]),
+        client_attrs: resolver.take_map(&["access", "client_attrs"], &access::CLIENT_ATTRS),
         flapping: access::FlappingOptions::resolve(&mut resolver, &["access", "flapping"]),
         access_http: resolver.access_http(),
         access_postgresql: access::postgresql::PostgresqlAccess::resolve(&mut resolver, &["access", "postgresql"]),

@@ -53,7 +53,7 @@ use crate::config::options::access::jwt::TokenFrom;
 use crate::config::options::access::{ProviderKind, UnknownUsers};
 use crate::config::{Config, LoadedConfig};
 use crate::device_platform::DevicePlatform;
-use admission::Mountpoints;
+use admission::{Mountpoints, NameAttributes};
 use certificates::{CertificateNames, NamedCredentials, certificate_name};
 use configured::{CompiledRules, RuleOrigin, access_without_rules, compile, save_rules};
 pub use configured::{ConfiguredAccess, RuleParts, has_other_sources};
@@ -83,6 +83,7 @@ pub struct NodeAccess {
     scram: Scram,
     certificates: CertificateNames,
     mountpoints: Mountpoints,
+    name_attributes: NameAttributes,
     /// Access rules see topics with the mountpoint of the client.
     includes_mountpoint: bool,
     /// Clients whose user name is unknown may connect like anonymous ones.
@@ -137,6 +138,7 @@ impl NodeAccess {
             scram: Scram::new(config, &users)?,
             certificates: CertificateNames::new(config),
             mountpoints: Mountpoints::new(config),
+            name_attributes: NameAttributes::new(config),
             includes_mountpoint: config.access.include_mountpoint,
             admits_unknown_users,
             has_tokens_as_names: has_tokens_as_names(config),

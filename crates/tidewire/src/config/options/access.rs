@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use auth::{PasswordHash, ScramMethod};
 
+use crate::config::attribute_source::AttributeSource;
 use crate::config::key::KeySegment::Fixed;
 use crate::config::option::{Apply, Kind, OptionDef, Section, section};
 use crate::config::rules::CheckedRules;
@@ -224,6 +225,30 @@ section! {
         restart ban_time: Duration = "5m" ["1s", "365d"];
     }
 }
+
+/// A table with free keys, so not a struct.
+pub const CLIENT_ATTRS: Section = Section {
+    path: &[Fixed("access"), Fixed("client_attrs")],
+    doc: &[
+        " Attributes of clients from their names, for `mountpoint`, access rules (`${client_attrs.NAME}`) and events, as",
+        " EMQX's `client_attrs_init`.",
+    ],
+    options: &[OptionDef {
+        name: "<name>",
+        doc: &[
+            " Expression with the value. `clientid`, `username`, and `cn` or `dn` of the client certificate are whole fields.",
+            " `nth(1, tokens(clientid, '-'))` is the first part of the client ID, which is split at hyphens.",
+            " `regex_extract(cn, '^meter-([0-9]+)$')` is the group of a regular expression. Without a value, the client does",
+            " not have the attribute. An attribute with the same name that an authentication provider returns comes first.",
+            " Clients choose their client ID: bind it to the user with a `connect` rule before you trust it.",
+        ],
+        default: "",
+        range: None,
+        unit: None,
+        apply: Apply::Restart,
+        kind: Kind::of::<AttributeSource>(),
+    }],
+};
 
 /// `access.users.<user>`: a table with free keys, so not a struct.
 pub const USERS: Section = Section {

@@ -31,6 +31,7 @@ pub const SECTIONS: &[Section] = &[
     server::Durability::SECTION,
     access::Access::SECTION,
     access::FlappingOptions::SECTION,
+    access::CLIENT_ATTRS,
     access::USERS,
     access::http::HttpAccess::SECTION,
     access::http::HEADERS,

@@ -1,8 +1,12 @@
-//! Admission of authenticated clients: their client ids, and the topic prefixes of listeners.
+//! Admission of authenticated clients: their client ids, attributes from their names, and the topic prefixes of
+//! listeners.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use auth::{Identity, Placeholder, is_plain_level};
+use auth::{
+    AttributeExpression, AttributeFields, ClientAttributes, Identity, Placeholder, TooManyAttributes, is_plain_level,
+};
 use broker::{AuthOutcome, ConnectCredentials, Mountpoint};
 use mqtt::ReasonCode;
 
@@ -48,6 +52,36 @@ impl Mountpoints {
     }
 }
 
+/// `access.client_attrs`: the name of an attribute, and the expression with its value.
+pub struct NameAttributes(Vec<(Box<str>, AttributeExpression)>);
+
+impl NameAttributes {
+    pub fn new(config: &Config) -> NameAttributes {
+        let all = config.client_attrs.iter();
+        NameAttributes(
+            all.map(|(name, source)| (name.as_str().into(), source.0.clone()))
+                .collect(),
+        )
+    }
+
+    /// Adds attributes to those of a login, which have priority. `None`: there are none to add.
+    fn added_to(
+        &self,
+        of_login: &ClientAttributes,
+        fields: &AttributeFields<'_>,
+    ) -> Result<Option<ClientAttributes>, TooManyAttributes> {
+        let values = self.0.iter().filter_map(|(name, expression)| {
+            let value = expression.value(fields)?;
+            Some((name.clone(), value.into()))
+        });
+        let values: BTreeMap<Box<str>, Box<str>> = values.collect();
+        match values.is_empty() {
+            true => Ok(None),
+            false => of_login.with_defaults(values).map(Some),
+        }
+    }
+}
+
 impl NodeAccess {
     /// Rejects an authenticated client that may not connect, or gives it the topic prefix of its listener.
     pub(super) fn admit(&self, credentials: &ConnectCredentials, outcome: AuthOutcome) -> AuthOutcome {
@@ -71,16 +105,34 @@ impl NodeAccess {
             return banned;
         }
         let user_name = login.user_name.as_deref().or(credentials.user_name.as_deref());
+        let user_name = match SessionLogin::of(&login.grant) {
+            Some(_) => user_name,
+            None => self.verified_name(user_name),
+        };
+        let names = certificate.as_ref().map(|names| names.identity()).unwrap_or_default();
+        let fields = AttributeFields {
+            client_id: &credentials.client_id,
+            user_name,
+            common_name: names.common_name,
+            subject: names.subject,
+        };
+        let attributes = SessionLogin::attributes(&login.grant);
+        let added = match self.name_attributes.added_to(attributes, &fields) {
+            Ok(added) => added,
+            Err(TooManyAttributes) => {
+                return AuthOutcome::Deny {
+                    reason: ReasonCode::NotAuthorized,
+                    detail: "the client has too many attributes with those of access.client_attrs",
+                };
+            }
+        };
         let who = Identity {
             client_id: &credentials.client_id,
-            user_name: match SessionLogin::of(&login.grant) {
-                Some(_) => user_name,
-                None => self.verified_name(user_name),
-            },
+            user_name,
             address: credentials.address,
             is_superuser: login.is_superuser,
-            attributes: SessionLogin::attributes(&login.grant),
-            certificate: certificate.as_ref().map(|names| names.identity()).unwrap_or_default(),
+            attributes: added.as_ref().unwrap_or(attributes),
+            certificate: names,
         };
         if self.compiled().acl.is_some_and(|acl| !acl.can_connect(&who)) {
             return AuthOutcome::Deny {
@@ -91,7 +143,8 @@ impl NodeAccess {
         match self.mountpoints.of(credentials.listener, &who) {
             Ok(mountpoint) => {
                 login.mountpoint = mountpoint;
-                login.grant = SessionLogin::with_certificate(std::mem::take(&mut login.grant), certificate);
+                let grant = SessionLogin::with_certificate(std::mem::take(&mut login.grant), certificate);
+                login.grant = SessionLogin::with_attributes(grant, added);
                 AuthOutcome::Allow(login)
             }
             Err(rejection) => rejection,

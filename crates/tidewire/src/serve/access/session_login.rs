@@ -10,11 +10,13 @@ use super::certificates::certificate_name;
 use super::sources::SessionSources;
 
 /// Facts about a client that its names do not tell. Sessions of clients without any have none.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct SessionLogin {
     /// Set if a remote provider or a certificate has admitted the client. Otherwise its rights follow from its names.
     login: Option<Login>,
     certificate: Option<Arc<CertificateTexts>>,
+    /// The attributes of the login and those of `access.client_attrs`. `None`: only those of the login.
+    attributes: Option<ClientAttributes>,
     /// Set if `access.sources` has other sources than the built-in rules.
     sources: Option<Arc<SessionSources>>,
 }
@@ -65,21 +67,33 @@ impl SessionLogin {
         match certificate {
             None => grant,
             certificate => LoginGrant::Of(Arc::new(SessionLogin {
-                login: SessionLogin::of(&grant).cloned(),
                 certificate,
-                sources: SessionLogin::sources(&grant).cloned(),
+                ..SessionLogin::copy(&grant)
+            })),
+        }
+    }
+
+    /// Replaces the attributes of the login by others that contain them.
+    pub fn with_attributes(grant: LoginGrant, attributes: Option<ClientAttributes>) -> LoginGrant {
+        match attributes {
+            None => grant,
+            attributes => LoginGrant::Of(Arc::new(SessionLogin {
+                attributes,
+                ..SessionLogin::copy(&grant)
             })),
         }
     }
 
     /// Adds the answers of sources to the grant of a login.
     pub fn with_sources(grant: &LoginGrant, sources: Arc<SessionSources>) -> LoginGrant {
-        let before = grant.data::<SessionLogin>();
         LoginGrant::Of(Arc::new(SessionLogin {
-            login: SessionLogin::of(grant).cloned(),
-            certificate: before.and_then(|login| login.certificate.clone()),
             sources: Some(sources),
+            ..SessionLogin::copy(grant)
         }))
+    }
+
+    fn copy(grant: &LoginGrant) -> SessionLogin {
+        grant.data::<SessionLogin>().cloned().unwrap_or_default()
     }
 
     pub fn sources(grant: &LoginGrant) -> Option<&Arc<SessionSources>> {
@@ -92,7 +106,14 @@ impl SessionLogin {
     }
 
     pub fn attributes(grant: &LoginGrant) -> &ClientAttributes {
-        SessionLogin::of(grant).map_or(ClientAttributes::NONE, |login| &login.attributes)
+        let data = grant.data::<SessionLogin>();
+        data.and_then(SessionLogin::all_attributes)
+            .unwrap_or(ClientAttributes::NONE)
+    }
+
+    fn all_attributes(&self) -> Option<&ClientAttributes> {
+        let of_login = self.login.as_ref().map(|login| &login.attributes);
+        self.attributes.as_ref().or(of_login)
     }
 
     pub fn certificate(grant: &LoginGrant) -> CertificateIdentity<'_> {
@@ -105,8 +126,7 @@ impl SessionLogin {
 
 impl LoginData for SessionLogin {
     fn attributes(&self) -> Vec<(&str, &str)> {
-        let attributes = self.login.as_ref().map(|login| login.attributes.iter());
-        attributes.into_iter().flatten().collect()
+        self.all_attributes().into_iter().flat_map(|all| all.iter()).collect()
     }
 
     /// The decisions of the HTTP service are about the packets and subscriptions of one session.
