@@ -25,7 +25,7 @@ use crate::endpoint::BoundHandler;
 use crate::limits::BodyLimits;
 use crate::logins::Logins;
 use crate::problem::HttpProblem;
-use crate::scope::{self, Scope};
+use crate::scope::Scope;
 use crate::sub_protocols::sub_protocols;
 use crate::unix_ms;
 
@@ -67,6 +67,20 @@ impl RequiredAccess {
             | RequiredAccess::OtherUser(_) => None,
         }
     }
+
+    /// Returns whether a key with these scopes can use an operation with this access, as far as its role allows it.
+    fn is_in_scopes(self, scopes: &[Scope], scope: Option<Scope>) -> bool {
+        match self {
+            // Without a login, or about the login itself.
+            RequiredAccess::Nothing
+            | RequiredAccess::OneTime
+            | RequiredAccess::SetUp
+            | RequiredAccess::OtherUser(_) => true,
+            RequiredAccess::Metrics | RequiredAccess::Viewer | RequiredAccess::Operator | RequiredAccess::Admin => {
+                scope.is_some_and(|scope| scopes.contains(&scope))
+            }
+        }
+    }
 }
 
 /// The login that an operation requires, and the scope if the login is an API key with scopes.
@@ -86,7 +100,7 @@ impl Requirement {
             }));
         }
         let Some(scopes) = &login.scopes else { return Ok(()) };
-        match (scope::allow(scopes, self.access, self.scope), self.scope) {
+        match (self.access.is_in_scopes(scopes, self.scope), self.scope) {
             (true, _) => Ok(()),
             (false, Some(scope)) => Err(HttpProblem::forbidden(format!(
                 "this needs an API key with the scope `{}`, or without scopes",
@@ -536,5 +550,17 @@ mod tests {
         assert_eq!(changes.places.available_permits(), RECORDED_CHANGES_MAX - 1);
         drop(first);
         assert!(changes.turn().await.is_ok());
+    }
+
+    #[test]
+    fn operations_without_a_scope_are_refused() {
+        let own = [Scope::Connections];
+        for need in [RequiredAccess::Metrics, RequiredAccess::Viewer, RequiredAccess::Admin] {
+            assert!(need.is_in_scopes(&own, Some(Scope::Connections)));
+            assert!(!need.is_in_scopes(&own, Some(Scope::Publish)));
+            assert!(!need.is_in_scopes(&own, None));
+            assert!(!need.is_in_scopes(&[], Some(Scope::Connections)));
+        }
+        assert!(RequiredAccess::OneTime.is_in_scopes(&own, None));
     }
 }

@@ -7,8 +7,6 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::guard::RequiredAccess;
-
 /// A group of operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -44,34 +42,9 @@ impl Scope {
     }
 }
 
-/// Returns whether a key with these scopes can use an operation, as far as its role allows it.
-pub(crate) fn allow(scopes: &[Scope], need: RequiredAccess, scope: Option<Scope>) -> bool {
-    match need {
-        // Without a login, or about the login itself.
-        RequiredAccess::Nothing | RequiredAccess::OneTime | RequiredAccess::SetUp | RequiredAccess::OtherUser(_) => {
-            true
-        }
-        RequiredAccess::Metrics | RequiredAccess::Viewer | RequiredAccess::Operator | RequiredAccess::Admin => {
-            scope.is_some_and(|scope| scopes.contains(&scope))
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn operations_without_a_scope_are_refused() {
-        let own = [Scope::Connections];
-        for need in [RequiredAccess::Metrics, RequiredAccess::Viewer, RequiredAccess::Admin] {
-            assert!(allow(&own, need, Some(Scope::Connections)));
-            assert!(!allow(&own, need, Some(Scope::Publish)));
-            assert!(!allow(&own, need, None));
-            assert!(!allow(&[], need, Some(Scope::Connections)));
-        }
-        assert!(allow(&own, RequiredAccess::OneTime, None));
-    }
 
     #[test]
     fn names_are_those_of_the_api() {

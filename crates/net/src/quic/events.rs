@@ -70,8 +70,8 @@ impl NetWorker {
         }
     }
 
-    /// Lists the streams of a connection that can be written again. The one that has waited longest comes first, because
-    /// one stream with much output can fill the window.
+    /// Lists the streams of a connection that can be written again. The one that has waited longest comes first,
+    /// because one stream with much output can fill the window.
     fn list_writable_streams(&mut self) {
         let mut writable = std::mem::take(&mut self.quic.writable);
         writable.sort_unstable_by_key(|(last_write, _)| *last_write);
