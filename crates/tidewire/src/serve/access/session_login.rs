@@ -133,9 +133,8 @@ impl LoginData for SessionLogin {
     fn for_data_stream(&self) -> Option<LoginGrant> {
         let sources = self.sources.as_ref()?;
         Some(LoginGrant::Of(Arc::new(SessionLogin {
-            login: self.login.clone(),
-            certificate: self.certificate.clone(),
             sources: Some(Arc::new(sources.for_data_stream())),
+            ..self.clone()
         })))
     }
 }
