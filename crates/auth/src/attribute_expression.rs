@@ -10,7 +10,7 @@
 
 use std::fmt;
 
-use regex::{Regex, RegexBuilder};
+use regex::bytes::{Regex, RegexBuilder};
 
 /// Memory of a compiled pattern.
 const PATTERN_MEMORY_MAX: usize = 1 << 20;
@@ -114,13 +114,15 @@ impl AttributeExpression {
             Part::Whole => field,
             Part::Token { index, separators } => {
                 let mut tokens = field
-                    .split(|c| separators.contains(c))
+                    .split(|c: char| separators.contains(c))
                     .filter(|token| !token.is_empty());
                 tokens.nth(*index)?
             }
             Part::Match(pattern) => {
                 let group = pattern.captures_len().min(2) - 1;
-                pattern.captures(field)?.get(group)?.as_str()
+                let found = pattern.captures(field.as_bytes())?.get(group)?;
+                // A pattern compares bytes, so it can cut a character.
+                str::from_utf8(found.as_bytes()).ok()?
             }
         };
         Some(value).filter(|value| !value.is_empty())
@@ -137,7 +139,10 @@ fn parts(text: &str) -> Result<Option<(Field, Part)>, AttributeExpressionError> 
         let Some((field, pattern)) = field_and_text(inner) else {
             return Ok(None);
         };
-        let built = RegexBuilder::new(pattern).size_limit(PATTERN_MEMORY_MAX).build();
+        let built = RegexBuilder::new(pattern)
+            .unicode(false)
+            .size_limit(PATTERN_MEMORY_MAX)
+            .build();
         let pattern = built.map_err(|error| AttributeExpressionError::Pattern(error.to_string()))?;
         return Ok(Some((field, Part::Match(pattern))));
     }
@@ -200,7 +205,7 @@ mod tests {
             ("nth(2,tokens(clientid,\".-\"))", Some("meter")),
             ("nth(4, tokens(clientid, '.-'))", None),
             ("regex_extract(clientid, '^([a-z]+)-')", Some("acme")),
-            ("regex_extract(cn, '[0-9]+')", Some("17")),
+            ("regex_extract(cn, '\\d+')", Some("17")),
             ("regex_extract(cn, '^x')", None),
             ("regex_extract(cn, '^(x?)')", None),
         ] {

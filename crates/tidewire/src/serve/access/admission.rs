@@ -72,7 +72,7 @@ impl NameAttributes {
     ) -> Result<Option<ClientAttributes>, TooManyAttributes> {
         let values = self.0.iter().filter_map(|(name, expression)| {
             let value = expression.value(fields)?;
-            Some((name.clone(), value.into()))
+            Some((name.clone(), Box::<str>::from(value)))
         });
         let values: BTreeMap<Box<str>, Box<str>> = values.collect();
         match values.is_empty() {
