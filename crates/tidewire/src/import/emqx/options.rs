@@ -1,5 +1,7 @@
 //! Options and listeners of EMQX.
 
+use auth::AttributeExpression;
+
 use super::ocsp;
 use super::pem::pem;
 use super::providers::Providers;
@@ -121,6 +123,7 @@ pub fn import(root: &Setting<'_>, setup: &mut Setup) {
     }
     options::import(root, OPTIONS, setup);
     options::same(root, SAME);
+    client_attributes(&root.at("mqtt.client_attrs_init"), setup);
     let retainer = root.at("retainer.enable");
     if retainer.is("false") {
         setup.set("mqtt.retain_available", &retainer.path, false);
@@ -141,6 +144,30 @@ pub fn import(root: &Setting<'_>, setup: &mut Setup) {
     root.get("gateway").refuse("tidewire has no gateways");
     root.get("plugins").refuse("tidewire has no plugins");
     root.get("exhook").refuse("tidewire asks no other servers");
+}
+
+/// Imports attributes of clients. Without an attribute, a mountpoint with it rejects the client.
+fn client_attributes(list: &Setting<'_>, setup: &mut Setup) {
+    for item in list.items() {
+        let (name, expression) = (item.get("set_as_attr"), item.get("expression"));
+        let Some(attribute) = name.filled().filter(|attribute| simple_name(attribute) == *attribute) else {
+            item.refuse("set_as_attr is not a name of letters, digits, `_` and `-`");
+            continue;
+        };
+        let option = format!("access.client_attrs.{attribute}");
+        match AttributeExpression::parse(expression.text().unwrap_or_default()) {
+            Err(error) => item.refuse(&error.to_string()),
+            Ok(_) if setup.has(&option) => item.refuse("another expression sets the same attribute"),
+            Ok(parsed) => {
+                setup.set(&option, &expression.path, parsed.text());
+                name.imported(&option);
+                match parsed.text().contains("username") {
+                    true => expression.changed(&option, "only verified user names have a value"),
+                    false => expression.imported(&option),
+                }
+            }
+        }
+    }
 }
 
 /// Options of `mqtt` with which EMQX sets the client ID or the user name itself, and the values that turn them off.
@@ -521,6 +548,35 @@ mod tests {
         ] {
             let (is_imported, report) = import_one("tcp", setting);
             assert!(is_imported, "{setting}\n{report}");
+        }
+    }
+
+    #[test]
+    fn attributes_of_clients_are_imported() {
+        let text = r#"mqtt.client_attrs_init = [
+            {expression = "nth(1, tokens(clientid, '-'))", set_as_attr = tenant}
+            {expression = "cn", set_as_attr = tenant}
+            {expression = "username", set_as_attr = user}
+            {expression = "concat(cn, '-', clientid)", set_as_attr = both}
+            {expression = "cn", set_as_attr = "a.b"}
+        ]"#;
+        let hocon = Hocon::parse("cluster.hocon", text, &|_| Err(String::new())).expect("valid");
+        let (mut setup, report) = (Setup::new().expect("random bytes"), Report::default());
+        let root = Setting::root(&hocon, &report);
+        client_attributes(&root.at("mqtt.client_attrs_init"), &mut setup);
+        root.finish();
+        let report = report.text("title");
+        let attribute = |name: &str| setup.option(&format!("access.client_attrs.{name}"));
+        assert_eq!(attribute("tenant"), Some("nth(1, tokens(clientid, '-'))"));
+        assert_eq!(attribute("user"), Some("username"));
+        assert_eq!(attribute("both"), None);
+        for part in [
+            "another expression",
+            "only verified",
+            "regex_extract(FIELD",
+            "letters, digits",
+        ] {
+            assert!(report.contains(part), "{part}: {report}");
         }
     }
 
