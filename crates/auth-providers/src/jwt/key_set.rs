@@ -283,3 +283,65 @@ impl RemoteKeys {
 fn retry_pause(failures: u32) -> Duration {
     RETRY_MIN.saturating_mul(1 << failures.min(16)).min(RETRY_MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+
+    use base64ct::{Base64UrlUnpadded, Encoding};
+    use tokio::runtime::Builder;
+
+    use super::*;
+
+    /// Starts a server whose key set has another key in each answer. Returns its URL.
+    fn key_server() -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        std::thread::spawn(move || {
+            let numbers = (0..=u8::MAX).cycle();
+            for (number, mut stream) in numbers.zip(listener.incoming().map_while(Result::ok)) {
+                let _ = stream.read(&mut [0; 4096]);
+                let x = Base64UrlUnpadded::encode_string(&[number; 32]);
+                let body = format!(r#"{{"keys":[{{"kty":"OKP","crv":"Ed25519","kid":"k{number}","x":"{x}"}}]}}"#);
+                let head = format!(
+                    "HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+                    body.len()
+                );
+                let _ = stream.write_all((head + &body).as_bytes());
+            }
+        });
+        format!("http://{address}/keys")
+    }
+
+    /// No login asks for keys.
+    #[test]
+    fn keys_are_requested_again_after_the_interval() {
+        let config = JwksConfig {
+            server: HttpConnectorConfig {
+                url: key_server(),
+                headers: Default::default(),
+                connections_max: 2,
+                connect_timeout_ms: 60_000,
+                idle_timeout_ms: 30_000,
+                tls: Default::default(),
+            },
+            refresh_interval: Duration::from_millis(10),
+            max_age: None,
+            timeout: Duration::from_secs(60),
+        };
+        let keys = Arc::new(RemoteKeys::new(config, Vec::new()).unwrap());
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let mut finished = keys.finished.subscribe();
+            let running = tokio::spawn(keys.clone().run());
+            let mut generations = BTreeSet::new();
+            while generations.len() < 3 {
+                finished.changed().await.unwrap();
+                generations.extend(keys.current(Instant::now()).map(|keys| keys.generation));
+            }
+            running.abort();
+        });
+        assert!(keys.last_failure().is_none());
+    }
+}
