@@ -6,6 +6,7 @@
 //! threads, no real time, and no iteration in random order.
 
 mod client;
+mod mounted_clients;
 mod network;
 mod node;
 mod node_journal;

@@ -1,18 +1,20 @@
 //! The node: shards in one thread, their mail, their journal, and the connections whose CONNECT has not been read
 //! completely.
 //!
-//! Only this file, `worker.rs` and `node_journal.rs` use the interfaces of the broker and the journal.
+//! Only this file, `worker.rs`, `mounted_clients.rs` and `node_journal.rs` use the interfaces of the broker and the
+//! journal.
 
 use std::sync::Arc;
 
 use broker::durable::record::RecordPosition;
 use broker::durable::recovery::{RecoveredState, Recovery};
 use broker::durable::restore::{RestoreCounts, restore};
-use broker::{NodeState, Now, OpenAccess, Shard, ShardConfig, ShardId, ShardStats};
+use broker::{NodeState, Now, Shard, ShardConfig, ShardId, ShardStats};
 use journal::inspect::replay_all;
 use journal::{LogBatch, LogConfig, Lsn, RecordLog, ReplayError};
 use mqtt::Decoded;
 
+use crate::mounted_clients::access;
 use crate::network::{ClientEnd, LinkIndex, Network, take_chunk};
 use crate::node_journal::{JournalConditions, SimulatedJournal};
 use crate::tap::TapHandle;
@@ -50,6 +52,8 @@ pub struct NodeSetup<'a> {
     pub seed: u64,
     pub conditions: JournalConditions,
     pub has_tap: bool,
+    /// Clients have a mountpoint.
+    pub has_mountpoint: bool,
     /// `None` without durability.
     pub journal: Option<(&'a ModelDisk, LogConfig)>,
 }
@@ -63,7 +67,7 @@ impl SimulatedNode {
     pub fn start(setup: NodeSetup<'_>, random: &mut Random) -> Result<SimulatedNode, String> {
         let mut now = now_at(setup.clock, setup.clock.ms, unix_ms(setup.clock));
         let output_buffer_bytes = setup.config.output_buffer_bytes;
-        let mut shards = new_shards(setup.shards, setup.config, now, random);
+        let mut shards = new_shards(&setup, now, random);
         let journal = match setup.journal {
             Some((disk, config)) => {
                 let JournalConditions {
@@ -188,20 +192,21 @@ impl SimulatedNode {
     }
 }
 
-fn new_shards(count: u16, config: ShardConfig, now: Now, random: &mut Random) -> Vec<Shard> {
-    let shared = Arc::new(NodeState::new(count, random.next()));
-    let config = Arc::new(config);
+fn new_shards(setup: &NodeSetup<'_>, now: Now, random: &mut Random) -> Vec<Shard> {
+    let shared = Arc::new(NodeState::new(setup.shards, random.next()));
+    let config = Arc::new(setup.config.clone());
+    let access = access(setup.has_mountpoint);
     let new = |id| {
         Shard::new(
             now,
             ShardId(id),
             config.clone(),
-            Arc::new(OpenAccess),
+            access.clone(),
             shared.clone(),
             random.next(),
         )
     };
-    (0..count).map(new).collect()
+    (0..setup.shards).map(new).collect()
 }
 
 /// Opens the log and restores the shards from it.

@@ -66,6 +66,8 @@ pub struct SimulationPlan {
     /// Messages are published to `$delayed/…`. Not combined with jumps of the wall clock, which determines the
     /// remaining delay after a restart.
     pub has_delays: bool,
+    /// All clients have the same mountpoint. Not combined with `is_limited`, whose limits fit the bare topics.
+    pub has_mountpoint: bool,
     pub weights: [u32; STEPS],
     pub acts: [u32; ACTS],
     /// Percentage of clients that read and acknowledge immediately.
@@ -169,6 +171,8 @@ impl SimulationPlan {
             has_tap: false,
             may_tap_be_full: false,
             has_delays: false,
+            // No draw: the other properties of a seed stay the same.
+            has_mountpoint: !is_limited && seed % 8 == 5,
             backlog_bytes_max: u64::MAX,
             is_reader_busy: false,
             has_little_space: false,

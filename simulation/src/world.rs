@@ -276,6 +276,7 @@ impl World {
                 has_jumps: self.plan.has_jumps,
             },
             has_tap: self.plan.has_tap,
+            has_mountpoint: self.plan.has_mountpoint,
             journal: has_journal.then(|| (&self.disk, self.plan.log.clone())),
         };
         match SimulatedNode::start(setup, &mut self.random) {

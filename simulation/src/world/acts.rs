@@ -6,6 +6,7 @@ use mqtt::{ProtocolVersion, QoS, RetainHandling, SubscriptionOptions};
 
 use super::World;
 use crate::client::{ClientIndex, ClientStage, PublishOrder};
+use crate::mounted_clients::full_topic;
 use crate::oracle::PublishDraft;
 use crate::packets::{ConnectFields, WillTerms};
 use crate::plan::{ACT_KINDS, ClientAction};
@@ -233,7 +234,7 @@ impl World {
         let at = self.plan.seed as usize % node.workers.len();
         node.workers[at].inbox.push_back(InboxItem::Publish(ServerPublish {
             serial,
-            topic,
+            topic: full_topic(topic, self.plan.has_mountpoint),
             payload,
             qos,
             retain,
