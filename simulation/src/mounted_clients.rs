@@ -1,5 +1,5 @@
-//! Access of clients with a mountpoint: all clients of a run have the same one. Clients and the oracle do not see it; the
-//! node, its journal and the messages of the server contain it.
+//! Access of clients with a mountpoint: all clients of a run have the same one. Clients and the oracle do not see it;
+//! the node, its journal and the messages of the server contain it.
 
 use std::sync::Arc;
 

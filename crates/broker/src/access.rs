@@ -70,6 +70,22 @@ pub struct ConnectCredentials {
     pub exchange: Option<AuthExchange>,
 }
 
+impl ConnectCredentials {
+    /// Returns the memory that it occupies, without the state of an exchange.
+    pub fn memory_bytes(&self) -> usize {
+        let text = |text: &Option<Box<str>>| text.as_ref().map_or(0, |text| text.len());
+        let bytes = |bytes: &Option<Box<[u8]>>| bytes.as_ref().map_or(0, |bytes| bytes.len());
+        size_of::<ConnectCredentials>()
+            + self.client_id.len()
+            + text(&self.user_name)
+            + bytes(&self.password)
+            + text(&self.certificate_common_name)
+            + bytes(&self.certificate)
+            + text(&self.method)
+            + bytes(&self.data)
+    }
+}
+
 impl fmt::Debug for ConnectCredentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Credentials")

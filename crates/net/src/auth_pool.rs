@@ -22,7 +22,7 @@ use mqtt::ReasonCode;
 use crate::access_question::OpenAccessQuestion;
 use crate::client_presence::ClientPresence;
 use crate::failed_logins::{FailedLogins, client_network};
-use crate::fair_queue::FairQueue;
+use crate::fair_queue::{FairQueue, QueueLimits};
 use crate::mailbox::MailboxSender;
 use crate::mailbox_item::MailboxItem;
 use crate::slots::ConnGeneration;
@@ -181,11 +181,12 @@ impl AuthQueue {
             true => &mut jobs.low_priority,
             false => &mut jobs.normal,
         };
+        let bytes = job.credentials.memory_bytes();
         let question = AuthQuestion {
             job: Some(job),
             queue: Arc::downgrade(&self.0),
         };
-        if let Err(mut question) = queue.push(client_network(address), question) {
+        if let Err(mut question) = queue.push(client_network(address), bytes, question) {
             return Err(question.job.take().expect("the question was not answered"));
         }
         // The channel has capacity for the jobs of both queues.
@@ -202,15 +203,14 @@ impl AuthQueue {
 pub(crate) fn start(
     authenticator: Arc<dyn Authenticator>,
     threads: usize,
-    queue_max: usize,
+    limits: QueueLimits,
 ) -> io::Result<(AuthQueue, Vec<JoinHandle<()>>)> {
-    let queue_max = queue_max.max(1);
     let jobs = Arc::new(Mutex::new(JobQueues {
-        normal: FairQueue::new(queue_max),
-        low_priority: FairQueue::new(queue_max),
+        normal: FairQueue::new(limits),
+        low_priority: FairQueue::new(limits),
     }));
     // A token is received before its job, so for a moment there may be one more job than tokens per thread.
-    let (token_sender, tokens) = sync_channel(2 * queue_max + threads);
+    let (token_sender, tokens) = sync_channel(2 * limits.jobs + threads);
     let tokens = Arc::new(Mutex::new(tokens));
     let threads = (0..threads.max(1))
         .map(|index| {

@@ -41,13 +41,19 @@ pub struct ServerConfig {
     pub maximum_connect_size: u32,
     /// Threads that run the `Authenticator`. `None`: the number of cores, at most 4.
     pub auth_threads: Option<NonZeroU16>,
-    /// Maximum number of queued authentications. Further ones are answered with Server busy.
+    /// Maximum number of queued authentications. Further ones are answered with Server busy. Half of it is for any
+    /// address, the other half for addresses with at most an eighth. This also holds for the memory.
     pub auth_queue_max: usize,
+    /// Maximum memory of the credentials of queued authentications.
+    pub auth_queue_bytes_max: usize,
     /// Idle time after which the kernel probes a connection. `None` disables probing.
     pub tcp_keep_alive: Option<Duration>,
     /// Seed of all random choices of the shards. The binary takes it from the operating system.
     pub seed: u64,
 }
+
+pub(crate) const AUTH_QUEUE_MAX: usize = 16_384;
+pub(crate) const AUTH_QUEUE_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 impl Default for ServerConfig {
     fn default() -> ServerConfig {
@@ -64,7 +70,8 @@ impl Default for ServerConfig {
             max_quic_windows: usize::MAX,
             maximum_connect_size: 512 * 1024,
             auth_threads: None,
-            auth_queue_max: 1024,
+            auth_queue_max: AUTH_QUEUE_MAX,
+            auth_queue_bytes_max: AUTH_QUEUE_BYTES_MAX,
             tcp_keep_alive: Some(Duration::from_secs(300)),
             seed: 0,
         }

@@ -30,6 +30,7 @@ mod early_close;
 mod effects;
 mod failed_logins;
 mod fair_queue;
+mod fixed_limits;
 mod flush;
 mod flush_notice;
 pub mod forwarded;
@@ -73,6 +74,8 @@ pub use config::{ListenerConfig, ProxyConfig, ServerConfig, ThreadSharingPolicy,
 pub use counters::{EarlyCloseReason, NetCounters};
 pub use early_close::{EARLY_CLOSES_MAX, EarlyClose, EarlyCloseLine, describe_tls};
 pub use failed_logins::client_network;
+pub use fair_queue::has_fair_share;
+pub use fixed_limits::FIXED_LIMITS;
 pub use handed_over::{ConnectionReservation, UpgradedConnection};
 pub use handover::{HandOverError, HandedOverHandle};
 pub use journal::RestartState;

@@ -26,6 +26,7 @@ use crate::config::ServerConfig;
 use crate::counters::{NetCounters, PublishedCounters};
 use crate::descriptors::SpareDescriptor;
 use crate::early_close::{EarlyClose, EarlyCloses};
+use crate::fair_queue::QueueLimits;
 use crate::journal::RestartState;
 use crate::latency;
 use crate::listener::{self, BindError, ListenerInfo, SharedListener};
@@ -267,7 +268,11 @@ fn start_threads(
         .config
         .auth_threads
         .map_or_else(|| cores().get().min(4), NonZeroU16::get);
-    let (auth, auth_threads) = auth_pool::start(authenticator, auth_threads.into(), common.config.auth_queue_max)?;
+    let queue_limits = QueueLimits {
+        jobs: common.config.auth_queue_max.max(1),
+        bytes: common.config.auth_queue_bytes_max,
+    };
+    let (auth, auth_threads) = auth_pool::start(authenticator, auth_threads.into(), queue_limits)?;
     handle.inner.lock_threads().auth = auth_threads;
     for (resources, shard) in worker_resources {
         let (common, auth, mailboxes) = (common.clone(), auth.clone(), workers.clone());

@@ -57,7 +57,10 @@ pub fn page() -> String {
 
 fn fixed() -> [(&'static str, Vec<Fixed>); 7] {
     [
-        ("Fixed limits of MQTT clients", broker::FIXED_LIMITS.to_vec()),
+        (
+            "Fixed limits of MQTT clients",
+            [broker::FIXED_LIMITS, net::FIXED_LIMITS].concat(),
+        ),
         ("Fixed limits of MQTT over QUIC", net::QUIC_LIMITS.to_vec()),
         (
             "Fixed limits of users, access rules and bans",

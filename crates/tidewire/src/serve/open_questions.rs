@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use broker::{AuthOutcome, ConnectCredentials};
 use mqtt::ReasonCode;
-use net::client_network;
+use net::{client_network, has_fair_share};
 
 /// Half of them is for any address, the other half for addresses with at most an eighth. This also holds for memory.
 const QUESTIONS_MAX: usize = 16_384;
@@ -43,19 +43,11 @@ pub struct OpenQuestion {
     bytes: usize,
 }
 
-/// Returns whether the share `own` of a network is allowed.
-fn has_share(all: usize, own: usize, max: usize) -> bool {
-    all <= max / 2 || (all <= max && own <= max / 8)
-}
-
 impl OpenQuestions {
     /// Opens the question of a client. `None` if too many are open.
     pub fn open_for(&self, credentials: &ConnectCredentials) -> Option<OpenQuestion> {
-        let user_name = credentials.user_name.as_ref().map_or(0, |name| name.len());
-        let password = credentials.password.as_ref().map_or(0, |password| password.len());
-        let bytes = credentials.client_id.len() + user_name + password + size_of::<ConnectCredentials>();
         // The question has the credentials, and the provider a copy.
-        self.open(client_network(credentials.address), 2 * bytes)
+        self.open(client_network(credentials.address), 2 * credentials.memory_bytes())
     }
 
     /// Opens a question about actions of a client. `None` if too many are open.
@@ -71,7 +63,8 @@ impl OpenQuestions {
             questions: own.questions + 1,
             bytes: own.bytes + bytes,
         };
-        if !has_share(questions, own.questions, QUESTIONS_MAX) || !has_share(all_bytes, own.bytes, BYTES_MAX) {
+        if !has_fair_share(questions, own.questions, QUESTIONS_MAX) || !has_fair_share(all_bytes, own.bytes, BYTES_MAX)
+        {
             return None;
         }
         (counts.questions, counts.bytes) = (questions, all_bytes);
