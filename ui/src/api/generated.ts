@@ -178,7 +178,8 @@ export type ActionStats = {
   matched: number;
   /** Age of the oldest unconfirmed message that the pump has read from the buffer, in milliseconds. */
   oldest_age_ms: number;
-  /** Messages that had to wait because the buffer was full, without retries. Publishers that wait with messages that the buffer has not received count once. */
+  /** Messages that had to wait because the buffer was full, without retries. Publishers that wait with messages that
+   * the buffer has not received count once. */
   publishers_held_back: number;
   queued_bytes: number;
   /** Messages that wait or are in flight. */
@@ -188,7 +189,8 @@ export type ActionStats = {
   /** Messages that the target confirmed. */
   sent: number;
   sent_bytes: number;
-  /** Messages that were not sent because a source of the same connector had received them from the action's target. They also count as sent. */
+  /** Messages that were not sent because a source of the same connector had received them from the action's target.
+   * They also count as sent. */
   skipped_echoes: number;
 };
 
