@@ -1,5 +1,5 @@
-//! Limits of the network side without an option, for the page `docs/reference/limits.md`: what, how much, unit, and what
-//! happens beyond.
+//! Limits of the network side without an option, for the page `docs/reference/limits.md`: what, how much, unit, and
+//! what happens beyond.
 
 use crate::config::{AUTH_QUEUE_BYTES_MAX, AUTH_QUEUE_MAX};
 
