@@ -345,7 +345,10 @@ impl<S: LoginSource> SourceProvider<S> {
         match on_failure {
             OnFailure::Deny => UNAVAILABLE,
             OnFailure::Ignore => ProviderOutcome::Ignore,
-            OnFailure::Allow => self.checked(ProviderOutcome::Allow(Box::new(Login::new(false)))),
+            OnFailure::Allow => self.checked(ProviderOutcome::Allow(Box::new(Login {
+                is_unchecked: true,
+                ..Login::new(false)
+            }))),
         }
     }
 }

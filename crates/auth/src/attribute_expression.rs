@@ -21,7 +21,7 @@ const EXPRESSION_BYTES_MAX: usize = 1024;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AttributeFields<'a> {
     pub client_id: &'a str,
-    /// The verified user name.
+    /// The user name, if a provider has admitted the client with it. With JWT, the client may have chosen it.
     pub user_name: Option<&'a str>,
     /// Common name of the client certificate.
     pub common_name: Option<&'a str>,

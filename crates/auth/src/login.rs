@@ -31,6 +31,8 @@ pub struct Login {
     pub rules: Option<Arc<ClientRules>>,
     /// The server disconnects the client at this time.
     pub expires_at: Option<SystemTime>,
+    /// The provider has failed, and `on_failure` admits clients without a check: their names are not verified.
+    pub is_unchecked: bool,
 }
 
 impl Login {

@@ -64,6 +64,8 @@ pub struct ConnectCredentials {
     /// Authentication Method and Authentication Data of MQTT 5, for enhanced authentication.
     pub method: Option<Box<str>>,
     pub data: Option<Box<[u8]>>,
+    /// Size of the CONNECT, which the connection stores until the decision.
+    pub packet_bytes: usize,
     /// Grant of the session that a re-authentication belongs to.
     pub session_grant: LoginGrant,
     /// State of the exchange that an AUTH continues. `None` for CONNECT and for the start of a re-authentication.
@@ -71,7 +73,7 @@ pub struct ConnectCredentials {
 }
 
 impl ConnectCredentials {
-    /// Returns the memory that it occupies, without the state of an exchange.
+    /// Returns the memory that it occupies, without the CONNECT and the state of an exchange.
     pub fn memory_bytes(&self) -> usize {
         let text = |text: &Option<Box<str>>| text.as_ref().map_or(0, |text| text.len());
         let bytes = |bytes: &Option<Box<[u8]>>| bytes.as_ref().map_or(0, |bytes| bytes.len());

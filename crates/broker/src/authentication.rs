@@ -143,7 +143,7 @@ impl Authentication {
             .connections
             .get_mut(conn)
             .expect("a packet comes from an open connection");
-        let credentials = connection.take_credentials(connect, &client_id);
+        let credentials = connection.take_credentials(connect, &client_id, bytes.len());
         match self.access.authenticate_now(&credentials) {
             Some(outcome @ AuthOutcome::Continue { .. }) => {
                 let attempt = AuthAttempt(tick.numbers.next());

@@ -266,7 +266,12 @@ impl Connection {
     }
 
     /// Returns the credentials of a CONNECT. Moves the client certificate out of the connection.
-    pub fn take_credentials(&mut self, connect: &Connect<'_>, client_id: &str) -> ConnectCredentials {
+    pub fn take_credentials(
+        &mut self,
+        connect: &Connect<'_>,
+        client_id: &str,
+        packet_bytes: usize,
+    ) -> ConnectCredentials {
         ConnectCredentials {
             client_id: client_id.into(),
             user_name: connect.user_name.map(Into::into),
@@ -277,6 +282,7 @@ impl Connection {
             certificate: self.peer.certificate.take(),
             method: connect.properties.authentication_method().map(Into::into),
             data: connect.properties.authentication_data().map(Into::into),
+            packet_bytes,
             session_grant: LoginGrant::None,
             exchange: None,
         }
@@ -300,6 +306,7 @@ impl Connection {
             certificate: None,
             method: auth.properties.authentication_method().map(Into::into),
             data: auth.properties.authentication_data().map(Into::into),
+            packet_bytes: self.pending.as_ref().map_or(0, |pending| pending.packet.len()),
             session_grant: session.map_or(LoginGrant::None, |session| session.grant().clone()),
             exchange: self.pending.as_mut().and_then(|pending| pending.exchange.take()),
         }

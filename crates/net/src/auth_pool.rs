@@ -181,7 +181,7 @@ impl AuthQueue {
             true => &mut jobs.low_priority,
             false => &mut jobs.normal,
         };
-        let bytes = job.credentials.memory_bytes();
+        let bytes = job.credentials.memory_bytes() + job.credentials.packet_bytes;
         let question = AuthQuestion {
             job: Some(job),
             queue: Arc::downgrade(&self.0),

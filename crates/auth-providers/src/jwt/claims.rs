@@ -142,6 +142,7 @@ impl Claims {
             attributes: self.attributes.clone(),
             rules: self.rules.clone(),
             expires_at: expires_at.map(|at| UNIX_EPOCH + Duration::from_secs_f64(at + leeway)),
+            is_unchecked: false,
         }))
     }
 }

@@ -315,6 +315,7 @@ fn the_operator_decides_about_failures() {
             assert_eq!(word(&outcome), expected);
             if let ProviderOutcome::Allow(login) = outcome {
                 assert!(!login.is_superuser && login.provider == Some("test"));
+                assert!(login.is_unchecked);
             }
             assert_eq!(test.now("a"), None);
         });

@@ -52,11 +52,19 @@ impl Authenticator for OnCue {
 }
 
 fn server(queue_max: usize) -> (Running, Receiver<Box<str>>, SyncSender<AuthOutcome>) {
+    server_with_memory(queue_max, usize::MAX / 2)
+}
+
+fn server_with_memory(
+    queue_max: usize,
+    queue_bytes_max: usize,
+) -> (Running, Receiver<Box<str>>, SyncSender<AuthOutcome>) {
     let (asked, questions) = sync_channel(100);
     let (cue, cues) = sync_channel(100);
     let mut options = options(2);
     options.config.auth_threads = NonZeroU16::new(1);
     options.config.auth_queue_max = queue_max;
+    options.config.auth_queue_bytes_max = queue_bytes_max;
     options.access = Arc::new(AskUsers);
     options.authenticator = Arc::new(OnCue {
         asked,
@@ -122,6 +130,54 @@ fn full_authentication_queue_answers_server_busy() {
     }
     assert_eq!(read_packet(&mut first).unwrap().body, [0, 0]);
     assert_eq!(read_packet(&mut second).unwrap().body, [0, 0]);
+}
+
+/// An MQTT 5 CONNECT with a User Property of 16 to 64 KiB.
+fn connect_with_user_property(client_id: &str, value: &str) -> Vec<u8> {
+    let property = [&[38][..], &text("n"), &text(value)].concat();
+    let length = property.len();
+    let length = [length as u8 | 0x80, (length >> 7) as u8 | 0x80, (length >> 14) as u8];
+    let parts = [
+        &b"\x00\x04MQTT\x05\xC2\x00\x00"[..],
+        &length,
+        &property,
+        &text(client_id),
+        &text("ann"),
+        &text("secret"),
+    ];
+    packet(0x10, &parts.concat())
+}
+
+/// Each waiting connection stores its CONNECT.
+#[test]
+fn large_connects_fill_the_authentication_queue() {
+    let (running, questions, cue) = server_with_memory(100, 100_000);
+    let mut first = running.tcp();
+    first.write_all(&connect_as("first", "ann")).unwrap();
+    questions.recv().unwrap();
+    let large = "x".repeat(40_000);
+    let mut clients: Vec<_> = ["second", "third"]
+        .into_iter()
+        .map(|id| {
+            let mut client = running.tcp();
+            client.write_all(&connect_with_user_property(id, &large)).unwrap();
+            client
+        })
+        .collect();
+    eventually("one of them does not fit", || {
+        let counters = running.handle.counters();
+        (counters.auth_submitted, counters.auth_queue_full) == (2, 1)
+    });
+    for _ in 0..2 {
+        cue.send(allow()).unwrap();
+    }
+    assert_eq!(read_packet(&mut first).unwrap().body, [0, 0]);
+    let mut codes: Vec<u8> = clients
+        .iter_mut()
+        .map(|client| read_packet(client).unwrap().body[1])
+        .collect();
+    codes.sort_unstable();
+    assert_eq!(codes, [0, 0x89]);
 }
 
 #[test]

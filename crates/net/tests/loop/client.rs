@@ -216,7 +216,7 @@ pub fn packet(first: u8, body: &[u8]) -> Vec<u8> {
     bytes
 }
 
-fn text(text: &str) -> Vec<u8> {
+pub fn text(text: &str) -> Vec<u8> {
     [&(text.len() as u16).to_be_bytes(), text.as_bytes()].concat()
 }
 

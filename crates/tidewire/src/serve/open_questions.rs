@@ -47,7 +47,8 @@ impl OpenQuestions {
     /// Opens the question of a client. `None` if too many are open.
     pub fn open_for(&self, credentials: &ConnectCredentials) -> Option<OpenQuestion> {
         // The question has the credentials, and the provider a copy.
-        self.open(client_network(credentials.address), 2 * credentials.memory_bytes())
+        let bytes = 2 * credentials.memory_bytes() + credentials.packet_bytes;
+        self.open(client_network(credentials.address), bytes)
     }
 
     /// Opens a question about actions of a client. `None` if too many are open.

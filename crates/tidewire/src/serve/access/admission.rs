@@ -110,9 +110,11 @@ impl NodeAccess {
             None => self.verified_name(user_name),
         };
         let names = certificate.as_ref().map(|names| names.identity()).unwrap_or_default();
+        // The names of a client that `on_failure` admits are not checked, so it could choose its tenant.
+        let is_unchecked = SessionLogin::of(&login.grant).is_some_and(|login| login.is_unchecked);
         let fields = AttributeFields {
-            client_id: &credentials.client_id,
-            user_name,
+            client_id: if is_unchecked { "" } else { &credentials.client_id },
+            user_name: user_name.filter(|_| !is_unchecked),
             common_name: names.common_name,
             subject: names.subject,
         };

@@ -194,6 +194,7 @@ fn credentials_of(test: &LoginTest, listener: Option<u16>) -> ConnectCredentials
         certificate: None,
         method: None,
         data: None,
+        packet_bytes: 0,
         session_grant: LoginGrant::None,
         exchange: None,
     }
