@@ -16,7 +16,9 @@ use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
 use super::ocsp_stapling::{Authority, GOOD, assert_not_stapled, handshake, is_good};
 use crate::support::*;
 
-const OPTIONS: &str = "[tls]\ncert_file = \"{dir}/cert.pem\"\nkey_file = \"{dir}/key.pem\"\n\
+/// Without the default TLS listeners, whose ports other servers could have.
+const OPTIONS: &str = "[listeners.tls.default]\nenabled = false\n[listeners.wss.default]\nenabled = false\n\
+                       [tls]\ncert_file = \"{dir}/cert.pem\"\nkey_file = \"{dir}/key.pem\"\n\
                        [tls.ocsp]\nrefresh_interval = \"1s\"\ntimeout = \"2s\"\n";
 
 /// Longest wait for a datagram. The client also has deadlines.

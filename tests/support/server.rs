@@ -89,14 +89,15 @@ impl Server {
     #[track_caller]
     pub fn start(config: &Config) -> Server {
         // Another process may bind a port between our check and the server's bind.
+        let mut last = String::new();
         for _ in 0..3 {
             match Server::try_start(config) {
                 Ok(server) => return server,
-                Err(log) if log.contains("in use") => {}
+                Err(log) if log.contains("in use") => last = log,
                 Err(log) => panic!("the server does not start; its log:\n{log}"),
             }
         }
-        panic!("the ports of the server were in use in three attempts");
+        panic!("the ports of the server were in use in three attempts; the last log:\n{last}");
     }
 
     fn try_start(config: &Config) -> Result<Server, String> {

@@ -271,13 +271,6 @@ fn run(loaded: &LoadedConfig, sources: &ConfigSources, options: &ServeOptions) -
             return abort(message.into());
         }
     }
-    if !options.is_quiet {
-        let style = BannerStyle {
-            is_terminal: io::stdout().is_terminal(),
-        };
-        print(&banner::render(&summary(loaded, &handle, &http), style));
-    }
-    tracing::info!(listeners = config.listeners.len(), workers, "ready");
     http.set_configuration(reloader.shown());
     restart::finish_restore_trial(&config.data_dir);
     let recorder = StoresRecorder::start(&config.data_dir)
@@ -285,6 +278,14 @@ fn run(loaded: &LoadedConfig, sources: &ConfigSources, options: &ServeOptions) -
         .ok();
     http.ready();
     notifier.ready();
+    // Only now, so that `/readyz` agrees.
+    if !options.is_quiet {
+        let style = BannerStyle {
+            is_terminal: io::stdout().is_terminal(),
+        };
+        print(&banner::render(&summary(loaded, &handle, &http), style));
+    }
+    tracing::info!(listeners = config.listeners.len(), workers, "ready");
     feed_watchdog(&notifier, &handle);
     if let Some(companion) = &options.companion {
         companion.started(&addresses(config, &handle, &http));
