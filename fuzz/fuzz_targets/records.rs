@@ -60,7 +60,7 @@ fn is_in_order(recovered: &RecoveredState, bytes: usize) {
     }
     for group in &recovered.groups {
         things += 1 + group.messages.len();
-        assert!(group.messages.iter().is_sorted_by(|a, b| a < b));
+        assert!(group.messages.iter().is_sorted_by(|a, b| a.position < b.position));
     }
     assert!(things <= bytes, "{things} of {bytes} bytes");
 }
