@@ -103,8 +103,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for StallGuard<S> {
         self.watch(context, flushed)
     }
 
-    /// If a socket is closed before all bytes of the client were read, TCP resets the connection, and the client may lose
-    /// the answer. An example is a request that is rejected before its body has arrived.
+    /// If a socket is closed before all bytes of the client were read, TCP resets the connection, and the client may
+    /// lose the answer. An example is a request that is rejected before its body has arrived.
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         if !self.is_shut {
             let shut = Pin::new(&mut self.stream).poll_shutdown(context);
