@@ -1,4 +1,4 @@
-# Functions that create and run a Kerberos realm on a random port of 127.0.0.1. dev/kafka and dev/kdc
+# Functions that create and run a Kerberos realm on a free port of 127.0.0.1. dev/kafka and dev/kdc
 # source this file after server.sh.
 
 REALM=TIDEWIRE.TEST
@@ -6,7 +6,7 @@ REALM=TIDEWIRE.TEST
 # prepare_kerberos DIR: creates DIR/kerberos with a realm, its principals (the brokers and one client) and their keytabs.
 prepare_kerberos() {
 	local directory=$1/kerberos port
-	port=$(random_port)
+	port=$(next_port)
 	mkdir -p "$directory"
 	cat >"$directory/krb5.conf" <<-END
 		[libdefaults]

@@ -13,9 +13,18 @@ make_directory() {
 	(cd "$1" && pwd)
 }
 
-# Prints a port below the range that Linux uses for outgoing connections, which a load test may occupy completely.
-random_port() {
-	echo $((20000 + (RANDOM * 32768 + RANDOM) % 12000))
+# Prints an even port, so that a server may use the next one as well. The scripts take turns: the port of a server that
+# restarts is free, because another server gets it 1500 servers later. tests/support/ports.rs lists the other ranges.
+next_port() {
+	local file=${TMPDIR:-/tmp}/tidewire-dev-port-$UID count
+	(
+		exec 9>>"$file"
+		flock 9
+		count=$(cat "$file")
+		count=$(((${count:-RANDOM} + 1) % 1500))
+		echo "$count" >"$file"
+		echo $((10000 + 2 * count))
+	) || echo $((10000 + 2 * (RANDOM % 1500)))
 }
 
 # is_alive PID: succeeds if the process runs. A zombie does not count: the init process of a container may never reap it.

@@ -20,8 +20,7 @@ fn a_directory_that_was_killed_is_used_again() {
 fn another_server_is_used_while_the_first_is_down() {
     let directory = Directory::new();
     directory.add("meter", SECRET, "");
-    let closed = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
-    let first = format!("ldap://{}", closed.expect("a free port"));
+    let first = format!("ldap://{}", free_port());
     let server = Server::start(&Config::new(options(&[first, directory.url()], &[])));
     assert_eq!(login(&server, "meter", "secret"), ADMITTED);
     assert_eq!(login(&server, "meter", "guess"), WRONG);

@@ -1,7 +1,6 @@
 //! Tests PostgreSQL, Redis, Mosquitto and Kafka as real servers. The API, the log and the metrics report unreachable
 //! servers, rejected credentials and rejected messages, and other work continues.
 
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -83,7 +82,7 @@ impl Mosquitto {
             made.expect("mosquitto_passwd is installed: dev/setup.sh test")
                 .success()
         );
-        let address = closed_address();
+        let address = free_port().to_string();
         let port = address.rsplit(':').next().unwrap_or_default();
         let passwords = passwords.display();
         let text = format!("listener {port} 127.0.0.1\nallow_anonymous false\npassword_file {passwords}\nuser root\n");
@@ -110,12 +109,6 @@ impl Drop for Mosquitto {
         let _ = self.process.wait();
         let _ = std::fs::remove_dir_all(&self.directory);
     }
-}
-
-/// Returns an address on which no server listens.
-fn closed_address() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
-    listener.local_addr().expect("it has an address").to_string()
 }
 
 /// A kind of target with its possible faults.
@@ -221,11 +214,7 @@ fn postgresql_errors_are_reported() {
     let address = POSTGRES.value("TIDEWIRE_POSTGRES");
     let (host, port) = address.rsplit_once(':').expect("an address");
     let port: u16 = port.parse().expect("a port");
-    let away: u16 = closed_address()
-        .rsplit(':')
-        .next()
-        .and_then(|port| port.parse().ok())
-        .expect("a port");
+    let away = free_port().port();
     let target = Target {
         kind: "postgresql",
         config: json!({"host": host, "port": port, "database": "postgres", "user": "postgres", "password": "tidewire"}),
@@ -250,7 +239,7 @@ fn redis_errors_are_reported() {
         config: json!({"servers": [redis.address], "password": "right"}),
         wrong: &[
             ("password", json!("guessed-it"), "authentication failed"),
-            ("servers", json!([closed_address()]), "refused"),
+            ("servers", json!([free_port().to_string()]), "refused"),
         ],
         parameters: json!({"command": ["INCRBY", "n", "${payload}"]}),
         poison: ("warm", "not an integer"),
@@ -326,7 +315,7 @@ fn mqtt_broker_errors_are_reported() {
         }),
         wrong: &[
             ("password", json!("guessed-it"), "not authorized"),
-            ("server", json!(closed_address()), "refused"),
+            ("server", json!(free_port().to_string()), "refused"),
         ],
         parameters: json!({"topic": "out/${payload}", "qos": "1"}),
         poison: ("#", "topic"),
@@ -350,7 +339,7 @@ fn kafka_errors_are_reported() {
     let kafka = Kafka::shared();
     let prefix = kafka_topics(&kafka);
     let warm = format!("{prefix}-warm");
-    let away = closed_address();
+    let away = free_port().to_string();
     let target = Target {
         kind: "kafka",
         config: json!({"bootstrap_hosts": kafka.address, "connect_timeout_ms": 2000}),

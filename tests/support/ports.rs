@@ -6,7 +6,9 @@ use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
 /// The ports are outside the range from which the kernel takes ports for outgoing connections. With port 0, a client of
-/// another test could get the same port before the server binds it.
+/// another test could get the same port before the server binds it. Tests run at the same time as others, so they have
+/// separate ranges: the servers of `dev/server.sh` from 10000, of `tests/interop` from 13000, of `tests/console` from
+/// 14000.
 const PORTS: Range<u16> = 20_000..32_000;
 /// Number of ports that a process reserves at a time.
 const BLOCK: u16 = 100;

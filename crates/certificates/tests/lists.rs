@@ -13,6 +13,7 @@ use rcgen::{
     KeyUsagePurpose, RevokedCertParams, SerialNumber,
 };
 
+use crate::ports::free_port;
 use crate::support::{Directory, Running, until};
 
 /// Response of the server to each request.
@@ -389,9 +390,7 @@ fn stored_list_of_an_unknown_authority_is_replaced() {
 #[test]
 fn server_that_is_down_is_asked_again() {
     let (directory, authority) = (Directory::new(), Authority::new("plant"));
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("http://{}/ca.crl", listener.local_addr().unwrap());
-    drop(listener);
+    let url = format!("http://{}/ca.crl", free_port());
     let downloading = Downloading::start(vec![source(&directory, &url, &authority)]);
     let error = downloading.error("cannot connect");
     assert!(error.contains("127.0.0.1"), "{error}");

@@ -7,5 +7,7 @@ mod authority_failures;
 mod interrupted;
 mod lists;
 mod pebble;
+#[path = "../../../tests/support/ports.rs"]
+mod ports;
 mod staples;
 mod support;

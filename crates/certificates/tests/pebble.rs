@@ -1,9 +1,7 @@
 //! Pebble, which `dev/pebble` starts.
 
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -12,6 +10,7 @@ use certificates::acme::{Acme, AcmeConfig, AcmeTiming, CertificateChanged, Chall
 use connectors::http::Fetcher;
 use connectors::{Secret, TlsConfig};
 
+use crate::ports::free_port;
 use crate::support::{Directory, Running, block_on};
 
 /// Base64url of 32 bytes.
@@ -51,8 +50,8 @@ impl Pebble {
             url: String::new(),
             management: String::new(),
             dns: String::new(),
-            http_port: free_port(),
-            tls_port: free_port(),
+            http_port: free_port().port(),
+            tls_port: free_port().port(),
             http: Mutex::new(()),
         };
         let ports = [format!("http={}", pebble.http_port), format!("tls={}", pebble.tls_port)];
@@ -195,18 +194,6 @@ pub fn timing() -> AcmeTiming {
         first_retry_unreachable: pause,
         longest_retry: pause,
         request_limit: Duration::from_secs(10),
-    }
-}
-
-/// A port that is free now, below the range of outgoing connections. Each call returns another one.
-fn free_port() -> u16 {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    let first = (std::process::id() % 7000) as u16;
-    loop {
-        let port = 12_000 + (first + NEXT.fetch_add(1, Ordering::Relaxed)) % 7000;
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            return port;
-        }
     }
 }
 

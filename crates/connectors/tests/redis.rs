@@ -389,9 +389,7 @@ async fn wrong_credentials_and_addresses_are_reported() {
         password: Some(Secret::new("guessed-it")),
         ..connector(&server.address)
     };
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-    let unused = listener.local_addr().expect("an address").to_string();
-    drop(listener);
+    let unused = free_port().to_string();
     let tls = RedisConnectorConfig {
         tls: Some(TlsConfig {
             verify: false,

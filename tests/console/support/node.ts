@@ -165,10 +165,14 @@ export async function until(isSo: () => Promise<boolean>, isPossible: () => bool
   throw new Error("the condition did not hold in time");
 }
 
-/** Returns a port outside the ephemeral range, so that no outgoing connection takes it first. */
+/** Each worker has ports of its own, outside the ephemeral range, so that no outgoing connection takes one first. */
+const FIRST_PORT = 14_000 + 600 * Number(process.env["TEST_PARALLEL_INDEX"] ?? 0);
+let nextPort = Math.floor(Math.random() * 600);
+
+/** Returns a free port. */
 export async function freePort(): Promise<number> {
   for (;;) {
-    const port = 10_000 + Math.floor(Math.random() * 20_000);
+    const port = FIRST_PORT + (nextPort++ % 600);
     const server = createServer().listen(port, "127.0.0.1");
     const isFree = await once(server, "listening").then(() => true, () => false);
     if (!isFree) continue;

@@ -129,7 +129,7 @@ def free_ports(count: int) -> List[int]:
     """Returns a free port outside the ephemeral range, because a client could take an ephemeral port before the server."""
     ports: List[int] = []
     while len(ports) < count:
-        port = random.randrange(10_000, 30_000)
+        port = random.randrange(13_000, 14_000)
         try:
             socket.create_server(("127.0.0.1", port)).close()
         except OSError:
