@@ -1,6 +1,6 @@
 // Browser tests of the console against the real binary. Each spec file has a server of its own, so files run in
 // parallel. The tests of a file run in order, unless the file is configured as parallel. Such a file has a server per
-// worker. Tests with @quiet measure time: dev/ui runs them at the end with one worker.
+// worker. Tests with @quiet measure time: dev/ui runs them alone with one worker.
 //   CONSOLE_SLOW=4  simulates a machine that is four times slower: pages get a quarter of the CPU, answers are delayed
 //                   by up to 300 ms, and all timeouts are four times longer. A failure then shows a spec that reads
 //                   a page too early, or a fault of the console on slow machines.
