@@ -10,15 +10,6 @@ use super::redis::{redis_options, set_user};
 use super::*;
 use crate::rules::real_servers::Started;
 
-/// Code of a CONNACK.
-const SERVER_BUSY: u8 = 0x89;
-
-/// Number of clients that reconnect at once: 10,000 with `TIDEWIRE_TEST_SCALE=5`.
-const RECONNECTS: u64 = 2000;
-
-/// Number of such clients in tests that run in parallel.
-pub const RECONNECTS_FEW: u64 = 400;
-
 pub fn uncached() -> Vec<(&'static str, String)> {
     vec![("cache_allowed", text("0s")), ("cache_denied", text("0s"))]
 }
@@ -117,7 +108,7 @@ fn a_database_that_never_answers_delays_no_other_client() {
 }
 
 /// Answers that are in no protocol of a database.
-const GARBAGE: [&[u8]; 4] = [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", &[0; 64], &[0xFF; 64]];
+pub const GARBAGE: [&[u8]; 4] = [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", &[0; 64], &[0xFF; 64]];
 
 #[test]
 fn a_database_that_answers_garbage_admits_no_client() {
@@ -150,50 +141,6 @@ fn a_database_that_answers_garbage_admits_no_client() {
         assert_eq!(login(&server, "ann", "local"), UNAVAILABLE, "{provider}");
         let log = server.log();
         assert!(server.is_running() && !log.contains("panicked"), "{provider}: {log}");
-    }
-}
-
-#[test]
-fn clients_that_reconnect_at_once_are_all_admitted() {
-    let table = postgresql::Table::new();
-    let count = scaled(RECONNECTS);
-    table.insert_many(count);
-    let server = table.start(&[("timeout", text("1m"))]);
-    reconnect_at_once(&server, count, |_| "secret".to_owned());
-    let connections = table.sql(&format!(
-        "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'tidewire' AND query LIKE '%{}%'",
-        table.name
-    ));
-    let connections: u32 = connections.trim().parse().expect("a number");
-    assert!(
-        (1..=8).contains(&connections),
-        "{connections} connections with pool_size = 8"
-    );
-}
-
-/// The clients `meter-1` and so on connect at once, disconnect, and do it again. All are admitted.
-#[track_caller]
-pub fn reconnect_at_once(server: &Server, count: u64, password: impl Fn(u64) -> String) {
-    for round in 1..=2 {
-        let connect = |number: u64| {
-            let mut client = server.connect().speak(V5);
-            let name = format!("meter-{number}");
-            client.send(&Connect::new(V5, &name).user(&name, password(number)).bytes());
-            (number, client)
-        };
-        let mut clients: Vec<(u64, Peer)> = (1..=count).map(connect).collect();
-        // The server may ask some of them to come back, because its queue of logins is full.
-        while !clients.is_empty() {
-            let mut busy = Vec::new();
-            for (number, mut client) in clients {
-                match client.expect_packet().connack(V5).code {
-                    ADMITTED => {}
-                    SERVER_BUSY => busy.push(number),
-                    code => panic!("meter-{number}: code {code:#x} in round {round}"),
-                }
-            }
-            clients = busy.into_iter().map(connect).collect();
-        }
     }
 }
 

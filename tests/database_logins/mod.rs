@@ -1,7 +1,8 @@
 //! Clients whose passwords are in PostgreSQL, MySQL, SQLite, MongoDB or Redis, with real servers and the real binary.
 //!
-//! `decisions` and `outages` have the tests that run with each database, and `faults` others with databases that fail,
-//! are slow or change. The files of the databases have the rest.
+//! `decisions`, `outages` and `reconnects` have the tests that run with each database, and `faults` others with
+//! databases that fail, are slow or change. `sources` has those of access rules. The files of the databases have the
+//! rest.
 
 /// Makes a module of tests for each database.
 macro_rules! for_each_database {
@@ -31,8 +32,10 @@ mod mongodb;
 mod mysql;
 mod outages;
 pub mod postgresql;
+pub mod reconnects;
 mod redis;
 mod rules;
+mod sources;
 mod sqlite;
 
 use std::fmt::Write;

@@ -1,13 +1,9 @@
-//! Databases that are slow, and many clients that connect at once. The tests are the same for each database with a
-//! server of its own.
+//! Databases that are slow. The tests are the same for each database with a server of its own.
 
-use super::faults::{Proxy, RECONNECTS_FEW, reconnect_at_once, uncached};
+use super::faults::{Proxy, uncached};
 use super::*;
 
-for_each_database!(@ postgresql mysql mongodb redis:
-    a_slow_database_rejects_clients_until_it_answers,
-    clients_that_reconnect_at_once_are_all_admitted
-);
+for_each_database!(@ postgresql mysql mongodb redis: a_slow_database_rejects_clients_until_it_answers);
 
 fn a_slow_database_rejects_clients_until_it_answers<C: Clients>() {
     let clients = C::new();
@@ -41,12 +37,4 @@ fn a_slow_database_rejects_clients_until_it_answers<C: Clients>() {
         counts.any(|count| count != "0")
     });
     assert!(has_failed, "{metrics}");
-}
-
-fn clients_that_reconnect_at_once_are_all_admitted<C: Clients>() {
-    let clients = C::new();
-    let count = scaled(RECONNECTS_FEW);
-    clients.insert_many(count);
-    let server = clients.start(&[("timeout", text("1m"))]);
-    reconnect_at_once(&server, count, |_| "secret".to_owned());
 }

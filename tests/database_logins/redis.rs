@@ -148,6 +148,19 @@ fn clients_of_a_cluster_and_of_a_server_with_a_password_are_found() {
 }
 
 #[test]
+fn an_expired_hash_belongs_to_no_client() {
+    let redis = Started::new("redis", &[]);
+    fill(&redis.address);
+    let server = start(&redis.address, &uncached());
+    assert_eq!(login(&server, "user", "public"), ADMITTED);
+    redis_cli(&redis.address, &["PEXPIRE", "mqtt_user:user", "1"]);
+    server.wait_until("the hash has expired", |server| {
+        login(server, "user", "public") == WRONG
+    });
+    assert_eq!(login(&server, "root", "public"), ADMITTED);
+}
+
+#[test]
 fn a_changed_password_of_the_account_is_noticed() {
     let redis = Started::new("redis", &[]);
     fill(&redis.address);

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 
 use rusqlite::{Connection, params};
 
-use super::faults::{RECONNECTS_FEW, reconnect_at_once};
 use super::*;
 
 /// A file with a table. It is removed when dropped.
@@ -91,12 +90,14 @@ impl Clients for Table {
 }
 
 #[test]
-fn clients_that_reconnect_at_once_are_all_admitted() {
+fn a_query_can_exclude_expired_rows() {
     let table = Table::new();
-    let count = scaled(RECONNECTS_FEW);
-    table.insert_many(count);
-    let server = table.start(&[("timeout", text("1m"))]);
-    reconnect_at_once(&server, count, |_| "secret".to_owned());
+    table.execute("ALTER TABLE mqtt_user ADD COLUMN expires TEXT DEFAULT '9999-12-31'", []);
+    let query = "SELECT password_hash, salt FROM mqtt_user WHERE username = ${username} AND expires > date('now')";
+    let server = table.start(&[("query", text(query)), ("cache_allowed", text("0s"))]);
+    assert_eq!(login(&server, "user", "public"), ADMITTED);
+    table.execute("UPDATE mqtt_user SET expires = '2001-01-01'", []);
+    assert_eq!(login(&server, "user", "public"), WRONG);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::process::Command;
 use ring::signature::{KeyPair, RSA_PKCS1_SHA256, RsaKeyPair};
 
 use super::*;
-use crate::database_logins::faults::{RECONNECTS_FEW, reconnect_at_once};
+use crate::database_logins::reconnects::{Crowd, reconnect_at_once};
 use crate::support::api::Api;
 use crate::support::http::request;
 
@@ -19,17 +19,19 @@ const PASSWORDS: &str = "\
 alice:$7$101$9TD5bSTtjvJ+niVN$RUou8ofuC6A1X7MEdwsVjoIuCNGs3o7vgPF3Lafbvqs+sPxIpYZHJ4YgsMSrVms+bnaUoE9AiG7esQKNhEtYdQ==
 ";
 
-/// Starts a server that verifies tokens with the certificate of the issuer. `jwt` are more options of `access.jwt`.
-fn server(issuer: &Issuer, jwt: &str) -> Server {
+/// Returns a server that verifies tokens with the certificate of the issuer. `jwt` are more options of `access.jwt`.
+fn config(issuer: &Issuer, jwt: &str) -> Config {
     let toml = format!(
         "[access]\nanonymous = \"never\"\nproviders = [\"jwt\", \"users\"]\nmax_login_failures = 0\n\
          password_file = \"{{dir}}/users\"\n[access.jwt]\npublic_key_file = \"{{dir}}/issuer.pem\"\n{jwt}"
     );
-    Server::start(
-        &Config::new(toml)
-            .file("issuer.pem", issuer.certificate.clone())
-            .file("users", PASSWORDS),
-    )
+    Config::new(toml)
+        .file("issuer.pem", issuer.certificate.clone())
+        .file("users", PASSWORDS)
+}
+
+fn server(issuer: &Issuer, jwt: &str) -> Server {
+    Server::start(&config(issuer, jwt))
 }
 
 #[test]
@@ -208,6 +210,24 @@ fn access_rules_of_a_token_restrict_its_client() {
 }
 
 #[test]
+fn attributes_of_a_token_are_values_of_access_rules() {
+    let issuer = Issuer::new("k1");
+    let server = server(&issuer, "");
+    let rule = json!({"permission": "allow", "action": "publish", "topics": ["t/${client_attrs.tenant}/#"]});
+    Api::of(&server).ok("PUT", "/api/v1/acl", &json!({"rules": [rule]}));
+    for (attributes, topic, expected) in [
+        (json!({"tenant": "a"}), "t/a/x", true),
+        (json!({"tenant": "a"}), "t/b/x", false),
+        (json!({}), "t//x", false),
+    ] {
+        let token = issuer.token(&claims("ann", json!({"client_attrs": attributes})));
+        let mut ann = session(&server, "ann", &token);
+        let code = ann.publish(&Publish::new(topic, "x").qos(1));
+        assert_eq!(code < 0x80, expected, "{attributes} {topic}");
+    }
+}
+
+#[test]
 fn a_client_is_disconnected_when_its_token_expires() {
     let issuer = Issuer::new("k1");
     let server = server(&issuer, "leeway = \"0s\"\n");
@@ -226,9 +246,8 @@ fn a_client_is_disconnected_when_its_token_expires() {
 #[test]
 fn clients_that_reconnect_at_once_are_all_admitted() {
     let issuer = Issuer::new("k1");
-    let server = server(&issuer, "");
     let token = |number: u64| issuer.token(&claims(&format!("meter-{number}"), json!({})));
-    reconnect_at_once(&server, scaled(RECONNECTS_FEW), token);
+    reconnect_at_once(config(&issuer, ""), &Crowd::default(), token);
 }
 
 #[test]

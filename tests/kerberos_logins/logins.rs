@@ -119,6 +119,41 @@ fn expired_ticket_ends_the_session_if_configured() {
     peer.expect_disconnect(MAXIMUM_CONNECT_TIME);
 }
 
+/// Each client has a process for GSSAPI, so they are few.
+#[test]
+fn clients_that_reconnect_at_once_are_all_admitted() {
+    let realm = Realm::new();
+    let server = realm.server("");
+    let mut begun: Vec<(Client, Peer)> = Vec::new();
+    for _ in 0..20 {
+        let mut client = realm.client("meter-1");
+        let mut peer = server.connect().speak(V5);
+        peer.send(&connect(&client.start()).bytes());
+        begun.push((client, peer));
+    }
+    for (client, peer) in &mut begun {
+        client.finish(peer, "");
+    }
+    for (_, peer) in &mut begun {
+        assert_eq!(peer.expect_packet().connack(V5).code, 0);
+    }
+}
+
+/// The key in the keytab verifies tickets, so the server asks no other system.
+#[test]
+fn ticket_is_verified_without_the_distribution_center() {
+    let realm = Realm::new();
+    let server = realm.server("");
+    let mut client = realm.client("meter-1");
+    let token = client.start();
+    let killed = realm.kdc.call("kill", &[]).expect("dev/kdc runs");
+    assert!(killed.status.success(), "{killed:?}");
+    let mut peer = server.connect().speak(V5);
+    peer.send(&connect(&token).bytes());
+    client.finish(&mut peer, "");
+    assert_eq!(peer.expect_packet().connack(V5).code, 0);
+}
+
 #[test]
 fn listener_without_the_provider_refuses_the_method() {
     let realm = Realm::new();

@@ -4,7 +4,8 @@ use std::io::Read as _;
 use std::net::{TcpListener, TcpStream};
 
 use super::*;
-use crate::database_logins::faults::{Proxy, check_restart, reconnect_at_once};
+use crate::database_logins::faults::{Proxy, check_restart};
+use crate::database_logins::reconnects::{Crowd, reconnect_at_once};
 
 const UNCACHED: [(&str, &str); 2] = [("cache_allowed", "'0s'"), ("cache_denied", "'0s'")];
 
@@ -81,6 +82,19 @@ fn a_deleted_entry_is_unknown() {
 }
 
 #[test]
+fn a_filter_can_exclude_expired_entries() {
+    let directory = Directory::new();
+    directory.add("meter", SECRET, "");
+    let filter = ("filter", "'(&(uid=${username})(!(employeeType=expired)))'");
+    let server = directory.start(&[&UNCACHED[..], &[filter]].concat());
+    assert_eq!(login(&server, "meter", "secret"), ADMITTED);
+    directory.change(
+        "dn: uid=meter,ou=devices,dc=example,dc=org\nchangetype: modify\nadd: employeeType\nemployeeType: expired\n",
+    );
+    assert_eq!(login(&server, "meter", "secret"), WRONG);
+}
+
+#[test]
 fn a_directory_that_hangs_rejects_clients_until_it_answers() {
     let directory = Directory::new();
     directory.add("meter", SECRET, "");
@@ -107,9 +121,9 @@ fn a_directory_that_hangs_rejects_clients_until_it_answers() {
 #[test]
 fn clients_that_reconnect_at_once_are_all_admitted() {
     let directory = Directory::new();
-    let count = scaled(200);
+    let crowd = Crowd::of_users(200);
     let mut entries = String::new();
-    for number in 1..=count {
+    for number in 1..=crowd.users {
         write!(
             entries,
             "dn: uid=meter-{number},ou=devices,dc=example,dc=org\nchangetype: add\nobjectClass: inetOrgPerson\n\
@@ -118,8 +132,8 @@ fn clients_that_reconnect_at_once_are_all_admitted() {
         .expect("a string grows");
     }
     directory.change(&entries);
-    let server = directory.start(&[("timeout", "'1m'")]);
-    reconnect_at_once(&server, count, |_| "secret".to_owned());
+    let config = Config::new(options(&[directory.url()], &[("timeout", "'1m'")]));
+    reconnect_at_once(config, &crowd, |_| "secret".to_owned());
 }
 
 #[test]

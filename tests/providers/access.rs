@@ -234,6 +234,48 @@ fn a_service_without_an_answer_denies_by_default() {
 }
 
 #[test]
+fn a_service_that_is_down_denies_until_it_is_back() {
+    let address = free_port();
+    let server = Server::start(&Config::new(format!(
+        "[access]\nanonymous = \"always\"\nsources = [\"http\"]\n\
+         [access.source.http]\nurl = \"http://{address}/acl\"\n{BODY}"
+    )));
+    let mut peer = server.session(&Connect::new(V5, "down"));
+    for _ in 0..2 {
+        assert_eq!(publish(&mut peer, "allow/1"), NOT_AUTHORIZED);
+    }
+    let _service = Service::start_at(address, decides);
+    assert!(is_allowed(publish(&mut peer, "allow/1")));
+    assert_eq!(publish(&mut peer, "deny/1"), NOT_AUTHORIZED);
+    let log = server.log();
+    assert!(log.contains("access source works again"), "{log}");
+}
+
+/// The service changes its decision. A stored one is valid for its lifetime.
+#[test]
+fn a_revoked_right_takes_effect_after_the_lifetime_of_decisions() {
+    let is_open = Arc::new(AtomicBool::new(true));
+    let decides_now = is_open.clone();
+    let service = Service::start(move |_| match decides_now.load(Ordering::Relaxed) {
+        true => Reply::Json(json!({ "result": "allow" })),
+        false => Reply::Json(json!({ "result": "deny" })),
+    });
+    let start = |lifetime: &str| {
+        let options = format!("timeout = \"1m\"\ncache_ttl = \"{lifetime}\"");
+        Server::start(&config(&service, "sources = [\"http\"]", &options))
+    };
+    let (long, short) = (start("1h"), start("100ms"));
+    let [mut with_long, mut with_short] = [&long, &short].map(|server| server.session(&Connect::new(V5, "revoked")));
+    for peer in [&mut with_long, &mut with_short] {
+        assert!(is_allowed(publish(peer, "t")));
+    }
+    is_open.store(false, Ordering::Relaxed);
+    short.wait_until("the right is revoked", |_| !is_allowed(publish(&mut with_short, "t")));
+    assert!(is_allowed(publish(&mut with_long, "t")));
+    assert_eq!(publish(&mut with_long, "other"), NOT_AUTHORIZED);
+}
+
+#[test]
 fn a_will_is_decided_when_the_client_connects() {
     let service = Service::start(decides);
     let server = Server::start(&config(&service, "sources = [\"http\"]", ""));
