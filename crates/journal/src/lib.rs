@@ -87,7 +87,7 @@ pub use open_error::{Damage, OpenError, ReplayError, VersionOf};
 pub use reader::{LogReader, ReadError};
 pub use segments::{ReachedPosition, has_log, reached_position};
 pub use status::{LogHealth, LogState, LogStats};
-pub use storage::{DirectoryError, Storage, StorageDirectory, StorageFile};
+pub use storage::{DirectoryError, Storage, StorageDirectory, StorageFile, StoreKind};
 pub use tail::Appended;
 pub use writer::FlushError;
 

@@ -13,7 +13,8 @@ use rustix::fs::{FallocateFlags, fallocate, fstatvfs};
 use rustix::io::{Errno, retry_on_intr};
 
 use crate::copy::FILE_MODE;
-use crate::{Storage, StorageFile};
+use crate::writes::WriteCounters;
+use crate::{Storage, StorageFile, StoreKind};
 
 const LOCK_NAME: &str = "lock";
 
@@ -25,6 +26,13 @@ pub struct StorageDirectory {
     directory: File,
     /// Held for the lifetime of the value. `None` means read-only.
     lock: Option<File>,
+    /// `None`: writes are not counted.
+    counters: Option<&'static WriteCounters>,
+}
+
+struct DirectoryFile {
+    file: File,
+    counters: Option<&'static WriteCounters>,
 }
 
 #[derive(Debug)]
@@ -98,7 +106,14 @@ impl StorageDirectory {
             path,
             directory,
             lock,
+            counters: None,
         })
+    }
+
+    /// Counts writes and syncs in the metrics of this kind.
+    pub fn counted_as(mut self, kind: StoreKind) -> StorageDirectory {
+        self.counters = Some(kind.counters());
+        self
     }
 
     /// Returns the path of the directory.
@@ -163,6 +178,10 @@ impl Storage for StorageDirectory {
             .truncate(true)
             .mode(FILE_MODE)
             .open(&path)?;
+        let file = DirectoryFile {
+            file,
+            counters: self.counters,
+        };
         if let Err(error) = file.allocate(preallocate) {
             // The first error is the one to report.
             let _ = fs::remove_file(&path);
@@ -176,7 +195,10 @@ impl Storage for StorageDirectory {
             .read(true)
             .write(self.lock.is_some())
             .open(self.path.join(name))?;
-        Ok(Box::new(file))
+        Ok(Box::new(DirectoryFile {
+            file,
+            counters: self.counters,
+        }))
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
@@ -190,6 +212,9 @@ impl Storage for StorageDirectory {
     }
 
     fn sync_directory(&self) -> io::Result<()> {
+        if let Some(counters) = self.counters {
+            counters.add_sync();
+        }
         self.directory.sync_all()
     }
 
@@ -216,36 +241,43 @@ impl Storage for StorageDirectory {
     }
 }
 
-impl StorageFile for File {
+impl StorageFile for DirectoryFile {
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        self.write_all_at(bytes, offset)
+        self.file.write_all_at(bytes, offset)?;
+        if let Some(counters) = self.counters {
+            counters.add_write(bytes.len());
+        }
+        Ok(())
     }
 
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
-        FileExt::read_at(self, into, offset)
+        self.file.read_at(into, offset)
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.sync_data()
+        if let Some(counters) = self.counters {
+            counters.add_sync();
+        }
+        self.file.sync_data()
     }
 
     fn len(&self) -> io::Result<u64> {
-        Ok(self.metadata()?.len())
+        Ok(self.file.metadata()?.len())
     }
 
     fn set_len(&self, bytes: u64) -> io::Result<()> {
-        File::set_len(self, bytes)
+        self.file.set_len(bytes)
     }
 
     /// If the file system cannot reserve space, a full disk shows only when data is written.
     fn allocate(&self, bytes: u64) -> io::Result<()> {
-        let length = StorageFile::len(self)?;
+        let length = self.len()?;
         if bytes <= length {
             return Ok(());
         }
-        match retry_on_intr(|| fallocate(self, FallocateFlags::empty(), length, bytes - length)) {
+        match retry_on_intr(|| fallocate(&self.file, FallocateFlags::empty(), length, bytes - length)) {
             Ok(()) => Ok(()),
-            Err(Errno::OPNOTSUPP | Errno::NOSYS) => File::set_len(self, bytes),
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => self.set_len(bytes),
             Err(error) => Err(error.into()),
         }
     }
@@ -271,6 +303,25 @@ mod tests {
             [LOCK_NAME, "1.log"].map(|name| mode(&storage.path().join(name))),
             [0o600; 2]
         );
+        fs::remove_dir_all(parent).unwrap();
+    }
+
+    /// No other test of this crate counts.
+    #[test]
+    fn writes_and_syncs_are_counted() {
+        let parent = std::env::temp_dir().join(format!("tidewire-writes-{}", std::process::id()));
+        let storage = StorageDirectory::open(&parent, "history").unwrap();
+        let uncounted = storage.create("before", 0).unwrap();
+        let storage = storage.counted_as(StoreKind::History);
+        let file = storage.create("file", 4096).unwrap();
+        file.write_at(0, b"12345").unwrap();
+        file.sync().unwrap();
+        storage.open("file").unwrap().write_at(1, b"67").unwrap();
+        storage.sync_directory().unwrap();
+        uncounted.write_at(0, b"x").unwrap();
+        uncounted.sync().unwrap();
+        let counted = StoreKind::ALL.map(|kind| (kind.written_bytes(), kind.syncs()));
+        assert_eq!(counted, [(0, 0), (0, 0), (0, 0), (0, 0), (7, 2)]);
         fs::remove_dir_all(parent).unwrap();
     }
 }

@@ -11,10 +11,12 @@ mod directory;
 pub mod model;
 #[cfg(feature = "model")]
 mod random;
+mod writes;
 
 use std::io;
 
 pub use directory::{DirectoryError, StorageDirectory};
+pub use writes::StoreKind;
 
 /// A directory that is used by one log or store only.
 pub trait Storage: Send + Sync {

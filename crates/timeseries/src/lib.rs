@@ -74,7 +74,7 @@ pub use export::{ExportError, export_csv};
 pub use export_parquet::{EXPORT_GROUP_ROWS, EXPORT_GROUP_TEXT_BYTES, export_parquet};
 pub use manifest::NAME as MANIFEST_NAME;
 pub use repair::{LostFile, StoreLoss, accept_loss};
-pub use storage::{DirectoryError, Storage, StorageDirectory};
+pub use storage::{DirectoryError, Storage, StorageDirectory, StoreKind};
 pub use store::{
     Aggregation, BUCKETS_MAX, Delete, LatestAfterDelete, MaintenanceResult, PointOrder, PointVisitor, Query,
     RejectReason, RejectedPoints, Series, StoreStats, TEXT_BYTES_MAX, TimeseriesStore, WriteOutcome,
