@@ -301,7 +301,7 @@ fn log_config(r: &mut Random, durability: PlannedDurability) -> LogConfig {
         segment_bytes: *r.pick(&[512, 2_048, 8_192, 65_536]),
         max_bytes: 1 << 26,
         reserve_bytes: 0,
-        record_version: 1,
+        ..LogConfig::default()
     }
 }
 

@@ -175,6 +175,8 @@ max_qos = 3
 max_inflight = "20"
 default_session_expiry = 7200
 queue_drop = "old"
+[durability]
+commit_interval = "1m"
 
 [listeners.tcp.lan]
 max_connections = 10
@@ -200,23 +202,24 @@ users = "bob"
     sources.set = vec!["mqtt.shared_strategy=rnd".into(), "nonsense".into(), "mqtt=1".into()];
     let expected = [
         "tidewire.toml:3: mqtt.max_packet_sise: unknown key; did you mean `mqtt.max_packet_size`?",
-        "tidewire.toml:21: access.users: found string \"bob\", expected a table `[access.users]`",
+        "tidewire.toml:23: access.users: found string \"bob\", expected a table `[access.users]`",
         "environment TIDEWIRE__MQTT__RETAIN: mqtt.retain: unknown key; `tidewire config reference` lists all keys",
         "--set: found `nonsense`, expected section.key=value",
         "--set: mqtt: is a table, expected one of its keys",
-        "tidewire.toml:11: listeners.tcp.lan.bind: is missing: a listener needs an address",
-        "tidewire.toml:13: listeners.tls.default.cert_file: is missing: set it, or `tls.cert_file` for all listeners",
-        "tidewire.toml:15: listeners.ws.default.proxy_protocol_trusted: is empty: list the addresses that may send a PROXY protocol header",
-        "tidewire.toml:15: listeners.ws.default.path: found \"mqtt\", expected a path that starts with /",
+        "tidewire.toml:13: listeners.tcp.lan.bind: is missing: a listener needs an address",
+        "tidewire.toml:15: listeners.tls.default.cert_file: is missing: set it, or `tls.cert_file` for all listeners",
+        "tidewire.toml:17: listeners.ws.default.proxy_protocol_trusted: is empty: list the addresses that may send a PROXY protocol header",
+        "tidewire.toml:17: listeners.ws.default.path: found \"mqtt\", expected a path that starts with /",
         "tidewire.toml:4: mqtt.max_packet_size: found string \"1GiB\", expected a size such as \"64KiB\" or \"1MB\", from 20B to 256MiB",
         "tidewire.toml:5: mqtt.max_qos: found integer 3, expected 0, 1 or 2",
         "tidewire.toml:7: mqtt.default_session_expiry: found integer 7200, expected a duration such as \"15s\", \"1h30m\" or \"7d\" or \"unlimited\", from 0s to 4294967294s (a unit is missing: is it \"7200s\" or \"7200ms\"?)",
         "tidewire.toml:6: mqtt.max_inflight: found string \"20\", expected an integer, from 1 to 65535",
         "tidewire.toml:8: mqtt.queue_drop: found string \"old\", expected \"oldest\" or \"newest\"",
+        "tidewire.toml:10: durability.commit_interval: found string \"1m\", expected a duration such as \"15s\", \"1h30m\" or \"7d\", from 0s to 2s",
         "--set: mqtt.shared_strategy: found \"rnd\", expected \"round_robin\", \"random\", \"sticky\", \"hash_client\", \"hash_topic\" or \"least_inflight\"",
         "environment TIDEWIRE__LIMITS__SHUTDOWN_GRACE: limits.shutdown_grace: found \"10\", expected a duration such as \"15s\", \"1h30m\" or \"7d\", from 0s to 10m (a unit is missing: is it \"10s\" or \"10ms\"?)",
-        "tidewire.toml:18: listeners.tcp.second.bind: 0.0.0.0:1883 is already used by `listeners.tcp.default.bind`",
-        "tidewire.toml:20: access.password_file: cannot read /nonexistent/passwd: No such file or directory (os error 2)",
+        "tidewire.toml:20: listeners.tcp.second.bind: 0.0.0.0:1883 is already used by `listeners.tcp.default.bind`",
+        "tidewire.toml:22: access.password_file: cannot read /nonexistent/passwd: No such file or directory (os error 2)",
     ];
     let mut found = complaints(&sources, &scratch.0);
     let mut expected: Vec<String> = expected.iter().map(ToString::to_string).collect();

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use journal::{
     Appended, BlockFollower, Journal, LogBatch, LogConfig, LogHealth, LogState, Lsn, ReplayError, StorageDirectory,
+    StoreKind,
 };
 use timeseries::LogPosition;
 use tokio::sync::oneshot;
@@ -143,7 +144,8 @@ impl IngestLog {
             record_version: RECORD_VERSION,
             ..config
         };
-        let opened = journal::RecordLog::open(Arc::new(storage), config, &mut check_record, &mut |_, _| {});
+        let storage = Arc::new(storage.counted_as(StoreKind::IngestLog));
+        let opened = journal::RecordLog::open(storage, config, &mut check_record, &mut |_, _| {});
         let (log, opened) = opened.map_err(|error| DevicesOpenError::Log(Box::new(error)))?;
         let shared = Arc::new(LogShared::default());
         let of_commits = Arc::clone(&shared);
@@ -327,5 +329,42 @@ impl LogShared {
             // The waiter may be gone.
             let _ = sender.send(Ok(()));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use platform::ids::Uuid;
+
+    use super::*;
+    use crate::entry::EntryKind;
+
+    #[test]
+    fn commits_within_the_interval_share_a_sync() {
+        const INTERVAL: Duration = Duration::from_millis(300);
+        let directory = std::env::temp_dir().join(format!("tidewire-ingest-log-{}", std::process::id()));
+        let config = LogConfig {
+            segment_bytes: 64 << 10,
+            max_bytes: 1 << 20,
+            reserve_bytes: 0,
+            commit_interval: INTERVAL,
+            ..LogConfig::default()
+        };
+        let begun = Instant::now();
+        let (log, _) = IngestLog::open(&directory, config, Arc::default()).expect("a new log");
+        let entry = IngestEntry::new(EntryKind::Mark, Uuid::NULL, 0, &[]);
+        let append = || log.append_entry(&entry).expect("the log has space");
+        append().wait().expect("a commit");
+        let appends: Vec<PendingAppend> = (0..50).map(|_| append()).collect();
+        for pending in appends {
+            pending.wait().expect("a commit");
+        }
+        let (elapsed, syncs) = (begun.elapsed(), log.stats().syncs);
+        log.shut_down();
+        assert!(elapsed >= INTERVAL, "the second sync came after {elapsed:?}");
+        let syncs_max = 1 + elapsed.as_millis() / INTERVAL.as_millis();
+        assert!(u128::from(syncs) <= syncs_max, "{syncs} syncs in {elapsed:?}");
+        // The directory is temporary: a failure to remove it does not matter.
+        let _ = std::fs::remove_dir_all(directory);
     }
 }

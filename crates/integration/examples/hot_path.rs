@@ -9,7 +9,7 @@
 use std::error::Error;
 use std::fs;
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use broker::LoginGrant;
 use broker::Now;
@@ -85,6 +85,7 @@ fn engine(directory: &Path, rules: &[&str], actions: &[&str]) -> Result<Engine, 
         "bench",
         DeclaredDefinitions::default(),
         Box::new(|_: &Path| None),
+        Duration::ZERO,
     )?;
     engine.with_action("file:a", |action| action.pause())?;
     Ok(engine)

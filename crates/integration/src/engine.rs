@@ -139,6 +139,8 @@ pub(crate) struct EngineShared {
     /// Secrets that definitions of the API may refer to.
     secret_policy: OnceLock<SecretPolicy>,
     older_buffer: OlderBufferCheck,
+    /// Minimum time between two syncs of a buffer.
+    commit_interval: Duration,
     state: Mutex<EngineState>,
 }
 
@@ -183,12 +185,14 @@ struct ActionEntry {
 
 impl Engine {
     /// Reads the definitions below `data_directory` and starts everything that they and the configuration define.
-    /// Failures to start something are logged and shown, and do not affect the rest.
+    /// Failures to start something are logged and shown, and do not affect the rest. `commit_interval` is the minimum
+    /// time between two syncs of a buffer.
     pub fn open(
         data_directory: &Path,
         node: &str,
         declared: DeclaredDefinitions,
         older_buffer: OlderBufferCheck,
+        commit_interval: Duration,
     ) -> Result<Engine, String> {
         let directory = data_directory.join(crate::DIRECTORY_NAME);
         let (store, stored) = DefinitionStore::open(&directory)?;
@@ -214,6 +218,7 @@ impl Engine {
                 progress: Arc::default(),
                 secret_policy: OnceLock::new(),
                 older_buffer,
+                commit_interval,
                 state: Mutex::new(EngineState {
                     definitions: declared.override_stored(&stored.definitions),
                     stored,

@@ -5,8 +5,12 @@
 //! mutex is free while the thread waits for the disk; batches that shards append during that time form the next round.
 //! A round starts when a client waits for a commit. Deferred batches join the next round, or get their own after
 //! [`DEFER_MAX`]. Tasks run between rounds, and every task is answered.
+//!
+//! After a round that has synced, the thread pauses until the commit interval has passed. A stop and
+//! [`PAUSED_BYTES_MAX`] end the pause, so that neither shutdown nor memory depends on the interval.
 
 use std::io;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -25,8 +29,11 @@ const DEFER_MAX: Duration = Duration::from_millis(5);
 /// Minimum time between the starts of two commits of a busy journal. Each commit costs a sync and wakes the threads
 /// that wait for it, so on a fast disk many small commits cost more than the messages.
 pub(crate) const BUSY_PACE: Duration = Duration::from_micros(250);
-/// Maximum age of written data that is not synced, under [`FlushPolicy::Os`].
+/// Maximum age of written data that is not synced, under [`FlushPolicy::Os`] with a shorter commit interval.
 const BACKGROUND_SYNC: Duration = Duration::from_secs(1);
+/// Size of appended batches that ends a pause. One sync for that much costs flash memory nothing extra, and it is far
+/// below the backlog at which owners stop appending.
+const PAUSED_BYTES_MAX: u64 = 1 << 20;
 
 pub(crate) type CommitCallback<T> = Box<dyn FnOnce(io::Result<T>) + Send>;
 
@@ -63,11 +70,17 @@ enum CommitThreadSleep {
     Short,
     /// Waits until a client wakes it.
     Long,
+    /// Waits for the end of the commit interval.
+    Paused,
 }
 
 impl CommitInbox {
     fn is_round_due(&self) -> bool {
         self.requested_at.is_some() || !self.tasks.is_empty() || self.is_stopping
+    }
+
+    fn ends_pause(&self) -> bool {
+        self.is_stopping || self.tail.pending_bytes() >= PAUSED_BYTES_MAX
     }
 }
 
@@ -106,7 +119,7 @@ impl CommitShared {
     pub fn append_deferred(&self, batch: &mut LogBatch) -> Appended {
         let mut inbox = self.inbox();
         let appended = inbox.tail.append(batch);
-        if inbox.sleep == CommitThreadSleep::Long && !inbox.tail.is_empty() {
+        if matches!(inbox.sleep, CommitThreadSleep::Long | CommitThreadSleep::Paused) && !inbox.tail.is_empty() {
             self.wake(inbox);
         }
         appended
@@ -142,7 +155,12 @@ impl CommitShared {
     }
 
     fn wake(&self, mut inbox: MutexGuard<'_, CommitInbox>) {
-        if inbox.sleep != CommitThreadSleep::Awake {
+        let is_needed = match inbox.sleep {
+            CommitThreadSleep::Awake => false,
+            CommitThreadSleep::Short | CommitThreadSleep::Long => true,
+            CommitThreadSleep::Paused => inbox.ends_pause(),
+        };
+        if is_needed {
             inbox.sleep = CommitThreadSleep::Awake;
             drop(inbox);
             self.wake.notify_one();
@@ -199,6 +217,21 @@ impl CommitShared {
         inbox
     }
 
+    /// Waits until this time, or until the pause must end.
+    fn pause(&self, until: Instant) {
+        let mut inbox = self.inbox();
+        while !inbox.ends_pause() {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            inbox.sleep = CommitThreadSleep::Paused;
+            let waited = self.wake.wait_timeout(inbox, left);
+            inbox = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        inbox.sleep = CommitThreadSleep::Awake;
+    }
+
     /// Closes the tail and returns its last chunks. Batches appended later are dropped, because no thread would write
     /// them.
     fn close(&self, with_seal: bool) -> Vec<TailChunk> {
@@ -223,6 +256,7 @@ pub(crate) enum CommitPace {
 pub(crate) struct Committer<F> {
     pub writer: LogWriter,
     pub policy: FlushPolicy,
+    pub commit_interval: Duration,
     pub shared: Arc<CommitShared>,
     pub on_commit: F,
     /// Position and state of the last `on_commit` call.
@@ -238,7 +272,7 @@ impl<F: Fn()> Committer<F> {
     pub fn run(mut self) -> Result<(), FlushError> {
         loop {
             let mut round = self.shared.next_round(self.timeout(), self.writer.free_buffers());
-            let began = Instant::now();
+            let (began, syncs) = (Instant::now(), self.syncs());
             let result = self.commit(&mut round);
             for task in round.tasks {
                 self.perform(task);
@@ -255,15 +289,28 @@ impl<F: Fn()> Committer<F> {
             if let Some(left) = pace.checked_sub(began.elapsed()) {
                 std::thread::sleep(left);
             }
+            if self.policy == FlushPolicy::Fsync && self.syncs() != syncs {
+                self.shared.pause(began + self.commit_interval);
+            }
         }
     }
 
     fn timeout(&self) -> Option<Duration> {
         match self.shared.status.state() {
             LogState::Full { .. } => Some(FULL_RETRY),
-            LogState::Ok if self.has_unsynced() => Some(BACKGROUND_SYNC.saturating_sub(self.synced_at.elapsed())),
+            LogState::Ok if self.has_unsynced() => {
+                Some(self.background_sync().saturating_sub(self.synced_at.elapsed()))
+            }
             _ => None,
         }
+    }
+
+    fn background_sync(&self) -> Duration {
+        BACKGROUND_SYNC.max(self.commit_interval)
+    }
+
+    fn syncs(&self) -> u64 {
+        self.shared.status.syncs.load(Relaxed)
     }
 
     fn has_unsynced(&self) -> bool {
@@ -283,7 +330,7 @@ impl<F: Fn()> Committer<F> {
             self.measure(before);
         }
         self.report();
-        if self.policy == FlushPolicy::Os && self.has_unsynced() && self.synced_at.elapsed() >= BACKGROUND_SYNC {
+        if self.policy == FlushPolicy::Os && self.has_unsynced() && self.synced_at.elapsed() >= self.background_sync() {
             result = result.and(self.writer.sync());
             self.synced_at = Instant::now();
         }

@@ -1,6 +1,7 @@
 //! Settings of a log, chosen by its owner, and their validation.
 
 use std::fmt;
+use std::time::Duration;
 
 /// When a record counts as committed and may be acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +22,10 @@ pub struct LogConfig {
     pub max_bytes: u64,
     /// Free disk space that the log does not use, in bytes.
     pub reserve_bytes: u64,
+    /// Minimum time between the starts of two commits that sync, so that more records share a write to flash memory. A
+    /// [`RecordLog`](crate::RecordLog) without threads ignores it. Under [`FlushPolicy::Os`] only the background sync
+    /// waits.
+    pub commit_interval: Duration,
     /// Version of the owner's record kinds, written to each block. A log with blocks of a later version does not open.
     pub record_version: u32,
 }
@@ -37,6 +42,7 @@ impl Default for LogConfig {
             segment_bytes: 64 << 20,
             max_bytes: 16 << 30,
             reserve_bytes: 256 << 20,
+            commit_interval: Duration::ZERO,
             record_version: 1,
         }
     }

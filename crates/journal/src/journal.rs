@@ -42,7 +42,8 @@ impl Journal {
     /// [`Journal::state`] has changed. It must only wake other threads, because the next commit waits for it.
     ///
     /// While batches arrive faster than they are synced, commits start at least 250 µs apart. A commit that
-    /// follows an idle moment does not wait.
+    /// follows an idle moment does not wait. With [`LogConfig::commit_interval`](crate::LogConfig::commit_interval),
+    /// both wait for the interval.
     pub fn start(log: RecordLog, on_commit: impl Fn() + Send + Sync + 'static) -> io::Result<Journal> {
         Journal::start_with(log, CommitPace::WhileOthersWait(BUSY_PACE), on_commit)
     }
@@ -68,6 +69,7 @@ impl Journal {
         let shared = Arc::new(CommitShared::new(parts.tail, Arc::clone(&status)));
         let committer = Committer {
             policy: parts.writer.policy(),
+            commit_interval: parts.writer.commit_interval(),
             writer: parts.writer,
             shared: Arc::clone(&shared),
             on_commit,

@@ -30,6 +30,8 @@ pub struct Appended {
 
 pub(crate) struct LogTail {
     next: u64,
+    /// `next` at the last [`LogTail::take`].
+    taken: u64,
     journal_id: u64,
     record_version: u32,
     chunks: Vec<TailChunk>,
@@ -48,6 +50,7 @@ impl LogTail {
         status.next.store(next.0, Release);
         LogTail {
             next: next.0,
+            taken: next.0,
             journal_id,
             record_version,
             chunks: Vec::new(),
@@ -59,6 +62,11 @@ impl LogTail {
 
     pub fn is_empty(&self) -> bool {
         self.chunks.is_empty()
+    }
+
+    /// Returns the size of the batches appended since the last [`LogTail::take`].
+    pub fn pending_bytes(&self) -> u64 {
+        self.next - self.taken
     }
 
     /// Appends the batch and leaves it empty. A batch without records takes no space.
@@ -86,6 +94,7 @@ impl LogTail {
 
     /// Takes the chunks collected since the last call.
     pub fn take(&mut self) -> Vec<TailChunk> {
+        self.taken = self.next;
         std::mem::take(&mut self.chunks)
     }
 

@@ -10,6 +10,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, Release};
+use std::time::Duration;
 use std::{fmt, io};
 
 use crate::checkpoint::{Checkpoint, CheckpointReplaceError};
@@ -52,6 +53,7 @@ impl std::error::Error for FlushError {}
 pub(crate) struct LogWriter {
     storage: Arc<dyn Storage>,
     policy: FlushPolicy,
+    commit_interval: Duration,
     checkpoint: Checkpoint,
     segments: Arc<SegmentList>,
     active: Arc<LogSegment>,
@@ -92,6 +94,7 @@ impl LogWriter {
             space: DiskSpace::new(Arc::clone(&start.storage), &start.config),
             storage: start.storage,
             policy: start.config.policy,
+            commit_interval: start.config.commit_interval,
             checkpoint: start.checkpoint,
             segments: Arc::new(SegmentList::new(start.segments)),
             active,
@@ -115,6 +118,10 @@ impl LogWriter {
 
     pub fn policy(&self) -> FlushPolicy {
         self.policy
+    }
+
+    pub fn commit_interval(&self) -> Duration {
+        self.commit_interval
     }
 
     pub fn enqueue(&mut self, chunks: Vec<TailChunk>) {

@@ -68,7 +68,7 @@ impl World {
             segment_bytes,
             max_bytes: segment_bytes * (4 + random.below(60) as u64),
             reserve_bytes: 0,
-            record_version: 1,
+            ..LogConfig::default()
         };
         let log = open(&disk, &config).unwrap().0;
         World {

@@ -17,7 +17,7 @@ fn config() -> LogConfig {
         segment_bytes: SEGMENT_BYTES,
         max_bytes: 1 << 30,
         reserve_bytes: 0,
-        record_version: 1,
+        ..LogConfig::default()
     }
 }
 

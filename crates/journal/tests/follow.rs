@@ -17,7 +17,7 @@ fn open(disk: &ModelDisk) -> RecordLog {
         segment_bytes: 700,
         max_bytes: 1 << 30,
         reserve_bytes: 0,
-        record_version: 1,
+        ..LogConfig::default()
     };
     RecordLog::open(disk.storage(), config, &mut |_, _| Ok(()), &mut |_, _| ())
         .unwrap()

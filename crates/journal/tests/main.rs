@@ -10,6 +10,7 @@ mod damage;
 mod faults;
 mod follow;
 mod inspect;
+mod interval;
 mod journal;
 mod missing;
 mod scratch;

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
 
 use crate::scale::scaled;
 use storage::model::{DiskFault, ModelDisk, Random};
@@ -40,6 +41,7 @@ fn config(random: &mut Random) -> LogConfig {
         segment_bytes: 512 + random.below(4000) as u64,
         max_bytes: 1 << 30,
         reserve_bytes: 0,
+        commit_interval: Duration::from_micros(300 * random.below(2) as u64),
         record_version: 1,
     }
 }

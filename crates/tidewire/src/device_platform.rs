@@ -246,6 +246,7 @@ fn options(config: &Config) -> devices::DevicesOptions {
         max_bytes: config.platform.max_log_bytes.0,
         segment_bytes: durability.segment_bytes.0.min(config.platform.max_log_bytes.0 / 8),
         reserve_bytes: durability.reserve_bytes.0,
+        commit_interval: durability.commit_interval,
         ..LogConfig::default()
     };
     let mut options = devices::DevicesOptions {

@@ -423,6 +423,7 @@ pub fn open(directory: &Path, record: &mut dyn FnMut(RecordPosition, &[u8])) -> 
         max_bytes: 64 << 20,
         reserve_bytes: 0,
         record_version: RECORD_VERSION,
+        ..LogConfig::default()
     };
     let mut replay = |position: Lsn, bytes: &[u8]| {
         record(RecordPosition(position.0), bytes);

@@ -22,7 +22,7 @@ use std::{fmt, fs, io};
 
 use journal::{
     DIRECTORY_NAME, DirectoryError, FlushError, FlushPolicy, Journal, LogBatch, LogConfig, Lsn, OpenError, ReadError,
-    RecordLog, ReplayError, StorageDirectory,
+    RecordLog, ReplayError, StorageDirectory, StoreKind,
 };
 
 use super::aside;
@@ -117,7 +117,11 @@ impl std::error::Error for BufferError {
 }
 
 /// Opens or creates the journal in `directory`, and recovers the waiting records.
-pub(super) fn open(directory: &Path, config: &BufferConfig) -> Result<(RecordLog, BufferQueue), BufferError> {
+pub(super) fn open(
+    directory: &Path,
+    config: &BufferConfig,
+    commit_interval: Duration,
+) -> Result<(RecordLog, BufferQueue), BufferError> {
     create(directory)?;
     let storage = StorageDirectory::open(directory, DIRECTORY_NAME).map_err(BufferError::Directory)?;
     let mut found = ReplayState {
@@ -125,7 +129,12 @@ pub(super) fn open(directory: &Path, config: &BufferConfig) -> Result<(RecordLog
         quota_bytes: config.quota_bytes(),
     };
     let mut replay = |position: Lsn, payload: &[u8]| found.record(position, payload);
-    let opened = RecordLog::open(Arc::new(storage), log_config(config), &mut replay, &mut |_, _| ());
+    let storage = Arc::new(storage.counted_as(StoreKind::Buffers));
+    let config = LogConfig {
+        commit_interval,
+        ..log_config(config)
+    };
+    let opened = RecordLog::open(storage, config, &mut replay, &mut |_, _| ());
     let (log, opened) = opened.map_err(BufferError::Open)?;
     let queue = found.queue(opened.next.0);
     Ok((log, queue))
@@ -191,6 +200,7 @@ fn log_config(config: &BufferConfig) -> LogConfig {
             .saturating_add(evicted + SLACK_SEGMENTS * config.file_bytes()),
         reserve_bytes: RESERVE_BYTES,
         record_version: record::RECORD_VERSION,
+        ..LogConfig::default()
     }
 }
 

@@ -28,6 +28,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 use std::{fmt, io};
 
 use journal::{Appended, DIRECTORY_NAME, Journal, LogBatch, LogHealth, LogState, Lsn};
@@ -213,16 +214,18 @@ impl ActionBuffer {
         query_mode: QueryMode,
         on_progress: impl Fn() + Send + Sync + 'static,
     ) -> Result<ActionBuffer, BufferError> {
-        ActionBuffer::open_after(None, directory, config, query_mode, on_progress)
+        ActionBuffer::open_after(None, directory, config, query_mode, Duration::ZERO, on_progress)
     }
 
     /// Opens the buffer like [`ActionBuffer::open`]. `previous` is the closed buffer with the same directory, to which
-    /// [`ActionBuffer::restore`] will be applied. Without it, a hybrid buffer deletes its files.
+    /// [`ActionBuffer::restore`] will be applied. Without it, a hybrid buffer deletes its files. `commit_interval` is
+    /// that of the journal.
     pub fn open_after(
         previous: Option<&ActionBuffer>,
         directory: &Path,
         config: &BufferConfig,
         query_mode: QueryMode,
+        commit_interval: Duration,
         on_progress: impl Fn() + Send + Sync + 'static,
     ) -> Result<ActionBuffer, BufferError> {
         let signals = Signals::new(on_progress);
@@ -230,7 +233,7 @@ impl ActionBuffer {
         let (journal, queue) = match config.mode {
             BufferMode::Memory => (None, BufferQueue::new(BlockStart::default(), config.quota_bytes())),
             BufferMode::Disk => {
-                let (log, queue) = disk::open(directory, config)?;
+                let (log, queue) = disk::open(directory, config, commit_interval)?;
                 let in_journal = queue.cursor.position..queue.next.base;
                 aside = aside::load(&aside::path(directory), &in_journal)?;
                 (Some(start(log, &signals)?), queue)
@@ -239,7 +242,7 @@ impl ActionBuffer {
                 if previous.is_none_or(|it| it.inner.config.mode != BufferMode::Hybrid) {
                     disk::wipe(directory)?;
                 }
-                let (log, _) = disk::open(directory, config)?;
+                let (log, _) = disk::open(directory, config, commit_interval)?;
                 (
                     Some(start(log, &signals)?),
                     BufferQueue::new(BlockStart::default(), config.quota_bytes()),

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::sync::atomic::AtomicU32;
 use std::sync::mpsc::{Receiver, channel};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use std::{env, fs, process, thread};
 
 use super::*;
@@ -39,11 +39,16 @@ struct OpenedBuffer {
 
 impl OpenedBuffer {
     fn new(scratch: &BufferTestDirectory, config: &BufferConfig) -> OpenedBuffer {
+        OpenedBuffer::with_interval(scratch, config, Duration::ZERO)
+    }
+
+    fn with_interval(scratch: &BufferTestDirectory, config: &BufferConfig, interval: Duration) -> OpenedBuffer {
         let (signal, progress) = channel();
         let on_progress = move || {
             let _ = signal.send(());
         };
-        let buffer = ActionBuffer::open(&scratch.0, config, QueryMode::Async, on_progress).unwrap();
+        let opened = ActionBuffer::open_after(None, &scratch.0, config, QueryMode::Async, interval, on_progress);
+        let buffer = opened.unwrap();
         let reader = buffer.take_reader();
         OpenedBuffer {
             buffer,
@@ -122,6 +127,25 @@ fn config(mode: BufferMode) -> BufferConfig {
 
 fn range(numbers: std::ops::Range<u32>) -> Vec<u32> {
     numbers.collect()
+}
+
+#[test]
+fn commits_within_the_interval_share_a_sync() {
+    const INTERVAL: Duration = Duration::from_millis(300);
+    let scratch = BufferTestDirectory::new();
+    let begun = Instant::now();
+    let opened = OpenedBuffer::with_interval(&scratch, &config(BufferMode::Disk), INTERVAL);
+    opened.wait(opened.append(0..1).unwrap());
+    let mut last = AppendTicket(0);
+    for number in 1..50 {
+        last = opened.append(number..number + 1).unwrap();
+    }
+    opened.wait(last);
+    let elapsed = begun.elapsed();
+    let syncs = opened.buffer.inner.journal.as_ref().unwrap().stats().syncs;
+    assert!(elapsed >= INTERVAL, "the second sync came after {elapsed:?}");
+    let syncs_max = 1 + elapsed.as_millis() / INTERVAL.as_millis();
+    assert!(u128::from(syncs) <= syncs_max, "{syncs} syncs in {elapsed:?}");
 }
 
 #[test]
@@ -286,7 +310,15 @@ fn a_hybrid_buffer_continues_after_a_reopen() {
     failed.restore(&opened.buffer);
     assert_eq!(failed.stats().unread_records, 2_099);
     let on_progress = || ();
-    let reopened = ActionBuffer::open_after(Some(&failed), &copy.0, &config, QueryMode::Async, on_progress).unwrap();
+    let reopened = ActionBuffer::open_after(
+        Some(&failed),
+        &copy.0,
+        &config,
+        QueryMode::Async,
+        Duration::ZERO,
+        on_progress,
+    );
+    let reopened = reopened.unwrap();
     reopened.restore(&failed);
     let mut reader = reopened.take_reader().unwrap();
     let returned: Vec<u32> = reader.returned.iter().map(|it| number(&it.record)).collect();

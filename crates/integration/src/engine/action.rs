@@ -199,8 +199,11 @@ impl Engine {
         };
         let opened = match loss {
             Some(loss) => Err(loss),
-            None => ActionBuffer::open_after(previous, directory, config, mode, on_progress.clone())
-                .map_err(|error| with_causes(&error)),
+            None => {
+                let interval = self.inner.commit_interval;
+                ActionBuffer::open_after(previous, directory, config, mode, interval, on_progress.clone())
+                    .map_err(|error| with_causes(&error))
+            }
         };
         if is_disk
             && opened.is_ok()

@@ -44,6 +44,7 @@ impl TestNode {
             "node",
             DeclaredDefinitions::default(),
             Box::new(|_: &std::path::Path| None),
+            Duration::ZERO,
         )
         .expect("an engine");
         engine

@@ -196,6 +196,7 @@ impl Scene {
             max_bytes: 64 << 20,
             reserve_bytes: 0,
             record_version: broker::durable::record::RECORD_VERSION,
+            ..LogConfig::default()
         };
         let mut recovery = Recovery::new();
         let mut record = |position: journal::Lsn, bytes: &[u8]| {

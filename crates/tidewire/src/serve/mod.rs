@@ -188,6 +188,7 @@ fn run(loaded: &LoadedConfig, sources: &ConfigSources, options: &ServeOptions) -
         &node_name(config),
         loaded.declared.clone(),
         Box::new(move |directory: &Path| older_buffers.problem(directory)),
+        config.durability.commit_interval,
     ) {
         Ok(engine) => engine,
         Err(message) => {

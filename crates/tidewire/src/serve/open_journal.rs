@@ -7,7 +7,7 @@ use broker::durable::record::{RECORD_VERSION, RecordPosition};
 use broker::durable::recovery::Recovery;
 use broker::durable::restore::RestoreCounts;
 use journal::{
-    DIRECTORY_NAME, FlushPolicy, LogConfig, OpenError, OpenReport, RecordLog, ReplayError, StorageDirectory,
+    DIRECTORY_NAME, FlushPolicy, LogConfig, OpenError, OpenReport, RecordLog, ReplayError, StorageDirectory, StoreKind,
 };
 
 use crate::config::Config;
@@ -30,12 +30,14 @@ pub fn open(config: &Config, report_percent: &dyn Fn(u8)) -> Result<Option<net::
         segment_bytes: durability.segment_bytes.0,
         max_bytes: durability.max_bytes.0,
         reserve_bytes: durability.reserve_bytes.0,
+        commit_interval: durability.commit_interval,
         record_version: RECORD_VERSION,
     };
     let begun = Instant::now();
     let storage = StorageDirectory::open(&config.data_dir, DIRECTORY_NAME).map_err(|error| chain(&error))?;
     let mut recovery = Recovery::new();
-    let replayed = replay(Arc::new(storage), log_config, &mut recovery, report_percent);
+    let storage = Arc::new(storage.counted_as(StoreKind::Journal));
+    let replayed = replay(storage, log_config, &mut recovery, report_percent);
     let (log, opened) = replayed.map_err(|error| chain(&error))?;
     let mut recovered = recovery.finish();
     if opened.lost_records > 0 {

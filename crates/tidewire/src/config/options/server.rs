@@ -162,6 +162,11 @@ section! {
         /// `if_needed`: the server acknowledges a QoS 1 message immediately if only sessions that end with their
         /// connections receive it. `always`: it writes each QoS 1 and QoS 2 message to the journal first.
         live wait: DurabilityWait = "if_needed";
+        /// Minimum time between two syncs (`fdatasync`) of the journal, of each action's buffer on disk, and of the
+        /// ingest log of the device platform. Each acknowledgement waits for the sync of its data, so a longer interval
+        /// costs latency and saves writes to flash memory, such as SD cards: "200ms". 1 MiB of new data ends the
+        /// interval. With the policy `os`, only the sync in the background waits.
+        restart commit_interval: Duration = "0s" ["0s", "2s"];
         /// Maximum size of the journal. Beyond it, the server rejects messages that need the journal with Quota
         /// exceeded, until space is freed.
         restart max_bytes: ByteSize = "16GiB" ["1MiB", "65536GiB"];
