@@ -7,6 +7,7 @@ mod automatic_certificates;
 mod bridge_flag;
 mod cipher_suites;
 mod descriptors;
+mod disk_writes;
 mod early_closes;
 mod failed_start;
 mod fault_matrix;

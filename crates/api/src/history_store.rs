@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use timeseries::{
     ColumnStore, LogPosition, Point, PointDestination, PointOrder, PointValue, Query, RetentionClass, StorageDirectory,
-    StoreConfig, StoreError, TelemetryEntityId, TimeseriesStore, ValueRef, WriteError,
+    StoreConfig, StoreError, StoreKind, TelemetryEntityId, TimeseriesStore, ValueRef, WriteError,
 };
 
 use crate::history::{CompletePoint, Sample, TIERS};
@@ -35,7 +35,7 @@ pub struct HistoryStore {
 
 impl HistoryStore {
     pub fn open(data_dir: &Path) -> Result<HistoryStore, Box<dyn std::error::Error>> {
-        let directory = StorageDirectory::open(data_dir, DIRECTORY_NAME)?;
+        let directory = StorageDirectory::open(data_dir, DIRECTORY_NAME)?.counted_as(StoreKind::History);
         let config = StoreConfig {
             head_bytes_max: 4 << 20,
             series_max: 10_000,

@@ -12,6 +12,7 @@ use ::integration::Engine;
 use auth::LoginLimiterStats;
 use broker::owners::OwnerLimit;
 use broker::{DisconnectReason, DropReason, PublishLimit, ShardStats};
+use journal::StoreKind;
 use net::{EarlyCloseReason, JournalView, ListenerInfo, NetCounters, transport_key};
 use web::unix_ms;
 
@@ -295,6 +296,21 @@ metric_families! {
         known |s| s.disk.map(|disk| disk.free_bytes);
     Gauge "tidewire_disk_total_bytes" "Size of the data directory's disk."
         known |s| s.disk.map(|disk| disk.total_bytes);
+    Counter "tidewire_disk_written_bytes"
+        "Bytes written to files of a store: journal, buffers of actions, ingest_log and timeseries of the device platform, history of the console."
+        samples |_, out| {
+            for store in StoreKind::ALL {
+                out.put(&[("store", store.name())], store.written_bytes());
+            }
+        };
+    Counter "tidewire_disk_syncs" "Syncs (fdatasync) of the files and directories of a store." samples |_, out| {
+        for store in StoreKind::ALL {
+            out.put(&[("store", store.name())], store.syncs());
+        }
+    };
+    Counter "tidewire_process_written_bytes"
+        "Bytes that the process wrote to disks, in whole pages of usually 4 KiB: all stores, SQLite databases and log files."
+        known |s| s.process.written_bytes;
     Gauge "tidewire_process_threads" "Threads." known |s| s.process.threads;
     Gauge "tidewire_process_open_files" "Open file descriptors." known |s| s.process.open_files;
     Gauge "tidewire_process_open_files_max" "Soft limit of open file descriptors." known |s| s.process.open_files_max;

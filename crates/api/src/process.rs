@@ -13,6 +13,8 @@ pub struct ProcessView {
     pub resident_bytes: Option<u64>,
     /// Processor time of all threads, user and system.
     pub cpu_seconds: Option<f64>,
+    /// Bytes written to disks, in whole pages.
+    pub written_bytes: Option<u64>,
     pub threads: Option<u64>,
     pub open_files: Option<u64>,
     /// Soft limit of open files.
@@ -41,19 +43,21 @@ impl ProcessView {
     pub fn without_files() -> ProcessView {
         let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let io = fs::read_to_string("/proc/self/io").unwrap_or_default();
         ProcessView {
-            resident_bytes: field_kib(&status, "VmRSS:").map(|kib| kib * 1024),
+            resident_bytes: field(&status, "VmRSS:").map(|kib| kib * 1024),
             cpu_seconds: cpu_seconds(&stat),
-            threads: field_kib(&status, "Threads:"),
+            written_bytes: field(&io, "write_bytes:"),
+            threads: field(&status, "Threads:"),
             open_files: None,
             open_files_max: open_files_max(),
         }
     }
 }
 
-/// Returns the number after a name in `/proc/self/status`.
-fn field_kib(status: &str, name: &str) -> Option<u64> {
-    let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+/// Returns the number after a name in `/proc/self/status` or `/proc/self/io`.
+fn field(file: &str, name: &str) -> Option<u64> {
+    let line = file.lines().find_map(|line| line.strip_prefix(name))?;
     line.split_ascii_whitespace().next()?.parse().ok()
 }
 
@@ -80,7 +84,9 @@ mod tests {
     fn proc_files_are_parsed() {
         let stat = "42 (a (b) c) S 1 42 42 0 -1 4194560 9 0 0 0 150 50 0 0 20 0 7 0 1 2 3";
         assert_eq!(cpu_seconds(stat), Some(2.0));
-        assert_eq!(field_kib("Name:\tx\nVmRSS:\t    1234 kB\n", "VmRSS:"), Some(1234));
+        assert_eq!(field("Name:\tx\nVmRSS:\t    1234 kB\n", "VmRSS:"), Some(1234));
+        let io = "wchar: 9\nwrite_bytes: 4096\ncancelled_write_bytes: 7\n";
+        assert_eq!(field(io, "write_bytes:"), Some(4096));
         assert_eq!(cpu_seconds(""), None);
     }
 

@@ -599,6 +599,7 @@ fn open_platform(directory: &Path, options: &DevicesOptions) -> Result<Arc<Platf
         hash_seed: u64::from_ne_bytes(seed),
         ..options.store
     };
+    let disk = disk.counted_as(timeseries::StoreKind::Timeseries);
     let store = ColumnStore::open(Arc::new(disk), config).map_err(|error| match error.is_loss() {
         true => DevicesOpenError::SeriesLost {
             problem: error_chain(&error),

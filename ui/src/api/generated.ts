@@ -1369,6 +1369,8 @@ export type ProcessView = {
   /** Resident memory. */
   resident_bytes: (number | null);
   threads: (number | null);
+  /** Bytes written to disks, in whole pages. */
+  written_bytes: (number | null);
 };
 
 export type ProviderFailure = {
