@@ -592,14 +592,14 @@ fn open_platform(directory: &Path, options: &DevicesOptions) -> Result<Arc<Platf
     let entities =
         Entities::open(Arc::new(repository)).map_err(|error| DevicesOpenError::Repository(Box::new(error)))?;
     let disk = StorageDirectory::open(directory, timeseries::DIRECTORY_NAME)
-        .map_err(|error| DevicesOpenError::Directory(Box::new(error)))?;
+        .map_err(|error| DevicesOpenError::Directory(Box::new(error)))?
+        .counted_as(timeseries::StoreKind::Timeseries);
     let mut seed = [0; 8];
     getrandom::fill(&mut seed).map_err(|error| DevicesOpenError::Store(error.to_string().into()))?;
     let config = timeseries::StoreConfig {
         hash_seed: u64::from_ne_bytes(seed),
         ..options.store
     };
-    let disk = disk.counted_as(timeseries::StoreKind::Timeseries);
     let store = ColumnStore::open(Arc::new(disk), config).map_err(|error| match error.is_loss() {
         true => DevicesOpenError::SeriesLost {
             problem: error_chain(&error),

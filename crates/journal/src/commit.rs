@@ -7,7 +7,7 @@
 //! [`DEFER_MAX`]. Tasks run between rounds, and every task is answered.
 //!
 //! After a round that has synced, the thread pauses until the commit interval has passed. A stop and
-//! [`PAUSED_BYTES_MAX`] end the pause, so that neither shutdown nor memory depends on the interval.
+//! [`PAUSED_BYTES_MAX`] end the pause, so that neither the end of the journal nor its memory depends on the interval.
 
 use std::io;
 use std::sync::atomic::Ordering::Relaxed;
@@ -289,7 +289,7 @@ impl<F: Fn()> Committer<F> {
             if let Some(left) = pace.checked_sub(began.elapsed()) {
                 std::thread::sleep(left);
             }
-            if self.policy == FlushPolicy::Fsync && self.syncs() != syncs {
+            if !self.commit_interval.is_zero() && self.policy == FlushPolicy::Fsync && self.syncs() != syncs {
                 self.shared.pause(began + self.commit_interval);
             }
         }

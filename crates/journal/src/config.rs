@@ -9,7 +9,7 @@ pub enum FlushPolicy {
     /// After `fdatasync`: survives a power failure.
     Fsync,
     /// After the write to the operating system: survives the end of the process. The background sync follows within
-    /// about a second.
+    /// about a second, or the commit interval if that is longer.
     Os,
 }
 

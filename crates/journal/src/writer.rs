@@ -151,7 +151,7 @@ impl LogWriter {
         self.publish_result(stopped)
     }
 
-    /// Syncs written chunks: about once a second under [`FlushPolicy::Os`], and at shutdown.
+    /// Syncs written chunks: in the background under [`FlushPolicy::Os`], and at shutdown.
     pub fn sync(&mut self) -> Result<(), FlushError> {
         self.check_failed()?;
         match self.sync_active() {
