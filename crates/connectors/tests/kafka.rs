@@ -459,7 +459,7 @@ async fn a_slow_receiver_pauses_the_source() {
     let (stopper, stop) = stop();
     let scenario = async {
         // Long enough that the partitions are paused.
-        tokio::time::sleep(Duration::from_secs(4)).await;
+        tokio::time::sleep(Duration::from_secs(5)).await;
         taker.is_stuck.store(false, Ordering::Release);
         taker.wake.notify_one();
         until("all is taken", async || {

@@ -32,8 +32,9 @@ const BATCHES: usize = 2;
 const POLL: Duration = Duration::from_millis(100);
 /// How often unreachable brokers are queried: librdkafka reports that brokers are down, but not that they are up again.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
-/// How long the receiver may take before partitions are paused.
-const PAUSE_AFTER: Duration = Duration::from_secs(2);
+/// How long the receiver may take before partitions are paused, which discards fetched messages. It is longer than the
+/// longest `durability.commit_interval`.
+const PAUSE_AFTER: Duration = Duration::from_secs(3);
 
 pub struct KafkaSource {
     options: ClientConfig,
