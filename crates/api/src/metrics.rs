@@ -309,7 +309,7 @@ metric_families! {
         }
     };
     Counter "tidewire_process_written_bytes"
-        "Bytes that the process wrote to disks, in whole pages of usually 4 KiB: all stores, SQLite databases and log files."
+        "Bytes that the process wrote to disks, in whole pages of usually 4 KiB: stores, SQLite databases, logs, backups and all other files."
         known |s| s.process.written_bytes;
     Gauge "tidewire_process_threads" "Threads." known |s| s.process.threads;
     Gauge "tidewire_process_open_files" "Open file descriptors." known |s| s.process.open_files;
