@@ -36,7 +36,7 @@ impl Admission<'_> {
     pub fn begin(&mut self, conn: ConnSlot, connect: &Connect<'_>, packet: &[u8], login: Login) {
         if let Some(question) = self.admit_or_ask(conn, connect, &login) {
             let client_id = login.terms(connect).1.client_id;
-            let stored = Box::new(PendingConnect::authenticated(client_id, connect, packet));
+            let stored = Box::new(PendingConnect::new(client_id, connect, packet));
             self.wait_for_answer(conn, stored, login, question);
         }
     }

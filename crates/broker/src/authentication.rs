@@ -20,6 +20,7 @@ use crate::connack::{RejectedConnect, Rejection};
 use crate::connection::{ConnectionPhase, PendingConnect};
 use crate::deliver::ShardCore;
 use crate::effect::{ConnectionEvent, Effect, Now};
+use crate::exchange_memory::ExchangeMemory;
 use crate::login::Login;
 use crate::node_state::home_shard;
 use crate::owners::OwnerLimit;
@@ -33,9 +34,16 @@ use crate::timers::ShardTimer;
 /// Time from CONNECT to CONNACK that an enhanced authentication may take, as long as the server waits for the client.
 pub(crate) const EXCHANGE_MS_MAX: u64 = 30_000;
 
+/// The answer if the exchanges that are not complete use too much memory.
+const TOO_MANY_EXCHANGES: AuthOutcome = AuthOutcome::Deny {
+    reason: ReasonCode::ServerBusy,
+    detail: OwnerLimit::ExchangeBytes.rejection(),
+};
+
 /// Asks the authenticator, and remembers whom it has rejected.
 pub(crate) struct Authentication {
     access: Arc<dyn AccessControl>,
+    exchange_memory: ExchangeMemory,
     rejected: RejectedConnections,
     /// Buffer for the properties of CONNACK.
     buffer: Vec<u8>,
@@ -60,9 +68,10 @@ pub(crate) enum AuthDecision {
 }
 
 impl Authentication {
-    pub fn new(access: Arc<dyn AccessControl>) -> Authentication {
+    pub fn new(access: Arc<dyn AccessControl>, exchange_memory: ExchangeMemory) -> Authentication {
         Authentication {
             access,
+            exchange_memory,
             rejected: RejectedConnections::default(),
             buffer: Vec::new(),
         }
@@ -144,26 +153,34 @@ impl Authentication {
             .get_mut(conn)
             .expect("a packet comes from an open connection");
         let credentials = connection.take_credentials(connect, &client_id, bytes.len());
-        match self.access.authenticate_now(&credentials) {
-            Some(outcome @ AuthOutcome::Continue { .. }) => {
-                let attempt = AuthAttempt(tick.numbers.next());
-                connection.store_connect(attempt, client_id, connect, bytes);
-                // The client sends an AUTH next, so there is nothing else to do.
-                let _ = self.decided(tick, conn, outcome);
-                None
-            }
-            Some(outcome) => self.conclude(tick, conn, connect, client_id, outcome),
-            None => {
-                let attempt = AuthAttempt(tick.numbers.next());
-                connection.store_connect(attempt, client_id, connect, bytes);
-                tick.core.effects.push(Effect::Authenticate {
-                    conn,
-                    attempt,
-                    credentials: Box::new(credentials),
-                });
-                None
+        let outcome = match self.access.authenticate_now(&credentials) {
+            outcome @ (None | Some(AuthOutcome::Continue { .. })) => outcome,
+            Some(outcome) => return self.conclude(tick, conn, connect, client_id, outcome),
+        };
+        let mut pending = PendingConnect::new(&client_id, connect, bytes);
+        if credentials.method.is_some() {
+            // The state of the exchange has parts of the credentials.
+            let memory_bytes = credentials.packet_bytes + credentials.memory_bytes();
+            let bytes_max = tick.core.config.max_exchange_bytes;
+            pending.memory = self
+                .exchange_memory
+                .reserve(credentials.address, memory_bytes, bytes_max);
+            if pending.memory.is_none() {
+                return self.conclude(tick, conn, connect, client_id, TOO_MANY_EXCHANGES);
             }
         }
+        let attempt = AuthAttempt(tick.numbers.next());
+        connection.store_connect(attempt, pending);
+        match outcome {
+            // The client sends an AUTH next, so there is nothing else to do.
+            Some(outcome) => drop(self.decided(tick, conn, outcome)),
+            None => tick.core.effects.push(Effect::Authenticate {
+                conn,
+                attempt,
+                credentials: Box::new(credentials),
+            }),
+        }
+        None
     }
 
     /// Handles the authenticator's decision about a CONNECT, an AUTH, or a re-authentication.

@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use mqtt::QoS;
 
 use crate::effect::Now;
+use crate::exchange_memory::EXCHANGE_BYTES_MAX;
 use crate::owners::ShareLimits;
 use crate::publish_limits::PublishLimits;
 
@@ -42,6 +43,8 @@ pub struct ShardConfig {
     pub max_client_id_length: usize,
     /// Topic, payload and properties of a will.
     pub max_will_bytes: usize,
+    /// Memory of all enhanced authentications that are not complete.
+    pub max_exchange_bytes: usize,
     pub max_topic_levels: usize,
     /// Whether topic names and filters may contain control characters.
     pub control_characters: bool,
@@ -165,6 +168,7 @@ impl Default for ShardConfig {
             max_packet_size: 1024 * 1024,
             max_client_id_length: 65535,
             max_will_bytes: usize::MAX,
+            max_exchange_bytes: EXCHANGE_BYTES_MAX,
             max_topic_levels: 128,
             control_characters: true,
             max_topic_alias_in: 64,

@@ -7,6 +7,7 @@ use mqtt::{Auth, Connect, Decoded, ProtocolVersion, Publish, ReasonCode};
 use crate::access::{AuthExchange, ConnectCredentials, LoginGrant};
 use crate::config::ShardConfig;
 use crate::effect::{Now, Peer};
+use crate::exchange_memory::ReservedMemory;
 use crate::login::Login;
 use crate::publish_limits::PublishLimit;
 use crate::publish_quota::PublishQuota;
@@ -85,19 +86,22 @@ pub struct PendingConnect {
     pub is_decision_pending: bool,
     /// State of the authenticator while the client is asked.
     pub exchange: Option<AuthExchange>,
+    /// Memory of the packet and the state. `None` if no enhanced authentication precedes CONNACK.
+    pub memory: Option<ReservedMemory>,
     /// The client is authenticated, and waits for the answer to a question about its access rules.
     pub login: Option<Box<Login>>,
 }
 
 impl PendingConnect {
-    /// Returns a CONNECT of an authenticated client. `packet` is the packet as received.
-    pub fn authenticated(client_id: &str, connect: &Connect<'_>, packet: &[u8]) -> PendingConnect {
+    /// Returns a CONNECT that waits. `packet` is the packet as received.
+    pub fn new(client_id: &str, connect: &Connect<'_>, packet: &[u8]) -> PendingConnect {
         PendingConnect {
             packet: packet.into(),
             client_id: client_id.into(),
             method: connect.properties.authentication_method().map(Into::into),
             is_decision_pending: true,
             exchange: None,
+            memory: None,
             login: None,
         }
     }
@@ -312,18 +316,11 @@ impl Connection {
         }
     }
 
-    /// Stores a CONNECT until the authenticator has decided. `packet` is the packet as received.
-    pub fn store_connect(&mut self, attempt: AuthAttempt, client_id: Box<str>, connect: &Connect<'_>, packet: &[u8]) {
+    /// Stores a CONNECT until the authenticator has decided.
+    pub fn store_connect(&mut self, attempt: AuthAttempt, pending: PendingConnect) {
         self.phase = ConnectionPhase::Authenticating;
         self.attempt = attempt;
-        self.pending = Some(Box::new(PendingConnect {
-            packet: packet.into(),
-            client_id,
-            method: connect.properties.authentication_method().map(Into::into),
-            is_decision_pending: true,
-            exchange: None,
-            login: None,
-        }));
+        self.pending = Some(Box::new(pending));
     }
 
     /// Stores that an AUTH of the client waits for the authenticator.
@@ -338,6 +335,7 @@ impl Connection {
             method: auth.properties.authentication_method().map(Into::into),
             is_decision_pending: true,
             exchange: None,
+            memory: None,
             login: None,
         };
         self.pending

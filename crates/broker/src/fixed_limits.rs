@@ -5,6 +5,7 @@ use crate::authentication::EXCHANGE_MS_MAX;
 use crate::connection::INCOMING_ALIAS_BYTES_MAX;
 use crate::connection::USER_PROPERTIES_BYTES_MAX;
 use crate::delayed::DELAYED_BYTES_MAX;
+use crate::exchange_memory::EXCHANGE_BYTES_MAX;
 use crate::interest::SHARDS_MAX;
 use crate::outbox::{BURST_BACKLOGS_BYTES_MAX, BURST_MS};
 use crate::rejected_connections::REFUSALS_MAX;
@@ -59,6 +60,12 @@ pub const FIXED_LIMITS: &[(&str, u64, &str, &str)] = &[
         EXCHANGE_MS_MAX / 1000,
         "s",
         "CONNACK has 0x87 (Not authorized).",
+    ),
+    (
+        "Enhanced authentications that are not complete, size of their CONNECT packets and credentials",
+        EXCHANGE_BYTES_MAX as u64,
+        "bytes",
+        "CONNACK has 0x89 (Server busy). One address can use half.",
     ),
     (
         "List of refused clients, entries per worker thread",

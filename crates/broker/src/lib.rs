@@ -25,7 +25,9 @@ mod deliver;
 mod delivery;
 mod effect;
 mod encode;
+mod exchange_memory;
 mod exclusive;
+mod fair_share;
 mod fixed_limits;
 mod id_table;
 mod inbox_sessions;
@@ -98,6 +100,7 @@ pub use delayed::DELAYED_BYTES_MAX;
 pub use durable::checkpoint::FinishedCheckpoint;
 pub use durable::pending_records::Ledger;
 pub use effect::*;
+pub use fair_share::{client_network, has_fair_share};
 pub use fixed_limits::FIXED_LIMITS;
 pub use inbox_sessions::{InboxBacklog, InboxSession};
 pub use inspect::{

@@ -1,10 +1,11 @@
 //! State that the shards of a node share: which shards have subscriptions, retained messages and exclusive subscribers,
-//! and what each user has stored.
+//! what each user has stored, and the memory of logins.
 
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use crate::effect::ShardId;
+use crate::exchange_memory::ExchangeMemory;
 use crate::exclusive::Exclusives;
 use crate::interest::Interest;
 use crate::owners::Owners;
@@ -20,6 +21,8 @@ pub struct NodeState {
     pub exclusives: Exclusives,
     /// Counts the sessions and stored messages of users and clients.
     pub owners: Owners,
+    /// Memory of the enhanced authentications that are not complete.
+    pub(crate) exchange_memory: ExchangeMemory,
     /// Token buckets of the publish limits of users, addresses and listeners.
     pub(crate) publish_buckets: SharedBuckets,
     /// Shards that own a topic that ever had a retained message. Bits are never cleared.
@@ -36,6 +39,7 @@ impl NodeState {
             durable: Interest::new(usize::from(shards), seed),
             exclusives: Exclusives::default(),
             owners: Owners::default(),
+            exchange_memory: ExchangeMemory::default(),
             publish_buckets: SharedBuckets::default(),
             retaining: AtomicU64::new(0),
             client_event_filters: AtomicU64::new(0),

@@ -14,6 +14,8 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use crate::fair_share::client_network;
+
 /// Minimum interval between two reports about the same owner.
 const REPORT_INTERVAL_MS: u64 = 1000;
 
@@ -75,6 +77,8 @@ pub enum OwnerLimit {
     SessionBytes,
     ClientIdBytes,
     WillBytes,
+    /// Memory of the enhanced authentications of all clients.
+    ExchangeBytes,
     Subscriptions,
     RetainedMessages,
     RetainedBytes,
@@ -84,13 +88,14 @@ pub enum OwnerLimit {
 }
 
 impl OwnerLimit {
-    pub const COUNT: usize = 10;
+    pub const COUNT: usize = 11;
 
     pub const ALL: [OwnerLimit; Self::COUNT] = [
         OwnerLimit::Sessions,
         OwnerLimit::SessionBytes,
         OwnerLimit::ClientIdBytes,
         OwnerLimit::WillBytes,
+        OwnerLimit::ExchangeBytes,
         OwnerLimit::Subscriptions,
         OwnerLimit::RetainedMessages,
         OwnerLimit::RetainedBytes,
@@ -106,6 +111,7 @@ impl OwnerLimit {
             OwnerLimit::SessionBytes => "session_bytes",
             OwnerLimit::ClientIdBytes => "client_id_bytes",
             OwnerLimit::WillBytes => "will_bytes",
+            OwnerLimit::ExchangeBytes => "exchange_bytes",
             OwnerLimit::Subscriptions => "subscriptions",
             OwnerLimit::RetainedMessages => "retained_messages",
             OwnerLimit::RetainedBytes => "retained_bytes",
@@ -122,6 +128,7 @@ impl OwnerLimit {
             OwnerLimit::SessionBytes => "limits.max_session_bytes_per_user is reached",
             OwnerLimit::ClientIdBytes => "the client id is longer than mqtt.max_client_id_length",
             OwnerLimit::WillBytes => "the will is larger than mqtt.max_will_size",
+            OwnerLimit::ExchangeBytes => "too many enhanced authentications are not complete",
             _ => "",
         }
     }
@@ -256,12 +263,9 @@ pub fn owner_name(user_name: Option<&str>, address: IpAddr) -> String {
     if let Some(name) = user_name {
         return format!("user:{name}");
     }
-    match address.to_canonical() {
+    match client_network(address) {
         IpAddr::V4(address) => format!("address:{address}"),
-        IpAddr::V6(address) => {
-            let network = u128::from(address) >> 64 << 64;
-            format!("address:{}/64", std::net::Ipv6Addr::from(network))
-        }
+        IpAddr::V6(network) => format!("address:{network}/64"),
     }
 }
 

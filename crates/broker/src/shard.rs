@@ -148,7 +148,7 @@ impl Shard {
         Shard {
             groups: ShareGroups::new(&config),
             core: ShardCore::new(now, id, shards, config),
-            authentication: Authentication::new(access),
+            authentication: Authentication::new(access, shared.exchange_memory.clone()),
             router: Router::new(id, shared.clone()),
             shared,
             retained,

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use crate::world::{World, connect_packet};
 use mqtt::ProtocolVersion::V5;
 use mqtt::*;
+use tidewire_broker::owners::OwnerLimit;
 use tidewire_broker::*;
 
 const METHOD: &str = "CHALLENGE";
@@ -496,4 +497,72 @@ fn steps_that_are_decided_at_once_ask_no_thread() {
     auth(&mut world, client, ReasonCode::ReAuthenticate, Some(METHOD), b"wrong");
     assert!(world.is_closed(client));
     assert!(world.authentications.is_empty());
+}
+
+/// Begins exchanges until the server rejects one. Returns the clients of the others.
+fn fill(world: &mut World) -> Vec<usize> {
+    let mut clients = Vec::new();
+    while clients.len() < 99 {
+        let client = begin(world, &format!("c{:02}", clients.len()));
+        if world.is_closed(client) {
+            let (packet_type, reason, _) = only_packet(world, client);
+            assert_eq!((packet_type, reason), (PacketType::ConnAck, ReasonCode::ServerBusy));
+            return clients;
+        }
+        decide(world, ask(b"challenge"));
+        clients.push(client);
+    }
+    panic!("the memory of exchanges has no limit");
+}
+
+fn answer(world: &mut World, client: usize) {
+    auth(
+        world,
+        client,
+        ReasonCode::ContinueAuthentication,
+        Some(METHOD),
+        b"it is me",
+    );
+}
+
+#[test]
+fn memory_of_exchanges_is_bounded_and_released() {
+    let config = ShardConfig {
+        max_exchange_bytes: 10_000,
+        ..ShardConfig::default()
+    };
+    let mut world = World::with(2, config, Arc::new(Asks));
+    let clients = fill(&mut world);
+    assert!(clients.len() > 2, "{}", clients.len());
+    world.connect(V5, "plain", true, &[]);
+    for client in &clients {
+        world.cut(*client);
+    }
+    let ends: [fn(&mut World, usize); 6] = [
+        |world, client| world.disconnect(client),
+        |world, client| world.send_bytes(client, &[0xC0, 0x00]),
+        |world, client| {
+            answer(world, client);
+            world.cut(client);
+            world.authentications.clear();
+        },
+        |world, client| {
+            answer(world, client);
+            decide(world, deny());
+        },
+        |world, client| {
+            answer(world, client);
+            decide(world, allow(b"welcome"));
+        },
+        |world, _| world.pass(31_000),
+    ];
+    for (round, end) in ends.into_iter().enumerate() {
+        let again = fill(&mut world);
+        assert_eq!(again.len(), clients.len(), "after end {round}");
+        for client in again {
+            end(&mut world, client);
+        }
+    }
+    assert_eq!(fill(&mut world).len(), clients.len());
+    assert_eq!(world.stats().limit_rejections[OwnerLimit::ExchangeBytes as usize], 8);
 }

@@ -1,10 +1,10 @@
 //! The rate of new connections from each address. An address whose bucket is full is not stored.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 
-use broker::{TokenBucket, TokenRate};
+use broker::{TokenBucket, TokenRate, client_network};
 
 /// Number of addresses below which the server does not look for full buckets.
 const SWEEP_MIN: usize = 1024;
@@ -35,7 +35,7 @@ impl AddressRates {
     /// Counts a connection from an address. Returns false if it exceeds the rate.
     pub(crate) fn admit(&self, address: IpAddr, now_ms: u64) -> bool {
         let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
-        let network = network_of(address);
+        let network = client_network(address);
         if !table.buckets.contains_key(&network) && table.buckets.len() >= table.sweep_at.max(SWEEP_MIN) {
             table.buckets.retain(|_, bucket| !bucket.is_full(now_ms));
             if table.buckets.len() >= ADDRESSES_MAX {
@@ -44,14 +44,6 @@ impl AddressRates {
             table.sweep_at = (table.buckets.len() * 2).min(ADDRESSES_MAX);
         }
         table.buckets.entry(network).or_default().try_take(self.rate, now_ms)
-    }
-}
-
-/// Returns the address that counts: IPv6 addresses count by their /64, which one machine can use completely.
-fn network_of(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(address) => Ipv6Addr::from(u128::from(address) >> 64 << 64).into(),
-        v4 => v4,
     }
 }
 

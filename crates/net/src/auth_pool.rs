@@ -16,12 +16,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::{Builder, JoinHandle};
 use std::time::Instant;
 
-use broker::{AuthAttempt, AuthOutcome, ConnSlot, ConnectCredentials};
+use broker::{AuthAttempt, AuthOutcome, ConnSlot, ConnectCredentials, client_network};
 use mqtt::ReasonCode;
 
 use crate::access_question::OpenAccessQuestion;
 use crate::client_presence::ClientPresence;
-use crate::failed_logins::{FailedLogins, client_network};
+use crate::failed_logins::FailedLogins;
 use crate::fair_queue::{FairQueue, QueueLimits};
 use crate::mailbox::MailboxSender;
 use crate::mailbox_item::MailboxItem;

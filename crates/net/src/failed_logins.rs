@@ -6,9 +6,11 @@
 //! evicts those whose failures expire first.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+use broker::client_network;
 
 const ADDRESSES_MAX: usize = 4096;
 const FAILURES_MAX: u32 = 5;
@@ -49,14 +51,6 @@ fn evict(table: &mut HashMap<IpAddr, Instant>, now: Instant) {
     if table.len() >= ADDRESSES_MAX {
         let least = table.values().min().copied().unwrap_or(now);
         table.retain(|_, expires_at| *expires_at > least);
-    }
-}
-
-/// Returns the address that stands for all addresses of a client: the /64 of an IPv6 address, otherwise the address.
-pub fn client_network(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64)),
-        v4 => v4,
     }
 }
 

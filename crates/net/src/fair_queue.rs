@@ -7,11 +7,7 @@ use std::collections::VecDeque;
 use std::collections::hash_map::HashMap;
 use std::net::IpAddr;
 
-/// Returns whether one of many owners may have the amount `own`, with which all together have `all`. Half of `max` is
-/// for any owner, the other half for owners with at most an eighth.
-pub fn has_fair_share(all: usize, own: usize, max: usize) -> bool {
-    all <= max.div_ceil(2) || (all <= max && own <= max.div_ceil(8))
-}
+use broker::has_fair_share;
 
 /// Limits of a queue.
 #[derive(Clone, Copy, Debug)]

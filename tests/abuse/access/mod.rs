@@ -78,6 +78,7 @@
 //! | 74. a revoked certificate while its revocation list cannot be downloaded, or has expired | `downloaded_lists` |
 //! | 75. an API key with scopes for other operations, such as to create a key | `logins::keys_with_scopes` |
 //! | 76. a certificate name with a wildcard, for rules with attributes | `client_certificates::attributes_come` |
+//! | 77. fill the memory with exchanges without an end | `scram::large_exchanges` |
 
 pub mod access_control;
 mod client_certificates;

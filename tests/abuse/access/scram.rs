@@ -19,6 +19,7 @@ const SHA_512: &str = "SCRAM-SHA-512";
 const NOT_AUTHORIZED: u8 = 0x87;
 const BANNED: u8 = 0x8A;
 const BAD_METHOD: u8 = 0x8C;
+const SERVER_BUSY: u8 = 0x89;
 const QUOTA_EXCEEDED: u8 = 0x97;
 const ADMINISTRATIVE_ACTION: u8 = 0x98;
 const CONTINUE: u8 = 0x18;
@@ -431,6 +432,43 @@ fn thousand_half_open_exchanges_are_harmless() {
     assert_eq!(log_in(&server, SHA_256, "alice", "pencil").1, 0);
     let log = server.log();
     assert!(!log.contains("panic"), "{log}");
+}
+
+/// An exchange stores its CONNECT. Those of one address may use half of 64 MiB.
+#[test]
+fn large_exchanges_have_a_limit() {
+    let server = lenient();
+    let begin = |server: &Server| {
+        let exchange = Exchange::new(SHA_256, "alice");
+        let mut connect = exchange.connect(&unique("large"));
+        for _ in 0..7 {
+            connect = connect.property(prop::user("name", &"x".repeat(60_000)));
+        }
+        let mut peer = server.connect().speak(V5);
+        peer.send(&connect.bytes());
+        let packet = peer.expect_packet();
+        (peer, packet)
+    };
+    let mut unfinished = Vec::new();
+    let rejected = loop {
+        let (peer, packet) = begin(&server);
+        if packet.kind() != kind::AUTH {
+            break packet;
+        }
+        unfinished.push(peer);
+        assert!(unfinished.len() < 100, "the memory of exchanges has no limit");
+    };
+    assert_eq!(rejected.connack(V5).code, SERVER_BUSY);
+    assert!(unfinished.len() > 70, "{}", unfinished.len());
+    let refused = Api::of(&server).get("/api/v1/refused-clients").to_string();
+    assert!(refused.contains("too many enhanced authentications"), "{refused}");
+    let (_, metrics) = server.http_get("/metrics");
+    assert!(
+        metrics.contains("tidewire_broker_limit_rejections_total{limit=\"exchange_bytes\"} 1\n"),
+        "{metrics}"
+    );
+    drop(unfinished);
+    server.wait_until("the memory is released", |server| begin(server).1.kind() == kind::AUTH);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use broker::ShardId;
+use broker::{ShardId, client_network};
 use bytes::BytesMut;
 use quinn_proto::{
     AcceptError, ConnectionEvent, ConnectionHandle, DatagramEvent, EcnCodepoint, Endpoint, EndpointEvent, Incoming,
@@ -18,7 +18,6 @@ use trust::own::trusted_peer;
 
 use crate::connection::{Handshake, HandshakeStep, SocketConnection};
 use crate::counters::EarlyCloseReason;
-use crate::failed_logins::client_network;
 use crate::quic::config::{self, HALF_OPEN_MAX, HALF_OPEN_PER_NETWORK_MAX, UNVALIDATED_MAX};
 use crate::quic::connection::QuicConnection;
 use crate::quic::lost;

@@ -5,9 +5,8 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use broker::{AuthOutcome, ConnectCredentials};
+use broker::{AuthOutcome, ConnectCredentials, client_network, has_fair_share};
 use mqtt::ReasonCode;
-use net::{client_network, has_fair_share};
 
 /// Half of them is for any address, the other half for addresses with at most an eighth. This also holds for memory.
 const QUESTIONS_MAX: usize = 16_384;

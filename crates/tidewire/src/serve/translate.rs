@@ -215,6 +215,7 @@ pub fn shard_config(config: &Config, workers: u16, running: &[Listener]) -> Shar
         max_packet_size: max_packet_size(mqtt.max_packet_size.0),
         max_client_id_length: derived.client_id_bytes(config),
         max_will_bytes: derived.will_bytes(config),
+        max_exchange_bytes: ShardConfig::default().max_exchange_bytes,
         max_topic_levels: usize::from(mqtt.max_topic_levels),
         control_characters: mqtt.control_characters,
         max_topic_alias_in: mqtt.max_topic_alias_in,
