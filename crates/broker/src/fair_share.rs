@@ -16,3 +16,17 @@ pub fn client_network(address: IpAddr) -> IpAddr {
         v4 => v4,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_one_client_have_one_network() {
+        let network = |address: &str| client_network(address.parse().unwrap()).to_string();
+        assert_eq!(network("2001:db8:1:2:3:4:5:6"), "2001:db8:1:2::");
+        assert_eq!(network("2001:db8:1:3::6"), "2001:db8:1:3::");
+        assert_eq!(network("192.0.2.7"), "192.0.2.7");
+        assert_eq!(network("::ffff:192.0.2.7"), "192.0.2.7");
+    }
+}

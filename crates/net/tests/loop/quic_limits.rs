@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use broker::{TokenRate, Transport};
+use bytes::BytesMut;
 use net::EarlyCloseReason;
+use quinn_proto::{Connection, DatagramEvent, Endpoint};
 
 use super::client::*;
 use super::quic_wire::{QuicWire, with_protocol};
@@ -33,15 +35,42 @@ fn begin_handshakes(running: &Running, count: usize) -> Vec<UdpSocket> {
 }
 
 pub fn initial(address: SocketAddr, config: Arc<rustls::ClientConfig>) -> Vec<u8> {
+    next_datagram(&mut handshake(address, config).1)
+}
+
+fn handshake(address: SocketAddr, config: Arc<rustls::ClientConfig>) -> (Endpoint, Connection) {
     let crypto = quinn_proto::crypto::rustls::QuicClientConfig::try_from(config).unwrap();
     let client = quinn_proto::ClientConfig::new(Arc::new(crypto));
-    let mut endpoint = quinn_proto::Endpoint::new(Arc::new(quinn_proto::EndpointConfig::default()), None, true, None);
-    let now = Instant::now();
-    let (_, mut connection) = endpoint.connect(now, client, address, "localhost").unwrap();
+    let mut endpoint = Endpoint::new(Arc::new(quinn_proto::EndpointConfig::default()), None, true, None);
+    let (_, connection) = endpoint.connect(Instant::now(), client, address, "localhost").unwrap();
+    (endpoint, connection)
+}
+
+fn next_datagram(connection: &mut Connection) -> Vec<u8> {
     let mut datagram = Vec::new();
-    let transmit = connection.poll_transmit(now, 1, &mut datagram).unwrap();
+    let transmit = connection.poll_transmit(Instant::now(), 1, &mut datagram).unwrap();
     datagram.truncate(transmit.size);
     datagram
+}
+
+/// Begins a handshake, shows with the token of a Retry packet that it receives at its address, and does not continue.
+fn begin_validated_handshake(running: &Running, from: Ipv4Addr) -> UdpSocket {
+    let address = running.address(Transport::Quic);
+    let config = with_protocol(&running.authority.client_config(), b"mqtt");
+    let (mut endpoint, mut connection) = handshake(address, config);
+    let socket = UdpSocket::bind((from, 0)).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket.send_to(&next_datagram(&mut connection), address).unwrap();
+    let mut buffer = [0; 2048];
+    let size = socket.recv(&mut buffer).unwrap();
+    let retry = BytesMut::from(&buffer[..size]);
+    let event = endpoint.handle(Instant::now(), address, None, None, retry, &mut Vec::new());
+    let Some(DatagramEvent::ConnectionEvent(_, event)) = event else {
+        panic!("the first answer is not for the connection");
+    };
+    connection.handle_event(event);
+    socket.send_to(&next_datagram(&mut connection), address).unwrap();
+    socket
 }
 
 #[test]
@@ -64,6 +93,30 @@ fn unfinished_handshakes_are_bounded_and_delay_no_client() {
     eventually("unfinished handshakes are gone", || running.handle.connections() == 1);
     assert_eq!(running.refused(Transport::Quic, EarlyCloseReason::HandshakeTimeout), 64);
     client.ping();
+}
+
+/// Of IPv6, a network is a /64 (`client_network`). The machine has only one IPv6 address, so this test uses IPv4.
+#[test]
+fn unfinished_handshakes_of_one_network_are_bounded() {
+    const UNVALIDATED: u64 = 64;
+    const PER_NETWORK: u64 = 256;
+    let mut options = options(1);
+    options.listener(Transport::Quic).handshake_timeout = Duration::from_secs(600);
+    let running = options.start();
+    let accepted = || running.handle.counters().accepted;
+    let refused = || running.refused(Transport::Quic, EarlyCloseReason::HandshakeMemory);
+    // All others must repeat a token.
+    let _forged = begin_handshakes(&running, UNVALIDATED as usize);
+    eventually("all are accepted", || accepted() == UNVALIDATED);
+    let begin = |from| begin_validated_handshake(&running, from);
+    let mut sockets: Vec<_> = (0..PER_NETWORK + 9).map(|_| begin(Ipv4Addr::LOCALHOST)).collect();
+    eventually("the server has answered all", || refused() == 9);
+    assert_eq!(accepted(), UNVALIDATED + PER_NETWORK);
+    sockets.push(begin(Ipv4Addr::new(127, 0, 0, 2)));
+    eventually("another network is accepted", || {
+        accepted() == UNVALIDATED + PER_NETWORK + 1
+    });
+    assert_eq!(refused(), 9);
 }
 
 /// An attacker can forge the addresses of the first datagrams.
