@@ -78,7 +78,7 @@ impl AcceptedConnect<'_> {
         let before = holding.filter(|holding| holding.user().is_some_and(|other| Arc::ptr_eq(other, &user)));
         let will = self.connect.will.as_ref();
         let will_bytes = will.map_or(0, |will| SessionWill::from_connect(will, self.mountpoint).bytes());
-        let bytes = self.client.client_id.len() + will_bytes;
+        let bytes = self.client.client_id.len() + will_bytes + self.client.grant.attribute_bytes();
         let limits = &core.config.shares.user;
         user.exceeded_by_session(limits, before.map(SessionHolding::bytes), bytes as u64)
     }

@@ -186,6 +186,12 @@ impl LoginGrant {
             LoginGrant::None | LoginGrant::Forgotten => Vec::new(),
         }
     }
+
+    /// Returns the bytes of the names and values of the attributes.
+    pub(crate) fn attribute_bytes(&self) -> usize {
+        let attributes = self.attributes().into_iter();
+        attributes.map(|(name, value)| name.len() + value.len()).sum()
+    }
 }
 
 impl fmt::Debug for LoginGrant {

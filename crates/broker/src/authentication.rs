@@ -215,6 +215,7 @@ impl Authentication {
                 session.set_grant(grant);
                 core.taps
                     .reauthenticated(tick.now, session, ReasonCode::Success, login.is_superuser);
+                core.sessions.resize_holding(slot);
                 expire_login(core, tick.now, conn, login.expires_at_unix_ms);
                 send_auth(
                     core,

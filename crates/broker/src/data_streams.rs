@@ -95,8 +95,8 @@ fn reason_to_reject(core: &ShardCore, owners: &Owners, slot: SessionSlot) -> Opt
         return Some("limits.max_sessions is reached");
     }
     let user = core.sessions.holding(slot).and_then(SessionHolding::user)?;
-    let bytes = client.client_id.len() as u64;
-    let exceeded = user.exceeded_by_session(&core.config.shares.user, None, bytes)?;
+    let bytes = client.client_id.len() + client.grant().attribute_bytes();
+    let exceeded = user.exceeded_by_session(&core.config.shares.user, None, bytes as u64)?;
     Some(exceeded.rejection())
 }
 

@@ -123,8 +123,10 @@ impl Operator<'_> {
                 self.kick_connection(conn, "the rights of the user have changed");
             }
             // Without an expiry interval, the session has ended with its connection.
-            if let Some(session) = self.lifecycle.tick.core.sessions.live(slot, epoch) {
+            let sessions = &mut self.lifecycle.tick.core.sessions;
+            if let Some(session) = sessions.live(slot, epoch) {
                 session.set_grant(LoginGrant::Forgotten);
+                sessions.resize_holding(slot);
             }
         }
         next
@@ -201,6 +203,7 @@ impl Operator<'_> {
         let grant = self.authentication.renewed_grant(session.grant(), grant);
         session.is_superuser = is_superuser;
         session.set_grant(grant);
+        sessions.resize_holding(stream);
     }
 
     /// Applies changed access rules to a session that does not use the inbox, and to its data streams.

@@ -23,7 +23,7 @@ const REPORT_INTERVAL_MS: u64 = 1000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Holding {
-    /// Sessions, and the bytes of their client ids and wills.
+    /// Sessions, and the bytes of their client ids, wills and attributes.
     Session,
     Retained,
     Delayed,
@@ -37,7 +37,7 @@ impl Holding {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OwnerLimits {
     pub sessions: u64,
-    /// Bytes of the client ids and wills.
+    /// Bytes of the client ids, wills and attributes.
     pub session_bytes: u64,
     pub subscriptions: u64,
     pub retained_messages: u64,

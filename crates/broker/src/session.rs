@@ -291,9 +291,10 @@ impl Session {
         (self.user_name.is_none() && !address.is_unspecified()).then_some(address)
     }
 
-    /// Returns the bytes of the client id and the will.
+    /// Returns the bytes of the client id, the will and the attributes.
     pub fn holding_bytes(&self) -> usize {
-        self.client_id.len() + self.will.as_ref().map_or(0, |will| will.bytes())
+        let will_bytes = self.will.as_ref().map_or(0, |will| will.bytes());
+        self.client_id.len() + will_bytes + self.grant().attribute_bytes()
     }
 
     /// Returns the key of an inbox client.

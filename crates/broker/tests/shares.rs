@@ -475,6 +475,62 @@ fn large_client_id_and_will_are_rejected() {
     assert_eq!(counts, [1, 1]);
 }
 
+/// Admits each client, with an attribute.
+struct WithAttribute;
+
+struct Attribute(String);
+
+impl LoginData for Attribute {
+    fn attributes(&self) -> Vec<(&str, &str)> {
+        vec![("tenant", &self.0)]
+    }
+}
+
+impl AccessControl for WithAttribute {
+    fn authenticate_now(&self, _: &ConnectCredentials) -> Option<AuthOutcome> {
+        Some(AuthOutcome::Allow(Box::new(ClientLogin {
+            grant: LoginGrant::Of(Arc::new(Attribute("x".repeat(494)))),
+            ..ClientLogin::default()
+        })))
+    }
+
+    fn supports_auth_method(&self, _: &str) -> bool {
+        false
+    }
+
+    fn session(&self, _: &ClientIdentity) -> Option<Arc<dyn SessionAccess>> {
+        None
+    }
+}
+
+#[test]
+fn attributes_of_a_user_are_limited() {
+    let user = OwnerLimits {
+        session_bytes: 2000,
+        ..OwnerLimits::NONE
+    };
+    let shares = ShareLimits {
+        user,
+        client: OwnerLimits::NONE,
+    };
+    let config = ShardConfig {
+        shares,
+        ..ShardConfig::default()
+    };
+    let mut w = World::with(SHARDS, config, Arc::new(WithAttribute));
+    let connected = (0..10).filter(|n| connect_as(&mut w, Some("greedy"), &format!("{n}"), b"").1 == "Success");
+    assert_eq!(connected.count(), 3);
+    assert_eq!(usage(&w, "user:greedy", Holding::Session).1, 3 * 501);
+    assert_eq!(rejections(&w, OwnerLimit::SessionBytes), 7);
+    // Forgotten logins have no attributes.
+    let now = w.now;
+    for shard in &mut w.shards {
+        shard.operator(now).forget_logins(SessionSlot::FIRST, |_| true);
+    }
+    w.settle();
+    assert_eq!(usage(&w, "user:greedy", Holding::Session), (3, 3));
+}
+
 #[test]
 fn session_counts_for_the_user_that_resumes_it() {
     let config = ShardConfig {

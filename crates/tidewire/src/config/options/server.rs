@@ -45,9 +45,9 @@ section! {
         /// with Quota exceeded. Clients without a user name count by their address, IPv6 by its /64. Empty: one session
         /// per 8 KiB of the memory that the process may use.
         live max_sessions_per_user: Unset<Limit<u64>> = "" ["1", "1000000000"] in "sessions";
-        /// Maximum size of the client IDs and wills of a user's sessions, online and offline. The server rejects
-        /// further clients of the user with Quota exceeded. Empty: one thirty-second of the memory that the process may
-        /// use.
+        /// Maximum size of the client IDs, wills and attributes (`access.client_attrs`) of a user's sessions, online
+        /// and offline. The server rejects further clients of the user with Quota exceeded. Empty: one thirty-second of
+        /// the memory that the process may use.
         live max_session_bytes_per_user: Unset<Limit<ByteSize>> = "" ["64KiB", "1024GiB"];
         /// Maximum number of subscriptions of all sessions of a user, online and offline. The server rejects further
         /// subscriptions with Quota exceeded (MQTT 3.x: 0x80). Clients without a user name count by their address, IPv6
