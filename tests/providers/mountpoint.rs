@@ -222,4 +222,18 @@ fn attributes_of_the_service_come_before_those_of_names() {
     let mut peer = server.session(&connect);
     assert!(peer.publish(&Publish::new("blue", "x").qos(1)) < 0x80);
     assert_eq!(peer.publish(&Publish::new("acme", "x").qos(1)), NOT_AUTHORIZED);
+    // The access test has the attributes of the request, or of the connected client.
+    for (client_id, attributes, is_allowed) in [
+        ("blue", Json::Null, true),
+        ("blue", json!({}), false),
+        ("blue", json!({"client": "red"}), false),
+        ("red", Json::Null, false),
+        ("red", json!({"client": "blue"}), true),
+    ] {
+        let question = json!({
+            "action": "publish", "topic": "tenants/acme/blue", "client_id": client_id, "attributes": attributes,
+        });
+        let answer = api.ok("POST", "/api/v1/acl/test", &question);
+        assert_eq!(answer["is_allowed"], is_allowed, "{question}: {answer}");
+    }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use mqtt::{ProtocolVersion, QoS, SubscriptionOptions};
 
-use crate::access::ConnectIdentity;
+use crate::access::{ConnectIdentity, LoginGrant};
 use crate::authentication::Authentication;
 use crate::connection::{Connection, ConnectionPhase};
 use crate::deliver::ShardCore;
@@ -236,6 +236,14 @@ impl<'a> ShardInspection<'a> {
     /// Returns the connection of a client.
     pub fn connection_of(&self, client_id: &str) -> Option<ConnSlot> {
         self.core.sessions.at(self.core.sessions.slot_of(client_id)?).conn
+    }
+
+    /// Returns the grant of a connected client.
+    pub fn grant_of(&self, client_id: &str) -> LoginGrant {
+        let slot = self.core.sessions.slot_of(client_id);
+        let session = slot.map(|slot| self.core.sessions.at(slot));
+        let connected = session.filter(|session| session.conn.is_some());
+        connected.map_or(LoginGrant::None, |session| session.grant().clone())
     }
 
     /// Returns up to `limit` clients, starting at session slot `from`. The second value is the slot to continue at, if

@@ -45,8 +45,8 @@ export type AccessTest = {
   action: AccessAction;
   /** IP address of the client. Default: 127.0.0.1. */
   address?: (string | null);
-  /** Attributes of the client. */
-  attributes?: Record<string, string>;
+  /** Attributes of the client (`client_attrs`). Absent: those of the connected client with this client ID. */
+  attributes?: (Record<string, string> | null);
   /** Common name of the client certificate. */
   certificate_name?: (string | null);
   /** Subject of the client certificate: `CN=meter-17,O=Example`. */

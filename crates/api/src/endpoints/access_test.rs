@@ -23,6 +23,7 @@ use super::acl::{AclAction, AclRule};
 use crate::access_admin::{AccessAdmin, AclRules, SourcesTest};
 use crate::app::Endpoint;
 use crate::concurrency::SourceQuestions;
+use crate::shards::Shards;
 
 const BODY_MAX: usize = 8 * 1024 * 1024;
 
@@ -49,9 +50,9 @@ pub struct AccessTest {
     /// IP address of the client. Default: 127.0.0.1.
     #[serde(default)]
     address: Option<IpAddr>,
-    /// Attributes of the client.
+    /// Attributes of the client (`client_attrs`). Absent: those of the connected client with this client ID.
     #[serde(default)]
-    attributes: BTreeMap<String, String>,
+    attributes: Option<BTreeMap<String, String>>,
     /// Groups of the client.
     #[serde(default)]
     groups: Vec<String>,
@@ -122,9 +123,13 @@ pub fn endpoints() -> Vec<Endpoint> {
 async fn test(
     State(access): State<Arc<dyn AccessAdmin>>,
     State(questions): State<SourceQuestions>,
+    State(shards): State<Shards>,
     Extension(login): Extension<AuthenticatedUser>,
-    body::Json(question): body::Json<AccessTest>,
+    body::Json(mut question): body::Json<AccessTest>,
 ) -> Result<Json<AccessTestResult>, HttpProblem> {
+    if question.attributes.is_none() {
+        question.attributes = Some(attributes_of(&shards, &question.client_id).await?);
+    }
     let question = Question::check(question)?;
     let answer = move || -> Result<AccessTestResult, HttpProblem> {
         let in_force = access.acl();
@@ -157,6 +162,17 @@ async fn test(
         Ok(result)
     };
     web::block(answer).await?.map(Json)
+}
+
+/// Returns the attributes of a connected client.
+async fn attributes_of(shards: &Shards, client_id: &str) -> Result<BTreeMap<String, String>, HttpProblem> {
+    let wanted = client_id.to_owned();
+    let grant = shards.on_session_shard(client_id, move |shard, _| shard.inspect().grant_of(&wanted));
+    let grant = grant.await?;
+    let attributes = grant.attributes().into_iter();
+    Ok(attributes
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .collect())
 }
 
 /// A checked question.
@@ -204,7 +220,7 @@ impl Question {
                     .expected("connect, publish or subscribe"));
             }
         };
-        let attributes = asked.attributes.into_iter();
+        let attributes = asked.attributes.unwrap_or_default().into_iter();
         let attributes = attributes.map(|(name, value)| (name.into(), value.into()));
         Ok(Question {
             act,
