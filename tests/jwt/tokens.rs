@@ -34,6 +34,20 @@ fn server(issuer: &Issuer, jwt: &str) -> Server {
     Server::start(&config(issuer, jwt))
 }
 
+/// The client chooses a user name that no claim confirms, and so the attributes from it.
+#[test]
+fn attributes_of_free_user_names_are_warned_of() {
+    let issuer = Issuer::new("k1");
+    let attributes = "[access.client_attrs]\ntenant = \"nth(1, tokens(username, '-'))\"\nid = \"clientid\"\n";
+    let free = server(&issuer, attributes);
+    let warning = "access.client_attrs.tenant is a part of the user name";
+    free.wait_until("the log has the warning", |server| server.log().contains(warning));
+    assert!(!free.log().contains("access.client_attrs.id"), "{}", free.log());
+    let verified = server(&issuer, &format!("user_name_claim = \"sub\"\n{attributes}"));
+    verified.wait_until("the log shows the start", |server| server.log().contains("ready"));
+    assert!(!verified.log().contains(warning), "{}", verified.log());
+}
+
 #[test]
 fn tokens_are_verified() {
     let issuer = Issuer::new("k1");

@@ -83,6 +83,14 @@ enum Rejection {
     NoKeys,
 }
 
+impl JwtConfig {
+    /// Returns whether a client with a valid token cannot choose its user name.
+    pub fn verifies_user_name(&self) -> bool {
+        let has_name = |template: &Template| template.placeholders().any(|found| *found == Placeholder::UserName);
+        self.user_name_claim.is_some() || self.verify_claims.iter().any(|(_, template)| has_name(template))
+    }
+}
+
 impl JwtProvider {
     /// The error names the option below `access.jwt`.
     pub fn new(config: JwtConfig) -> Result<JwtProvider, String> {
@@ -97,14 +105,6 @@ impl JwtProvider {
                     "verify_claims.{name}: {found} has no value before the token is checked"
                 ));
             }
-        }
-        let has_user_name = |template: &Template| template.placeholders().any(|found| *found == Placeholder::UserName);
-        let binds_user = config.verify_claims.iter().any(|(_, template)| has_user_name(template));
-        if !binds_user && config.user_name_claim.is_none() {
-            tracing::warn!(
-                "access.jwt does not verify the user name: a client with a valid token can use any user name; set \
-                 access.jwt.user_name_claim or a claim with ${{username}} in access.jwt.verify_claims"
-            );
         }
         Ok(JwtProvider {
             keys: key_source(config.keys, config.algorithms)?,

@@ -102,6 +102,10 @@ impl AttributeExpression {
         &self.text
     }
 
+    pub fn uses_user_name(&self) -> bool {
+        matches!(self.field, Field::UserName)
+    }
+
     /// Returns the value for a client.
     pub fn value<'a>(&self, fields: &AttributeFields<'a>) -> Option<&'a str> {
         let field = match self.field {

@@ -112,12 +112,13 @@ fn on_failure(section: &str, on_failure: access::OnFailure) -> OnFailure {
     }
 }
 
-/// Warns if a question does not depend on the user name, which access rules and the owner of a session trust.
+/// Warns if a question does not depend on the user name, which access rules, `access.client_attrs` and the owner of a
+/// session trust.
 fn warn_of_free_user_names<'a>(option: &str, mut templates: impl Iterator<Item = &'a str>) {
     if !templates.any(|template| template.contains("${username}")) {
         tracing::warn!(
             "{option} does not contain ${{username}}: a client with correct credentials can choose its user name, and so \
-             have the access rules and sessions of that user"
+             have the access rules, attributes and sessions of that user"
         );
     }
 }

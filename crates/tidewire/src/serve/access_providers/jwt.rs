@@ -48,8 +48,28 @@ pub fn provider(config: &Config) -> Result<Arc<JwtProvider>, String> {
         groups_claim: jwt.groups_claim.0.clone(),
         cache_size: jwt.cache_size as usize,
     };
+    if !settings.verifies_user_name() {
+        warn_of_free_user_names(config);
+    }
     let provider = JwtProvider::new(settings).map_err(|error| format!("access.jwt.{error}"))?;
     Ok(Arc::new(provider))
+}
+
+fn warn_of_free_user_names(config: &Config) {
+    tracing::warn!(
+        "access.jwt does not verify the user name: a client with a valid token can use any user name; set \
+         access.jwt.user_name_claim or a claim with ${{username}} in access.jwt.verify_claims"
+    );
+    for (name, _) in config
+        .client_attrs
+        .iter()
+        .filter(|(_, source)| source.0.uses_user_name())
+    {
+        tracing::warn!(
+            "access.client_attrs.{name} is a part of the user name, which access.jwt does not verify: a client with a \
+             valid token can choose the attribute"
+        );
+    }
 }
 
 fn keys(jwt: &Jwt) -> Result<JwtKeys, String> {
