@@ -512,6 +512,30 @@ fn older_copy_of_a_store_refuses_the_start() {
     assert_eq!(device_count(&server), devices);
 }
 
+#[test]
+fn missing_checkpoint_is_named() {
+    let (mut server, device) = server_with_stores();
+    for log in ["journal", "platform/log"] {
+        let mut keeper = server.session(&Connect::new(V4, "keeper"));
+        keeper.publish(&Publish::new(log, "kept").qos(1).retain());
+        stop(&mut server);
+        let checkpoint = data_dir(&server).join(log).join("checkpoint");
+        fs::remove_file(&checkpoint).expect("the file can be removed");
+        let said = refused_start(&mut server);
+        let missing = format!("the file {} is missing", checkpoint.display());
+        assert!(said.contains(&missing), "{said}");
+        assert_names_the_command(&server, &said);
+        repair(&server, &["--accept-loss"]);
+        // The log still has all records.
+        server.spawn_again();
+        server.wait_until_ready();
+        value_of(&Rest::login(&server), &server, &device, "n", 1);
+        let mut reader = server.session(&Connect::new(V4, "reader"));
+        reader.subscribe(log, 0);
+        assert_eq!(reader.receive().topic_str(), log);
+    }
+}
+
 // fault: Missing files; Journal
 #[test]
 fn repaired_journal_may_be_shorter_than_before() {

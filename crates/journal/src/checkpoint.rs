@@ -18,7 +18,8 @@ use crate::layout::{FORMAT_VERSION, checksum_without, u32_at, u64_at};
 use crate::lsn::Lsn;
 use storage::{Storage, read_full, write_all};
 
-pub(crate) const CHECKPOINT_NAME: &str = "checkpoint";
+/// Name of the file in the directory of a log.
+pub const CHECKPOINT_NAME: &str = "checkpoint";
 pub(crate) const CHECKPOINT_NEW_NAME: &str = "checkpoint.new";
 
 const BYTES: usize = 64;

@@ -74,6 +74,7 @@ mod tail;
 mod writer;
 
 pub use batch::{BATCH_BYTES_MAX, LogBatch};
+pub use checkpoint::CHECKPOINT_NAME;
 pub use config::{ConfigError, FlushPolicy, LogConfig, SEGMENT_BYTES_MIN, SEGMENTS_MIN};
 pub use fetch::FETCHES_MAX;
 pub use follow::{BlockFollower, BlockRange};

@@ -249,10 +249,10 @@ pub fn check(config: &Config) -> Result<(), String> {
     match older(&used, &known, data_dir).next() {
         None => Ok(()),
         Some(older) => Err(format!(
-            "{} in the data directory {dir} is older than before ({older}, see {NAME}): an earlier copy has replaced it. \
-             Restore the newer files or a backup of the whole data directory, or accept the loss: tidewire journal repair \
-             --accept-loss --data-dir {dir}",
-            older.name
+            "{} in the data directory {dir} is older than before ({older}, see {NAME}): {}, or a backup of the whole data \
+             directory, or accept the loss: tidewire journal repair --accept-loss --data-dir {dir}",
+            older.name,
+            cause(&data_dir.join(&older.name))
         )),
     }
 }
@@ -412,6 +412,19 @@ fn older<'a>(
     })
 }
 
+/// Returns why a store is older than before, and what to restore. Without its checkpoint, a log has come as far as its
+/// last segment begins.
+fn cause(store: &Path) -> String {
+    let checkpoint = store.join(journal::CHECKPOINT_NAME);
+    match journal::has_log(store) && !checkpoint.exists() {
+        true => format!(
+            "the file {} is missing, or an earlier copy has replaced the store. Restore the file or the newer files",
+            checkpoint.display()
+        ),
+        false => "an earlier copy has replaced it. Restore the newer files".to_owned(),
+    }
+}
+
 /// Returns how far a buffer has come. `None` if it cannot say, or is missing.
 fn buffer_position(data_dir: &Path, name: &str) -> Option<BufferPosition> {
     let reached = journal::reached_position(&data_dir.join(name).join(journal::DIRECTORY_NAME))?;
@@ -460,9 +473,10 @@ impl OlderBuffers {
         }
         let older = find(&recorded)?;
         Some(format!(
-            "the buffer {} is older than before ({older}, see {NAME}): an earlier copy has replaced it. Restore the newer \
-             files, or accept the loss of the newer messages: tidewire journal repair --accept-loss --data-dir {}",
+            "the buffer {} is older than before ({older}, see {NAME}): {}, or accept the loss of the newer messages: \
+             tidewire journal repair --accept-loss --data-dir {}",
             directory.display(),
+            cause(&directory.join(journal::DIRECTORY_NAME)),
             self.data_dir.display()
         ))
     }
