@@ -95,7 +95,7 @@ fn unfinished_handshakes_are_bounded_and_delay_no_client() {
     client.ping();
 }
 
-/// Of IPv6, a network is a /64 (`client_network`). The machine has only one IPv6 address, so this test uses IPv4.
+/// In IPv6, a /64 is a network (`client_network`). The machine has one IPv6 address only, so this test uses IPv4.
 #[test]
 fn unfinished_handshakes_of_one_network_are_bounded() {
     const UNVALIDATED: u64 = 64;
