@@ -20,7 +20,7 @@ use crate::connack::{RejectedConnect, Rejection};
 use crate::connection::{ConnectionPhase, PendingConnect};
 use crate::deliver::ShardCore;
 use crate::effect::{ConnectionEvent, Effect, Now};
-use crate::exchange_memory::ExchangeMemory;
+use crate::exchange_memory::{ExchangeMemory, SMALL_EXCHANGE_BYTES_MAX};
 use crate::login::Login;
 use crate::node_state::home_shard;
 use crate::owners::OwnerLimit;
@@ -158,9 +158,9 @@ impl Authentication {
             Some(outcome) => return self.conclude(tick, conn, connect, client_id, outcome),
         };
         let mut pending = PendingConnect::new(&client_id, connect, bytes);
-        if credentials.method.is_some() {
-            // The state of the exchange has parts of the credentials.
-            let memory_bytes = credentials.packet_bytes + credentials.memory_bytes();
+        // The state of the exchange has parts of the credentials.
+        let memory_bytes = credentials.packet_bytes + credentials.memory_bytes();
+        if credentials.method.is_some() && memory_bytes > SMALL_EXCHANGE_BYTES_MAX {
             let bytes_max = tick.core.config.max_exchange_bytes;
             pending.memory = self
                 .exchange_memory

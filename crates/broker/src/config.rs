@@ -43,7 +43,7 @@ pub struct ShardConfig {
     pub max_client_id_length: usize,
     /// Topic, payload and properties of a will.
     pub max_will_bytes: usize,
-    /// Memory of all enhanced authentications that are not complete.
+    /// Memory of all large enhanced authentications that are not complete.
     pub max_exchange_bytes: usize,
     pub max_topic_levels: usize,
     /// Whether topic names and filters may contain control characters.

@@ -86,7 +86,7 @@ pub struct PendingConnect {
     pub is_decision_pending: bool,
     /// State of the authenticator while the client is asked.
     pub exchange: Option<AuthExchange>,
-    /// Memory of the packet and the state. `None` if no enhanced authentication precedes CONNACK.
+    /// Memory of the packet and the state of an enhanced authentication before CONNACK. `None` if it is small.
     pub memory: Option<ReservedMemory>,
     /// The client is authenticated, and waits for the answer to a question about its access rules.
     pub login: Option<Box<Login>>,

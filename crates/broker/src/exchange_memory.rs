@@ -1,5 +1,6 @@
 //! Memory of the enhanced authentications of a node that are not complete. Each stores the CONNECT of a client that is
-//! not authenticated, so all together have a limit, and each network a share of it.
+//! not authenticated, so all together have a limit, and each network a share of it. Small exchanges do not count:
+//! otherwise the large ones of a few networks could lock out all clients.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -7,8 +8,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::fair_share::{client_network, has_fair_share};
 
-/// Memory of all unfinished exchanges of a node.
+/// Memory of all unfinished exchanges of a node that count.
 pub(crate) const EXCHANGE_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+/// Memory of an exchange that does not count. The connection itself uses more.
+pub(crate) const SMALL_EXCHANGE_BYTES_MAX: usize = 2048;
 
 /// Counts the memory of unfinished exchanges. Clones share the counters.
 #[derive(Clone, Default)]

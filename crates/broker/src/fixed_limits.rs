@@ -62,7 +62,7 @@ pub const FIXED_LIMITS: &[(&str, u64, &str, &str)] = &[
         "CONNACK has 0x87 (Not authorized).",
     ),
     (
-        "Enhanced authentications that are not complete, size of their CONNECT packets and credentials",
+        "Enhanced authentications of more than 2 KiB that are not complete, size of CONNECT packets and credentials",
         EXCHANGE_BYTES_MAX as u64,
         "bytes",
         "CONNACK has 0x89 (Server busy). One address can use half.",

@@ -48,9 +48,13 @@ fn properties<'a>(method: Option<&'a str>, data: Option<&'a [u8]>, bytes: &'a mu
 
 /// Sends a CONNECT that names the method.
 fn begin(world: &mut World, client_id: &str) -> usize {
+    begin_with(world, client_id, b"hello")
+}
+
+fn begin_with(world: &mut World, client_id: &str, data: &[u8]) -> usize {
     let client = world.open();
     let mut bytes = Vec::new();
-    let properties = properties(Some(METHOD), Some(b"hello"), &mut bytes);
+    let properties = properties(Some(METHOD), Some(data), &mut bytes);
     world.send(
         client,
         &Packet::Connect(connect_packet(V5, client_id, true, properties, None)),
@@ -499,11 +503,11 @@ fn steps_that_are_decided_at_once_ask_no_thread() {
     assert!(world.authentications.is_empty());
 }
 
-/// Begins exchanges until the server rejects one. Returns the clients of the others.
+/// Begins large exchanges until the server rejects one. Returns the clients of the others.
 fn fill(world: &mut World) -> Vec<usize> {
     let mut clients = Vec::new();
     while clients.len() < 99 {
-        let client = begin(world, &format!("c{:02}", clients.len()));
+        let client = begin_with(world, &format!("c{:02}", clients.len()), &[b'x'; 2048]);
         if world.is_closed(client) {
             let (packet_type, reason, _) = only_packet(world, client);
             assert_eq!((packet_type, reason), (PacketType::ConnAck, ReasonCode::ServerBusy));
@@ -528,13 +532,16 @@ fn answer(world: &mut World, client: usize) {
 #[test]
 fn memory_of_exchanges_is_bounded_and_released() {
     let config = ShardConfig {
-        max_exchange_bytes: 10_000,
+        max_exchange_bytes: 50_000,
         ..ShardConfig::default()
     };
     let mut world = World::with(2, config, Arc::new(Asks));
     let clients = fill(&mut world);
     assert!(clients.len() > 2, "{}", clients.len());
     world.connect(V5, "plain", true, &[]);
+    let small = begin(&mut world, "small");
+    assert!(!world.is_closed(small), "small exchanges do not count");
+    decide(&mut world, ask(b"challenge"));
     for client in &clients {
         world.cut(*client);
     }

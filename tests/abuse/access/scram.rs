@@ -460,6 +460,8 @@ fn large_exchanges_have_a_limit() {
     };
     assert_eq!(rejected.connack(V5).code, SERVER_BUSY);
     assert!(unfinished.len() > 70, "{}", unfinished.len());
+    // Usual exchanges do not count.
+    assert_eq!(log_in(&server, SHA_256, "alice", "pencil").1, 0);
     let refused = Api::of(&server).get("/api/v1/refused-clients").to_string();
     assert!(refused.contains("too many enhanced authentications"), "{refused}");
     let (_, metrics) = server.http_get("/metrics");
