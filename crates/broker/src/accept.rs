@@ -323,7 +323,8 @@ impl Admission<'_> {
             .then(|| owner_name(connect.user_name, address.ip()));
         let mut holding = SessionHolding::new(&self.node.owners, owner.as_deref(), session.holding_bytes());
         holding.add_subscriptions(session.subscriptions.len() as u64);
-        self.lifecycle.tick.core.sessions.set_holding(slot, holding);
+        let core = &mut *self.lifecycle.tick.core;
+        core.sessions.set_holding(slot, holding, config.limits_user_queues());
         let link = self.lifecycle.tick.core.link_mut(slot);
         link.conn = conn;
         link.set(LinkFlag::V5, connect.version == ProtocolVersion::V5);

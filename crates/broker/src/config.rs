@@ -147,6 +147,11 @@ impl ShardConfig {
         Some(now.monotonic_ms + u64::from(interval_s) * 1000)
     }
 
+    /// Returns whether the queues of a user have a limit, so that they are counted.
+    pub(crate) fn limits_user_queues(&self) -> bool {
+        self.shares.user.queued_bytes != u64::MAX
+    }
+
     /// Returns whether any shared subscription must know its members' messages in flight.
     pub(crate) fn counts_inflight(&self) -> bool {
         let counts = |strategy: &ShareStrategy| *strategy == ShareStrategy::LeastInflight;

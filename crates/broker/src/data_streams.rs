@@ -55,7 +55,8 @@ impl DataStreams<'_> {
         let has_own_form = stream.aliases.is_some() || session.mountpoint().is_some();
         core.invalidate_recipients();
         let slot = core.sessions.add_unnamed(session);
-        core.sessions.set_holding(slot, holding);
+        core.sessions
+            .set_holding(slot, holding, core.config.limits_user_queues());
         let link = core.link_mut(slot);
         link.conn = conn;
         link.maximum_packet_size = stream.maximum_packet_size;

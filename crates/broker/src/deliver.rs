@@ -236,13 +236,10 @@ impl ShardCore {
             tag: DeliveryTag::new(terms.identifiers, terms.group),
         };
         let bytes = delivery.stored_bytes() as u64;
-        let (max_messages, max_bytes) = (self.config.max_queued_messages, self.config.max_queued_bytes);
-        if self
-            .sessions
-            .at_mut(slot)
+        let session = self.sessions.at_mut(slot);
+        if !session
             .replays
-            .hold(delivery, max_messages, max_bytes)
-            .is_err()
+            .hold(delivery, &session.outgoing.queued_bytes, &self.config)
         {
             self.release(now, slot);
             return self.deliver_now(now, slot, p, terms, forms);

@@ -290,6 +290,8 @@ pub enum DropReason {
     SlowConsumer,
     QueueFullByCount,
     QueueFullByBytes,
+    /// The queues of the user's sessions together are full.
+    UserQueueFull,
     Expired,
     /// Larger than the client's Maximum Packet Size [MQTT-3.1.2-25].
     TooLargeForClient,
@@ -325,13 +327,14 @@ pub enum DropReason {
 }
 
 impl DropReason {
-    pub const COUNT: usize = 20;
+    pub const COUNT: usize = 21;
 
     pub const ALL: [DropReason; Self::COUNT] = [
         DropReason::OfflineQoS0,
         DropReason::SlowConsumer,
         DropReason::QueueFullByCount,
         DropReason::QueueFullByBytes,
+        DropReason::UserQueueFull,
         DropReason::Expired,
         DropReason::TooLargeForClient,
         DropReason::NotAuthorizedToReceive,
@@ -357,6 +360,7 @@ impl DropReason {
             DropReason::SlowConsumer => "slow_consumer",
             DropReason::QueueFullByCount => "queue_full_by_count",
             DropReason::QueueFullByBytes => "queue_full_by_bytes",
+            DropReason::UserQueueFull => "user_queue_full",
             DropReason::Expired => "expired",
             DropReason::TooLargeForClient => "too_large_for_client",
             DropReason::NotAuthorizedToReceive => "not_authorized_to_receive",

@@ -249,7 +249,7 @@ impl InboxSession<'_> {
         let out = &session.outgoing;
         let in_flight = out.inflight.iter().filter_map(|message| message.delivery.as_ref());
         Some(InboxBacklog {
-            unsent_bytes: self.core.outbox.queued_bytes(session.conn?) + out.queued_bytes,
+            unsent_bytes: self.core.outbox.queued_bytes(session.conn?) + out.queued_bytes.get(),
             unacknowledged_bytes: in_flight.map(Delivery::stored_bytes).sum(),
         })
     }

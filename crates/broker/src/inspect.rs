@@ -18,6 +18,7 @@ use crate::durable::pending_records::Ledger;
 use crate::effect::{DisconnectReason, DropReason, Now, ShardId, Transport};
 use crate::message::Message;
 use crate::node_state::home_shard;
+use crate::owners::SessionHolding;
 use crate::publish_limits::PublishLimit;
 use crate::rejected_connections::RejectedConnection;
 use crate::retained::{RetainedStore, ScanBudget, ScanCursor};
@@ -322,7 +323,7 @@ impl<'a> ShardInspection<'a> {
             subscriptions: session.subscriptions.len(),
             inflight: session.outgoing.unacknowledged(),
             queued: session.outgoing.queued() + held,
-            queued_bytes: session.outgoing.queued_bytes + held_bytes,
+            queued_bytes: session.outgoing.queued_bytes.get() + held_bytes,
             awaiting_release: session.received.len(),
             output_backlog_bytes: session.conn.map_or(0, |conn| self.core.outbox.queued_bytes(conn)),
             messages_received: session.messages_received,
@@ -380,13 +381,28 @@ impl<'a> ShardInspection<'a> {
 
     /// Adds up the bytes of all queued messages of sessions and groups. Equals `ShardStats::queued_bytes`. For tests.
     pub fn sum_of_queued_bytes(&self) -> u64 {
+        let groups = self.groups.iter().map(|group| group.queue().sum_of_bytes());
+        self.sum_over_sessions(|_| true) + groups.sum::<usize>() as u64
+    }
+
+    /// Adds up the bytes of all queued messages of an owner's sessions. The sum over all shards equals
+    /// `UserAccount::queued_bytes` if the owner has a limit. For tests.
+    pub fn sum_of_queued_bytes_of(&self, owner: &str) -> u64 {
+        self.sum_over_sessions(|slot| {
+            let user = self.core.sessions.holding(slot).and_then(SessionHolding::user);
+            user.is_some_and(|user| user.name() == owner)
+        })
+    }
+
+    fn sum_over_sessions(&self, is_wanted: impl Fn(SessionSlot) -> bool) -> u64 {
         let slots = SessionSlot::FIRST.until(self.core.sessions.end());
-        let sessions = slots.filter_map(|slot| self.core.sessions.get(slot)).map(|session| {
+        let sessions = slots.filter(|slot| is_wanted(*slot));
+        let sessions = sessions.filter_map(|slot| self.core.sessions.get(slot));
+        let bytes = sessions.map(|session| {
             let held = session.replays.held_messages().map(Delivery::stored_bytes);
             session.outgoing.sum_of_queued_bytes() + held.sum::<usize>()
         });
-        let groups = self.groups.iter().map(|group| group.queue().sum_of_bytes());
-        sessions.chain(groups).sum::<usize>() as u64
+        bytes.sum::<usize>() as u64
     }
 
     pub fn shared_groups(&self, limit: usize) -> Vec<SharedGroupView> {

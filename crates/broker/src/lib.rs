@@ -52,6 +52,7 @@ mod publish_buckets;
 mod publish_delay;
 mod publish_limits;
 mod publish_quota;
+mod queued_bytes;
 mod receipt_actions;
 mod receive_window;
 mod rejected_connections;

@@ -311,7 +311,7 @@ impl Lifecycle<'_> {
         let stats = &mut self.tick.core.stats;
         stats.drops[DropReason::SessionEnded as usize] += undelivered as u64;
         stats.queued_messages -= out.queued() as u64;
-        stats.queued_bytes -= out.queued_bytes as u64;
+        stats.queued_bytes -= out.queued_bytes.get() as u64;
         stats.inflight_messages -= out.unacknowledged() as u64;
         self.tick.core.stats.set_sessions(self.tick.core.sessions.len());
         if session.is_data_stream() {

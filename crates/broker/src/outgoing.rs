@@ -15,6 +15,7 @@ use crate::durable::record::Seq;
 use crate::lazy_deque::LazyDeque;
 use crate::message::RecordLocation;
 use crate::message_size::MessageSize;
+use crate::queued_bytes::QueuedBytes;
 
 #[derive(Debug)]
 pub struct Inflight {
@@ -42,7 +43,7 @@ pub struct OutgoingMessages {
     pub inflight: LazyDeque<Inflight>,
     pub queue: LazyDeque<Delivery>,
     /// Bytes of the queued messages, in memory or not (`Delivery::queued_bytes`).
-    pub queued_bytes: usize,
+    pub queued_bytes: QueuedBytes,
     /// Queued QoS 0 messages. Later QoS 0 messages must not overtake them.
     pub queued_qos0: u32,
     /// Number of the latest message. Numbers are never reused.
@@ -122,7 +123,7 @@ impl OutgoingMessages {
             let may_be = |next: &StoredEntry| next.qos() == QoS::AtLeastOnce && next.seq() - oldest < IDS;
             let (moved, bytes) = cold.entries.move_to_earlier_while(may_be);
             count += moved;
-            self.queued_bytes -= bytes;
+            self.queued_bytes.remove(bytes);
         }
         count
     }
@@ -238,12 +239,15 @@ impl OutgoingMessages {
         in_memory + self.cold.as_ref().map_or(0, |cold| cold.entries.queued_bytes())
     }
 
-    /// Returns whether a group's message of `bytes` fits into the queue without dropping another.
-    pub fn has_space(&self, bytes: usize, config: &ShardConfig) -> bool {
+    /// Returns whether a group's message of `bytes` fits into the queue without dropping another. `window` is that of
+    /// the session: while nothing precedes the message, it needs no space of the user.
+    pub fn has_space(&self, bytes: usize, window: u16, config: &ShardConfig) -> bool {
         let bytes = MessageSize::of(bytes).bytes() + DeliveryTag::GROUP_BYTES_MAX;
         let is_full =
-            self.queued() >= config.max_queued_messages || self.queued_bytes + bytes > config.max_queued_bytes;
-        !is_full || self.queued() == 0
+            self.queued() >= config.max_queued_messages || self.queued_bytes.get() + bytes > config.max_queued_bytes;
+        let has_own = !is_full || self.queued() == 0;
+        let is_open = || self.is_idle() && self.inflight.len() < usize::from(window);
+        has_own && (self.queued_bytes.is_user_below(bytes, config.shares.user.queued_bytes) || is_open())
     }
 
     /// Returns whether a new message can be sent at once, because nothing precedes it.
@@ -270,8 +274,8 @@ impl OutgoingMessages {
         inflight.chain(self.queue.iter()).chain(fresh)
     }
 
+    /// Appends a message whose bytes have been added to `queued_bytes`.
     pub fn push_queue(&mut self, delivery: Delivery) {
-        self.queued_bytes += delivery.queued_bytes();
         self.queued_qos0 += u32::from(delivery.qos == QoS::AtMostOnce);
         match &mut self.cold {
             Some(cold) => cold.fresh.push_back(delivery),
@@ -285,13 +289,13 @@ impl OutgoingMessages {
         let cold = self.cold.as_mut()?;
         let oldest = match cold.entries.drop_oldest() {
             Some(dropped) => {
-                self.queued_bytes -= dropped.bytes;
+                self.queued_bytes.remove(dropped.bytes);
                 self.queued_qos0 -= dropped.queued_qos0;
                 (dropped.seq, dropped.tag.group(), RecordLocation::NONE)
             }
             None => {
                 let delivery = cold.fresh.pop_front()?;
-                self.queued_bytes -= delivery.queued_bytes();
+                self.queued_bytes.remove(delivery.queued_bytes());
                 self.queued_qos0 -= u32::from(delivery.qos == QoS::AtMostOnce);
                 (delivery.seq, delivery.tag.group(), delivery.message.place())
             }
@@ -303,7 +307,7 @@ impl OutgoingMessages {
     #[inline]
     pub fn pop_queue(&mut self) -> Option<Delivery> {
         let delivery = self.queue.pop_front()?;
-        self.queued_bytes -= delivery.queued_bytes();
+        self.queued_bytes.remove(delivery.queued_bytes());
         self.queued_qos0 -= u32::from(delivery.qos == QoS::AtMostOnce);
         Some(delivery)
     }
@@ -327,7 +331,7 @@ impl OutgoingMessages {
             let Some(queue) = queue else { continue };
             for delivery in queue.take() {
                 if wanted(&delivery) {
-                    self.queued_bytes -= delivery.queued_bytes();
+                    self.queued_bytes.remove(delivery.queued_bytes());
                     self.queued_qos0 -= u32::from(delivery.qos == QoS::AtMostOnce);
                     taken.push(delivery);
                 } else {
@@ -342,7 +346,7 @@ impl OutgoingMessages {
     pub fn extract_cold(&mut self, max: usize, wanted: impl Fn(GroupRef) -> bool) -> Vec<TaggedEntry> {
         let Some(cold) = &mut self.cold else { return Vec::new() };
         let (taken, bytes) = cold.entries.extract_of_groups(max, wanted);
-        self.queued_bytes -= bytes;
+        self.queued_bytes.remove(bytes);
         self.merge_fresh_if_no_cold();
         taken
     }

@@ -1,4 +1,5 @@
-//! Counts the sessions, subscriptions, retained and delayed messages of each owner, and checks the limits of owners.
+//! Counts the sessions, subscriptions, queued bytes, retained and delayed messages of each owner, and checks the limits
+//! of owners.
 //!
 //! An owner is a user. Clients without a user name have one owner per address, because a client can choose a new client
 //! id at any time. IPv6 addresses count by their /64, which one machine can use completely. Within an owner, the
@@ -40,6 +41,8 @@ pub struct OwnerLimits {
     /// Bytes of the client ids, wills and attributes.
     pub session_bytes: u64,
     pub subscriptions: u64,
+    /// Bytes of the queues of all sessions. `u64::MAX`: they are not counted.
+    pub queued_bytes: u64,
     pub retained_messages: u64,
     pub retained_bytes: u64,
     pub delayed_messages: u64,
@@ -53,6 +56,7 @@ impl OwnerLimits {
         sessions: u64::MAX,
         session_bytes: u64::MAX,
         subscriptions: u64::MAX,
+        queued_bytes: u64::MAX,
         retained_messages: u64::MAX,
         retained_bytes: u64::MAX,
         delayed_messages: u64::MAX,
@@ -241,6 +245,8 @@ pub struct UserAccount {
     usage: Usage,
     /// Number of subscriptions of its sessions.
     subscriptions: AtomicU64,
+    /// Sum over the `QueuedBytes` of its sessions.
+    queued_bytes: AtomicU64,
     /// By the hash of the client id.
     clients: Mutex<HashMap<u32, Weak<ClientAccount>>>,
     /// Hashes of the topics of its retained messages.
@@ -284,6 +290,7 @@ impl Owners {
             name: name.into(),
             usage: Usage::default(),
             subscriptions: AtomicU64::new(0),
+            queued_bytes: AtomicU64::new(0),
             clients: Mutex::default(),
             topics: Mutex::default(),
             reported_at_ms: AtomicU64::new(0),
@@ -385,6 +392,28 @@ impl UserAccount {
     /// Returns the number of subscriptions of the user's sessions.
     pub fn subscriptions(&self) -> u64 {
         self.subscriptions.load(Ordering::Relaxed)
+    }
+
+    /// Returns the bytes of the messages that wait in the queues of the user's sessions; 0 without a limit for them.
+    pub fn queued_bytes(&self) -> u64 {
+        self.queued_bytes.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn add_queued(&self, bytes: u64) {
+        self.queued_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn remove_queued(&self, bytes: u64) {
+        self.queued_bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// Adds bytes, unless the sum would exceed `max`. Returns whether they were added.
+    pub(crate) fn try_add_queued(&self, bytes: u64, max: u64) -> bool {
+        let below = |sum: u64| sum.checked_add(bytes).filter(|sum| *sum <= max);
+        let added = self
+            .queued_bytes
+            .try_update(Ordering::Relaxed, Ordering::Relaxed, below);
+        added.is_ok()
     }
 
     /// Returns whether a refusal of this owner is reported now. Limits the number of reports.

@@ -11,6 +11,7 @@ use mqtt::{Connect, Disconnect, PacketId, PacketType, ProtocolVersion, QoS, Reas
 
 use crate::access::{ClientIdentity, LoginGrant, SessionAccess};
 use crate::address::CompactAddress;
+use crate::config::ShardConfig;
 use crate::delivery::Delivery;
 use crate::durable::record::SessionKey;
 use crate::effect::Peer;
@@ -19,6 +20,8 @@ use crate::inbox::InboxKey;
 use crate::lazy_deque::LazyDeque;
 use crate::mountpoint::Mountpoint;
 use crate::outgoing::OutgoingMessages;
+use crate::owners::UserAccount;
+use crate::queued_bytes::QueuedBytes;
 use crate::receive_window::ReceivedIds;
 use crate::retained::ScanCursor;
 use crate::slots::{ConnectNumber, ReplayNumber, SessionEpoch, SubscribeTicket};
@@ -291,6 +294,12 @@ impl Session {
         (self.user_name.is_none() && !address.is_unspecified()).then_some(address)
     }
 
+    /// Counts the queued messages and those held for replays for another user. `None`: for no user.
+    pub(crate) fn count_queue_for(&mut self, user: Option<Arc<UserAccount>>) {
+        self.replays.count_for(user.clone());
+        self.outgoing.queued_bytes.count_for(user);
+    }
+
     /// Returns the bytes of the client id, the will and the attributes.
     pub fn holding_bytes(&self) -> usize {
         let will_bytes = self.will.as_ref().map_or(0, |will| will.bytes());
@@ -450,7 +459,7 @@ struct PendingReplays {
     by_filter: BTreeMap<Box<str>, u64>,
     last_number: u64,
     held: VecDeque<Delivery>,
-    held_bytes: usize,
+    held_bytes: QueuedBytes,
 }
 
 const REPLAYS_MATCHED_MAX: usize = 16;
@@ -538,16 +547,27 @@ impl Replays {
         }
     }
 
-    /// Holds a message that must not overtake a replay. Returns it if the limits are reached.
-    pub fn hold(&mut self, delivery: Delivery, max_messages: usize, max_bytes: usize) -> Result<(), Delivery> {
+    /// Holds a message that must not overtake a replay. It counts for the user of the session's queue. Returns false if
+    /// the limits are reached.
+    pub fn hold(&mut self, delivery: Delivery, queue: &QueuedBytes, config: &ShardConfig) -> bool {
         let pending = self.0.get_or_insert_default();
-        let bytes = pending.held_bytes + delivery.stored_bytes();
-        if pending.held.len() >= max_messages || bytes > max_bytes {
-            return Err(delivery);
+        if pending.held.is_empty() {
+            pending.held_bytes.count_for(queue.user().cloned());
         }
-        pending.held_bytes = bytes;
-        pending.held.push_back(delivery);
-        Ok(())
+        let bytes = delivery.stored_bytes();
+        let has_space = pending.held.len() < config.max_queued_messages
+            && pending.held_bytes.get() + bytes <= config.max_queued_bytes
+            && pending.held_bytes.try_add(bytes, config.shares.user.queued_bytes);
+        if has_space {
+            pending.held.push_back(delivery);
+        }
+        has_space
+    }
+
+    fn count_for(&mut self, user: Option<Arc<UserAccount>>) {
+        if let Some(pending) = &mut self.0 {
+            pending.held_bytes.count_for(user);
+        }
     }
 
     /// Returns whether a live message of this topic must be held, because a replay may deliver an older one or older
@@ -564,7 +584,7 @@ impl Replays {
     /// Returns the number and the bytes of held messages.
     pub fn held(&self) -> (usize, usize) {
         let pending = self.0.as_ref();
-        pending.map_or((0, 0), |pending| (pending.held.len(), pending.held_bytes))
+        pending.map_or((0, 0), |pending| (pending.held.len(), pending.held_bytes.get()))
     }
 
     pub fn held_messages(&self) -> impl Iterator<Item = &Delivery> {
@@ -576,7 +596,7 @@ impl Replays {
         let Some(pending) = &mut self.0 else {
             return VecDeque::new();
         };
-        pending.held_bytes = 0;
+        pending.held_bytes = QueuedBytes::default();
         let held = std::mem::take(&mut pending.held);
         if pending.replays.is_empty() {
             self.0 = None;
@@ -745,7 +765,7 @@ mod tests {
 
     #[test]
     fn session_size_stays_small() {
-        assert!(size_of::<Session>() <= 296, "{} bytes", size_of::<Session>());
+        assert!(size_of::<Session>() <= 304, "{} bytes", size_of::<Session>());
     }
 
     #[test]

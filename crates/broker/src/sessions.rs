@@ -100,9 +100,20 @@ impl Sessions {
         self.holdings.get_mut(slot.index())?.as_mut()
     }
 
-    /// Counts a session for an owner, instead of its previous owner.
-    pub fn set_holding(&mut self, slot: SessionSlot, holding: SessionHolding) {
+    /// Counts a session for an owner, instead of its previous owner. `counts_queue`: its queue as well.
+    pub fn set_holding(&mut self, slot: SessionSlot, holding: SessionHolding, counts_queue: bool) {
+        let user = holding.user().filter(|_| counts_queue).cloned();
+        self.at_mut(slot).count_queue_for(user);
         self.holdings[slot.index()] = Some(holding);
+    }
+
+    /// Starts or stops to count the queues of all sessions for their owners.
+    pub fn count_queues(&mut self, counts_queues: bool) {
+        for (session, holding) in self.slots.iter_mut().zip(&self.holdings) {
+            if let (Some(session), Some(holding)) = (session, holding) {
+                session.count_queue_for(holding.user().filter(|_| counts_queues).cloned());
+            }
+        }
     }
 
     /// Subscriptions of a session have been removed: they no longer count for its owner.

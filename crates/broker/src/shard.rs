@@ -570,6 +570,10 @@ impl Shard {
         if before.publish_limits != self.core.config.publish_limits {
             throttle::renew_quotas(&mut self.core, now, &self.shared.publish_buckets);
         }
+        let counts_queues = self.core.config.limits_user_queues();
+        if before.limits_user_queues() != counts_queues {
+            self.core.sessions.count_queues(counts_queues);
+        }
     }
 
     /// The driver does not read from clients now, so keep-alive times do not run.

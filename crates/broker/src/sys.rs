@@ -205,7 +205,11 @@ fn emqx_metrics(stats: &ShardStats) -> Vec<(String, u64)> {
         "delivery/dropped/qos0_msg",
         stats.drops[DropReason::SlowConsumer as usize],
     );
-    let queue_full = [DropReason::QueueFullByCount, DropReason::QueueFullByBytes];
+    let queue_full = [
+        DropReason::QueueFullByCount,
+        DropReason::QueueFullByBytes,
+        DropReason::UserQueueFull,
+    ];
     put(
         "delivery/dropped/queue_full",
         queue_full.iter().map(|reason| stats.drops[*reason as usize]).sum(),

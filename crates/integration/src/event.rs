@@ -374,7 +374,7 @@ fn drop_reason(reason: DropReason) -> &'static str {
 fn delivery_drop_reason(reason: DropReason) -> &'static str {
     match reason {
         DropReason::OfflineQoS0 => "qos0_msg",
-        DropReason::QueueFullByCount | DropReason::QueueFullByBytes => "queue_full",
+        DropReason::QueueFullByCount | DropReason::QueueFullByBytes | DropReason::UserQueueFull => "queue_full",
         DropReason::TooLargeForClient => "too_large",
         other => other.name(),
     }

@@ -221,17 +221,20 @@ impl ShardCore {
         terms: DeliveryOptions<'_>,
     ) -> DeliverResult {
         let (max_messages, max_bytes) = (self.config.max_queued_messages, self.config.max_queued_bytes);
+        let user_max = self.config.shares.user.queued_bytes;
         let bytes = delivery.queued_bytes();
         let policy = self.config.queue_drop;
         if bytes > max_bytes {
             return self.drop_for(now, slot, DropReason::QueueFullByBytes, Some(&delivery.publication()));
         }
         loop {
-            let out = &self.sessions.at(slot).outgoing;
+            let out = &mut self.sessions.at_mut(slot).outgoing;
             let reason = if out.queued() >= max_messages {
                 DropReason::QueueFullByCount
-            } else if out.queued_bytes + bytes > max_bytes {
+            } else if out.queued_bytes.get() + bytes > max_bytes {
                 DropReason::QueueFullByBytes
+            } else if !out.queued_bytes.try_add(bytes, user_max) {
+                DropReason::UserQueueFull
             } else {
                 break;
             };
@@ -240,7 +243,8 @@ impl ShardCore {
                 self.drop_oldest(now, slot, DropReason::Expired);
                 continue;
             }
-            if policy == QueueDropPolicy::Newest || out.queued() == 0 {
+            let is_hopeless = reason == DropReason::UserQueueFull && !out.queued_bytes.can_make_space(bytes, user_max);
+            if policy == QueueDropPolicy::Newest || out.queued() == 0 || is_hopeless {
                 return self.drop_for(now, slot, reason, Some(&delivery.publication()));
             }
             self.drop_oldest(now, slot, reason);
@@ -258,7 +262,7 @@ impl ShardCore {
 
     fn drop_oldest(&mut self, now: Now, slot: SessionSlot, reason: DropReason) {
         let out = &mut self.sessions.at_mut(slot).outgoing;
-        let before = out.queued_bytes;
+        let before = out.queued_bytes.get();
         if let Some(oldest) = out.pop_queue() {
             self.stats.queued_messages -= 1;
             self.stats.queued_bytes -= oldest.queued_bytes() as u64;
@@ -268,7 +272,7 @@ impl ShardCore {
                 self.report_group_drop(slot, group, oldest.message.place());
             }
         } else if let Some((seq, group, place)) = out.pop_cold() {
-            let freed = before - out.queued_bytes;
+            let freed = before - out.queued_bytes.get();
             self.stats.queued_messages -= 1;
             self.stats.queued_bytes -= freed as u64;
             self.ledger.record_acknowledged(&self.sessions, slot, seq, false);

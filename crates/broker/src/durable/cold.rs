@@ -116,14 +116,15 @@ impl OutgoingMessages {
     ) -> Vec<Seq> {
         let mut lost = Vec::new();
         for item in entries {
-            self.queued_bytes -= bytes_of(&item);
+            let bytes = bytes_of(&item);
             let (entry, tag) = item;
             match delivery_of(entry, tag) {
                 Some(delivery) => {
-                    self.queued_bytes += delivery.queued_bytes();
+                    self.queued_bytes.resize(bytes, delivery.queued_bytes());
                     self.queue.push_back(delivery);
                 }
                 None => {
+                    self.queued_bytes.remove(bytes);
                     self.queued_qos0 -= u32::from(entry.qos() == QoS::AtMostOnce);
                     lost.push(entry.seq());
                 }
@@ -344,7 +345,7 @@ impl Sessions {
         out.queued_qos0 = out.queued_qos0 - page.queued_qos0 + count_qos0(&items);
         // Drops from the page have changed its bytes by their mean.
         let bytes = sum_of_bytes(&items);
-        out.queued_bytes = out.queued_bytes + bytes - page.bytes as usize;
+        out.queued_bytes.resize(page.bytes as usize, bytes);
         stats.queued_bytes = stats.queued_bytes + bytes as u64 - page.bytes;
         if let Some(ledger) = ledger.records_mut() {
             ledger.record_page_loaded(key, page.needed(), &items);
@@ -367,7 +368,7 @@ impl Sessions {
         stats.queued_messages -= sent.len() as u64;
         stats.inflight_messages += sent.len() as u64;
         let bytes = sum_of_bytes(&sent);
-        session.outgoing.queued_bytes -= bytes;
+        session.outgoing.queued_bytes.remove(bytes);
         stats.queued_bytes -= bytes as u64;
         if !sent.is_empty() {
             let mut inflight: Vec<TaggedEntry> = cold.earlier.take_while(|_| true);
@@ -409,11 +410,11 @@ pub(crate) fn load_fetched(
     cold.entries.end_fetch();
     let has_arrived = |entry: &StoredEntry| entry.is_released() || records.contains_key(&entry.message());
     let (inflight, queue) = cold.entries.take_while(has_arrived);
-    let bytes_before = out.queued_bytes;
+    let bytes_before = out.queued_bytes.get();
     let lost_inflight = out.load_inflight(inflight, |entry, tag| delivery_of(now, entry, tag, records));
     let mut lost = out.load_queue(queue, |entry, tag| delivery_of(now, entry, tag, records));
     lost.extend(lost_page);
-    let bytes_after = out.queued_bytes;
+    let bytes_after = out.queued_bytes.get();
     out.merge_fresh_if_no_cold();
     let stats = &mut core.stats;
     stats.queued_bytes = stats.queued_bytes + bytes_after as u64 - bytes_before as u64;

@@ -434,7 +434,7 @@ impl LoadedPage {
         };
         // Drops from the page had changed its bytes by their mean.
         let out = &mut session.outgoing;
-        out.queued_bytes = out.queued_bytes + written.bytes as usize - before as usize;
+        out.queued_bytes.resize(before as usize, written.bytes as usize);
         core.stats.queued_bytes = core.stats.queued_bytes + written.bytes - before;
         true
     }

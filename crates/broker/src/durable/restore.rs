@@ -388,7 +388,8 @@ impl SessionRestorer<'_> {
         let owner = owner_name(session.user_name.as_deref(), address);
         let mut holding = SessionHolding::new(&self.parts.node.owners, Some(&owner), session.holding_bytes());
         holding.add_subscriptions(recovered.subscriptions.len() as u64);
-        core.sessions.set_holding(slot, holding);
+        core.sessions
+            .set_holding(slot, holding, core.config.limits_user_queues());
         let link = core.link_mut(slot);
         link.set(LinkFlag::Durable, true);
         link.set(LinkFlag::Filtered, is_filtered);
@@ -486,7 +487,7 @@ fn restore_queue(
     out.last_seq = recovered.next_seq.saturating_sub(1);
     out.committed_seq = out.last_seq;
     out.queued_qos0 = queued_qos0;
-    out.queued_bytes = queued_bytes;
+    out.queued_bytes.add(queued_bytes);
     out.cold = Some(Box::new(cold));
     out.merge_fresh_if_no_cold();
 }
@@ -555,9 +556,9 @@ impl Sessions {
             return;
         };
         let out = &mut session.outgoing;
-        let before = out.queued_bytes;
+        let before = out.queued_bytes.get();
         let count = out.count_as_sent() as u64;
-        stats.queued_bytes -= (before - out.queued_bytes) as u64;
+        stats.queued_bytes -= (before - out.queued_bytes.get()) as u64;
         stats.queued_messages -= count;
         stats.inflight_messages += count;
     }

@@ -154,12 +154,10 @@ pub(super) fn must_record_holder(tick: &Tick<'_>, is_held: bool) -> bool {
 pub(super) fn can_queue(tick: &Tick<'_>, member: &ShareGroupMember, qos: QoS, bytes: usize) -> bool {
     let is_queued = granted(qos, member.options.maximum_qos) != QoS::AtMostOnce;
     let has_space = match member.session.shard == tick.core.id {
-        true => tick
-            .core
-            .sessions
-            .at(member.session.session)
-            .outgoing
-            .has_space(bytes, &tick.core.config),
+        true => {
+            let session = tick.core.sessions.at(member.session.session);
+            session.outgoing.has_space(bytes, session.window, &tick.core.config)
+        }
         false => member.full_until_ms <= tick.now.monotonic_ms,
     };
     has_space || !is_queued

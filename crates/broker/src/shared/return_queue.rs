@@ -95,14 +95,14 @@ impl ShareGroups {
         let (queued, inflight, bytes) = (
             session.outgoing.queued(),
             session.outgoing.unacknowledged(),
-            session.outgoing.queued_bytes,
+            session.outgoing.queued_bytes.get(),
         );
         let returned = session.outgoing.extract(|d| d.tag.group().is_some_and(&wanted));
         let cold = session.outgoing.extract_cold(max, wanted);
         let count = cold.len();
         let out = &session.outgoing;
         stats.queued_messages -= (queued - out.queued()) as u64;
-        stats.queued_bytes -= (bytes - out.queued_bytes) as u64;
+        stats.queued_bytes -= (bytes - out.queued_bytes.get()) as u64;
         stats.inflight_messages -= (inflight - out.unacknowledged()) as u64;
         for delivery in returned {
             let Some(group) = delivery.tag.group() else { continue };
