@@ -39,6 +39,12 @@ const DROPS: Record<string, Explanation> = {
     about: "The client's queue reached mqtt.max_queued_bytes. The client is offline or acknowledges too slowly.",
     ...QUEUES,
   },
+  user_queue_full: {
+    about:
+      "The queues of all sessions of the user reached limits.max_queued_bytes_per_user. Its clients are offline or " +
+      "acknowledge too slowly.",
+    ...option("limits.max_queued_bytes_per_user"),
+  },
   expired: { about: "The Message Expiry Interval passed before the client could receive the message." },
   too_large_for_client: { about: "The message exceeds the client's Maximum Packet Size." },
   not_authorized_to_receive: {

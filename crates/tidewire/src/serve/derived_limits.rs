@@ -68,6 +68,7 @@ impl DerivedLimits {
             sessions,
             session_bytes,
             subscriptions: limits.max_subscriptions_per_user.0.unwrap_or(u64::MAX),
+            queued_bytes: limits.max_queued_bytes_per_user.0.map_or(u64::MAX, |size| size.0),
             ..self.messages(config, workers, limits.user_share)
         };
         // A client has one session.
@@ -148,6 +149,21 @@ mod tests {
         );
         let unknown = of(u64::MAX).shares(&config, 2).user;
         assert_eq!((unknown.sessions, unknown.retained_bytes), (u64::MAX, u64::MAX));
+    }
+
+    #[test]
+    fn queues_of_a_user_have_no_limit_by_default() {
+        let queued_bytes = |set: Vec<String>| {
+            let sources = ConfigSources {
+                set,
+                ..ConfigSources::default()
+            };
+            let config = config::load(&sources).expect("the options are valid").config;
+            of(GIB).shares(&config, 2).user.queued_bytes
+        };
+        assert_eq!(queued_bytes(Vec::new()), u64::MAX);
+        let set = "limits.max_queued_bytes_per_user=1MiB".to_owned();
+        assert_eq!(queued_bytes(vec![set]), MIB);
     }
 
     #[test]

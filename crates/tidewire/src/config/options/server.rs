@@ -53,6 +53,12 @@ section! {
         /// subscriptions with Quota exceeded (MQTT 3.x: 0x80). Clients without a user name count by their address, IPv6
         /// by its /64. `mqtt.max_subscriptions` limits each session.
         live max_subscriptions_per_user: Limit<u64> = "unlimited" ["1", "1000000000"] in "subscriptions";
+        /// Maximum size of the messages in the queues of all sessions of a user, online and offline, in memory and in
+        /// the journal. At the limit, `mqtt.queue_drop` selects the message of the session that the server drops. It
+        /// drops the new message if other sessions of the user need the space. Clients without a user name count by
+        /// their address, IPv6 by its /64. Queues of shared subscriptions do not count. `mqtt.max_queued_bytes` limits
+        /// each session.
+        live max_queued_bytes_per_user: Limit<ByteSize> = "unlimited" ["64KiB", "1024GiB"];
         /// Part of the node's limits that one user can use: of the number and the size of retained messages
         /// (`retained.max_messages`, `retained.max_bytes`), of the number and the size of delayed messages
         /// (`mqtt.max_delayed_messages`), and of the journal (`durability.max_bytes`) with both together. Beyond it,
