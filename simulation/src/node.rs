@@ -27,6 +27,8 @@ pub struct SimulatedNode {
     pub journal: Option<SimulatedJournal>,
     /// Connections that have no shard yet, with the bytes of their CONNECT read so far.
     handshakes: Vec<(LinkIndex, Vec<u8>)>,
+    /// State that the shards share.
+    pub state: Arc<NodeState>,
     /// World time at the start of this process. Its monotonic clock starts at another number.
     started_ms: u64,
     /// Time of the journal at the start.
@@ -67,7 +69,8 @@ impl SimulatedNode {
     pub fn start(setup: NodeSetup<'_>, random: &mut Random) -> Result<SimulatedNode, String> {
         let mut now = now_at(setup.clock, setup.clock.ms, unix_ms(setup.clock));
         let output_buffer_bytes = setup.config.output_buffer_bytes;
-        let mut shards = new_shards(&setup, now, random);
+        let state = Arc::new(NodeState::new(setup.shards, random.next()));
+        let mut shards = new_shards(&setup, &state, now, random);
         let journal = match setup.journal {
             Some((disk, config)) => {
                 let JournalConditions {
@@ -99,6 +102,7 @@ impl SimulatedNode {
                 .collect(),
             journal,
             handshakes: Vec::new(),
+            state,
             started_ms: setup.clock.ms,
             journal_start_ms: now.journal_ms,
             random: random.split(),
@@ -192,8 +196,7 @@ impl SimulatedNode {
     }
 }
 
-fn new_shards(setup: &NodeSetup<'_>, now: Now, random: &mut Random) -> Vec<Shard> {
-    let shared = Arc::new(NodeState::new(setup.shards, random.next()));
+fn new_shards(setup: &NodeSetup<'_>, state: &Arc<NodeState>, now: Now, random: &mut Random) -> Vec<Shard> {
     let config = Arc::new(setup.config.clone());
     let access = access(setup.has_mountpoint);
     let new = |id| {
@@ -202,7 +205,7 @@ fn new_shards(setup: &NodeSetup<'_>, now: Now, random: &mut Random) -> Vec<Shard
             ShardId(id),
             config.clone(),
             access.clone(),
-            shared.clone(),
+            state.clone(),
             random.next(),
         )
     };

@@ -2,6 +2,7 @@
 //!
 //! Every run has its own mixture, because rare actions would never accumulate if all runs had the same mixture.
 
+use broker::owners::{OwnerLimits, ShareLimits};
 use broker::{ShardConfig, ShareStrategy};
 use journal::{FlushPolicy, LogConfig};
 
@@ -340,6 +341,18 @@ fn act_weights(r: &mut Random) -> [u32; ACTS] {
     acts
 }
 
+/// The queues of a user are counted, and have a limit that they never reach.
+fn counting_shares() -> ShareLimits {
+    let user = OwnerLimits {
+        queued_bytes: u64::MAX - 1,
+        ..OwnerLimits::NONE
+    };
+    ShareLimits {
+        user,
+        ..ShareLimits::NONE
+    }
+}
+
 fn config(r: &mut Random, is_limited: bool) -> ShardConfig {
     use ShareStrategy::{HashClient, HashTopic, LeastInflight, Random as AnyMember, RoundRobin, Sticky};
     let shared_strategy = *r.pick(&[RoundRobin, AnyMember, Sticky, HashClient, HashTopic, LeastInflight]);
@@ -367,6 +380,7 @@ fn config(r: &mut Random, is_limited: bool) -> ShardConfig {
         output_buffer_bytes: *r.pick(&[300, 4_000, 1024 * 1024]),
         max_topic_alias_out: *r.pick(&[0, 2, 32]),
         queue_qos0: r.percent(10),
+        shares: counting_shares(),
         ..limits
     }
 }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use broker::{ClientFilter, ClientView, DropReason, SessionSlot, Shard, ShardConfig, ShardStats};
+use broker::{ClientFilter, ClientView, DropReason, NodeState, SessionSlot, Shard, ShardConfig, ShardStats};
 
 /// Drop reasons that always concern a session. Queue reasons also occur in groups.
 const OF_SESSIONS: [DropReason; 4] = [
@@ -113,6 +113,21 @@ fn check_queued_bytes(shard: &Shard, stats: &ShardStats, clients: &[ClientView])
         false => Err(format!(
             "queued bytes: gauge {}, sums over sessions and groups, and over their messages {seen:?}",
             stats.queued_bytes
+        )),
+    }
+}
+
+/// All clients have no user name and this address, so they are one owner.
+const OWNER: &str = "address:127.0.0.1";
+
+/// Compares the counted bytes of all sessions together with the sum over their queued messages on all shards.
+pub fn check_owner<'a>(state: &NodeState, shards: impl Iterator<Item = &'a Shard>) -> Result<(), String> {
+    let sum: u64 = shards.map(|shard| shard.inspect().sum_of_queued_bytes_of(OWNER)).sum();
+    let counted = state.owners.user(OWNER).queued_bytes();
+    match counted == sum {
+        true => Ok(()),
+        false => Err(format!(
+            "queued bytes of {OWNER}: {counted} counted, sum over messages {sum}"
         )),
     }
 }

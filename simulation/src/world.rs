@@ -14,6 +14,7 @@ use crate::node::{Clock, NodeSetup, SimulatedNode};
 use crate::node_journal::{JournalConditions, SimulatedJournal};
 use crate::oracle::Oracle;
 use crate::plan::{PlannedDurability, STEP_KINDS, SimulationPlan, SimulationStep};
+use crate::stats_check::check_owner;
 use crate::tap::TapStore;
 use crate::trace::Trace;
 use crate::worker::SimulatedWorker;
@@ -161,6 +162,11 @@ impl World {
         // readable.
         if damaged > 2 * self.plan.clients as u64 * unreadable && self.disk.has_power() {
             let text = format!("{damaged} messages dropped as damaged, {unreadable} records were unreadable");
+            self.oracle.violated(|| text);
+        }
+        if worker == 0
+            && let Err(text) = check_owner(&node.state, node.workers.iter().map(|worker| &worker.shard))
+        {
             self.oracle.violated(|| text);
         }
         let worker = &mut node.workers[worker];

@@ -151,6 +151,14 @@ fn fill_a_queue(server: &Server) -> (Connect, Vec<u8>, Bystander) {
     (endless, payload, bystander)
 }
 
+/// Returns the number of messages that were dropped for a reason.
+fn dropped(server: &Server, reason: &str) -> u64 {
+    let (_, metrics) = server.http_get("/metrics");
+    let name = format!("tidewire_broker_messages_dropped_total{{reason=\"{reason}\"}} ");
+    let value = metrics.split(&name).nth(1).and_then(|rest| rest.lines().next());
+    value.and_then(|n| n.parse().ok()).expect("the metric exists")
+}
+
 /// Returns the number and the bytes of the queued messages of all sessions.
 fn queued(server: &Server) -> (u64, u64) {
     let totals = Api::of(server).get("/api/v1/stats")["queued"].clone();
@@ -169,12 +177,9 @@ fn queue_of_an_offline_session_leaves_the_journal_to_others() {
     // The size is rounded up by at most an eighth.
     assert!((70..=83).contains(&before.0), "{before:?}");
     assert!(before.1 <= LIMIT && before.1 >= before.0 * 200_000, "{before:?}");
-    let (_, metrics) = server.http_get("/metrics");
-    let dropped = "tidewire_broker_messages_dropped_total{reason=\"queue_full_by_bytes\"} ";
-    let dropped = metrics.split(dropped).nth(1).and_then(|rest| rest.lines().next());
     assert_eq!(
-        dropped.and_then(|n| n.parse().ok()),
-        Some(320 - before.0),
+        dropped(&server, "queue_full_by_bytes"),
+        320 - before.0,
         "dropped messages are counted"
     );
     drop(bystander);
@@ -190,6 +195,53 @@ fn queue_of_an_offline_session_leaves_the_journal_to_others() {
         assert_eq!(subscriber.receive().payload, payload);
     }
     server.wait_until("nothing is queued", |server| queued(server) == (0, 0));
+}
+
+#[test]
+fn queues_of_all_sessions_of_a_user_leave_the_journal_to_others() {
+    const LIMIT: u64 = 16 << 20;
+    let mut server =
+        start("[mqtt]\nmax_session_expiry = \"unlimited\"\n[limits]\nmax_queued_bytes_per_user = \"16MiB\"\n");
+    let mut bystander = Bystander::of(&server);
+    // The queue of each session could have 64 MiB.
+    for n in 0..4 {
+        let endless = connect_as("alice").clean(false);
+        let endless = endless.property(prop::u32(prop::SESSION_EXPIRY_INTERVAL, u32::MAX));
+        let mut subscriber = server.session(&endless);
+        subscriber.subscribe(&format!("fill/{n}"), 1);
+        subscriber.disconnect();
+    }
+    let mut attacker = server.session(&connect_as("alice"));
+    let payload = noise(5, 200_000);
+    for n in 0..320 {
+        assert_eq!(
+            attacker.publish(&Publish::new(format!("fill/{}", n % 4), &payload).qos(1)),
+            0
+        );
+        if n % 10 == 0 {
+            bystander.publish();
+        }
+    }
+    bystander.publish();
+    bystander.assert_all_acknowledged();
+    let before = queued(&server);
+    println!("{} messages are queued, {} bytes", before.0, before.1);
+    assert!((70..=83).contains(&before.0), "{before:?}");
+    assert!(before.1 <= LIMIT && before.1 >= before.0 * 200_000, "{before:?}");
+    assert_eq!(dropped(&server, "user_queue_full"), 320 - before.0);
+    drop(bystander);
+    server.kill();
+    server.spawn_again();
+    server.wait_until_ready();
+    assert_eq!(queued(&server), before, "the queues count the same after a restart");
+    let mut attacker = server.session(&connect_as("alice"));
+    assert_eq!(attacker.publish(&Publish::new("fill/0", &payload).qos(1)), 0);
+    assert_eq!(
+        queued(&server),
+        before,
+        "another message replaces the oldest of its session"
+    );
+    assert_eq!(dropped(&server, "user_queue_full"), 1);
 }
 
 #[test]

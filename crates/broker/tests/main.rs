@@ -15,6 +15,7 @@ mod model;
 mod mountpoint;
 mod publish_limits;
 mod questions;
+mod queue_quotas;
 mod restart;
 mod rights;
 mod session;

@@ -1,21 +1,46 @@
-//! Tests that `max_queued_bytes` counts the messages of a queue that are only in the journal, also after a restart.
-//! After every step, the counted bytes equal the sum over all queued messages.
+//! Tests that the limits of a queue and of the queues of a user count the messages that are only in the journal, also
+//! after a restart. After every step, the counted bytes equal the sum over all queued messages.
 
 use std::sync::Arc;
 
 use tidewire_broker::durable::record::RecordPosition;
+use tidewire_broker::owners::{OwnerLimits, ShareLimits};
 use tidewire_broker::*;
 
 use super::NOW;
 use super::node::Node;
+use crate::scale::scaled;
 
 pub const START: RecordPosition = RecordPosition(0);
+
+/// The owner of all sessions.
+const OWNER: &str = "address:127.0.0.1";
+
+/// With this limit the queues of a user are counted.
+const UNREACHED: u64 = u64::MAX - 1;
+
+/// Returns a configuration with a limit of the bytes in the queues of a user.
+fn limited(queued_bytes: u64) -> ShardConfig {
+    let user = OwnerLimits {
+        queued_bytes,
+        ..OwnerLimits::NONE
+    };
+    ShardConfig {
+        shares: ShareLimits {
+            user,
+            ..ShareLimits::NONE
+        },
+        ..ShardConfig::default()
+    }
+}
 
 /// Returns the number and the bytes of the queued messages.
 fn counted(node: &mut Node) -> (u64, u64) {
     let stats = node.shard.inspect().stats();
     let inspection = node.shard.inspect();
     assert_eq!(stats.queued_bytes, inspection.sum_of_queued_bytes());
+    let of_owner = node.state.owners.user(OWNER).queued_bytes();
+    assert_eq!(of_owner, inspection.sum_of_queued_bytes_of(OWNER));
     (stats.queued_messages, stats.queued_bytes)
 }
 
@@ -44,7 +69,7 @@ fn publish(node: &mut Node, ids: std::ops::RangeInclusive<u16>) {
 }
 
 fn bytes_of_one(name: &str, filter: &str) -> u64 {
-    let mut node = offline(&format!("{name}-one"), ShardConfig::default(), filter, 1);
+    let mut node = offline(&format!("{name}-one"), limited(UNREACHED), filter, 1);
     let (messages, bytes) = counted(&mut node);
     assert_eq!(messages, 1);
     std::fs::remove_dir_all(node.crash()).unwrap();
@@ -83,7 +108,7 @@ fn bytes_of_a_queue_in_the_journal_are_limited() {
         let config = ShardConfig {
             max_queued_bytes: 5 * one as usize,
             group_window: 2,
-            ..ShardConfig::default()
+            ..limited(UNREACHED)
         };
         let mut node = offline(&name, config.clone(), filter, 12);
         assert_eq!(counted(&mut node), (5, 5 * one), "{kind}");
@@ -107,7 +132,7 @@ fn newest_message_is_dropped_if_so_configured() {
     let config = ShardConfig {
         max_queued_bytes: 3 * one as usize,
         queue_drop: QueueDropPolicy::Newest,
-        ..ShardConfig::default()
+        ..limited(UNREACHED)
     };
     let mut node = offline("newest", config, "t", 5);
     assert_eq!(counted(&mut node), (3, 3 * one));
@@ -120,10 +145,10 @@ fn message_above_the_limit_drops_no_other() {
     for (kind, filter) in [("session", "t"), ("group", "$share/g/t")] {
         let name = format!("too-large-{kind}");
         let one = bytes_of_one(&name, filter);
-        let mut node = offline(&name, ShardConfig::default(), filter, 3);
+        let mut node = offline(&name, limited(UNREACHED), filter, 3);
         let config = ShardConfig {
             max_queued_bytes: one as usize - 1,
-            ..ShardConfig::default()
+            ..limited(UNREACHED)
         };
         node.shard.reconfigure(NOW, Arc::new(config));
         publish(&mut node, 4..=4);
@@ -139,7 +164,7 @@ fn returned_messages_leave_the_limit_of_the_group_to_new_ones() {
     let one = bytes_of_one("returned", "$share/g/t");
     let config = ShardConfig {
         max_inflight: 2,
-        ..ShardConfig::default()
+        ..limited(UNREACHED)
     };
     let mut node = Node::new("returned", config.clone());
     let member = node.connect("subscriber", true, 1000);
@@ -167,7 +192,7 @@ fn bytes_of_pages_are_counted() {
     let config = ShardConfig {
         page_entries: 4,
         max_queued_messages: 50,
-        ..ShardConfig::default()
+        ..limited(UNREACHED)
     };
     let mut node = offline("paged", config.clone(), "t", 80);
     assert_eq!(counted(&mut node), (50, 50 * one));
@@ -194,7 +219,7 @@ fn checkpoint_has_the_sizes_of_queued_messages() {
         let config = ShardConfig {
             page_entries,
             group_window: 2,
-            ..ShardConfig::default()
+            ..limited(UNREACHED)
         };
         let mut node = offline(&name, config.clone(), filter, 30);
         let from = node.checkpoint();
@@ -215,7 +240,7 @@ fn messages_in_flight_after_a_restart_are_not_queued() {
     for filter in ["t", "$share/g/t"] {
         let config = ShardConfig {
             max_inflight: 2,
-            ..ShardConfig::default()
+            ..limited(UNREACHED)
         };
         let name = format!("in-flight-{}", filter.len());
         let mut node = Node::new(&name, config.clone());
@@ -233,7 +258,7 @@ fn messages_in_flight_after_a_restart_are_not_queued() {
 /// A session with queued messages is taken over, and then ends.
 #[test]
 fn bytes_of_an_ended_session_are_released() {
-    let mut node = offline("ended", ShardConfig::default(), "t", 300);
+    let mut node = offline("ended", limited(UNREACHED), "t", 300);
     let (messages, bytes) = counted(&mut node);
     assert!(messages == 300 && bytes > 0);
     for _ in 0..2 {
@@ -247,4 +272,95 @@ fn bytes_of_an_ended_session_are_released() {
     end_tick(&mut node);
     assert_eq!(counted(&mut node), (0, 0));
     std::fs::remove_dir_all(node.crash()).unwrap();
+}
+
+#[test]
+fn lower_limit_of_a_user_deletes_nothing_at_a_restart() {
+    let one = bytes_of_one("user-lower", "t");
+    let node = offline("user-lower", limited(UNREACHED), "t", 6);
+    let mut node = node.restart(limited(4 * one), START);
+    assert_eq!(counted(&mut node), (6, 6 * one));
+    publish(&mut node, 7..=7);
+    assert_eq!(counted(&mut node), (6, 6 * one));
+    let refused = |node: &Node| node.shard.inspect().stats().drops[DropReason::UserQueueFull as usize];
+    assert_eq!(refused(&node), 1);
+    assert_eq!(drain(&mut node), [1, 2, 3, 4, 5, 6]);
+    let subscriber = node.connect("subscriber", false, 1000);
+    node.shard.closed(NOW, subscriber, CloseCause::Network);
+    publish(&mut node, 8..=13);
+    assert_eq!((counted(&mut node), refused(&node)), ((4, 4 * one), 3));
+    assert_eq!(drain(&mut node), [10, 11, 12, 13]);
+    std::fs::remove_dir_all(node.crash()).unwrap();
+}
+
+/// xorshift64*
+fn below(random: &mut u64, n: u64) -> u64 {
+    *random ^= *random >> 12;
+    *random ^= *random << 25;
+    *random ^= *random >> 27;
+    (random.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 16) % n
+}
+
+/// Queues in memory, in the journal, in pages, of share groups and in flight, with checkpoints and restarts.
+#[test]
+fn bytes_of_a_user_equal_a_recount_after_random_steps() {
+    for seed in 1..=scaled(12) {
+        let random = &mut (seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+        let config = |queued_bytes| ShardConfig {
+            page_entries: 3,
+            max_inflight: 2,
+            group_window: 2,
+            max_queued_messages: 40,
+            ..limited(queued_bytes)
+        };
+        let mut node = Node::new(&format!("user-random-{seed}"), config(UNREACHED));
+        let (mut from, mut id, mut time_ms) = (START, 0, NOW.monotonic_ms);
+        let mut connections = [None; 3];
+        for _ in 0..150 {
+            let client = below(random, 3) as usize;
+            match below(random, 12) {
+                0..4 => {
+                    let count = below(random, 8) as u16 + 1;
+                    publish(&mut node, id + 1..=id + count);
+                    id += count;
+                }
+                4..6 => {
+                    let clean_start = below(random, 8) == 0;
+                    let conn = node.connect(&format!("c{client}"), clean_start, 1000);
+                    node.subscribe(conn, if client == 2 { "$share/g/t" } else { "t" });
+                    connections[client] = Some(conn);
+                }
+                6..8 => {
+                    if let Some(conn) = connections[client].take() {
+                        node.shard.closed(NOW, conn, CloseCause::Network);
+                    }
+                }
+                8 => from = node.checkpoint(),
+                9 => {
+                    let queued_bytes = [2000, 5000, UNREACHED][below(random, 3) as usize];
+                    node = node.restart(config(queued_bytes), from);
+                    connections = [None; 3];
+                }
+                _ => {
+                    if let Some(conn) = connections[client] {
+                        for (packet_id, _) in node.received(conn) {
+                            node.acknowledge(conn, packet_id);
+                        }
+                    }
+                }
+            }
+            end_tick(&mut node);
+            time_ms += 10;
+            let now = Now {
+                monotonic_ms: time_ms,
+                ..NOW
+            };
+            node.shard.run_timers(now);
+            end_tick(&mut node);
+            while node.read() {
+                end_tick(&mut node);
+            }
+        }
+        std::fs::remove_dir_all(node.crash()).unwrap();
+    }
 }
