@@ -212,6 +212,7 @@ fn record_command_line(admins: &Admins, audit: &Audit) {
             number: 0,
             at_unix_ms,
             user: "command line".into(),
+            namespace: None,
             address: String::new(),
             operation: "remove_console_totp".into(),
             method: String::new(),

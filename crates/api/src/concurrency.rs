@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tokio::sync::{Mutex, MutexGuard, OwnedSemaphorePermit, Semaphore};
-use web::admins::Role;
+use web::role::Role;
 use web::problem::HttpProblem;
 
 /// Limit of open WebSockets, which are not counted as requests.

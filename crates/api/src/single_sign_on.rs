@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use auth::{LoginAttempt, LoginKind, LoginLimiter};
 use tokio::sync::Semaphore;
 use tracing::{debug, info, warn};
-use web::admins::Role;
+use web::role::AssignedRole;
 use web::logins::PROVIDER_PREFIX;
 use web::pending_logins::{PendingLogins, ProviderUser, StartedLogin};
 use zeroize::Zeroizing;
@@ -76,7 +76,7 @@ pub struct SingleSignOnConfig {
     /// Whether browsers open the console with HTTPS. Cookies are then sent only with HTTPS.
     pub is_https: bool,
     /// Roles of the provider with their roles on this server.
-    pub roles: BTreeMap<String, Role>,
+    pub roles: BTreeMap<String, AssignedRole>,
 }
 
 /// Why a login fails. The console shows a text for each.
@@ -88,7 +88,7 @@ pub enum LoginFailure {
     Refused,
     /// The answer of the provider is not valid.
     Invalid,
-    /// No role of the user is mapped.
+    /// No role of the user is mapped, or its roles belong to several namespaces.
     NoRole,
     /// The login is unknown, has expired, was used, or another browser has started it.
     Expired,
@@ -219,7 +219,7 @@ impl SingleSignOn {
         };
         let name = format!("{PROVIDER_PREFIX}{}", identity.user_name);
         let Some(role) = self.role(&identity.roles) else {
-            info!(user = %name, %address, "login refused: no role of the user is in api.oidc.roles");
+            info!(user = %name, %address, "login refused: no role of the user is in api.oidc.roles, or its roles are in several namespaces");
             return ReturnOutcome::NoRole {
                 user: name,
                 subject: identity.subject,
@@ -241,13 +241,10 @@ impl SingleSignOn {
         cookies.find_map(|cookie| self.pending.collect(cookie, Instant::now()))
     }
 
-    /// The highest role of those that are mapped.
-    fn role(&self, of_provider: &[String]) -> Option<Role> {
-        of_provider
-            .iter()
-            .filter_map(|name| self.config.roles.get(name))
-            .max()
-            .copied()
+    /// The highest role of those that are mapped. `None` also if they belong to several namespaces.
+    fn role(&self, of_provider: &[String]) -> Option<AssignedRole> {
+        let roles = of_provider.iter().filter_map(|name| self.config.roles.get(name));
+        AssignedRole::highest(&roles.collect::<Vec<_>>())
     }
 
     async fn ask<T>(&self, answer: ProviderAnswer<'_, T>) -> Result<T, LoginFailure> {

@@ -55,6 +55,7 @@ pub use secret::Password;
 pub use template::{Missing, Placeholder, Template, TemplateError, TemplatePart, TemplateUse};
 pub use totp::{TOTP_DIGITS, TotpSecret};
 pub use users::{
-    LineError, LoadError, PasswordFileErrors, UserError, UserRole, UserSnapshot, UserSummary, Users, is_clear_name,
+    LineError, LoadError, NAMESPACE_ROLE, PasswordFileErrors, UserError, UserRole, UserSnapshot, UserSummary, Users,
+    is_clear_name,
 };
 pub use verified::{PasswordCheck, VerifiedPasswords};

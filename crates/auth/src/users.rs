@@ -1,7 +1,7 @@
 //! The users that devices and applications authenticate as: name, password hash, role.
 //!
-//! Users of the console are in another file; they share the format and the hash code. Only they have the role
-//! [`UserRole::Operator`].
+//! Users of the console are in another file; they share the format and the hash code. Only they have the roles
+//! [`UserRole::Operator`] and [`UserRole::InNamespace`].
 //!
 //! The authentication pool and the API share one `Users`. The API changes it at run time. The lock is held for a map
 //! operation, never while a password is verified or a file is written. Changes are in memory only until
@@ -41,11 +41,16 @@ pub(crate) struct StoredUser {
     pub role: UserRole,
 }
 
+/// Begins the text of a role within a namespace.
+pub const NAMESPACE_ROLE: &str = "ns:";
+
 /// The third field of a line in the password file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UserRole {
     /// The field is absent.
     User,
+    /// Only for users of the console: the text of a role within a namespace, which the console checks.
+    InNamespace(Box<str>),
     /// Only for users of the console. An MQTT user cannot have this role.
     Operator,
     /// For MQTT users: access rules do not apply. For users of the console: an administrator.
@@ -138,7 +143,7 @@ impl Users {
 
     pub fn set_password(&self, name: &str, hash: PasswordHash) -> Result<(), UserError> {
         let mut table = self.write();
-        let role = table.find(name).ok_or(UserError::Unknown)?.role;
+        let role = table.find(name).ok_or(UserError::Unknown)?.role.clone();
         table.put(StoredUser {
             name: name.into(),
             hash,
@@ -167,7 +172,7 @@ impl Users {
     /// Copies every user to another table. Replaces users with the same name there.
     pub fn copy_into(&self, other: &Users) -> Result<(), UserError> {
         for user in self.sorted() {
-            other.set_with_role(&user.name, user.hash.clone(), user.role)?;
+            other.set_with_role(&user.name, user.hash.clone(), user.role.clone())?;
         }
         Ok(())
     }
@@ -204,7 +209,7 @@ impl Users {
             Some(UserSnapshot(user)) => table.put(StoredUser {
                 name: user.name.clone(),
                 hash: user.hash.clone(),
-                role: user.role,
+                role: user.role.clone(),
             }),
             None => table.remove(name),
         };
@@ -288,7 +293,7 @@ impl StoredUser {
         UserSummary {
             name: self.name.to_string(),
             is_superuser: self.is_superuser(),
-            role: self.role,
+            role: self.role.clone(),
             scheme: self.hash.scheme_name(),
             is_outdated: self.hash.is_outdated(),
         }

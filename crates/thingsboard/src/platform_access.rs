@@ -17,7 +17,7 @@ use platform::ids::{DeviceId, EntityId, EntityType, TenantId, UserId, Uuid};
 use platform::model::{ApiKey, AttributeScope, Authority, Issuer, User, UserCredentials};
 use platform::{Platform, SocketLimits};
 use tokio::sync::Semaphore;
-use web::admins::{Admins, RequiredStep, Role};
+use web::admins::{Admins, RequiredStep};
 use web::logins::Logins;
 use web::problem::HttpProblem;
 
@@ -257,15 +257,15 @@ impl PlatformAccess {
         let principal = Principal::of_admin(name);
         // Before the check: credentials that change at the same time make the tokens invalid.
         let stamp = self.stamp(admins, &principal)?;
-        let role = admins.verify(name, password);
-        if role == Some(Role::Admin) && admins.has_totp(name) {
+        let is_admin = admins.verify(name, password).is_some_and(|role| role.is_admin_of_server());
+        if is_admin && admins.has_totp(name) {
             let message = "This administrator has a second factor: log in to the console, or use an API key";
             return Err(ThingsboardError::new(ThingsboardErrorCode::Authentication, message));
         }
-        match (role, stamp) {
-            (Some(Role::Admin), None) => Err(ThingsboardError::unauthorized()),
-            (Some(Role::Admin), stamp) => Ok(Some(VerifiedLogin { principal, stamp })),
-            _ => Ok(None),
+        match (is_admin, stamp) {
+            (true, None) => Err(ThingsboardError::unauthorized()),
+            (true, stamp) => Ok(Some(VerifiedLogin { principal, stamp })),
+            (false, _) => Ok(None),
         }
     }
 
@@ -514,7 +514,7 @@ fn hash_of_admin(admins: &Admins, name: &str) -> Option<String> {
 
 /// `None`: not an administrator of the node.
 fn stamp_of_admin(admins: &Admins, name: &str) -> Option<String> {
-    let is_admin = admins.role(name) == Some(Role::Admin);
+    let is_admin = admins.role(name).is_some_and(|role| role.is_admin_of_server());
     admins.credentials_stamp(name).filter(|_| is_admin)
 }
 

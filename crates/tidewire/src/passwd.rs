@@ -9,7 +9,8 @@ use auth::{Password, PasswordHash, SCRAM_ITERATIONS, ScramMethod, UserError, Use
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, tcgetattr, tcsetattr};
 
-use web::admins::{Admins, Role};
+use web::admins::Admins;
+use web::role::AssignedRole;
 
 use crate::config::files::chain;
 use crate::output::{EXIT_FAILURE, EXIT_USAGE, fail, print};
@@ -75,10 +76,13 @@ pub fn command() -> Command {
             Arg::new("role")
                 .long("role")
                 .value_name("ROLE")
-                .value_parser(Role::ALL.map(Role::name))
+                .value_parser(|text: &str| text.parse::<AssignedRole>())
                 .requires("file")
                 .conflicts_with_all(["superuser", "delete"])
-                .help("Role of a user of the console, in the file `admins` of the data directory; a new user without it is a viewer"),
+                .help(
+                    "Role of a user of the console, in the file `admins` of the data directory: viewer, operator, admin, or \
+                     ns:NAMESPACE::ROLE for a role within a namespace; a new user without it is a viewer",
+                ),
         )
 }
 
@@ -139,7 +143,7 @@ fn set(file: &Path, user: &str, matches: &ArgMatches) -> Result<(), String> {
         Users::empty().map_err(|error| chain(&error))?
     };
     let known = users.get(user).map(|known| known.role);
-    let wanted = matches.get_one::<String>("role").and_then(|name| Role::of_name(name));
+    let wanted = matches.get_one::<AssignedRole>("role");
     let role = match (wanted, known) {
         (Some(wanted), _) => wanted.in_file(),
         (None, _) if matches.get_flag("superuser") => UserRole::Superuser,

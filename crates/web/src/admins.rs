@@ -1,8 +1,8 @@
 //! The console users of this node and their roles, stored in a file of their own. They are not MQTT users.
 //!
 //! The file has the format of an MQTT password file, so `tidewire passwd` can edit it. The third field `superuser`
-//! marks an administrator and `operator` an operator; other users are viewers. Verifying a password takes tens of
-//! milliseconds and must not run on the runtime's own threads.
+//! marks an administrator and `operator` an operator; `ns:acme::viewer` is a role within a namespace. Users without the
+//! field are viewers. Verifying a password takes tens of milliseconds and must not run on the runtime's own threads.
 //!
 //! A second file lists users with a one-time password, which another user has generated. They may only set a new
 //! password. A third file has the second factors (`second_factor.rs`). There is always at least one administrator.
@@ -18,15 +18,14 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use auth::{
-    CreateError, Credentials, LoadError, Password, PasswordHash, Provider, ProviderOutcome, UserError, UserRole, Users,
+    CreateError, Credentials, LoadError, Password, PasswordHash, Provider, ProviderOutcome, UserError, Users,
     UsersProvider, VerifiedPasswords,
 };
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 use tracing::warn;
 use zeroize::Zeroizing;
 
 use crate::access_changes::AccessChanges;
+use crate::role::{AssignedRole, RoleError};
 use second_factor::SecondFactors;
 pub use second_factor::{AcceptedCode, RecoveryCode, RequiredStep, SetUpError, TOTP_FILE, is_of_app};
 
@@ -42,53 +41,6 @@ const PASSWORD_LETTERS: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
 /// 20 letters of 5 bits each: 100 bits.
 const PASSWORD_LENGTH: usize = 20;
 
-/// Permissions of a login. Each role includes those before it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Role {
-    /// Reads everything except secrets, API keys, console users, the audit log, backups and benchmarks.
-    Viewer,
-    /// Runs the node: disconnects clients, publishes, deletes retained messages, pauses and restarts actions. Cannot
-    /// change the configuration, definitions, users or access rules.
-    Operator,
-    /// Changes everything.
-    Admin,
-}
-
-impl Role {
-    pub const ALL: [Role; 3] = [Role::Viewer, Role::Operator, Role::Admin];
-
-    /// The name in the API.
-    pub fn name(self) -> &'static str {
-        match self {
-            Role::Viewer => "viewer",
-            Role::Operator => "operator",
-            Role::Admin => "admin",
-        }
-    }
-
-    pub fn of_name(name: &str) -> Option<Role> {
-        Role::ALL.into_iter().find(|role| role.name() == name)
-    }
-
-    /// The role in the file of console users.
-    pub fn in_file(self) -> UserRole {
-        match self {
-            Role::Viewer => UserRole::User,
-            Role::Operator => UserRole::Operator,
-            Role::Admin => UserRole::Superuser,
-        }
-    }
-
-    fn of_file(role: UserRole) -> Role {
-        match role {
-            UserRole::User => Role::Viewer,
-            UserRole::Operator => Role::Operator,
-            UserRole::Superuser => Role::Admin,
-        }
-    }
-}
-
 pub struct Admins {
     path: PathBuf,
     users: Arc<Users>,
@@ -103,7 +55,7 @@ pub struct Admins {
 #[derive(Clone, Debug)]
 pub struct AdminSummary {
     pub name: String,
-    pub role: Role,
+    pub role: AssignedRole,
     pub has_one_time_password: bool,
     pub has_first_password: bool,
     pub has_totp: bool,
@@ -175,6 +127,13 @@ impl Admins {
     }
 
     fn new(path: PathBuf, users: Users) -> Result<Admins, AdminsError> {
+        for user in users.list() {
+            AssignedRole::of_file(&user.role).map_err(|error| AdminsError::Role {
+                path: path.clone(),
+                name: user.name,
+                error,
+            })?;
+        }
         let users = Arc::new(users);
         // No cache of verified passwords: logins are rare enough to compute the hash each time.
         let no_cache = VerifiedPasswords::new(0).map_err(AdminsError::Password)?;
@@ -205,9 +164,9 @@ impl Admins {
         &self.changes
     }
 
-    pub fn role(&self, name: &str) -> Option<Role> {
+    pub fn role(&self, name: &str) -> Option<AssignedRole> {
         let user = self.users.get(name)?;
-        Some(Role::of_file(user.role))
+        AssignedRole::of_file(&user.role).ok()
     }
 
     /// Returns the administrators without a required step.
@@ -226,7 +185,7 @@ impl Admins {
     }
 
     /// Slow, and equally slow for an unknown name.
-    pub fn verify(&self, name: &str, password: Password) -> Option<Role> {
+    pub fn verify(&self, name: &str, password: Password) -> Option<AssignedRole> {
         let copy = Password::new(password.expose());
         let credentials = Credentials {
             client_id: String::new(),
@@ -268,14 +227,16 @@ impl Admins {
     /// Returns the users sorted by name.
     pub fn list(&self) -> Vec<AdminSummary> {
         let one_time = self.lock();
-        let summary = |user: auth::UserSummary| AdminSummary {
-            role: Role::of_file(user.role),
-            has_one_time_password: one_time.contains(&user.name),
-            has_first_password: self.has_first_password(&user.name),
-            has_totp: self.has_totp(&user.name),
-            name: user.name,
+        let summary = |user: auth::UserSummary| {
+            Some(AdminSummary {
+                role: AssignedRole::of_file(&user.role).ok()?,
+                has_one_time_password: one_time.contains(&user.name),
+                has_first_password: self.has_first_password(&user.name),
+                has_totp: self.has_totp(&user.name),
+                name: user.name,
+            })
         };
-        self.users.list().into_iter().map(summary).collect()
+        self.users.list().into_iter().filter_map(summary).collect()
     }
 
     /// Whether another user has generated the password.
@@ -284,7 +245,7 @@ impl Admins {
     }
 
     /// Slow. Adds a user with a one-time password.
-    pub fn add(&self, name: &str, role: Role) -> Result<OneTimePassword, AdminsError> {
+    pub fn add(&self, name: &str, role: &AssignedRole) -> Result<OneTimePassword, AdminsError> {
         if !self.users.contains(name) {
             // `tidewire passwd -D` leaves the second factor of the user.
             self.second_factors.remove(name)?;
@@ -304,9 +265,9 @@ impl Admins {
         Ok(password)
     }
 
-    pub fn set_role(&self, name: &str, role: Role) -> Result<(), AdminsError> {
+    pub fn set_role(&self, name: &str, role: &AssignedRole) -> Result<(), AdminsError> {
         self.one_change(|_| {
-            if role != Role::Admin {
+            if !role.is_admin_of_server() {
                 self.refuse_last_admin(name)?;
             }
             self.change(name, |users| users.set_role(name, role.in_file()))
@@ -451,6 +412,12 @@ pub enum AdminsError {
         path: PathBuf,
         error: io::Error,
     },
+    /// A role in the file is not valid.
+    Role {
+        path: PathBuf,
+        name: String,
+        error: RoleError,
+    },
     /// The change would leave no administrator.
     LastAdmin,
 }
@@ -472,6 +439,7 @@ impl fmt::Display for AdminsError {
             AdminsError::Password(error) => error.fmt(f),
             AdminsError::User(error) => error.fmt(f),
             AdminsError::Read { path, error } => write!(f, "cannot read {}: {error}", path.display()),
+            AdminsError::Role { path, name, error } => write!(f, "{}: user `{name}`: {error}", path.display()),
             AdminsError::LastAdmin => {
                 f.write_str("this is the last administrator: give another user the role `admin` first")
             }
@@ -488,6 +456,7 @@ impl std::error::Error for AdminsError {
             | AdminsError::Password(_)
             | AdminsError::User(_)
             | AdminsError::Read { .. }
+            | AdminsError::Role { .. }
             | AdminsError::LastAdmin => None,
         }
     }
@@ -496,6 +465,7 @@ impl std::error::Error for AdminsError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::role::Role;
 
     fn directory(name: &str) -> PathBuf {
         let path = std::env::temp_dir().join(format!("tidewire-admins-{name}-{}", std::process::id()));
@@ -510,13 +480,13 @@ mod tests {
         let password = password.unwrap();
         assert_eq!(
             admins.verify(FIRST_ADMIN, Password::new(password.expose())),
-            Some(Role::Admin)
+            Some(Role::Admin.of_server())
         );
         let (again, none) = Admins::open_or_create(&data_dir).unwrap();
         assert!(none.is_none());
         assert_eq!(
             again.verify(FIRST_ADMIN, Password::new(password.expose())),
-            Some(Role::Admin)
+            Some(Role::Admin.of_server())
         );
         assert_eq!(again.verify(FIRST_ADMIN, Password::new("wrong")), None);
         assert_eq!(again.verify("missing", Password::new(password.expose())), None);
@@ -549,7 +519,7 @@ mod tests {
             .unwrap_err();
         assert_eq!(admins.verify(FIRST_ADMIN, Password::new("another one")), None);
         let first = Password::new(first.unwrap().expose());
-        assert_eq!(admins.verify(FIRST_ADMIN, first), Some(Role::Admin));
+        assert_eq!(admins.verify(FIRST_ADMIN, first), Some(Role::Admin.of_server()));
     }
 
     #[test]
@@ -563,7 +533,7 @@ mod tests {
         let admins = Admins::open(&data_dir.join(FILE)).unwrap();
         assert_eq!(
             admins.verify(FIRST_ADMIN, Password::new("another one")),
-            Some(Role::Admin)
+            Some(Role::Admin.of_server())
         );
         fs::remove_dir_all(&data_dir).unwrap();
     }
@@ -573,7 +543,7 @@ mod tests {
         let data_dir = directory("passwd");
         let (admins, first) = Admins::open_or_create(&data_dir).unwrap();
         let first = Password::new(first.unwrap().expose());
-        assert_eq!(admins.verify(FIRST_ADMIN, first), Some(Role::Admin));
+        assert_eq!(admins.verify(FIRST_ADMIN, first), Some(Role::Admin.of_server()));
         assert!(admins.has_first_password(FIRST_ADMIN));
         let hash = PasswordHash::create(&Password::new("another one")).unwrap();
         let users = Users::load_console(&data_dir.join(FILE)).unwrap();
@@ -583,7 +553,7 @@ mod tests {
         assert_eq!(admins.verify(FIRST_ADMIN, Password::new("wrong")), None);
         assert!(admins.has_first_password(FIRST_ADMIN));
         let role = admins.verify(FIRST_ADMIN, Password::new("another one"));
-        assert_eq!(role, Some(Role::Admin));
+        assert_eq!(role, Some(Role::Admin.of_server()));
         assert!(!admins.has_first_password(FIRST_ADMIN));
         fs::remove_dir_all(&data_dir).unwrap();
     }
@@ -594,12 +564,12 @@ mod tests {
         let (admins, _) = Admins::open_or_create(&data_dir).unwrap();
         assert!(matches!(admins.remove(FIRST_ADMIN), Err(AdminsError::LastAdmin)));
         assert!(matches!(
-            admins.set_role(FIRST_ADMIN, Role::Viewer),
+            admins.set_role(FIRST_ADMIN, &Role::Viewer.of_server()),
             Err(AdminsError::LastAdmin)
         ));
-        let password = admins.add("ada", Role::Viewer).unwrap();
+        let password = admins.add("ada", &Role::Viewer.of_server()).unwrap();
         assert!(matches!(
-            admins.add("ada", Role::Admin),
+            admins.add("ada", &Role::Admin.of_server()),
             Err(AdminsError::User(UserError::Exists))
         ));
         assert!(matches!(
@@ -608,26 +578,26 @@ mod tests {
         ));
         assert_eq!(
             admins.verify("ada", Password::new(password.expose())),
-            Some(Role::Viewer)
+            Some(Role::Viewer.of_server())
         );
         let (again, _) = Admins::open_or_create(&data_dir).unwrap();
         assert!(again.has_one_time_password("ada") && !again.has_one_time_password("eve"));
         again.set_password("ada", &Password::new("of her own")).unwrap();
         assert!(!again.has_one_time_password("ada"));
-        again.set_role("ada", Role::Operator).unwrap();
+        again.set_role("ada", &Role::Operator.of_server()).unwrap();
         let (again, _) = Admins::open_or_create(&data_dir).unwrap();
-        assert_eq!(again.role("ada"), Some(Role::Operator));
+        assert_eq!(again.role("ada"), Some(Role::Operator.of_server()));
         again.set_password("ada", &Password::new("another of her own")).unwrap();
         assert_eq!(
             again.role("ada"),
-            Some(Role::Operator),
+            Some(Role::Operator.of_server()),
             "a password change keeps the role"
         );
         assert!(matches!(
-            again.set_role(FIRST_ADMIN, Role::Operator),
+            again.set_role(FIRST_ADMIN, &Role::Operator.of_server()),
             Err(AdminsError::LastAdmin)
         ));
-        again.set_role("ada", Role::Admin).unwrap();
+        again.set_role("ada", &Role::Admin.of_server()).unwrap();
         again.remove(FIRST_ADMIN).unwrap();
         assert_eq!(Admins::first_password_file(&data_dir), None);
         assert!(matches!(again.remove("ada"), Err(AdminsError::LastAdmin)));
@@ -638,14 +608,32 @@ mod tests {
     }
 
     #[test]
-    fn roles_are_ordered_and_named() {
-        assert!(Role::Viewer < Role::Operator && Role::Operator < Role::Admin);
-        for role in Role::ALL {
-            assert_eq!(serde_json::to_value(role).unwrap(), role.name());
-            assert_eq!(Role::of_name(role.name()), Some(role));
-            assert_eq!(Role::of_file(role.in_file()), role);
-        }
-        assert_eq!(Role::of_name("superuser"), None);
+    fn role_in_a_namespace_is_persisted_and_is_no_administrator() {
+        let data_dir = directory("namespace");
+        let (admins, _) = Admins::open_or_create(&data_dir).unwrap();
+        let role: AssignedRole = "ns:acme::admin".parse().unwrap();
+        admins.add("ada", &role).unwrap();
+        assert!(matches!(admins.remove(FIRST_ADMIN), Err(AdminsError::LastAdmin)));
+        assert!(matches!(
+            admins.set_role(FIRST_ADMIN, &role),
+            Err(AdminsError::LastAdmin)
+        ));
+        admins.set_password("ada", &Password::new("of her own")).unwrap();
+        let (again, _) = Admins::open_or_create(&data_dir).unwrap();
+        assert_eq!(again.role("ada"), Some(role.clone()));
+        assert_eq!(again.administrators(), [FIRST_ADMIN]);
+        assert_eq!(again.verify("ada", Password::new("of her own")), Some(role));
+        again.set_role("ada", &Role::Viewer.of_server()).unwrap();
+        let (again, _) = Admins::open_or_create(&data_dir).unwrap();
+        assert_eq!(again.role("ada"), Some(Role::Viewer.of_server()));
+        // A role that this version does not know must not become another one.
+        let file = data_dir.join(FILE);
+        again.set_role("ada", &"ns:acme::viewer".parse().unwrap()).unwrap();
+        let text = fs::read_to_string(&file).unwrap();
+        fs::write(&file, text.replace("ns:acme::viewer", "ns:acme::owner")).unwrap();
+        let error = Admins::open(&file).err().unwrap().to_string();
+        assert!(error.contains("user `ada`: not a role"), "{error}");
+        fs::remove_dir_all(&data_dir).unwrap();
     }
 
     #[test]

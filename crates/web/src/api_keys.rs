@@ -19,7 +19,7 @@ use sha2::{Digest, Sha256};
 use zeroize::Zeroizing;
 
 use crate::access_changes::AccessChanges;
-use crate::admins::Role;
+use crate::role::{AssignedRole, Namespace, Role};
 use crate::scope::Scope;
 
 pub const KEYS_MAX: usize = 1000;
@@ -36,6 +36,8 @@ const OF_SCREEN: &str = "screen:";
 /// Prefix of the stored hash of a key with scopes. A server version without scopes does not find such a key, instead of
 /// accepting it for all operations.
 const WITH_SCOPES: &str = "scopes:";
+/// Prefix of the stored hash of a key with a role in a namespace, for the same reason.
+const IN_NAMESPACE: &str = "ns:";
 /// Version of the file. Version 2 added the role `operator`.
 const VERSION: u32 = 2;
 
@@ -43,9 +45,12 @@ const VERSION: u32 = 2;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct StoredApiKey {
     pub name: String,
-    /// SHA-256 of the secret, base64. With the prefix [`OF_SCREEN`] for a key of a screen, or [`WITH_SCOPES`].
+    /// SHA-256 of the secret, base64. With the prefix [`OF_SCREEN`] for a key of a screen, [`IN_NAMESPACE`] or [`WITH_SCOPES`].
     hash: String,
-    pub role: Role,
+    role: Role,
+    /// `None`: the role is for the whole server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    namespace: Option<Namespace>,
     #[serde(default)]
     pub description: String,
     pub is_enabled: bool,
@@ -72,7 +77,7 @@ pub struct StoredApiKey {
 /// Fields of a new key.
 pub struct NewApiKey {
     pub name: String,
-    pub role: Role,
+    pub role: AssignedRole,
     pub description: String,
     pub is_enabled: bool,
     pub created_at_unix_ms: u64,
@@ -88,9 +93,20 @@ impl StoredApiKey {
         Some(self.last_used_unix_ms.load(Ordering::Relaxed)).filter(|at| *at > 0)
     }
 
+    pub fn role(&self) -> AssignedRole {
+        AssignedRole {
+            role: self.role,
+            namespace: self.namespace.clone(),
+        }
+    }
+
     fn with_prefix(mut self) -> StoredApiKey {
         if self.dashboard.is_some() && !self.hash.starts_with(OF_SCREEN) {
             self.hash.insert_str(0, OF_SCREEN);
+        } else if self.namespace.is_some() {
+            if !self.hash.starts_with(IN_NAMESPACE) {
+                self.hash.insert_str(0, IN_NAMESPACE);
+            }
         } else if self.scopes.is_some() && !self.hash.starts_with(WITH_SCOPES) {
             self.hash.insert_str(0, WITH_SCOPES);
         }
@@ -202,12 +218,11 @@ impl ApiKeys {
     /// Returns a valid key that does not belong to a screen. The caller checks its issuer.
     pub fn find(&self, token: &str, now_unix_ms: u64) -> Option<StoredApiKey> {
         let hash = hash(token);
-        let with_scopes = || {
-            let key = self.look_up(&format!("{WITH_SCOPES}{hash}"), now_unix_ms)?;
-            // A version without scopes may have written the file without them.
-            key.scopes.is_some().then_some(key)
-        };
-        self.look_up(&hash, now_unix_ms).or_else(with_scopes)
+        let with = |prefix: &str| self.look_up(&format!("{prefix}{hash}"), now_unix_ms);
+        // An earlier version may have written the file without the fields that it does not know.
+        let with_scopes = || with(WITH_SCOPES).filter(|key| key.scopes.is_some());
+        let in_namespace = || with(IN_NAMESPACE).filter(|key| key.namespace.is_some());
+        with("").or_else(with_scopes).or_else(in_namespace)
     }
 
     /// Returns name, issuer and dashboard of a valid key of a screen. The caller checks the issuer.
@@ -254,7 +269,7 @@ impl ApiKeys {
     pub fn add(&self, new: NewApiKey) -> Result<(StoredApiKey, Zeroizing<String>), ApiKeyError> {
         check_name(&new.name)?;
         check_description(&new.description)?;
-        check_role(new.role, new.dashboard.as_deref())?;
+        check_role(&new.role, new.dashboard.as_deref())?;
         let scopes = check_scopes(new.scopes, new.dashboard.as_deref())?;
         let mut random = Zeroizing::new([0u8; SECRET_BYTES]);
         getrandom::fill(&mut *random).map_err(|_| ApiKeyError::NoRandomness)?;
@@ -262,7 +277,8 @@ impl ApiKeys {
         let key = StoredApiKey {
             name: new.name,
             hash: hash(&secret),
-            role: new.role,
+            role: new.role.role,
+            namespace: new.role.namespace,
             description: new.description,
             is_enabled: new.is_enabled,
             created_at_unix_ms: new.created_at_unix_ms,
@@ -287,13 +303,24 @@ impl ApiKeys {
         Ok((key, secret))
     }
 
-    /// Changes a key and returns it.
-    pub fn change_key(&self, name: &str, alter: impl FnOnce(&mut StoredApiKey)) -> Result<StoredApiKey, ApiKeyError> {
+    /// Changes a key and returns it. `role`: the new one.
+    pub fn change_key(
+        &self,
+        name: &str,
+        role: Option<AssignedRole>,
+        alter: impl FnOnce(&mut StoredApiKey),
+    ) -> Result<StoredApiKey, ApiKeyError> {
         self.change(|all| {
             let key = all.get_mut(name).ok_or(ApiKeyError::Unknown)?;
+            if let Some(role) = role {
+                check_role(&role, key.dashboard.as_deref())?;
+                if role.namespace != key.namespace {
+                    return Err(ApiKeyError::OtherNamespace);
+                }
+                key.role = role.role;
+            }
             alter(key);
             check_description(&key.description)?;
-            check_role(key.role, key.dashboard.as_deref())?;
             Ok(key.clone())
         })
     }
@@ -354,10 +381,10 @@ fn check_description(description: &str) -> Result<(), ApiKeyError> {
     }
 }
 
-fn check_role(role: Role, dashboard: Option<&str>) -> Result<(), ApiKeyError> {
-    match (role, dashboard) {
-        (Role::Operator | Role::Admin, Some(_)) => Err(ApiKeyError::RoleOfScreen),
-        (Role::Viewer, _) | (_, None) => Ok(()),
+fn check_role(role: &AssignedRole, dashboard: Option<&str>) -> Result<(), ApiKeyError> {
+    match dashboard {
+        Some(_) if *role != Role::Viewer.of_server() => Err(ApiKeyError::RoleOfScreen),
+        _ => Ok(()),
     }
 }
 
@@ -384,6 +411,7 @@ pub enum ApiKeyError {
     Name,
     Description,
     RoleOfScreen,
+    OtherNamespace,
     ScopesOfScreen,
     NoScopes,
     NoRandomness,
@@ -402,6 +430,9 @@ impl fmt::Display for ApiKeyError {
             ),
             ApiKeyError::Description => write!(f, "the description is longer than {TEXT_BYTES_MAX} bytes"),
             ApiKeyError::RoleOfScreen => f.write_str("the key of a screen must have the role `viewer`"),
+            ApiKeyError::OtherNamespace => {
+                f.write_str("the namespace of a key cannot be changed: create another key")
+            }
             ApiKeyError::ScopesOfScreen => f.write_str("the key of a screen has no scopes"),
             ApiKeyError::NoScopes => f.write_str("a key with an empty list of scopes could do nothing"),
             ApiKeyError::NoRandomness => f.write_str("the operating system returned no random bytes"),
@@ -426,7 +457,7 @@ mod tests {
     fn new(name: &str, expires_at_unix_ms: Option<u64>) -> NewApiKey {
         NewApiKey {
             name: name.into(),
-            role: Role::Viewer,
+            role: Role::Viewer.of_server(),
             description: String::new(),
             is_enabled: true,
             created_at_unix_ms: 1,
@@ -447,12 +478,12 @@ mod tests {
         assert!(ApiKeys::is_key(&secret) && !fs::read_to_string(&path).unwrap().contains(&**secret));
         for keys in [&keys, &ApiKeys::open(Some(&path)).unwrap()] {
             let found = keys.find(&secret, 999).unwrap();
-            assert_eq!((&*found.name, &*found.issuer, found.role), ("ci", "ada", Role::Viewer));
+            assert_eq!((&*found.name, &*found.issuer, found.role()), ("ci", "ada", Role::Viewer.of_server()));
             assert_eq!(keys.list()[0].last_used_unix_ms(), Some(999));
             assert!(keys.find(&secret, 1000).is_none());
             assert!(keys.find("twk_made-up", 999).is_none());
         }
-        keys.change_key("ci", |key| key.is_enabled = false).unwrap();
+        keys.change_key("ci", None, |key| key.is_enabled = false).unwrap();
         assert!(keys.find(&secret, 1).is_none());
         keys.remove("ci").unwrap();
         assert!(matches!(keys.remove("ci"), Err(ApiKeyError::Unknown)));
@@ -521,6 +552,49 @@ mod tests {
     }
 
     #[test]
+    fn key_keeps_its_namespace_or_is_unknown() {
+        let path = std::env::temp_dir().join(format!("tidewire-namespace-keys-{}.json", std::process::id()));
+        let _ = fs::remove_file(&path);
+        let keys = ApiKeys::open(Some(&path)).unwrap();
+        let role: AssignedRole = "ns:acme::operator".parse().unwrap();
+        let with = |name: &str, scopes: Option<Vec<Scope>>| NewApiKey {
+            role: role.clone(),
+            scopes,
+            ..new(name, None)
+        };
+        let (_, plain) = keys.add(with("plain", None)).unwrap();
+        let (_, scoped) = keys.add(with("scoped", Some(vec![Scope::Publish]))).unwrap();
+        let change = |to: &str| keys.change_key("plain", Some(to.parse().unwrap()), |_| ());
+        for other in ["operator", "ns:blue::operator", "ns:acme/x::viewer"] {
+            assert!(matches!(change(other), Err(ApiKeyError::OtherNamespace)), "{other}");
+        }
+        assert_eq!(change("ns:acme::viewer").unwrap().role().to_string(), "ns:acme::viewer");
+        change("ns:acme::operator").unwrap();
+        let reopened = ApiKeys::open(Some(&path)).unwrap();
+        for keys in [&keys, &reopened] {
+            assert_eq!(keys.find(&plain, 1).unwrap().role(), role);
+            let found = keys.find(&scoped, 1).unwrap();
+            assert_eq!((found.role(), found.scopes), (role.clone(), Some(vec![Scope::Publish])));
+        }
+        // Without the namespace, as a version without namespaces writes the file.
+        let text = fs::read_to_string(&path).unwrap();
+        let mut file: serde_json::Value = serde_json::from_str(&text).unwrap();
+        for key in file["keys"].as_array_mut().unwrap() {
+            assert!(key.as_object_mut().unwrap().remove("namespace").is_some());
+        }
+        fs::write(&path, file.to_string()).unwrap();
+        let keys = ApiKeys::open(Some(&path)).unwrap();
+        assert!(keys.find(&plain, 1).is_none() && keys.find(&scoped, 1).is_none());
+        let _ = fs::remove_file(&path);
+        let screen = NewApiKey {
+            dashboard: Some("4e1a4a50-b3a2-11ef-9cd2-0242ac120002".to_owned()),
+            role: "ns:acme::viewer".parse().unwrap(),
+            ..new("hall", None)
+        };
+        assert!(matches!(keys.add(screen), Err(ApiKeyError::RoleOfScreen)));
+    }
+
+    #[test]
     fn screen_key_is_valid_for_screens_only() {
         let keys = ApiKeys::default();
         let dashboard = Some("4e1a4a50-b3a2-11ef-9cd2-0242ac120002".to_owned());
@@ -529,7 +603,7 @@ mod tests {
             role,
             ..new(name, Some(1000))
         };
-        let (_, secret) = keys.add(screen("hall", Role::Viewer)).unwrap();
+        let (_, secret) = keys.add(screen("hall", Role::Viewer.of_server())).unwrap();
         assert!(keys.find(&secret, 999).is_none());
         let expected = dashboard.clone().map(|id| ("hall".into(), "ada".into(), id));
         assert_eq!(keys.find_screen(&secret, 999), expected);
@@ -537,10 +611,10 @@ mod tests {
         let (_, other) = keys.add(new("ci", None)).unwrap();
         assert_eq!(keys.find_screen(&other, 1), None);
         assert!(matches!(
-            keys.add(screen("x", Role::Admin)),
+            keys.add(screen("x", Role::Admin.of_server())),
             Err(ApiKeyError::RoleOfScreen)
         ));
-        let altered = keys.change_key("hall", |key| key.role = Role::Admin);
+        let altered = keys.change_key("hall", Some(Role::Admin.of_server()), |_| ());
         assert!(matches!(altered, Err(ApiKeyError::RoleOfScreen)));
     }
 
@@ -551,7 +625,7 @@ mod tests {
         let keys = ApiKeys::open(Some(&path)).unwrap();
         let (_, secret) = keys
             .add(NewApiKey {
-                role: Role::Admin,
+                role: Role::Admin.of_server(),
                 ..new("ci", None)
             })
             .unwrap();
@@ -561,8 +635,8 @@ mod tests {
         fs::write(&path, file["keys"].to_string()).unwrap();
         let keys = ApiKeys::open(Some(&path)).unwrap();
         let found = keys.find(&secret, u64::MAX).unwrap();
-        assert_eq!((found.role, found.expires_at_unix_ms), (Role::Admin, None));
-        keys.change_key("ci", |key| key.role = Role::Operator).unwrap();
+        assert_eq!((found.role(), found.expires_at_unix_ms), (Role::Admin.of_server(), None));
+        keys.change_key("ci", Some(Role::Operator.of_server()), |_| ()).unwrap();
         assert!(fs::read_to_string(&path).unwrap().contains("\"version\": 2"));
         file["version"] = (VERSION + 1).into();
         fs::write(&path, file.to_string()).unwrap();

@@ -56,6 +56,9 @@ pub struct AuditEntry {
     pub at_unix_ms: u64,
     /// The console user, `oidc:` and a user of the identity provider, or `key:` and the name of an API key.
     pub user: String,
+    /// The namespace to which the role of the user is limited. Absent: the whole server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
     /// Address of the client.
     pub address: String,
     /// Operation ID of the OpenAPI document.
@@ -388,6 +391,7 @@ mod tests {
             number: 0,
             at_unix_ms: 1,
             user: user.into(),
+            namespace: None,
             address: "127.0.0.1".into(),
             operation: "add_user".into(),
             method: "POST".into(),

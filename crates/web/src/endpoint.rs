@@ -67,6 +67,8 @@ pub struct Operation {
     pub need: RequiredAccess,
     /// Scope that an API key with scopes needs. `None`: such a key cannot use the operation.
     pub scope: Option<Scope>,
+    /// Logins with a role in a namespace can use the operation: the handler limits it to their namespace.
+    pub is_in_namespace: bool,
     pub id: &'static str,
     pub tag: &'static str,
     pub summary: &'static str,
@@ -157,6 +159,7 @@ impl<S: Clone + Send + Sync + 'static> Endpoint<S> {
                 path,
                 need,
                 scope: None,
+                is_in_namespace: false,
                 id,
                 tag: "",
                 summary: "",
@@ -183,6 +186,12 @@ impl<S: Clone + Send + Sync + 'static> Endpoint<S> {
 
     pub fn scope(mut self, scope: Scope) -> Endpoint<S> {
         self.operation.scope = Some(scope);
+        self
+    }
+
+    /// Admits logins with a role in a namespace. The handler must limit the operation to their namespace.
+    pub fn in_namespace(mut self) -> Endpoint<S> {
+        self.operation.is_in_namespace = true;
         self
     }
 
@@ -365,6 +374,7 @@ fn guarded(
     let required = Requirement {
         access: operation.need,
         scope: operation.scope,
+        is_in_namespace: operation.is_in_namespace,
     };
     let audited = operation.is_audited().then(|| AuditedOperation {
         id: operation.id,

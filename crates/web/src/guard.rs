@@ -14,8 +14,9 @@ use serde_json::Value;
 use tokio::sync::{Mutex, OwnedMutexGuard, OwnedSemaphorePermit, Semaphore};
 
 use crate::access_changes::AccessWatch;
-use crate::admins::{Admins, RequiredStep, Role};
+use crate::admins::{Admins, RequiredStep};
 use crate::api_keys::{ApiKeys, KEY_PREFIX};
+use crate::role::{AssignedRole, Namespace, Role};
 use crate::audit::{Audit, AuditEntry, AuditedOperation, SentBody};
 use crate::audit_body::{KnownFields, OptionSchemas};
 use crate::audit_state::{BoundStateReader, ChangeTarget, differences, shown};
@@ -68,18 +69,20 @@ impl RequiredAccess {
         }
     }
 
-    /// Returns whether a key with these scopes can use an operation with this access, as far as its role allows it.
-    fn is_in_scopes(self, scopes: &[Scope], scope: Option<Scope>) -> bool {
+    /// `false`: operations without a login, or about the login itself.
+    fn is_about_server(self) -> bool {
         match self {
-            // Without a login, or about the login itself.
             RequiredAccess::Nothing
             | RequiredAccess::OneTime
             | RequiredAccess::SetUp
-            | RequiredAccess::OtherUser(_) => true,
-            RequiredAccess::Metrics | RequiredAccess::Viewer | RequiredAccess::Operator | RequiredAccess::Admin => {
-                scope.is_some_and(|scope| scopes.contains(&scope))
-            }
+            | RequiredAccess::OtherUser(_) => false,
+            RequiredAccess::Metrics | RequiredAccess::Viewer | RequiredAccess::Operator | RequiredAccess::Admin => true,
         }
+    }
+
+    /// Returns whether a key with these scopes can use an operation with this access, as far as its role allows it.
+    fn is_in_scopes(self, scopes: &[Scope], scope: Option<Scope>) -> bool {
+        !self.is_about_server() || scope.is_some_and(|scope| scopes.contains(&scope))
     }
 }
 
@@ -88,11 +91,22 @@ impl RequiredAccess {
 pub struct Requirement {
     pub access: RequiredAccess,
     pub scope: Option<Scope>,
+    /// The handler limits the operation to the namespace of the login.
+    pub is_in_namespace: bool,
 }
 
 impl Requirement {
-    /// Fails if the role of the login is too low, or an API key lacks the scope.
+    /// Fails if the role of the login is too low or limited to a namespace, or an API key lacks the scope.
     fn check(self, login: &AuthenticatedUser) -> Result<(), HttpProblem> {
+        if let Some(namespace) = &login.namespace
+            && self.access.is_about_server()
+            && !self.is_in_namespace
+        {
+            let name = namespace.name();
+            return Err(HttpProblem::forbidden(format!(
+                "this needs a role for the whole server; the role of this login is limited to the namespace `{name}`"
+            )));
+        }
         if self.access.role().is_some_and(|role| login.role < role) {
             return Err(HttpProblem::forbidden(match self.access {
                 RequiredAccess::Operator => "this needs a login with the role `operator` or `admin`",
@@ -120,10 +134,44 @@ pub struct PeerAddress(pub IpAddr);
 pub struct AuthenticatedUser {
     pub user: Arc<str>,
     pub role: Role,
+    /// The role is limited to this namespace.
+    pub namespace: Option<Namespace>,
     /// ID of the login. `None`: an API key.
     pub login_id: Option<Arc<str>>,
     /// Scopes of an API key. `None`: all operations of the role.
     pub scopes: Option<Arc<[Scope]>>,
+}
+
+impl AuthenticatedUser {
+    /// Returns whether a topic belongs to the namespace of the login, if it has one. The same applies to filters.
+    pub fn has_topic(&self, topic: &str) -> bool {
+        self.namespace.as_ref().is_none_or(|namespace| namespace.contains(topic))
+    }
+
+    /// Fails if a topic or a filter is outside the namespace of the login.
+    pub fn check_topic(&self, topic: &str) -> Result<(), HttpProblem> {
+        match &self.namespace {
+            Some(namespace) if !namespace.contains(topic) => Err(HttpProblem::forbidden(format!(
+                "the role of this login is limited to the namespace `{}`: topics and filters must begin with `{}`",
+                namespace.name(),
+                namespace.prefix()
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns the prefix of the topics of the namespace.
+    pub fn topic_prefix(&self) -> Option<String> {
+        self.namespace.as_ref().map(|namespace| namespace.prefix().to_owned())
+    }
+
+    /// Returns the role with its namespace.
+    pub fn assigned_role(&self) -> AssignedRole {
+        AssignedRole {
+            role: self.role,
+            namespace: self.namespace.clone(),
+        }
+    }
 }
 
 /// Authenticates console users and API keys, and records their changes in the audit log. Cloning increments reference
@@ -199,6 +247,7 @@ pub struct LoginRecheck {
     /// The role with which the connection was opened. A connection may have rights that follow from it, so it ends when
     /// the role is lowered.
     role: Role,
+    namespace: Option<Namespace>,
     headers: HeaderMap,
     changes: AccessWatch,
 }
@@ -206,7 +255,9 @@ pub struct LoginRecheck {
 impl LoginRecheck {
     pub fn is_valid(&self) -> bool {
         let is_enough = |login: AuthenticatedUser| {
-            self.guard.admins.required_step(&login.user).is_none() && login.role >= self.role
+            self.guard.admins.required_step(&login.user).is_none()
+                && login.role >= self.role
+                && (login.namespace.is_none() || login.namespace == self.namespace)
         };
         self.guard.login(&self.headers).is_ok_and(is_enough)
     }
@@ -264,6 +315,7 @@ impl Guard {
                     let recheck = LoginRecheck {
                         guard: self.clone(),
                         role: login.role,
+                        namespace: login.namespace.clone(),
                         headers: request.headers().clone(),
                         changes,
                     };
@@ -343,11 +395,13 @@ impl Guard {
                 .admins
                 .role(&key.issuer)
                 .ok_or_else(|| HttpProblem::unauthorized("the user who issued the API key was deleted"))?;
-            let user = format!("{KEY_PREFIX}{}", key.name).into();
-            let role = key.role.min(of_issuer);
+            let role = key.role().limited_by(&of_issuer).ok_or_else(|| {
+                HttpProblem::unauthorized("the user who issued the API key has a role in another namespace")
+            })?;
             return Ok(AuthenticatedUser {
-                user,
-                role,
+                user: format!("{KEY_PREFIX}{}", key.name).into(),
+                role: role.role,
+                namespace: role.namespace,
                 login_id: None,
                 scopes: key.scopes.map(Arc::from),
             });
@@ -355,8 +409,10 @@ impl Guard {
         let found = self.logins.find(token, Instant::now(), unix_ms(SystemTime::now()));
         let login = found.ok_or_else(|| HttpProblem::unauthorized("the token is unknown or has expired"))?;
         let role = login.provider_role.or_else(|| self.admins.role(&login.user));
+        let role = role.ok_or_else(|| HttpProblem::unauthorized("this user was deleted"))?;
         Ok(AuthenticatedUser {
-            role: role.ok_or_else(|| HttpProblem::unauthorized("this user was deleted"))?,
+            role: role.role,
+            namespace: role.namespace,
             user: login.user,
             login_id: Some(login.id),
             scopes: None,
@@ -473,6 +529,7 @@ impl AuditedChange {
             number: 0,
             at_unix_ms: unix_ms(SystemTime::now()),
             user: login.user.to_string(),
+            namespace: login.namespace.clone().map(String::from),
             address: address.unwrap_or_default(),
             operation: operation.id.to_owned(),
             method: request.method().to_string(),

@@ -31,6 +31,7 @@ pub mod pending_logins;
 pub mod problem;
 pub mod query;
 mod request_shares;
+pub mod role;
 pub mod scope;
 pub mod server;
 pub mod stall;

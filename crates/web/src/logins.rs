@@ -18,7 +18,7 @@ use sha2::{Digest, Sha256};
 use zeroize::Zeroizing;
 
 use crate::access_changes::AccessChanges;
-use crate::admins::Role;
+use crate::role::AssignedRole;
 
 pub const LOGINS_PER_USER_MAX: usize = 64;
 pub const LOGINS_MAX: usize = 4096;
@@ -46,7 +46,7 @@ pub struct Logins {
 struct LoginEntry {
     id: Arc<str>,
     user: Arc<str>,
-    provider_role: Option<Role>,
+    provider_role: Option<AssignedRole>,
     address: IpAddr,
     since_unix_ms: u64,
     last_used_unix_ms: u64,
@@ -59,7 +59,7 @@ pub struct FoundLogin {
     pub id: Arc<str>,
     pub user: Arc<str>,
     /// Role of a user of the identity provider. `None`: the console user's role applies.
-    pub provider_role: Option<Role>,
+    pub provider_role: Option<AssignedRole>,
 }
 
 /// Properties of a new login.
@@ -67,7 +67,7 @@ pub struct FoundLogin {
 pub struct NewLogin<'a> {
     pub user: &'a str,
     /// Role of a user of the identity provider. `None`: the user is a console user.
-    pub provider_role: Option<Role>,
+    pub provider_role: Option<&'a AssignedRole>,
     /// Address of the client.
     pub address: IpAddr,
     pub now: Instant,
@@ -102,7 +102,7 @@ impl Logins {
             LoginEntry {
                 id: Base64UrlUnpadded::encode_string(&id).into(),
                 user: new.user.into(),
-                provider_role: new.provider_role,
+                provider_role: new.provider_role.cloned(),
                 address: new.address,
                 since_unix_ms: new.now_unix_ms,
                 last_used_unix_ms: new.now_unix_ms,
@@ -128,7 +128,7 @@ impl Logins {
         Some(FoundLogin {
             id: entry.id.clone(),
             user: entry.user.clone(),
-            provider_role: entry.provider_role,
+            provider_role: entry.provider_role.clone(),
         })
     }
 

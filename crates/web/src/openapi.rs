@@ -95,6 +95,9 @@ fn operation(doc: &Operation, schemas: &mut SchemaGenerators) -> Value {
     if let Some(scope) = doc.scope {
         operation["x-scope"] = scope.name().into();
     }
+    if doc.is_in_namespace {
+        operation["x-in-namespace"] = true.into();
+    }
     let parameters = parameters(doc, schemas);
     if !parameters.is_empty() {
         operation["parameters"] = parameters.into();
@@ -117,7 +120,11 @@ fn description(doc: &Operation) -> String {
         | RequiredAccess::SetUp
         | RequiredAccess::Viewer => "",
     };
-    format!("{}{role}", doc.description)
+    let namespace = match doc.is_in_namespace {
+        true => " A role in a namespace is sufficient for what belongs to it.",
+        false => "",
+    };
+    format!("{}{namespace}{role}", doc.description)
 }
 
 /// The lowest role with access, or why no role is needed.

@@ -19,7 +19,7 @@ use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Digest, Sha256};
 use zeroize::Zeroizing;
 
-use crate::admins::Role;
+use crate::role::AssignedRole;
 
 /// Time for the login at the provider.
 pub const START_LIFETIME: Duration = Duration::from_secs(600);
@@ -55,7 +55,7 @@ pub struct ProviderUser {
     pub name: String,
     /// Identifies the user at the provider.
     pub subject: String,
-    pub role: Role,
+    pub role: AssignedRole,
 }
 
 pub struct PendingLogins {
@@ -211,6 +211,7 @@ mod tests {
     use std::net::Ipv4Addr;
 
     use super::*;
+    use crate::role::Role;
 
     const ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
@@ -222,7 +223,7 @@ mod tests {
         ProviderUser {
             name: "oidc:ada".to_owned(),
             subject: "s".to_owned(),
-            role: Role::Viewer,
+            role: Role::Viewer.of_server(),
         }
     }
 

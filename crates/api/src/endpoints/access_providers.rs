@@ -12,7 +12,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tracing::info;
-use web::admins::Role;
+use web::role::Role;
 use web::audit::SentBody;
 use web::body;
 use web::guard::{AuthenticatedUser, PeerAddress, RequiredAccess};

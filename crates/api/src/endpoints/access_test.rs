@@ -14,7 +14,7 @@ use axum::{Extension, Json};
 use mqtt::QoS;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use web::admins::Role;
+use web::role::Role;
 use web::body;
 use web::guard::{AuthenticatedUser, RequiredAccess};
 use web::problem::HttpProblem;

@@ -10,8 +10,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tracing::error;
-use web::admins::Role;
 use web::api_keys::{ApiKeyError, ApiKeys, KEY_PREFIX, NewApiKey, StoredApiKey};
+use web::role::AssignedRole;
 use web::audit_state::ChangeTarget;
 use web::body;
 use web::guard::{AuthenticatedUser, RequiredAccess};
@@ -32,7 +32,7 @@ const BODY_MAX: usize = 16 * 1024;
 #[schemars(rename = "ApiKey")]
 pub struct ApiKeyView {
     pub name: String,
-    pub role: Role,
+    pub role: AssignedRole,
     pub description: String,
     pub enabled: bool,
     pub created_at_unix_ms: u64,
@@ -68,7 +68,7 @@ pub struct NewKey {
     /// Letters, digits, hyphens, underscores and dots.
     #[schemars(length(min = 1, max = 256))]
     name: String,
-    role: Role,
+    role: AssignedRole,
     #[serde(default)]
     #[schemars(length(max = 256))]
     description: String,
@@ -89,7 +89,8 @@ pub struct NewKey {
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "ApiKeyChange")]
 pub struct KeyChange {
-    role: Option<Role>,
+    /// The namespace of a role cannot be changed.
+    role: Option<AssignedRole>,
     #[schemars(length(max = 256))]
     description: Option<String>,
     enabled: Option<bool>,
@@ -155,7 +156,7 @@ fn keys_state(app: &App, _: &ChangeTarget) -> Option<Value> {
     let state = |key: StoredApiKey| {
         json!({
             "name": key.name,
-            "role": key.role,
+            "role": key.role(),
             "description": key.description,
             "enabled": key.is_enabled,
             "expires_at_unix_ms": key.expires_at_unix_ms,
@@ -248,14 +249,13 @@ async fn change(
     let expires_at_unix_ms = change.expires_at_unix_ms.map(|at| Some(at).filter(|at| *at > 0));
     check_expiry(expires_at_unix_ms.flatten())?;
     let alter = move |key: &mut StoredApiKey| {
-        key.role = change.role.unwrap_or(key.role);
         key.is_enabled = change.enabled.unwrap_or(key.is_enabled);
         if let Some(description) = change.description {
             key.description = description;
         }
         key.expires_at_unix_ms = expires_at_unix_ms.unwrap_or(key.expires_at_unix_ms);
     };
-    let key = change_keys(keys, move |keys| keys.change_key(&name, alter)).await?;
+    let key = change_keys(keys, move |keys| keys.change_key(&name, change.role, alter)).await?;
     Ok(Json(view(key)))
 }
 
@@ -289,7 +289,7 @@ fn problem(error: ApiKeyError) -> HttpProblem {
         ApiKeyError::Unknown => HttpProblem::not_found(detail),
         ApiKeyError::TooMany | ApiKeyError::Name => HttpProblem::invalid("name", detail),
         ApiKeyError::Description => HttpProblem::invalid("description", detail),
-        ApiKeyError::RoleOfScreen => HttpProblem::invalid("role", detail),
+        ApiKeyError::RoleOfScreen | ApiKeyError::OtherNamespace => HttpProblem::invalid("role", detail),
         ApiKeyError::ScopesOfScreen => HttpProblem::invalid("scopes", detail),
         ApiKeyError::NoScopes => {
             HttpProblem::invalid("scopes", detail).expected("at least one scope, or no field `scopes`")
@@ -307,8 +307,8 @@ fn view(key: StoredApiKey) -> ApiKeyView {
     ApiKeyView {
         last_used_unix_ms: key.last_used_unix_ms(),
         is_expired: key.expires_at_unix_ms.is_some_and(|at| at <= now),
+        role: key.role(),
         name: key.name,
-        role: key.role,
         description: key.description,
         enabled: key.is_enabled,
         created_at_unix_ms: key.created_at_unix_ms,

@@ -11,8 +11,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tracing::{error, info};
 use web::PasswordHashing;
-use web::admins::{AdminSummary, Admins, AdminsError, OneTimePassword, Role};
+use web::admins::{AdminSummary, Admins, AdminsError, OneTimePassword};
 use web::api_keys::ApiKeys;
+use web::role::AssignedRole;
 use web::audit_state::ChangeTarget;
 use web::body;
 use web::guard::{AuthenticatedUser, RequiredAccess};
@@ -34,7 +35,7 @@ const NAME_BYTES_MAX: usize = 256;
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct ConsoleUser {
     pub name: String,
-    pub role: Role,
+    pub role: AssignedRole,
     /// Another user generated the password: it must be changed before anything else.
     pub has_one_time_password: bool,
     /// The password of the first start was not changed yet.
@@ -50,13 +51,13 @@ pub struct ConsoleUser {
 pub struct NewConsoleUser {
     #[schemars(length(min = 1, max = 256))]
     name: String,
-    role: Role,
+    role: AssignedRole,
 }
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ConsoleUserChange {
-    role: Role,
+    role: AssignedRole,
 }
 
 /// A generated password.
@@ -233,7 +234,7 @@ async fn add(
         remove_keys(issued, &name).await?;
     }
     let password = users
-        .change(move |admins| admins.add(&name, new.role))
+        .change(move |admins| admins.add(&name, &new.role))
         .await?
         .map_err(problem)?;
     info!(user = %new.name, "console user added");
@@ -248,7 +249,7 @@ async fn change(
 ) -> Result<Json<ConsoleUser>, HttpProblem> {
     let user = name.clone();
     users
-        .change(move |admins| admins.set_role(&user, change.role))
+        .change(move |admins| admins.set_role(&user, &change.role))
         .await?
         .map_err(problem)?;
     let changed = users.admins.list().into_iter().find(|user| user.name == name);

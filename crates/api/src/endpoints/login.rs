@@ -13,8 +13,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tracing::{error, info, warn};
 use web::PasswordHashing;
-use web::admins::{AcceptedCode, Admins, AdminsError, RequiredStep, Role, is_of_app};
+use web::admins::{AcceptedCode, Admins, AdminsError, RequiredStep, is_of_app};
 use web::api_keys::ApiKeys;
+use web::role::AssignedRole;
 use web::audit::{Audit, AuditEntry};
 use web::body;
 use web::guard::{AuthenticatedUser, PeerAddress, RequiredAccess, bearer};
@@ -49,7 +50,7 @@ pub struct LoginAnswer {
     pub token: String,
     pub expires_at_unix_ms: u64,
     pub user: String,
-    pub role: Role,
+    pub role: AssignedRole,
     /// The password is the generated one of the first start. It is stored in the data directory until it is changed.
     pub has_first_password: bool,
     /// Another user generated the password: only `change_password` is allowed until it is changed.
@@ -63,7 +64,7 @@ pub struct LoginAnswer {
 pub struct OwnLogin {
     /// The console user, `oidc:` and a user of the identity provider, or `key:` and the name of the API key.
     pub user: String,
-    pub role: Role,
+    pub role: AssignedRole,
     /// Another user generated the password: only `change_password` is allowed until it is changed.
     pub must_change_password: bool,
     /// The server requires a second factor, which the user has not set up yet: nothing else is allowed until then.
@@ -193,8 +194,7 @@ impl FromRef<App> for LoginIssuer {
 /// An authenticated user.
 pub struct NewUserLogin<'a> {
     pub user: &'a str,
-    /// Role of a user of the identity provider.
-    pub provider_role: Option<Role>,
+    pub role: &'a AssignedRole,
     /// Path of the request, for the audit log.
     pub path: &'static str,
     /// For the audit log.
@@ -211,7 +211,7 @@ impl LoginIssuer {
     pub async fn issue(&self, address: IpAddr, new: NewUserLogin<'_>) -> Result<IssuedLogin, HttpProblem> {
         let token = self.logins.issue(NewLogin {
             user: new.user,
-            provider_role: new.provider_role,
+            provider_role: is_provider_user(new.user).then_some(new.role),
             address,
             now: Instant::now(),
             now_unix_ms: unix_ms(SystemTime::now()),
@@ -224,6 +224,7 @@ impl LoginIssuer {
             number: 0,
             at_unix_ms: unix_ms(SystemTime::now()),
             user: new.user.to_owned(),
+            namespace: new.role.namespace.clone().map(String::from),
             address: address.to_string(),
             operation: "login".into(),
             method: "POST".into(),
@@ -262,7 +263,7 @@ async fn login(
     }
     let new = NewUserLogin {
         user: &request.user,
-        provider_role: None,
+        role: &role,
         path: "/api/v1/login",
         body,
     };
@@ -286,7 +287,7 @@ impl PasswordCheck {
         peer: PeerAddress,
         user: &str,
         password: &PasswordInput,
-    ) -> Result<Option<Role>, HttpProblem> {
+    ) -> Result<Option<AssignedRole>, HttpProblem> {
         let login = GuardedLogin {
             limiter: self.limiter.clone(),
             kind: LoginKind::ConsoleUser,
@@ -385,7 +386,7 @@ async fn own_login(
         must_change_password: step == Some(RequiredStep::Password),
         must_set_up_totp: step == Some(RequiredStep::SecondFactor),
         user: login.user.to_string(),
-        role: login.role,
+        role: login.assigned_role(),
     })
 }
 

@@ -18,7 +18,7 @@ use net::ConnectionReservation;
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 use trust::own::trusted_peer;
-use web::admins::Role;
+use web::role::Role;
 use web::guard::{AuthenticatedUser, LoginRecheck, PeerAddress, RequiredAccess};
 use web::problem::HttpProblem;
 use web::stall::StallGuard;

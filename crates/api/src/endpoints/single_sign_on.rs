@@ -136,7 +136,7 @@ async fn collect(
     })?;
     let new = NewUserLogin {
         user: &user.name,
-        provider_role: Some(user.role),
+        role: &user.role,
         path: TOKEN_PATH,
         body: Some(subject_body(&user.subject)),
     };
@@ -175,6 +175,7 @@ async fn record_refusal(audit: Arc<Audit>, user: String, subject: &str, address:
         number: 0,
         at_unix_ms: unix_ms(SystemTime::now()),
         user,
+        namespace: None,
         address: address.to_string(),
         operation: "login".into(),
         method: "GET".into(),

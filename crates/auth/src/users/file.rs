@@ -6,7 +6,8 @@
 //! root:$7$101$…$…:superuser
 //! ```
 //!
-//! The file of the console's users has the same format. Only there, the third field may also be `operator`.
+//! The file of the console's users has the same format. Only there, the third field may also be `operator`, or a role
+//! within a namespace: `ns:acme::viewer`.
 //!
 //! Mosquitto reads the same file and ignores the third field. Loading is all or nothing, and reports every invalid
 //! line. Errors contain nothing of a line except the user name, because the rest may be a plain-text password.
@@ -19,7 +20,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
-use super::{StoredUser, USER_NAME_BYTES_MAX, UserError, UserRole, Users, check_name};
+use super::{NAMESPACE_ROLE, StoredUser, USER_NAME_BYTES_MAX, UserError, UserRole, Users, check_name};
 use crate::password::{CreateError, HashError, PasswordHash, random_bytes};
 
 /// Maximum size of a password file: a million users at about 200 bytes, plus margin.
@@ -72,8 +73,9 @@ impl Users {
             text.push_str(&user.name);
             text.push(':');
             text.push_str(user.hash.as_str());
-            let role = match user.role {
+            let role = match &user.role {
                 UserRole::User => None,
+                UserRole::InNamespace(role) => Some(&**role),
                 UserRole::Operator => Some(OPERATOR),
                 UserRole::Superuser => Some(SUPERUSER),
             };
@@ -148,6 +150,7 @@ fn parse_line(line: &str, kind: FileKind) -> Result<StoredUser, LineError> {
         (None, _) => UserRole::User,
         (Some(SUPERUSER), _) => UserRole::Superuser,
         (Some(OPERATOR), FileKind::Console) => UserRole::Operator,
+        (Some(role), FileKind::Console) if role.starts_with(NAMESPACE_ROLE) => UserRole::InNamespace(role.into()),
         (Some(OPERATOR), FileKind::Mqtt) => return Err(LineError::OperatorOfMqtt { name: name.to_owned() }),
         (Some(_), _) => return Err(LineError::Role { name: name.to_owned() }),
     };

@@ -113,6 +113,24 @@ fn errors_name_file_line_and_fix_but_no_password() {
 }
 
 #[test]
+fn role_in_a_namespace_survives_changes_of_its_user() {
+    let path = std::env::temp_dir().join(format!("tidewire-namespaces-{}", std::process::id()));
+    let users = Users::empty().unwrap();
+    let role = UserRole::InNamespace("ns:acme::viewer".into());
+    users.set_with_role("eve", hash("a"), role.clone()).unwrap();
+    users.save(&path).unwrap();
+    assert!(Users::load(&path).is_err(), "not a role of an MQTT user");
+    let again = Users::load_console(&path).unwrap();
+    again.set_password("eve", hash("c")).unwrap();
+    again.restore("eve", again.snapshot("eve"));
+    let copy = Users::empty().unwrap();
+    again.copy_into(&copy).unwrap();
+    let eve = copy.get("eve").unwrap();
+    assert_eq!((eve.role, eve.is_superuser), (role, false));
+    std::fs::remove_file(&path).unwrap();
+}
+
+#[test]
 fn missing_file_is_reported_with_path_and_cause() {
     let Err(error) = Users::load(Path::new("/nonexistent/users")) else {
         panic!("loaded")

@@ -5,11 +5,10 @@ use std::sync::Arc;
 use api::{IdentityProvider, ProviderAnswer, ProviderCode, ProviderFailure, ProviderIdentity, SingleSignOnConfig};
 use auth_providers::oidc::{AuthorizationCode, LoginSecrets, OidcClient, OidcConfig, OidcError};
 use connectors::TlsConfig;
-use web::admins::Role;
 use web::pending_logins::StartedLogin;
 
 use crate::config::Config;
-use crate::config::options::single_sign_on::{self, ConsoleRole};
+use crate::config::options::single_sign_on;
 
 /// Path to which the provider sends the browser, below `external_url`.
 const RETURN_PATH: &str = "/api/v1/oidc/callback";
@@ -54,25 +53,12 @@ pub fn config(config: &Config) -> Result<Option<SingleSignOnConfig>, String> {
             ..TlsConfig::default()
         },
     });
-    let roles = config
-        .oidc
-        .roles
-        .iter()
-        .map(|(value, role)| (value.clone(), role_of(*role)));
     Ok(Some(SingleSignOnConfig {
         provider: Arc::new(Provider(client.map_err(|error| format!("api.oidc.{error}"))?)),
         label: options.label.clone(),
         is_https: external_url.starts_with("https:"),
-        roles: roles.collect(),
+        roles: config.oidc.roles.clone(),
     }))
-}
-
-fn role_of(role: ConsoleRole) -> Role {
-    match role {
-        ConsoleRole::Viewer => Role::Viewer,
-        ConsoleRole::Operator => Role::Operator,
-        ConsoleRole::Admin => Role::Admin,
-    }
 }
 
 impl IdentityProvider for Provider {

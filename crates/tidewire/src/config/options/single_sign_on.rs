@@ -5,16 +5,38 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use connectors::Secret;
+use web::role::{AssignedRole, Role, RoleError};
 
 use crate::config::Config;
 use crate::config::key::KeySegment::Fixed;
 use crate::config::key::OptionKey;
 use crate::config::option::{Apply, Kind, OptionDef, Section, section};
-use crate::config::value::{Unset, choice};
+use crate::config::value::{OptionValue, Reject, Unset};
 
-choice! {
-    /// Role of a user of the console.
-    pub enum ConsoleRole { Viewer = "viewer", Operator = "operator", Admin = "admin" }
+impl OptionValue for AssignedRole {
+    fn type_name() -> String {
+        "role".into()
+    }
+
+    fn expected() -> String {
+        "\"viewer\", \"operator\", \"admin\", or a role within a namespace such as \"ns:acme::viewer\"".into()
+    }
+
+    fn choices() -> Vec<&'static str> {
+        Role::ALL.into_iter().map(Role::name).collect()
+    }
+
+    fn has_all_choices() -> bool {
+        false
+    }
+
+    fn from_text(text: &str) -> Result<AssignedRole, Reject> {
+        text.parse().map_err(|_: RoleError| Reject::Mismatch)
+    }
+
+    fn to_toml(&self) -> toml::Value {
+        toml::Value::String(self.to_string())
+    }
 }
 
 /// All options of logins with OpenID Connect.
@@ -22,7 +44,7 @@ choice! {
 pub struct OidcConfig {
     pub options: Oidc,
     /// Values of `roles_claim`, and their roles.
-    pub roles: BTreeMap<String, ConsoleRole>,
+    pub roles: BTreeMap<String, AssignedRole>,
 }
 
 section! {
@@ -62,7 +84,9 @@ pub const ROLES: Section = Section {
     path: &[Fixed("api"), Fixed("oidc"), Fixed("roles")],
     doc: &[
         " Roles of users of the issuer, by values of `api.oidc.roles_claim`, for example `\"tidewire-admins\" = \"admin\"`.",
-        " Of several roles, the highest applies. The login of a user without a role is refused.",
+        " `\"acme-staff\" = \"ns:acme::viewer\"` is a role within the namespace `acme`. Of several roles, the highest applies,",
+        " and roles for the whole server come first. The login of a user without a role, or with roles in several namespaces,",
+        " is refused.",
     ],
     options: &[OptionDef {
         name: "<value>",
@@ -71,7 +95,7 @@ pub const ROLES: Section = Section {
         range: None,
         unit: None,
         apply: Apply::Restart,
-        kind: Kind::of::<ConsoleRole>(),
+        kind: Kind::of::<AssignedRole>(),
     }],
 };
 

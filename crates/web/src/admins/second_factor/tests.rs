@@ -4,8 +4,9 @@
 
 use std::time::UNIX_EPOCH;
 
-use super::super::{FILE, FIRST_ADMIN, Role};
+use super::super::{FILE, FIRST_ADMIN};
 use super::*;
+use crate::role::Role;
 
 /// A time in the middle of a period.
 const NOON_S: u64 = 1_800_000_000;
@@ -211,10 +212,10 @@ fn removal_on_the_command_line_is_reported_once() {
 #[test]
 fn deleted_user_leaves_no_factor_for_the_next_one() {
     let mut test = TestAdmins::new("deleted");
-    test.admins.add("eve", Role::Admin).unwrap();
+    test.admins.add("eve", &Role::Admin.of_server()).unwrap();
     test.set_up();
     test.admins.remove(FIRST_ADMIN).unwrap();
-    test.admins.add(FIRST_ADMIN, Role::Viewer).unwrap();
+    test.admins.add(FIRST_ADMIN, &Role::Viewer.of_server()).unwrap();
     assert!(!test.admins.has_totp(FIRST_ADMIN));
     test.set_up();
     // As `tidewire passwd -D` does.
@@ -222,7 +223,7 @@ fn deleted_user_leaves_no_factor_for_the_next_one() {
     users.remove(FIRST_ADMIN).unwrap();
     users.save(&test.directory.join(FILE)).unwrap();
     test.restart();
-    test.admins.add(FIRST_ADMIN, Role::Viewer).unwrap();
+    test.admins.add(FIRST_ADMIN, &Role::Viewer.of_server()).unwrap();
     assert!(!test.admins.has_totp(FIRST_ADMIN));
 }
 
@@ -230,7 +231,7 @@ fn deleted_user_leaves_no_factor_for_the_next_one() {
 fn required_steps_come_in_order() {
     let mut test = TestAdmins::new("required");
     assert_eq!(test.admins.required_step(FIRST_ADMIN), None);
-    let password = test.admins.add("ada", Role::Admin).unwrap();
+    let password = test.admins.add("ada", &Role::Admin.of_server()).unwrap();
     assert_eq!(password.expose().len(), 23);
     test.restart();
     test.admins = Admins::open(&test.directory.join(FILE))
