@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use tokio::sync::{Mutex, MutexGuard, OwnedSemaphorePermit, Semaphore};
-use web::role::Role;
 use web::problem::HttpProblem;
+use web::role::Role;
 
 /// Limit of open WebSockets, which are not counted as requests.
 pub const VIEWERS_MAX: usize = 32;

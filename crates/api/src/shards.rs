@@ -9,6 +9,7 @@ use std::time::Duration;
 use axum::extract::FromRef;
 use broker::{Now, Shard, ShardId, ShardStats};
 use net::{CallError, Reply};
+use web::guard::AuthenticatedUser;
 use web::problem::HttpProblem;
 
 use crate::app::App;
@@ -41,14 +42,22 @@ impl Shards {
         answer(self.net.call_async(shard, f).map_err(problem)?).await
     }
 
-    /// Runs `f` on the shard of the client's session. An empty client ID belongs to no session.
-    pub async fn on_session_shard<R: Send + 'static>(
+    /// Runs `f` on the shard of a client. Fails with 404 if there is no session, or the login has a role in a namespace
+    /// to which the session does not belong. An empty client ID belongs to no session.
+    pub async fn on_client<R: Send + 'static>(
         &self,
+        login: &AuthenticatedUser,
         client_id: &str,
-        f: impl FnOnce(&mut Shard, Now) -> R + Send + 'static,
+        f: impl FnOnce(&mut Shard, Now) -> Option<R> + Send + 'static,
     ) -> Result<R, HttpProblem> {
+        let (wanted, prefix) = (client_id.to_owned(), login.topic_prefix());
+        let of_namespace = move |shard: &mut Shard, now| match prefix {
+            Some(prefix) if !shard.inspect().is_client_below(&wanted, &prefix) => None,
+            _ => f(shard, now),
+        };
         let home = broker::home_shard(client_id, self.net.shards()).unwrap_or(ShardId(0));
-        self.on_shard(home, f).await
+        let found = self.on_shard(home, of_namespace).await?;
+        found.ok_or_else(|| HttpProblem::not_found(format!("no session has the client ID {client_id:?}")))
     }
 
     /// Runs `f` on all shards in parallel. Results are in the order of the shards.

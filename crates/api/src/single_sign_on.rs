@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 use auth::{LoginAttempt, LoginKind, LoginLimiter};
 use tokio::sync::Semaphore;
 use tracing::{debug, info, warn};
-use web::role::AssignedRole;
 use web::logins::PROVIDER_PREFIX;
 use web::pending_logins::{PendingLogins, ProviderUser, StartedLogin};
+use web::role::AssignedRole;
 use zeroize::Zeroizing;
 
 /// Limit of logins that wait for the provider at the same time.

@@ -41,6 +41,8 @@ pub struct ClientView {
     pub version: ProtocolVersion,
     pub is_connected: bool,
     pub is_bridge: bool,
+    /// Prefix of its topics.
+    pub mountpoint: Option<String>,
     pub clean_start: bool,
     pub keep_alive_s: u16,
     pub session_expiry_s: u32,
@@ -136,6 +138,25 @@ pub struct ClientFilter {
     pub user_name: Option<String>,
     pub address: Option<String>,
     pub is_connected: Option<bool>,
+    /// Begin of the mountpoint, with its last slash.
+    pub topic_prefix: Option<String>,
+}
+
+/// Selects subscriptions of a list. Empty fields match all.
+#[derive(Clone, Debug, Default)]
+pub struct SubscriptionListFilter {
+    /// Part of the topic filter.
+    pub filter: Option<String>,
+    /// Begin of the mountpoint of the session, with its last slash.
+    pub topic_prefix: Option<String>,
+}
+
+/// Returns whether the mountpoint of a session begins with a prefix. No prefix matches all sessions.
+fn is_below(session: &Session, topic_prefix: Option<&str>) -> bool {
+    topic_prefix.is_none_or(|prefix| {
+        let mountpoint = session.mountpoint();
+        mountpoint.is_some_and(|mountpoint| mountpoint.as_str().starts_with(prefix))
+    })
 }
 
 impl ClientFilter {
@@ -149,6 +170,7 @@ impl ClientFilter {
             && (self.user_name.is_none() || has(session.user_name.as_deref().unwrap_or(""), &self.user_name))
             && (self.address.is_none() || has(&session.current_address().to_string(), &self.address))
             && self.is_connected.is_none_or(|wanted| wanted == session.conn.is_some())
+            && is_below(session, self.topic_prefix.as_deref())
     }
 }
 
@@ -247,6 +269,13 @@ impl<'a> ShardInspection<'a> {
         connected.map_or(LoginGrant::None, |session| session.grant().clone())
     }
 
+    /// Returns whether the client has a session whose mountpoint begins with a prefix.
+    pub fn is_client_below(&self, client_id: &str, topic_prefix: &str) -> bool {
+        let sessions = &self.core.sessions;
+        let slot = sessions.slot_of(client_id);
+        slot.is_some_and(|slot| is_below(sessions.at(slot), Some(topic_prefix)))
+    }
+
     /// Returns up to `limit` clients, starting at session slot `from`. The second value is the slot to continue at, if
     /// there are more.
     pub fn clients(
@@ -313,6 +342,7 @@ impl<'a> ShardInspection<'a> {
             version: session.version,
             is_connected: session.conn.is_some(),
             is_bridge: session.is_bridge,
+            mountpoint: session.mountpoint().map(|mountpoint| mountpoint.as_str().to_owned()),
             clean_start: session.clean_start,
             keep_alive_s: session.keep_alive_s,
             session_expiry_s: session.expiry_s,
@@ -353,7 +383,7 @@ impl<'a> ShardInspection<'a> {
     /// Returns subscriptions of the sessions from slot `from` on: whole sessions, until at least `limit` are found.
     pub fn subscriptions(
         &self,
-        matching: Option<&str>,
+        matching: &SubscriptionListFilter,
         from: SessionSlot,
         limit: usize,
     ) -> (Vec<SubscriptionView>, Option<SessionSlot>) {
@@ -362,11 +392,12 @@ impl<'a> ShardInspection<'a> {
             if found.len() >= limit || looked == LOOK_MAX {
                 return (found, Some(slot));
             }
-            let Some(session) = self.core.sessions.get(slot) else {
+            let session = self.core.sessions.get(slot);
+            let Some(session) = session.filter(|session| is_below(session, matching.topic_prefix.as_deref())) else {
                 continue;
             };
             for (filter, s) in session.subscriptions.iter() {
-                if matching.is_none_or(|part| filter.contains(part)) {
+                if matching.filter.as_ref().is_none_or(|part| filter.contains(part)) {
                     found.push(SubscriptionView {
                         client_id: session.client_id.to_string(),
                         filter: filter.to_owned(),
@@ -406,6 +437,11 @@ impl<'a> ShardInspection<'a> {
     }
 
     pub fn shared_groups(&self, limit: usize) -> Vec<SharedGroupView> {
+        self.shared_groups_below("", limit)
+    }
+
+    /// Returns up to `limit` groups whose filter begins with a prefix.
+    pub fn shared_groups_below(&self, topic_prefix: &str, limit: usize) -> Vec<SharedGroupView> {
         let view = |group: &ShareGroup| SharedGroupView {
             share_name: group.share_name().to_owned(),
             filter: group.filter().to_owned(),
@@ -414,7 +450,11 @@ impl<'a> ShardInspection<'a> {
             queued: group.queue().len(),
             queued_bytes: group.queue().bytes(),
         };
-        self.groups.iter().take(limit).map(view).collect()
+        let wanted = self
+            .groups
+            .iter()
+            .filter(|group| group.filter().starts_with(topic_prefix));
+        wanted.take(limit).map(view).collect()
     }
 
     /// Returns up to `limit` members in the order in which they joined, and their total number. `None` if the group is

@@ -106,7 +106,7 @@ pub use fixed_limits::FIXED_LIMITS;
 pub use inbox_sessions::{InboxBacklog, InboxSession};
 pub use inspect::{
     ClientFilter, ClientView, InspectedClient, RetainedView, ShardInspection, SharedGroupView, SharedMemberView,
-    SubscriptionView, WillView,
+    SubscriptionListFilter, SubscriptionView, WillView,
 };
 pub use journal::LogHealth as JournalHealth;
 pub use mail::Mail;

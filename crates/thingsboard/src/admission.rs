@@ -118,7 +118,8 @@ impl Admission {
         if let Some(screen) = screen {
             let (key, issuer, dashboard) = screen.ok_or_else(ThingsboardError::unauthorized)?;
             let dashboard = Uuid::parse(&dashboard).ok_or_else(ThingsboardError::unauthorized)?;
-            if self.admins.role(&issuer).is_none() {
+            // A role in a namespace gives no right to the platform.
+            if self.admins.role(&issuer).is_none_or(|role| role.namespace.is_some()) {
                 return Err(ThingsboardError::unauthorized());
             }
             return web::block(move || access.principal_of_screen(&key, dashboard)).await?;

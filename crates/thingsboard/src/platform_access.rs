@@ -257,7 +257,9 @@ impl PlatformAccess {
         let principal = Principal::of_admin(name);
         // Before the check: credentials that change at the same time make the tokens invalid.
         let stamp = self.stamp(admins, &principal)?;
-        let is_admin = admins.verify(name, password).is_some_and(|role| role.is_admin_of_server());
+        let is_admin = admins
+            .verify(name, password)
+            .is_some_and(|role| role.is_admin_of_server());
         if is_admin && admins.has_totp(name) {
             let message = "This administrator has a second factor: log in to the console, or use an API key";
             return Err(ThingsboardError::new(ThingsboardErrorCode::Authentication, message));

@@ -430,9 +430,7 @@ impl fmt::Display for ApiKeyError {
             ),
             ApiKeyError::Description => write!(f, "the description is longer than {TEXT_BYTES_MAX} bytes"),
             ApiKeyError::RoleOfScreen => f.write_str("the key of a screen must have the role `viewer`"),
-            ApiKeyError::OtherNamespace => {
-                f.write_str("the namespace of a key cannot be changed: create another key")
-            }
+            ApiKeyError::OtherNamespace => f.write_str("the namespace of a key cannot be changed: create another key"),
             ApiKeyError::ScopesOfScreen => f.write_str("the key of a screen has no scopes"),
             ApiKeyError::NoScopes => f.write_str("a key with an empty list of scopes could do nothing"),
             ApiKeyError::NoRandomness => f.write_str("the operating system returned no random bytes"),
@@ -478,7 +476,10 @@ mod tests {
         assert!(ApiKeys::is_key(&secret) && !fs::read_to_string(&path).unwrap().contains(&**secret));
         for keys in [&keys, &ApiKeys::open(Some(&path)).unwrap()] {
             let found = keys.find(&secret, 999).unwrap();
-            assert_eq!((&*found.name, &*found.issuer, found.role()), ("ci", "ada", Role::Viewer.of_server()));
+            assert_eq!(
+                (&*found.name, &*found.issuer, found.role()),
+                ("ci", "ada", Role::Viewer.of_server())
+            );
             assert_eq!(keys.list()[0].last_used_unix_ms(), Some(999));
             assert!(keys.find(&secret, 1000).is_none());
             assert!(keys.find("twk_made-up", 999).is_none());
@@ -635,7 +636,10 @@ mod tests {
         fs::write(&path, file["keys"].to_string()).unwrap();
         let keys = ApiKeys::open(Some(&path)).unwrap();
         let found = keys.find(&secret, u64::MAX).unwrap();
-        assert_eq!((found.role(), found.expires_at_unix_ms), (Role::Admin.of_server(), None));
+        assert_eq!(
+            (found.role(), found.expires_at_unix_ms),
+            (Role::Admin.of_server(), None)
+        );
         keys.change_key("ci", Some(Role::Operator.of_server()), |_| ()).unwrap();
         assert!(fs::read_to_string(&path).unwrap().contains("\"version\": 2"));
         file["version"] = (VERSION + 1).into();

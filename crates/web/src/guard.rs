@@ -16,7 +16,6 @@ use tokio::sync::{Mutex, OwnedMutexGuard, OwnedSemaphorePermit, Semaphore};
 use crate::access_changes::AccessWatch;
 use crate::admins::{Admins, RequiredStep};
 use crate::api_keys::{ApiKeys, KEY_PREFIX};
-use crate::role::{AssignedRole, Namespace, Role};
 use crate::audit::{Audit, AuditEntry, AuditedOperation, SentBody};
 use crate::audit_body::{KnownFields, OptionSchemas};
 use crate::audit_state::{BoundStateReader, ChangeTarget, differences, shown};
@@ -26,6 +25,7 @@ use crate::endpoint::BoundHandler;
 use crate::limits::BodyLimits;
 use crate::logins::Logins;
 use crate::problem::HttpProblem;
+use crate::role::{AssignedRole, Namespace, Role};
 use crate::scope::Scope;
 use crate::sub_protocols::sub_protocols;
 use crate::unix_ms;
@@ -145,7 +145,9 @@ pub struct AuthenticatedUser {
 impl AuthenticatedUser {
     /// Returns whether a topic belongs to the namespace of the login, if it has one. The same applies to filters.
     pub fn has_topic(&self, topic: &str) -> bool {
-        self.namespace.as_ref().is_none_or(|namespace| namespace.contains(topic))
+        self.namespace
+            .as_ref()
+            .is_none_or(|namespace| namespace.contains(topic))
     }
 
     /// Fails if a topic or a filter is outside the namespace of the login.

@@ -293,7 +293,10 @@ mod tests {
             assert_eq!(AssignedRole::of_file(&role.of_server().in_file()), Ok(role.of_server()));
         }
         let namespace = role("ns:tenants/acme::viewer").namespace.unwrap();
-        assert_eq!((namespace.name(), namespace.prefix()), ("tenants/acme", "tenants/acme/"));
+        assert_eq!(
+            (namespace.name(), namespace.prefix()),
+            ("tenants/acme", "tenants/acme/")
+        );
     }
 
     #[test]

@@ -12,11 +12,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tracing::info;
-use web::role::Role;
 use web::audit::SentBody;
 use web::body;
 use web::guard::{AuthenticatedUser, PeerAddress, RequiredAccess};
 use web::problem::HttpProblem;
+use web::role::Role;
 use web::unix_ms;
 
 use super::access_test::REASON_FOR_VIEWERS;

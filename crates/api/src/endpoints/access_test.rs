@@ -14,10 +14,10 @@ use axum::{Extension, Json};
 use mqtt::QoS;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use web::role::Role;
 use web::body;
 use web::guard::{AuthenticatedUser, RequiredAccess};
 use web::problem::HttpProblem;
+use web::role::Role;
 
 use super::acl::{AclAction, AclRule};
 use crate::access_admin::{AccessAdmin, AclRules, SourcesTest};

@@ -11,7 +11,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tracing::error;
 use web::api_keys::{ApiKeyError, ApiKeys, KEY_PREFIX, NewApiKey, StoredApiKey};
-use web::role::AssignedRole;
 use web::audit_state::ChangeTarget;
 use web::body;
 use web::guard::{AuthenticatedUser, RequiredAccess};
@@ -19,6 +18,7 @@ use web::logins::is_provider_user;
 use web::paging::{self, Page};
 use web::problem::HttpProblem;
 use web::query::Params;
+use web::role::AssignedRole;
 use web::scope::Scope;
 use web::unix_ms;
 

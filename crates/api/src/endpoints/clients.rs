@@ -2,14 +2,14 @@
 
 use std::net::SocketAddr;
 
-use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
+use axum::{Extension, Json};
 use broker::{ClientFilter, ClientView, Now, PublishLimit, RejectedConnection, SessionSlot, ShardId, WillView};
 use net::EarlyClose;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use web::guard::RequiredAccess;
+use web::guard::{AuthenticatedUser, RequiredAccess};
 use web::paging::{self, Page};
 use web::problem::HttpProblem;
 use web::query::Params;
@@ -37,6 +37,8 @@ pub struct ApiClient {
     /// MQTT version: `3.1`, `3.1.1` or `5.0`.
     pub protocol_version: String,
     pub is_bridge: bool,
+    /// Prefix of all its topics, from `mountpoint` of its listener. `null`: none.
+    pub mountpoint: Option<String>,
     pub clean_start: bool,
     pub keep_alive_s: u16,
     /// 4294967295: the session never expires.
@@ -181,6 +183,7 @@ pub fn endpoints() -> Vec<Endpoint> {
     vec![
         Endpoint::get("/api/v1/clients", "clients", RequiredAccess::Viewer, clients)
             .tag("Clients")
+            .in_namespace()
             .describe(
                 "Clients, page by page",
                 "Unordered without `sort`. Clients that connect or disconnect between two pages may be missed. A client appears once, unless \
@@ -190,6 +193,7 @@ pub fn endpoints() -> Vec<Endpoint> {
             .returns::<Page<ApiClient>>("A page."),
         Endpoint::get("/api/v1/clients/{client_id}", "client", RequiredAccess::Viewer, client)
             .tag("Clients")
+            .in_namespace()
             .describe(
                 "One client",
                 "With its counters, its will, its last dropped message and the reason of its last disconnection.",
@@ -198,6 +202,7 @@ pub fn endpoints() -> Vec<Endpoint> {
             .returns::<ApiClientDetails>("The client."),
         Endpoint::delete("/api/v1/clients/{client_id}", "kick_client", RequiredAccess::Operator, kick)
             .tag("Clients")
+            .in_namespace()
             .describe(
                 "Disconnect a client",
                 "MQTT 5 clients receive Administrative action (0x98). The session stays unless `end_session` is set.",
@@ -220,6 +225,7 @@ pub fn endpoints() -> Vec<Endpoint> {
 async fn clients(
     State(shards): State<Shards>,
     State(net): State<net::ServerHandle>,
+    Extension(login): Extension<AuthenticatedUser>,
     Params(query): Params<ClientsQuery>,
 ) -> Result<Json<Page<ApiClient>>, HttpProblem> {
     let limit = paging::limit(query.limit)?;
@@ -228,6 +234,7 @@ async fn clients(
         user_name: query.user_name,
         address: query.address,
         is_connected: query.connected,
+        topic_prefix: login.topic_prefix(),
     };
     if let Some(sort) = query.sort {
         let order = sort.with(query.order);
@@ -263,14 +270,14 @@ async fn clients(
 async fn client(
     State(shards): State<Shards>,
     State(net): State<net::ServerHandle>,
+    Extension(login): Extension<AuthenticatedUser>,
     Path(client_id): Path<String>,
 ) -> Result<Json<ApiClientDetails>, HttpProblem> {
     let wanted = client_id.clone();
-    let found = shards.on_session_shard(&client_id, move |shard, now| {
-        (shard.inspect().client_details(&wanted, WILL_BYTES_MAX), now)
+    let found = shards.on_client(&login, &client_id, move |shard, now| {
+        Some((shard.inspect().client_details(&wanted, WILL_BYTES_MAX)?, now))
     });
     let (found, now) = found.await?;
-    let found = found.ok_or_else(|| unknown(&client_id))?;
     Ok(Json(ApiClientDetails {
         client: view(found.client, &ListenerNames::of(&net), now),
         will: found.will.map(will),
@@ -298,19 +305,17 @@ fn will(will: WillView) -> WillMessage {
 
 async fn kick(
     State(shards): State<Shards>,
+    Extension(login): Extension<AuthenticatedUser>,
     Path(client_id): Path<String>,
     Params(query): Params<KickQuery>,
 ) -> Result<StatusCode, HttpProblem> {
     let wanted = client_id.clone();
-    match shards
-        .on_session_shard(&client_id, move |shard, now| {
-            shard.operator(now).kick(&wanted, query.end_session)
+    shards
+        .on_client(&login, &client_id, move |shard, now| {
+            shard.operator(now).kick(&wanted, query.end_session).then_some(())
         })
-        .await?
-    {
-        true => Ok(StatusCode::NO_CONTENT),
-        false => Err(unknown(&client_id)),
-    }
+        .await?;
+    Ok(StatusCode::NO_CONTENT)
 }
 
 async fn refused(
@@ -336,10 +341,6 @@ async fn refused(
     all.sort_by_key(|refusal| std::cmp::Reverse(refusal.at_unix_ms));
     all.truncate(limit);
     Ok(Json(all))
-}
-
-pub fn unknown(client_id: &str) -> HttpProblem {
-    HttpProblem::not_found(format!("no session has the client ID {client_id:?}"))
 }
 
 /// Names of the listeners by their index in the configuration.
@@ -368,6 +369,7 @@ pub fn view(client: ClientView, listeners: &ListenerNames, now: Now) -> ApiClien
             .and_then(|index| listeners.0.get(usize::from(index)).cloned()),
         protocol_version: client.version.to_string(),
         is_bridge: client.is_bridge,
+        mountpoint: client.mountpoint,
         clean_start: client.clean_start,
         keep_alive_s: client.keep_alive_s,
         session_expiry_interval_s: client.session_expiry_s,

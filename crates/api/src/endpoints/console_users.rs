@@ -13,7 +13,6 @@ use tracing::{error, info};
 use web::PasswordHashing;
 use web::admins::{AdminSummary, Admins, AdminsError, OneTimePassword};
 use web::api_keys::ApiKeys;
-use web::role::AssignedRole;
 use web::audit_state::ChangeTarget;
 use web::body;
 use web::guard::{AuthenticatedUser, RequiredAccess};
@@ -21,6 +20,7 @@ use web::logins::Logins;
 use web::paging::{self, Page};
 use web::problem::HttpProblem;
 use web::query::Params;
+use web::role::AssignedRole;
 
 use crate::app::{App, Endpoint};
 use crate::concurrency::ChangeLock;

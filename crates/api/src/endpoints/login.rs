@@ -15,7 +15,6 @@ use tracing::{error, info, warn};
 use web::PasswordHashing;
 use web::admins::{AcceptedCode, Admins, AdminsError, RequiredStep, is_of_app};
 use web::api_keys::ApiKeys;
-use web::role::AssignedRole;
 use web::audit::{Audit, AuditEntry};
 use web::body;
 use web::guard::{AuthenticatedUser, PeerAddress, RequiredAccess, bearer};
@@ -23,6 +22,7 @@ use web::guarded_login::GuardedLogin;
 use web::limits::ApiCounters;
 use web::logins::{Logins, NewLogin, is_provider_user};
 use web::problem::HttpProblem;
+use web::role::AssignedRole;
 use web::unix_ms;
 use zeroize::{Zeroize, Zeroizing};
 

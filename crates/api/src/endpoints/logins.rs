@@ -59,6 +59,7 @@ pub fn endpoints() -> Vec<Endpoint> {
     vec![
         Endpoint::get(OWN, "own_logins", RequiredAccess::Viewer, list_own)
             .tag("Login")
+            .in_namespace()
             .describe(
                 "Your logins",
                 "The logins of your user, the last used first. An API key has none.",
@@ -66,6 +67,7 @@ pub fn endpoints() -> Vec<Endpoint> {
             .returns::<Vec<Login>>("The logins."),
         Endpoint::delete(OWN, "end_other_logins", RequiredAccess::Viewer, end_others)
             .tag("Login")
+            .in_namespace()
             .describe(
                 "End your other logins",
                 "Their tokens stop working and their WebSockets close. The login of the request stays.",
@@ -78,6 +80,7 @@ pub fn endpoints() -> Vec<Endpoint> {
             end_own,
         )
         .tag("Login")
+        .in_namespace()
         .describe(
             "End one of your logins",
             "Its token stops working and its WebSockets close.",

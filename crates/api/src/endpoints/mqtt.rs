@@ -18,9 +18,9 @@ use net::ConnectionReservation;
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 use trust::own::trusted_peer;
-use web::role::Role;
 use web::guard::{AuthenticatedUser, LoginRecheck, PeerAddress, RequiredAccess};
 use web::problem::HttpProblem;
+use web::role::Role;
 use web::stall::StallGuard;
 use web::websocket::{CHECK_INTERVAL, upgrade_to_mqtt};
 

@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
+use axum::{Extension, Json};
 use broker::{MessageLimit, MessageLimits, Now, ServerMessage, Shard, ShardId};
 use mqtt::QoS;
 use schemars::JsonSchema;
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 use web::body;
-use web::guard::RequiredAccess;
+use web::guard::{AuthenticatedUser, RequiredAccess};
 use web::problem::{FieldError, HttpProblem};
 
 use crate::app::Endpoint;
@@ -75,6 +75,7 @@ pub fn endpoints() -> Vec<Endpoint> {
     vec![
         Endpoint::post("/api/v1/publish", "publish", RequiredAccess::Operator, publish)
             .tag("Publish")
+            .in_namespace()
             .describe(
                 "Publish a message",
                 "The login authorizes the request; access rules of MQTT clients do not apply. At QoS 1 and 2 the answer is sent after the message is \
@@ -86,6 +87,7 @@ pub fn endpoints() -> Vec<Endpoint> {
             .returns::<PublishResult>("Published and committed."),
         Endpoint::post("/api/v1/publish/bulk", "publish_bulk", RequiredAccess::Operator, bulk)
             .tag("Publish")
+            .in_namespace()
             .describe(
                 "Publish up to 1000 messages",
                 "All messages are checked before the first is published; all errors are reported. At QoS 1 and 2 the answer is sent after the \
@@ -100,8 +102,10 @@ pub fn endpoints() -> Vec<Endpoint> {
 
 async fn publish(
     State(shards): State<Shards>,
+    Extension(login): Extension<AuthenticatedUser>,
     body::Json(new): body::Json<NewMessage>,
 ) -> Result<Json<PublishResult>, HttpProblem> {
+    login.check_topic(&new.topic)?;
     let message = check(new)?;
     let shard = message.shard(&shards);
     let visit = shards
@@ -115,6 +119,7 @@ async fn publish(
 
 async fn bulk(
     State(shards): State<Shards>,
+    Extension(login): Extension<AuthenticatedUser>,
     body::Json(new): body::Json<NewMessages>,
 ) -> Result<Json<PublishResults>, HttpProblem> {
     if new.messages.is_empty() || new.messages.len() > BULK_MESSAGES_MAX {
@@ -122,6 +127,9 @@ async fn bulk(
             HttpProblem::invalid("messages", "the number of messages is out of range").expected("1 to 1000 messages"),
         );
     }
+    new.messages
+        .iter()
+        .try_for_each(|message| login.check_topic(&message.topic))?;
     let limits = shards
         .on_shard(ShardId(0), |shard, _| shard.inspect().taps().message_limits())
         .await?;

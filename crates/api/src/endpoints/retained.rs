@@ -1,13 +1,13 @@
 //! Retained messages: list or delete by filter, read one, delete one.
 
-use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
+use axum::{Extension, Json};
 use broker::retained::ScanCursor;
 use broker::{RetainedView, ShardId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use web::guard::RequiredAccess;
+use web::guard::{AuthenticatedUser, RequiredAccess};
 use web::paging::{self, Page};
 use web::problem::HttpProblem;
 use web::query::Params;
@@ -38,7 +38,8 @@ pub struct RetainedMessage {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RetainedQuery {
-    /// Topic filter. Default: `#`, which does not match topics that begin with `$`.
+    /// Topic filter. Default: `#`, which does not match topics that begin with `$`; for a role in a namespace, all
+    /// topics of the namespace.
     filter: Option<String>,
     #[schemars(range(min = 1, max = 1000))]
     limit: Option<usize>,
@@ -63,6 +64,7 @@ pub fn endpoints() -> Vec<Endpoint> {
     vec![
         Endpoint::get("/api/v1/retained", "retained_messages", RequiredAccess::Viewer, list)
             .tag("Retained messages")
+            .in_namespace()
             .describe(
                 "Retained messages by filter, page by page",
                 "Sorted by topic within each shard.",
@@ -77,6 +79,7 @@ pub fn endpoints() -> Vec<Endpoint> {
             delete_all,
         )
         .tag("Retained messages")
+        .in_namespace()
         .describe(
             "Delete the retained messages that match a filter",
             "Publishes nothing. Works in steps: messages that are retained while it runs may be deleted or stay.",
@@ -86,11 +89,13 @@ pub fn endpoints() -> Vec<Endpoint> {
         .returns::<DeletedRetained>("Number of deleted messages."),
         Endpoint::get(ONE, "retained_message", RequiredAccess::Viewer, one)
             .tag("Retained messages")
+            .in_namespace()
             .describe("Retained message of a topic", "With its whole payload.")
             .path_parameter("topic", TOPIC)
             .returns::<RetainedMessage>("The message."),
         Endpoint::delete(ONE, "delete_retained_message", RequiredAccess::Operator, delete)
             .tag("Retained messages")
+            .in_namespace()
             .describe("Delete the retained message of a topic", "Publishes nothing.")
             .path_parameter("topic", TOPIC)
             .returns_nothing("Deleted."),
@@ -99,48 +104,52 @@ pub fn endpoints() -> Vec<Endpoint> {
 
 async fn list(
     State(shards): State<Shards>,
+    Extension(login): Extension<AuthenticatedUser>,
     Params(query): Params<RetainedQuery>,
 ) -> Result<Json<Page<RetainedMessage>>, HttpProblem> {
     let limit = paging::limit(query.limit)?;
-    let filter = query.filter.unwrap_or_else(|| "#".to_owned());
-    check(&filter)?;
+    let filter = query
+        .filter
+        .unwrap_or_else(|| login.topic_prefix().unwrap_or_default() + "#");
+    check(&login, &filter)?;
     paging::collect(shards.count(), query.cursor.as_deref(), limit, |place, wanted| {
-        let (shards, filter) = (&shards, filter.clone());
+        let (shards, filter, login) = (&shards, filter.clone(), &login);
         async move {
             let cursor = (!place.within.is_empty()).then(|| ScanCursor::from_bytes(&place.within));
             let scan = move |shard: &mut broker::Shard, now| {
                 shard.inspect().retained(now, &filter, cursor, wanted, PREVIEW_BYTES)
             };
             let (found, next) = shards.on_shard(ShardId(place.shard), scan).await?;
-            Ok((
-                found.into_iter().map(view).collect(),
-                next.map(|cursor| cursor.as_bytes().into()),
-            ))
+            // `a/#` also matches the topic `a`.
+            let found = found.into_iter().filter(|message| login.has_topic(&message.topic));
+            Ok((found.map(view).collect(), next.map(|cursor| cursor.as_bytes().into())))
         }
     })
     .await
 }
 
-fn check(filter: &str) -> Result<(), HttpProblem> {
+fn check(login: &AuthenticatedUser, filter: &str) -> Result<(), HttpProblem> {
     mqtt::validate_filter(filter)
-        .map_err(|error| HttpProblem::invalid("filter", error.to_string()).expected("a topic filter"))
+        .map_err(|error| HttpProblem::invalid("filter", error.to_string()).expected("a topic filter"))?;
+    login.check_topic(filter)
 }
 
 async fn delete_all(
     State(shards): State<Shards>,
+    Extension(login): Extension<AuthenticatedUser>,
     Params(query): Params<RetainedToDelete>,
 ) -> Result<Json<DeletedRetained>, HttpProblem> {
-    check(&query.filter)?;
+    check(&login, &query.filter)?;
     let mut deleted = 0;
     for shard in 0..shards.count() {
         let mut cursor = None;
         loop {
-            let filter = query.filter.clone();
+            let (filter, login) = (query.filter.clone(), login.clone());
             let delete = move |shard: &mut broker::Shard, now| {
                 let (found, next) = shard.inspect().retained(now, &filter, cursor, DELETED_AT_ONCE, 0);
                 let gone = found
                     .iter()
-                    .filter(|one| shard.operator(now).delete_retained(&one.topic))
+                    .filter(|one| login.has_topic(&one.topic) && shard.operator(now).delete_retained(&one.topic))
                     .count();
                 (gone, next)
             };
@@ -155,7 +164,12 @@ async fn delete_all(
     Ok(Json(DeletedRetained { deleted }))
 }
 
-async fn one(State(shards): State<Shards>, Path(topic): Path<String>) -> Result<Json<RetainedMessage>, HttpProblem> {
+async fn one(
+    State(shards): State<Shards>,
+    Extension(login): Extension<AuthenticatedUser>,
+    Path(topic): Path<String>,
+) -> Result<Json<RetainedMessage>, HttpProblem> {
+    login.check_topic(&topic)?;
     let wanted = topic.clone();
     let found = shards
         .on_all_shards(move |shard, now| shard.inspect().retained_message(now, &wanted))
@@ -164,7 +178,12 @@ async fn one(State(shards): State<Shards>, Path(topic): Path<String>) -> Result<
     Ok(Json(view(found)))
 }
 
-async fn delete(State(shards): State<Shards>, Path(topic): Path<String>) -> Result<StatusCode, HttpProblem> {
+async fn delete(
+    State(shards): State<Shards>,
+    Extension(login): Extension<AuthenticatedUser>,
+    Path(topic): Path<String>,
+) -> Result<StatusCode, HttpProblem> {
+    login.check_topic(&topic)?;
     let wanted = topic.clone();
     let deleted = shards
         .on_all_shards(move |shard, now| shard.operator(now).delete_retained(&wanted))

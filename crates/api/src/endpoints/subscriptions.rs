@@ -6,7 +6,7 @@ use std::sync::Arc;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::{Extension, Json};
-use broker::{SessionSlot, ShardId, SharedMemberView, SubscriptionView};
+use broker::{ClientView, SessionSlot, ShardId, SharedMemberView, SubscriptionListFilter, SubscriptionView};
 use mqtt::{QoS, ReasonCode, RetainHandling, SubscriptionOptions};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -16,7 +16,6 @@ use web::paging::{self, Page};
 use web::problem::HttpProblem;
 use web::query::Params;
 
-use super::clients::unknown;
 use crate::access_admin::AccessAdmin;
 use crate::app::Endpoint;
 use crate::concurrency::SourceQuestions;
@@ -152,11 +151,13 @@ pub fn endpoints() -> Vec<Endpoint> {
     vec![
         Endpoint::get(OF_CLIENT, "client_subscriptions", RequiredAccess::Viewer, of_client)
             .tag("Subscriptions")
+            .in_namespace()
             .describe("Subscriptions of a client", "All of them.")
             .path_parameter("client_id", ID)
             .returns::<Vec<ApiSubscription>>("Its subscriptions."),
         Endpoint::post(OF_CLIENT, "subscribe_client", RequiredAccess::Admin, subscribe)
             .tag("Subscriptions")
+            .in_namespace()
             .describe(
                 "Subscribe a client",
                 "As if the client had sent SUBSCRIBE: its access rules apply, and retained messages are sent.",
@@ -167,6 +168,7 @@ pub fn endpoints() -> Vec<Endpoint> {
             .creates::<GrantedSubscription>("The client is subscribed."),
         Endpoint::delete(OF_CLIENT, "unsubscribe_client", RequiredAccess::Admin, unsubscribe)
             .tag("Subscriptions")
+            .in_namespace()
             .describe(
                 "Unsubscribe a client",
                 "The client is not notified: MQTT has no packet for this.",
@@ -176,6 +178,7 @@ pub fn endpoints() -> Vec<Endpoint> {
             .returns_nothing("The client is unsubscribed."),
         Endpoint::get("/api/v1/subscriptions", "subscriptions", RequiredAccess::Viewer, all)
             .tag("Subscriptions")
+            .in_namespace()
             .describe(
                 "Subscriptions of all clients, page by page",
                 "A page contains whole sessions, so it may be longer than `limit`.",
@@ -184,6 +187,7 @@ pub fn endpoints() -> Vec<Endpoint> {
             .returns::<Page<ApiSubscription>>("A page."),
         Endpoint::get("/api/v1/shared-groups", "shared_groups", RequiredAccess::Viewer, groups)
             .tag("Subscriptions")
+            .in_namespace()
             .describe("Share groups", "Up to `limit` per shard.")
             .query::<GroupsQuery>()
             .returns::<Vec<SharedGroup>>("The groups."),
@@ -194,6 +198,7 @@ pub fn endpoints() -> Vec<Endpoint> {
             members,
         )
         .tag("Subscriptions")
+        .in_namespace()
         .describe(
             "Members of a shared subscription",
             "Messages in flight and in the queue of each member, to find members that lag behind.",
@@ -206,13 +211,15 @@ pub fn endpoints() -> Vec<Endpoint> {
 
 async fn of_client(
     State(shards): State<Shards>,
+    Extension(login): Extension<AuthenticatedUser>,
     Path(client_id): Path<String>,
 ) -> Result<Json<Vec<ApiSubscription>>, HttpProblem> {
     let wanted = client_id.clone();
     let found = shards
-        .on_session_shard(&client_id, move |shard, _| shard.inspect().subscriptions_of(&wanted))
+        .on_client(&login, &client_id, move |shard, _| {
+            shard.inspect().subscriptions_of(&wanted)
+        })
         .await?;
-    let found = found.ok_or_else(|| unknown(&client_id))?;
     Ok(Json(found.into_iter().map(view).collect()))
 }
 
@@ -229,8 +236,8 @@ async fn subscribe(
     let options = options(&new)?;
     let (wanted, filter, qos) = (client_id.clone(), new.filter.clone(), options.maximum_qos);
     let question = shards
-        .on_session_shard(&client_id, move |shard, now| {
-            shard.operator(now).subscription_question(&wanted, &filter, qos)
+        .on_client(&login, &client_id, move |shard, now| {
+            Some(shard.operator(now).subscription_question(&wanted, &filter, qos))
         })
         .await?;
     if let Some(question) = question {
@@ -247,10 +254,7 @@ async fn subscribe(
     let wanted = client_id.clone();
     let subscribe =
         move |shard: &mut broker::Shard, now| shard.operator(now).subscribe_client(&wanted, &new.filter, options);
-    let reason = shards
-        .on_session_shard(&client_id, subscribe)
-        .await?
-        .ok_or_else(|| unknown(&client_id))?;
+    let reason = shards.on_client(&login, &client_id, subscribe).await?;
     match reason {
         ReasonCode::Success | ReasonCode::GrantedQoS1 | ReasonCode::GrantedQoS2 => {
             Ok((StatusCode::CREATED, Json(GrantedSubscription { qos: reason.to_u8() })))
@@ -275,32 +279,36 @@ fn options(new: &NewSubscription) -> Result<SubscriptionOptions, HttpProblem> {
 
 async fn unsubscribe(
     State(shards): State<Shards>,
+    Extension(login): Extension<AuthenticatedUser>,
     Path(client_id): Path<String>,
     Params(query): Params<FilterQuery>,
 ) -> Result<StatusCode, HttpProblem> {
     let wanted = client_id.clone();
     let unsubscribe =
         move |shard: &mut broker::Shard, now| shard.operator(now).unsubscribe_client(&wanted, &query.filter);
-    match shards.on_session_shard(&client_id, unsubscribe).await? {
-        Some(true) => Ok(StatusCode::NO_CONTENT),
-        Some(false) => Err(HttpProblem::not_found(
+    match shards.on_client(&login, &client_id, unsubscribe).await? {
+        true => Ok(StatusCode::NO_CONTENT),
+        false => Err(HttpProblem::not_found(
             "the client has no subscription with this filter",
         )),
-        None => Err(unknown(&client_id)),
     }
 }
 
 async fn all(
     State(shards): State<Shards>,
+    Extension(login): Extension<AuthenticatedUser>,
     Params(query): Params<SubscriptionsQuery>,
 ) -> Result<Json<Page<ApiSubscription>>, HttpProblem> {
     let limit = paging::limit(query.limit)?;
+    let filter = SubscriptionListFilter {
+        filter: query.filter,
+        topic_prefix: login.topic_prefix(),
+    };
     paging::collect(shards.count(), query.cursor.as_deref(), limit, |place, wanted| {
-        let (shards, filter) = (&shards, query.filter.clone());
+        let (shards, filter) = (&shards, filter.clone());
         async move {
             let from = SessionSlot(place.to_number()?);
-            let look =
-                move |shard: &mut broker::Shard, _| shard.inspect().subscriptions(filter.as_deref(), from, wanted);
+            let look = move |shard: &mut broker::Shard, _| shard.inspect().subscriptions(&filter, from, wanted);
             let (found, next) = shards.on_shard(ShardId(place.shard), look).await?;
             Ok((
                 found.into_iter().map(view).collect(),
@@ -313,11 +321,13 @@ async fn all(
 
 async fn groups(
     State(shards): State<Shards>,
+    Extension(login): Extension<AuthenticatedUser>,
     Params(query): Params<GroupsQuery>,
 ) -> Result<Json<Vec<SharedGroup>>, HttpProblem> {
     let limit = paging::limit(query.limit)?;
+    let prefix = login.topic_prefix().unwrap_or_default();
     let of_shards = shards
-        .on_all_shards(move |shard, _| shard.inspect().shared_groups(limit))
+        .on_all_shards(move |shard, _| shard.inspect().shared_groups_below(&prefix, limit))
         .await?;
     let view = |group: broker::SharedGroupView| SharedGroup {
         share_name: group.share_name,
@@ -331,9 +341,11 @@ async fn groups(
 
 async fn members(
     State(shards): State<Shards>,
+    Extension(login): Extension<AuthenticatedUser>,
     Params(query): Params<MembersQuery>,
 ) -> Result<Json<SharedMembers>, HttpProblem> {
     let limit = paging::limit(query.limit)?;
+    login.check_topic(&query.filter)?;
     let home = broker::group_home_shard(&query.share_name, &query.filter, shards.count());
     let found = shards.on_shard(home, move |shard, _| {
         shard
@@ -341,7 +353,7 @@ async fn members(
             .shared_members(&query.share_name, &query.filter, MEMBERS_LOOKED_AT)
     });
     let found = found.await?;
-    let (members, count) =
+    let (members, mut count) =
         found.ok_or_else(|| HttpProblem::not_found("no shared subscription with this name and filter has a member"))?;
     let mut of_shards: BTreeMap<ShardId, Vec<SharedMemberView>> = BTreeMap::new();
     for member in members {
@@ -352,7 +364,15 @@ async fn members(
         let clients = shards
             .on_shard(shard, move |shard, _| shard.inspect().clients_of(&members))
             .await?;
-        items.extend(clients.into_iter().map(|(member, client)| SharedMember {
+        let is_visible = |(_, client): &(SharedMemberView, ClientView)| match &login.namespace {
+            Some(namespace) => client
+                .mountpoint
+                .as_ref()
+                .is_some_and(|prefix| prefix.starts_with(namespace.prefix())),
+            None => true,
+        };
+        let clients = clients.into_iter().filter(is_visible);
+        items.extend(clients.map(|(member, client)| SharedMember {
             client_id: client.client_id,
             is_connected: client.is_connected,
             qos: member.qos as u8,
@@ -364,6 +384,9 @@ async fn members(
         }));
     }
     items.sort_by(|a, b| (b.queued, b.inflight, &a.client_id).cmp(&(a.queued, a.inflight, &b.client_id)));
+    if login.namespace.is_some() {
+        count = items.len();
+    }
     items.truncate(limit);
     Ok(Json(SharedMembers { members: count, items }))
 }

@@ -1,18 +1,17 @@
 //! In-flight and queued messages of a client.
 
-use axum::Json;
 use axum::extract::{FromRef, Path, State};
+use axum::{Extension, Json};
 use broker::waiting::{WaitingMessage, WaitingPart, WaitingRange, WaitingView};
 use broker::{Now, Shard};
 use journal::{LogReader, Lsn};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use web::guard::RequiredAccess;
+use web::guard::{AuthenticatedUser, RequiredAccess};
 use web::paging::{self, CursorPosition};
 use web::problem::HttpProblem;
 use web::query::Params;
 
-use super::clients::unknown;
 use crate::app::{App, Endpoint};
 use crate::message_body::PayloadEncoding;
 use crate::packet_fields::payload_text;
@@ -83,6 +82,7 @@ pub fn endpoints() -> Vec<Endpoint> {
     vec![
         Endpoint::get("/api/v1/clients/{client_id}/inflight", "client_inflight", RequiredAccess::Viewer, inflight)
             .tag("Clients")
+            .in_namespace()
             .describe(
                 "In-flight messages of a client",
                 "QoS 1 and 2 messages that were sent and are not acknowledged, oldest first. Receive Maximum limits their number.",
@@ -92,6 +92,7 @@ pub fn endpoints() -> Vec<Endpoint> {
             .returns::<PendingMessagePage>("A page."),
         Endpoint::get("/api/v1/clients/{client_id}/queue", "client_queue", RequiredAccess::Viewer, queue)
             .tag("Clients")
+            .in_namespace()
             .describe(
                 "Queued messages of a client",
                 "Messages that will be sent after the client connects or acknowledges earlier messages, in order.",
@@ -104,20 +105,22 @@ pub fn endpoints() -> Vec<Endpoint> {
 
 async fn inflight(
     State(pending): State<PendingMessages>,
+    Extension(login): Extension<AuthenticatedUser>,
     Path(client_id): Path<String>,
     Params(query): Params<WaitingQuery>,
 ) -> Result<Json<PendingMessagePage>, HttpProblem> {
     let look: WaitingLookup = |shard, now, client_id, range| shard.inspect().inflight_of(now, client_id, range);
-    pending.part(client_id, &query, look).await
+    pending.part(&login, client_id, &query, look).await
 }
 
 async fn queue(
     State(pending): State<PendingMessages>,
+    Extension(login): Extension<AuthenticatedUser>,
     Path(client_id): Path<String>,
     Params(query): Params<WaitingQuery>,
 ) -> Result<Json<PendingMessagePage>, HttpProblem> {
     let look: WaitingLookup = |shard, now, client_id, range| shard.inspect().queue_of(now, client_id, range);
-    pending.part(client_id, &query, look).await
+    pending.part(&login, client_id, &query, look).await
 }
 
 type WaitingLookup = fn(&Shard, Now, &str, WaitingRange) -> Option<WaitingPart>;
@@ -140,6 +143,7 @@ impl FromRef<App> for PendingMessages {
 impl PendingMessages {
     async fn part(
         &self,
+        login: &AuthenticatedUser,
         client_id: String,
         query: &WaitingQuery,
         look: WaitingLookup,
@@ -155,17 +159,26 @@ impl PendingMessages {
             payload_bytes_max,
         };
         let wanted = client_id.clone();
-        let found = self
+        let (mut found, now) = self
             .shards
-            .on_session_shard(&client_id, move |shard, now| {
+            .on_client(login, &client_id, move |shard, now| {
                 look(shard, now, &wanted, range).map(|found| (found, now))
             })
             .await?;
-        let (mut found, now) = found.ok_or_else(|| unknown(&client_id))?;
         if let Some(reader) = self.net.journal_reader()
             && found.items.iter().any(|one| one.position.is_some())
         {
             found = web::block(move || read_from_journal(&reader, now, found, payload_bytes_max)).await?;
+        }
+        for item in &mut found.items {
+            // `a/#` also matches the topic `a`, which the client does not receive.
+            if item
+                .message
+                .as_ref()
+                .is_some_and(|message| !login.has_topic(&message.topic))
+            {
+                item.message = None;
+            }
         }
         Ok(Json(PendingMessagePage {
             items: found.items.into_iter().map(view).collect(),
