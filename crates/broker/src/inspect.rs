@@ -505,7 +505,8 @@ impl<'a> ShardInspection<'a> {
             .scan(filter, cursor, now.monotonic_ms, budget, |topic, message| {
                 found.push(retained_view(now, topic, message, payload_max));
             });
-        (found, next)
+        // The cursor contains the next topic, which the reader of the list may not be allowed to see.
+        (found, next.filter(|cursor| !cursor.is_past(filter)))
     }
 
     /// Returns the retained message of a topic, if this shard owns the topic.

@@ -74,6 +74,11 @@ impl ScanCursor {
     pub fn from_bytes(bytes: &[u8]) -> ScanCursor {
         ScanCursor(bytes.into())
     }
+
+    /// Returns whether no topic from here on matches the filter.
+    pub fn is_past(&self, filter: &str) -> bool {
+        ScanFilter::new(filter).verdict(&self.0, &mut Vec::new()) == KeyVerdict::Done
+    }
 }
 
 /// Result of [`RetainedStore::scan_counted`].

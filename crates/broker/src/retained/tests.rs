@@ -77,6 +77,19 @@ fn topic_precedes_its_subtree_which_precedes_siblings() {
 }
 
 #[test]
+fn cursor_behind_the_filter_is_past_it() {
+    let retained = store_of(["a/x", "a/y", "ab/x", "b"].map(String::from));
+    let budget = ScanBudget {
+        matches_max: 1,
+        ..ALL
+    };
+    for (filter, is_past) in [("a/#", false), ("a/+", false), ("a/x", true), ("ab/#", true), ("#", false)] {
+        let cursor = retained.scan(filter, None, 0, budget, |_, _| {}).unwrap();
+        assert_eq!(cursor.is_past(filter), is_past, "{filter}");
+    }
+}
+
+#[test]
 fn scan_skips_subtrees_that_cannot_match() {
     let topics = (0..100).flat_map(|a| (0..1000).map(move |b| format!("site/{a}/sensor/{b}")));
     let retained = store_of(topics);
