@@ -612,6 +612,35 @@ mod tests {
     }
 
     #[test]
+    fn role_in_a_namespace_reaches_only_marked_operations() {
+        let login = AuthenticatedUser {
+            user: "ada".into(),
+            role: Role::Admin,
+            namespace: Some("acme".parse().unwrap()),
+            login_id: None,
+            scopes: None,
+        };
+        let is_refused = |access, is_in_namespace| {
+            let requirement = Requirement {
+                access,
+                scope: None,
+                is_in_namespace,
+            };
+            requirement.check(&login).is_err()
+        };
+        for access in [
+            RequiredAccess::Metrics,
+            RequiredAccess::Viewer,
+            RequiredAccess::Operator,
+            RequiredAccess::Admin,
+        ] {
+            assert!(is_refused(access, false) && !is_refused(access, true), "{access:?}");
+        }
+        assert!(!is_refused(RequiredAccess::OneTime, false) && !is_refused(RequiredAccess::SetUp, false));
+        assert!(login.check_topic("acme/x").is_ok() && login.check_topic("acme-x/x").is_err());
+    }
+
+    #[test]
     fn operations_without_a_scope_are_refused() {
         let own = [Scope::Connections];
         for need in [RequiredAccess::Metrics, RequiredAccess::Viewer, RequiredAccess::Admin] {

@@ -22,6 +22,7 @@ mod logins;
 mod messages;
 mod metrics;
 mod mqtt_on_the_port;
+mod namespaces;
 pub mod node;
 mod openapi;
 pub mod peer;

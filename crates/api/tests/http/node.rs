@@ -18,8 +18,8 @@ use auth::{
     UserSummary, Users,
 };
 use broker::{
-    AccessControl, AuthOutcome, ClientIdentity, ConnectCredentials, SessionAccess, ShardConfig, SubscribeAccess,
-    Transport,
+    AccessControl, AuthOutcome, ClientIdentity, ClientLogin, ConnectCredentials, Mountpoint, SessionAccess,
+    ShardConfig, SubscribeAccess, Transport,
 };
 use mqtt::{QoS, ReasonCode};
 use net::{AuthQuestion, Authenticator, ConnectionObserver, ListenerConfig, PreparedServer, Server, ServerConfig};
@@ -359,10 +359,17 @@ impl AccessControl for TestAccess {
                 detail: kind.reason(),
             });
         }
+        // The clients of a tenant have a prefix: `a@acme` has `acme/`.
+        let tenant = credentials.client_id.split_once('@');
+        let mountpoint = tenant.map(|(_, tenant)| Mountpoint::new(&format!("{tenant}/")).unwrap());
+        let login = ClientLogin {
+            mountpoint,
+            ..ClientLogin::default()
+        };
         credentials
             .user_name
             .is_none()
-            .then_some(AuthOutcome::Allow(Box::default()))
+            .then(|| AuthOutcome::Allow(Box::new(login)))
     }
 
     fn supports_auth_method(&self, _: &str) -> bool {

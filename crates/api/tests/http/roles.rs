@@ -76,19 +76,21 @@ const WITHOUT_STATE: [&str; 25] = [
     "turn_off_totp",
 ];
 
-struct DocumentedOperation {
-    id: String,
-    method: String,
+pub(super) struct DocumentedOperation {
+    pub id: String,
+    pub method: String,
     /// With values for the parameters.
-    target: String,
-    role: String,
+    pub target: String,
+    pub role: String,
     /// Empty: an operation of no scope.
     scope: String,
+    /// Logins with a role in a namespace can use it.
+    pub is_in_namespace: bool,
     description: String,
-    is_of_device_api: bool,
+    pub is_of_device_api: bool,
 }
 
-fn operations(node: &Node) -> Vec<DocumentedOperation> {
+pub(super) fn operations(node: &Node) -> Vec<DocumentedOperation> {
     let document = node.get("/api/openapi.json").ok().json();
     let mut all = Vec::new();
     for (path, operations) in document["paths"].as_object().unwrap() {
@@ -100,6 +102,7 @@ fn operations(node: &Node) -> Vec<DocumentedOperation> {
                 target: with_values(path),
                 role: text("x-required-role"),
                 scope: text("x-scope"),
+                is_in_namespace: operation["x-in-namespace"] == true,
                 description: text("description"),
                 is_of_device_api: path.contains("{token}") || path == "/api/v1/provision",
             });

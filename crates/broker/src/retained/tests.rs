@@ -79,11 +79,14 @@ fn topic_precedes_its_subtree_which_precedes_siblings() {
 #[test]
 fn cursor_behind_the_filter_is_past_it() {
     let retained = store_of(["a/x", "a/y", "ab/x", "b"].map(String::from));
-    let budget = ScanBudget {
-        matches_max: 1,
-        ..ALL
-    };
-    for (filter, is_past) in [("a/#", false), ("a/+", false), ("a/x", true), ("ab/#", true), ("#", false)] {
+    let budget = ScanBudget { matches_max: 1, ..ALL };
+    for (filter, is_past) in [
+        ("a/#", false),
+        ("a/+", false),
+        ("a/x", true),
+        ("ab/#", true),
+        ("#", false),
+    ] {
         let cursor = retained.scan(filter, None, 0, budget, |_, _| {}).unwrap();
         assert_eq!(cursor.is_past(filter), is_past, "{filter}");
     }
