@@ -242,10 +242,9 @@ pub enum RoleError {
 impl fmt::Display for RoleError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            RoleError::Role => f.write_str(
-                "not a role: expected `viewer`, `operator`, `admin`, or a role within a namespace such as \
-                 `ns:acme::viewer`",
-            ),
+            RoleError::Role => {
+                f.write_str("not a role: expected `viewer`, `operator` or `admin`, or one of them within a namespace")
+            }
             RoleError::Namespace => write!(
                 f,
                 "a namespace must have 1 to {NAMESPACE_BYTES_MAX} letters, digits, hyphens, underscores and dots, in \

@@ -290,6 +290,8 @@ export type AuditEntry = {
   /** Request body without secrets; long texts are shortened. */
   body?: unknown;
   method: string;
+  /** The namespace to which the role of the user is limited. Absent: the whole server. */
+  namespace?: (string | null);
   /** Sequence number. */
   number: number;
   /** Operation ID of the OpenAPI document. */
@@ -556,6 +558,8 @@ export type Client = {
   listener: (string | null);
   messages_received: number;
   messages_sent: number;
+  /** Prefix of all its topics, from `mountpoint` of its listener. `null`: none. */
+  mountpoint: (string | null);
   /** Bytes that wait to be written to the socket. */
   output_backlog_bytes: number;
   /** MQTT version: `3.1`, `3.1.1` or `5.0`. */
@@ -608,6 +612,8 @@ export type ClientDetails = {
   maximum_packet_size: (number | null);
   messages_received: number;
   messages_sent: number;
+  /** Prefix of all its topics, from `mountpoint` of its listener. `null`: none. */
+  mountpoint: (string | null);
   /** Bytes that wait to be written to the socket. */
   output_backlog_bytes: number;
   /** MQTT version: `3.1`, `3.1.1` or `5.0`. */
@@ -1551,8 +1557,9 @@ export type RetryConfig = {
   tries_max?: (number | null);
 };
 
-/** Permissions of a login. Each role includes those before it. */
-export type Role = ("viewer" | "operator" | "admin");
+/** `viewer`, `operator` or `admin`; each includes those before it. `ns:NAMESPACE::ROLE` is a role within a namespace: for
+ * clients whose mountpoint begins with `NAMESPACE/`, and topics below it. */
+export type Role = string;
 
 export type RollbackRequest = {
   /** A version of the rule's history. */

@@ -13,6 +13,8 @@ export interface Page {
   isOfTenant?: boolean;
   /** The page shows nothing without the role administrator. */
   isOfAdmin?: boolean;
+  /** The page is useful with a role in a namespace. */
+  isOfNamespace?: boolean;
   /** The page of one object: `/clients/<id>`. */
   one?: () => Promise<{ default: Component<{ id: string }> }>;
   /** Page of the book for the page of one object, if it is another one. */
@@ -50,6 +52,7 @@ export const groups: Group[] = [
         path: "clients",
         title: "Clients",
         docs: "concepts/sessions-and-queues.html",
+        isOfNamespace: true,
         load: () => import("../routes/mqtt/Clients.svelte"),
         one: () => import("../routes/mqtt/Client.svelte"),
         docsOfOne: "concepts/sessions-and-queues.html#in-flight-and-queued",
@@ -70,6 +73,7 @@ export const groups: Group[] = [
         path: "subscriptions",
         title: "Subscriptions",
         docs: "concepts/sessions-and-queues.html#shared-subscriptions",
+        isOfNamespace: true,
         load: () => import("../routes/mqtt/Subscriptions.svelte"),
       },
       {
@@ -82,6 +86,7 @@ export const groups: Group[] = [
         path: "retained",
         title: "Retained messages",
         docs: "concepts/sessions-and-queues.html#retained-messages",
+        isOfNamespace: true,
         load: () => import("../routes/mqtt/Retained.svelte"),
       },
       {
@@ -272,6 +277,7 @@ export const groups: Group[] = [
         path: "account",
         title: "My account",
         docs: "guides/console.html#log-in",
+        isOfNamespace: true,
         load: () => import("../routes/settings/Account.svelte"),
       },
       {
@@ -285,6 +291,10 @@ export const groups: Group[] = [
 ];
 
 const all = groups.flatMap((group) => group.pages);
+
+/** Whether a login reaches the page. `namespace`: that of its role. */
+export const isReachable = (page: Page, isAdmin: boolean, namespace: string): boolean =>
+  namespace ? page.isOfNamespace === true : isAdmin || !page.isOfAdmin;
 
 export const find = (path: string): Page | undefined => all.find((page) => page.path === path);
 

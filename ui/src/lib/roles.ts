@@ -1,14 +1,27 @@
 // Names and descriptions of the roles of console users and API keys.
 import type { Role, Scope } from "../api/generated";
 
-export const ROLES: { role: Role; name: string; about: string }[] = [
-  { role: "viewer", name: "viewer", about: "sees everything except secrets, and changes nothing" },
+type RoleName = "viewer" | "operator" | "admin";
+
+export const ROLES: { role: RoleName; name: string; about: string; aboutNamespace: string }[] = [
+  {
+    role: "viewer",
+    name: "viewer",
+    about: "sees everything except secrets, and changes nothing",
+    aboutNamespace: "sees clients, subscriptions and retained messages",
+  },
   {
     role: "operator",
     name: "operator",
     about: "also disconnects clients, publishes, deletes retained messages, and pauses and restarts actions",
+    aboutNamespace: "also disconnects clients, publishes, and deletes retained messages",
   },
-  { role: "admin", name: "administrator", about: "changes everything" },
+  {
+    role: "admin",
+    name: "administrator",
+    about: "changes everything",
+    aboutNamespace: "also changes subscriptions of clients",
+  },
 ];
 
 // In the words of the API, so that a program and its key use the same names.
@@ -22,5 +35,24 @@ export const SCOPES: { scope: Scope; about: string }[] = [
   { scope: "audit", about: "the audit log" },
 ];
 
-export const roleName = (role: Role): string => ROLES.find((one) => one.role === role)?.name ?? role;
-export const roleAbout = (role: Role): string => ROLES.find((one) => one.role === role)?.about ?? "";
+/** Splits a role such as `ns:acme::viewer`. The namespace is empty for a role for the whole server. */
+export function partsOf(role: Role): { name: RoleName; namespace: string } {
+  const parts = /^ns:(.*)::([a-z]*)$/.exec(role);
+  const name = ROLES.find((one) => one.role === (parts?.[2] ?? role))?.role ?? "viewer";
+  return { name, namespace: parts?.[1] ?? "" };
+}
+
+export const roleOf = (name: RoleName, namespace: string): Role => (namespace ? `ns:${namespace}::${name}` : name);
+
+const known = (name: RoleName) => ROLES.find((one) => one.role === name);
+
+export function roleName(role: Role): string {
+  const { name, namespace } = partsOf(role);
+  return (known(name)?.name ?? name) + (namespace && ` of ${namespace}`);
+}
+
+export function roleAbout(role: Role): string {
+  const { name, namespace } = partsOf(role);
+  if (!namespace) return known(name)?.about ?? "";
+  return `${known(name)?.aboutNamespace ?? ""}, within the namespace`;
+}

@@ -1,6 +1,7 @@
 // The login of this browser tab. It uses a token in session storage and no cookie, so that other pages cannot send
 // requests with it.
 import type { LoginAnswer, OwnLogin } from "../api/generated";
+import { partsOf } from "./roles";
 
 const KEY = "tidewire-login";
 const LAST_KEY = "tidewire-user";
@@ -37,13 +38,24 @@ class Session {
     return this.#login?.role ?? "viewer";
   }
 
+  /** The namespace to which the role is limited. Empty: the whole server. */
+  get namespace(): string {
+    return partsOf(this.role).namespace;
+  }
+
+  /** An administrator of the whole server. */
   get isAdmin(): boolean {
     return this.role === "admin";
   }
 
-  /** May run the node: an operator or an administrator. */
+  /** May change subscriptions of the clients that the role reaches. */
+  get isAdminOfClients(): boolean {
+    return partsOf(this.role).name === "admin";
+  }
+
+  /** May run the node, or the clients of the namespace: an operator or an administrator. */
   get isOperator(): boolean {
-    return this.role !== "viewer";
+    return partsOf(this.role).name !== "viewer";
   }
 
   get expiresAt(): number {
