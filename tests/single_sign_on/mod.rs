@@ -229,6 +229,23 @@ fn user_of_the_provider_gets_a_login_with_the_mapped_role() {
 }
 
 #[test]
+fn role_of_a_namespace_is_mapped() {
+    let provider = Provider::here();
+    let server = provider.server("");
+    let mut browser = Browser::new(&server);
+    let token = browser.token(&provider, &json!({"roles": ["acme-staff", "acme-leads"]}));
+    assert_eq!(own_role(&server, &token), "ns:acme::operator");
+    assert_eq!(call(&server, &token, "GET", "/api/v1/clients", &Json::Null).0, 200);
+    assert_eq!(call(&server, &token, "GET", "/api/v1/acl", &Json::Null).0, 403);
+    let audit = Api::of(&server).get("/api/v1/audit?user=oidc%3Aada&operation=login")["items"][0].clone();
+    assert_eq!(audit["namespace"], "acme");
+    let token = browser.token(&provider, &json!({"roles": ["acme-leads", "watchers"]}));
+    assert_eq!(own_role(&server, &token), "viewer", "the role for the whole server");
+    let several = json!({"roles": ["acme-staff", "blue-staff"]});
+    assert_eq!(browser.log_in(&provider, &several), problem("no-role"));
+}
+
+#[test]
 fn users_of_the_provider_are_not_local_users() {
     let provider = Provider::here();
     let server = provider.server("");

@@ -96,7 +96,8 @@ impl Provider {
         Server::start(&Config::new(format!(
             "[api.oidc]\nissuer = \"{issuer}\"\nclient_id = \"{CLIENT_ID}\"\nclient_secret = \"{CLIENT_SECRET}\"\n\
              external_url = \"http://localhost:1\"\nlabel = \"Plant\"\n{oidc}\n\
-             [api.oidc.roles]\nwatchers = \"viewer\"\n\"shift / leaders\" = \"operator\"\nowners = \"admin\"\n"
+             [api.oidc.roles]\nwatchers = \"viewer\"\n\"shift / leaders\" = \"operator\"\nowners = \"admin\"\n\
+             acme-staff = \"ns:acme::viewer\"\nacme-leads = \"ns:acme::operator\"\nblue-staff = \"ns:blue::viewer\"\n"
         )))
     }
 

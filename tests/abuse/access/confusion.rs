@@ -179,6 +179,59 @@ fn tokens_of_one_api_are_unknown_in_the_other() {
 }
 
 #[test]
+fn administrator_of_a_namespace_is_no_other_administrator() {
+    let world = world();
+    let api = Api::of(&world.server);
+    let role = "ns:acme::admin";
+    let made = api.ok("POST", "/api/v1/console-users", &json!({"name": "acme", "role": role}));
+    let key = api.ok("POST", "/api/v1/api-keys", &json!({"name": "acme", "role": role}))["secret"].clone();
+    let send = |path: &str, token: &str, body: &Json| {
+        let header = format!("Authorization: Bearer {token}\r\n");
+        let (status, answer) = request(world.server.http(), "POST", path, &header, &body.to_string());
+        (status, serde_json::from_str::<Json>(&answer).unwrap_or_default())
+    };
+    let token = |password: &str| {
+        let (status, answer) = send("/api/v1/login", "", &json!({"user": "acme", "password": password}));
+        assert_eq!(status, 200, "{answer}");
+        answer["token"].as_str().expect("a token").to_owned()
+    };
+    let (first, own) = (made["password"].as_str().expect("a password"), "the own password");
+    let change = json!({"current_password": first, "new_password": own});
+    assert_eq!(send("/api/v1/password", &token(first), &change).0, 200);
+    let login = json!({"username": "acme", "password": own});
+    assert_eq!(send("/api/auth/login", "", &login).0, 401, "at the platform");
+    for token in [&*token(own), key.as_str().expect("a secret")] {
+        let raised = json!({"name": "raised", "role": role});
+        for path in [
+            "/api/v1/console-users",
+            "/api/v1/api-keys",
+            "/api/v1/users",
+            "/api/v1/banned",
+        ] {
+            assert_eq!(send(path, token, &raised).0, 403, "{path}");
+        }
+        for topic in ["blue/x", "acme", "acmex/x", "$SYS/x", "../acme/x", "acme%2Fx"] {
+            let status = send("/api/v1/publish", token, &json!({"topic": topic})).0;
+            assert_eq!(status, 403, "{topic}");
+        }
+        let header = format!("Authorization: Bearer {token}\r\n");
+        for path in [
+            "/api/v1/retained?filter=%23",
+            "/api/v1/retained/blue/x",
+            "/api/v1/retained/acme%2F..%2Fblue",
+            "/api/v1/retained/../../api/v1/acl",
+            "/api/v1/clients/../acl",
+            "/api/v1/logs",
+        ] {
+            let status = world.status(path, &header);
+            assert!(matches!(status, 400 | 403 | 404), "{path}: {status}");
+        }
+        let status = world.status("/api/v1/clients?user_name=alice", &header);
+        assert_eq!(status, 200);
+    }
+}
+
+#[test]
 fn other_spellings_of_a_path_need_the_same_login() {
     let world = world();
     for path in [
