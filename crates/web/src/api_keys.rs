@@ -45,7 +45,7 @@ const VERSION: u32 = 2;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct StoredApiKey {
     pub name: String,
-    /// SHA-256 of the secret, base64. With the prefix [`OF_SCREEN`] for a key of a screen, [`IN_NAMESPACE`] or [`WITH_SCOPES`].
+    /// SHA-256 of the secret, base64, with the prefix [`OF_SCREEN`], [`IN_NAMESPACE`] or [`WITH_SCOPES`] of such a key.
     hash: String,
     role: Role,
     /// `None`: the role is for the whole server.

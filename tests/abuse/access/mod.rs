@@ -79,7 +79,7 @@
 //! | 75. an API key with scopes for other operations, such as to create a key | `logins::keys_with_scopes` |
 //! | 76. a certificate name with a wildcard, for rules with attributes | `client_certificates::attributes_come` |
 //! | 77. fill the memory with exchanges without an end | `scram::large_exchanges` |
-//! | 78. a role in a namespace for the platform, other namespaces and new users | `confusion::administrator_of_a_namespace` |
+//! | 78. a role in a namespace for the platform and for other namespaces | `confusion::administrator_of_a_namespace` |
 
 pub mod access_control;
 mod client_certificates;

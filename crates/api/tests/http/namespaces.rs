@@ -1,4 +1,4 @@
-//! Roles within a namespace: what they reach, and that they reach nothing else.
+//! Roles within a namespace: which clients, topics and operations they reach. All others are refused.
 
 use mqtt::QoS;
 use serde_json::{Value, json};

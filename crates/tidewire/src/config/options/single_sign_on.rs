@@ -84,9 +84,9 @@ pub const ROLES: Section = Section {
     path: &[Fixed("api"), Fixed("oidc"), Fixed("roles")],
     doc: &[
         " Roles of users of the issuer, by values of `api.oidc.roles_claim`, for example `\"tidewire-admins\" = \"admin\"`.",
-        " `\"acme-staff\" = \"ns:acme::viewer\"` is a role within the namespace `acme`. Of several roles, the highest applies,",
-        " and roles for the whole server come first. The login of a user without a role, or with roles in several namespaces,",
-        " is refused.",
+        " `\"acme-staff\" = \"ns:acme::viewer\"` is a role within the namespace `acme`.",
+        " Of several roles, the highest applies; roles for the whole server come first. The login of a user is refused without",
+        " a role, and with roles in several namespaces only.",
     ],
     options: &[OptionDef {
         name: "<value>",

@@ -192,7 +192,7 @@ fn read_tables(archive: Archive, report: &Report) -> Result<BTreeMap<&'static st
             (Some(_), _) => {}
             (None, Some((_, because))) => refuse(&count(table.len(), "row"), (*because).to_owned()),
             (None, None) if name.ends_with("_ns") => {
-                let because = "tidewire has no namespaces".to_owned();
+                let because = "namespaces are not imported".to_owned();
                 refuse(&count(table.len(), "row"), because);
             }
             (None, None) => {
