@@ -278,6 +278,30 @@ test("a viewer sees all pages without enabled changes", async ({ page }) => {
   await node.stop();
 });
 
+test("a role in a namespace shows its clients and pages only", async ({ page }) => {
+  const node = await Node.start("listeners.tcp.default.mountpoint=${clientid}/");
+  await node.addUser("eve", "only looking around", "ns:acme::viewer");
+  for (const client of ["acme", "blue"]) await node.subscriber(client, "state/#");
+  const pageErrors = watch(page, node.url);
+  await page.goto(node.url);
+  await page.getByLabel("User", { exact: true }).fill("eve");
+  await page.getByLabel("Password", { exact: true }).fill("only looking around");
+  await page.getByRole("button", { name: "Log in", exact: true }).click();
+  await expect(page.getByText("eve (ns:acme::viewer)")).toBeVisible();
+  const pages = page.getByRole("navigation", { name: "Pages", exact: true });
+  await expect(pages.getByRole("link")).toHaveText(["Clients", "Subscriptions", "Retained messages", "My account"]);
+  const main = page.getByRole("main");
+  await expect(main.getByRole("link", { name: "acme", exact: true })).toBeVisible();
+  await expect(main.getByRole("link", { name: "blue", exact: true })).toHaveCount(0);
+  await open(page, "clients/acme");
+  await expect(main.getByText("acme/state/#").first()).toBeVisible();
+  await expect(main.getByRole("button", { name: "Delete session", exact: true })).toHaveCount(0);
+  await open(page, "rules");
+  await expect(main.getByText("This page needs a role for the whole server.")).toBeVisible();
+  expect(pageErrors).toEqual([]);
+  await node.stop();
+});
+
 test("an operator sees the buttons of its role", async ({ page }) => {
   const node = await Node.start("platform.enabled=true");
   await populate(node);

@@ -38,7 +38,7 @@ export class Node {
   }
 
   /** Adds a console user and restarts the server. */
-  async addUser(name: string, password: string, role: "viewer" | "operator" | "admin"): Promise<void> {
+  async addUser(name: string, password: string, role: string): Promise<void> {
     this.process.kill();
     await once(this.process, "exit");
     execFileSync(binary as string, ["passwd", "-b", join(this.directory, "admins"), name, password, "--role", role]);

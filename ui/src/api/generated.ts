@@ -267,6 +267,7 @@ export type ApiKeyChange = {
   enabled?: (boolean | null);
   /** 0: the key never expires. */
   expires_at_unix_ms?: (number | null);
+  /** The namespace of a role cannot be changed. */
   role?: (Role | null);
 };
 
