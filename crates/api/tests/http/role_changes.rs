@@ -28,6 +28,17 @@ fn ends_at_once(mut socket: WebSocket, changed_at: Instant) {
 }
 
 #[test]
+fn role_limited_to_a_namespace_ends_open_websockets_at_once() {
+    let mut node = Node::start(1).with_login();
+    let token = node.token_of_new_user("eve", "viewer");
+    let socket = open_as(&mut node, &token, "/api/v1/live");
+    let changed_at = Instant::now();
+    node.send("PUT", "/api/v1/console-users/eve", &json!({ "role": "ns:acme::admin" }))
+        .ok();
+    ends_at_once(socket, changed_at);
+}
+
+#[test]
 fn lowered_role_ends_open_websockets_at_once() {
     let mut node = Node::start(1).with_login();
     let token = node.token_of_new_user("otto", "operator");

@@ -90,7 +90,7 @@ pub const ROLES: Section = Section {
     ],
     options: &[OptionDef {
         name: "<value>",
-        doc: &[" Role of users with this value."],
+        doc: &[" Role of users with this value: `viewer`, `operator`, `admin`, or `ns:NAMESPACE::ROLE`."],
         default: "",
         range: None,
         unit: None,
