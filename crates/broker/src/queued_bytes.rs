@@ -80,6 +80,10 @@ impl QueuedBytes {
 
     /// Moves the bytes to the sum of another user. `None`: to that of no user.
     pub fn count_for(&mut self, user: Option<Arc<UserAccount>>) {
+        if user.as_ref().map(Arc::as_ptr) == self.user.as_ref().map(Arc::as_ptr) {
+            // Other shards must not see the bytes twice.
+            return;
+        }
         if let Some(user) = &user {
             user.add_queued(self.bytes as u64);
         }
