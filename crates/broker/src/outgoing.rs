@@ -240,7 +240,7 @@ impl OutgoingMessages {
     }
 
     /// Returns whether a group's message of `bytes` fits into the queue without dropping another. `window` is that of
-    /// the session: while nothing precedes the message, it needs no space of the user.
+    /// the connection, 0 without one: while nothing precedes the message, it needs no space of the user.
     pub fn has_space(&self, bytes: usize, window: u16, config: &ShardConfig) -> bool {
         let bytes = MessageSize::of(bytes).bytes() + DeliveryTag::GROUP_BYTES_MAX;
         let is_full =

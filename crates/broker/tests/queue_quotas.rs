@@ -275,6 +275,39 @@ fn shared_messages_go_to_members_whose_user_has_space() {
     assert_eq!(refused(&w), 0);
 }
 
+/// The window of the member is open, but its socket is blocked. The message that the group has sent to it waits above
+/// the limit of the user, and the others wait in the group.
+#[test]
+fn shared_message_for_a_blocked_member_is_not_dropped() {
+    let one = bytes_of_one();
+    let mut w = world(ShardConfig {
+        output_buffer_bytes: 30,
+        ..config(4 * one)
+    });
+    offline(&mut w, Some("a"), "a1", "t/1");
+    publish(&mut w, "t/1", 1..=4);
+    let member = connect(&mut w, Some("a"), "a2", true);
+    w.subscribe(member, "$share/g/s", QoS::AtLeastOnce);
+    w.take(member);
+    w.blocked.push(member);
+    publish(&mut w, "s", 1..=9);
+    let bytes = counted(&w)[0];
+    assert!(bytes > 4 * one && bytes < 6 * one, "{bytes} bytes, {one} of a message");
+    w.unblock(member);
+    let mut received = Vec::new();
+    for _ in 0..100 {
+        for message in w.messages(member) {
+            w.ack(member, PacketType::PubAck, message.id.unwrap());
+            received.push(message.payload);
+        }
+        w.pass(100);
+        counted(&w);
+    }
+    received.sort();
+    assert_eq!(received, ["1", "2", "3", "4", "5", "6", "7", "8", "9"]);
+    assert_eq!(refused(&w), 0);
+}
+
 /// Random clients and messages. The node has queues of all kinds: behind those in flight, of blocked sockets, held for
 /// retained messages, of share groups and of data streams.
 struct RandomRun {

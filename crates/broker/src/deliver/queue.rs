@@ -221,7 +221,11 @@ impl ShardCore {
         terms: DeliveryOptions<'_>,
     ) -> DeliverResult {
         let (max_messages, max_bytes) = (self.config.max_queued_messages, self.config.max_queued_bytes);
-        let user_max = self.config.shares.user.queued_bytes;
+        // A group has checked the limit of the user (`has_space`). Its message is not lost if the limit is reached since.
+        let user_max = match terms.group {
+            Some(_) => u64::MAX,
+            None => self.config.shares.user.queued_bytes,
+        };
         let bytes = delivery.queued_bytes();
         let policy = self.config.queue_drop;
         if bytes > max_bytes {

@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use mqtt::QoS;
 
-use crate::config::QueueDropPolicy;
+use crate::config::{QueueDropPolicy, ShardConfig};
 use crate::deliver::ShardCore;
 use crate::effect::DropReason;
 use crate::encode::EncodedForms;
 use crate::message::{Message, Publication, RecordLocation, granted};
 use crate::message_size::MessageSize;
 use crate::node_state::group_home_shard;
+use crate::session::Session;
 use crate::shared::group::ShareGroup;
 use crate::shared::member::ShareGroupMember;
 use crate::stats::ShardStats;
@@ -154,11 +155,14 @@ pub(super) fn must_record_holder(tick: &Tick<'_>, is_held: bool) -> bool {
 pub(super) fn can_queue(tick: &Tick<'_>, member: &ShareGroupMember, qos: QoS, bytes: usize) -> bool {
     let is_queued = granted(qos, member.options.maximum_qos) != QoS::AtMostOnce;
     let has_space = match member.session.shard == tick.core.id {
-        true => {
-            let session = tick.core.sessions.at(member.session.session);
-            session.outgoing.has_space(bytes, session.window, &tick.core.config)
-        }
+        true => has_space(tick.core.sessions.at(member.session.session), bytes, &tick.core.config),
         false => member.full_until_ms <= tick.now.monotonic_ms,
     };
     has_space || !is_queued
+}
+
+/// Returns whether a session can receive a message of a group without dropping another.
+pub(super) fn has_space(session: &Session, bytes: usize, config: &ShardConfig) -> bool {
+    let window = session.conn.map_or(0, |_| session.window);
+    session.outgoing.has_space(bytes, window, config)
 }

@@ -10,8 +10,8 @@ use crate::effect::DropReason;
 use crate::encode::EncodedForms;
 use crate::mail::{Envelope, GroupHold, MailRequest, MemberSubscription, ReturnedMessage};
 use crate::message::{Publication, granted};
-use crate::session::Session;
 use crate::shared::ShareGroups;
+use crate::shared::enqueue::has_space;
 use crate::slots::{SessionEpoch, SessionRef, SessionSlot};
 use crate::tick::Tick;
 
@@ -33,11 +33,8 @@ impl ShareGroups {
         } = subscription;
         let is_online = tick.core.sessions.live(session, epoch).map(|s| s.conn.is_some());
         let needs_ack = granted(p.qos, maximum_qos) != QoS::AtMostOnce;
-        let can_queue = |member: &Session| {
-            let (bytes, config) = (p.stored_bytes(), &tick.core.config);
-            member.outgoing.has_space(bytes, member.window, config)
-        };
-        let has_space = !needs_ack || is_online.is_some() && can_queue(tick.core.sessions.at(session));
+        let has_space = !needs_ack
+            || is_online.is_some() && has_space(tick.core.sessions.at(session), p.stored_bytes(), &tick.core.config);
         if is_online.is_some() && tick.core.sessions.is_forbidden(session, p.topic) {
             // A right was revoked while the message was in transit. The group knows that when the message arrives, so
             // it selects another member.
