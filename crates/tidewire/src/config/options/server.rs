@@ -55,7 +55,7 @@ section! {
         live max_subscriptions_per_user: Limit<u64> = "unlimited" ["1", "1000000000"] in "subscriptions";
         /// Maximum size of the messages in the queues of all sessions of a user, online and offline, in memory and in
         /// the journal. At the limit, `mqtt.queue_drop` selects the message of the session that the server drops. It
-        /// drops the new message if other sessions of the user need the space. Clients without a user name count by
+        /// drops the new message if other sessions of the user use the space. Clients without a user name count by
         /// their address, IPv6 by its /64. Queues of shared subscriptions do not count. `mqtt.max_queued_bytes` limits
         /// each session.
         live max_queued_bytes_per_user: Limit<ByteSize> = "unlimited" ["64KiB", "1024GiB"];
