@@ -221,7 +221,7 @@ impl ShardCore {
         terms: DeliveryOptions<'_>,
     ) -> DeliverResult {
         let (max_messages, max_bytes) = (self.config.max_queued_messages, self.config.max_queued_bytes);
-        // A group has checked the limit of the user (`has_space`). Its message is not lost if the limit is reached since.
+        // A group has checked the limit of the user (`has_space`). If it was reached since, the message is not lost.
         let user_max = match terms.group {
             Some(_) => u64::MAX,
             None => self.config.shares.user.queued_bytes,
