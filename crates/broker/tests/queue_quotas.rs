@@ -1,5 +1,5 @@
-//! Tests the limit of the bytes in the queues of a user. After every step, the counted bytes of each owner equal the sum
-//! over the queued messages of its sessions on all shards.
+//! Tests the limit of the bytes in the queues of a user. After every step, the counted bytes of each owner equal the
+//! sum over the queued messages of its sessions on all shards.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
