@@ -260,7 +260,8 @@ fn open_model_runs_for_the_given_duration() {
         "publishers.publish.rate=20",
     ]);
     assert_eq!(code, 0, "{said}");
-    assert_eq!(result["measured_s"], 2.0);
+    // On a busy machine, the last message is sent later than it was due.
+    assert!(result["measured_s"].as_f64().unwrap() >= 2.0, "{said}");
     // 10 publishers send 20 messages/s each to 20 subscribers, for 2.5 s in total.
     assert_eq!(result["totals"]["published"], 500);
     assert_eq!(result["counts"]["due"], 400);
