@@ -208,7 +208,7 @@ fn queues_of_all_sessions_of_a_user_leave_the_journal_to_others() {
         let endless = connect_as("alice").clean(false);
         let endless = endless.property(prop::u32(prop::SESSION_EXPIRY_INTERVAL, u32::MAX));
         let mut subscriber = server.session(&endless);
-        subscriber.subscribe(&format!("fill/{n}"), 1);
+        subscriber.subscribe(format!("fill/{n}"), 1);
         subscriber.disconnect();
     }
     let mut attacker = server.session(&connect_as("alice"));

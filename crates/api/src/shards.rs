@@ -42,8 +42,13 @@ impl Shards {
         answer(self.net.call_async(shard, f).map_err(problem)?).await
     }
 
+    /// Returns the shard of a client's session. An empty client ID belongs to no session.
+    pub fn home_of(&self, client_id: &str) -> ShardId {
+        broker::home_shard(client_id, self.net.shards()).unwrap_or(ShardId(0))
+    }
+
     /// Runs `f` on the shard of a client. Fails with 404 if there is no session, or the login has a role in a namespace
-    /// to which the session does not belong. An empty client ID belongs to no session.
+    /// to which the session does not belong.
     pub async fn on_client<R: Send + 'static>(
         &self,
         login: &AuthenticatedUser,
@@ -55,8 +60,7 @@ impl Shards {
             Some(prefix) if !shard.inspect().is_client_below(&wanted, &prefix) => None,
             _ => f(shard, now),
         };
-        let home = broker::home_shard(client_id, self.net.shards()).unwrap_or(ShardId(0));
-        let found = self.on_shard(home, of_namespace).await?;
+        let found = self.on_shard(self.home_of(client_id), of_namespace).await?;
         found.ok_or_else(|| HttpProblem::not_found(format!("no session has the client ID {client_id:?}")))
     }
 

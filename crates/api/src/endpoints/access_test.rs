@@ -167,7 +167,8 @@ async fn test(
 /// Returns the attributes of a connected client.
 async fn attributes_of(shards: &Shards, client_id: &str) -> Result<BTreeMap<String, String>, HttpProblem> {
     let wanted = client_id.to_owned();
-    let grant = shards.on_session_shard(client_id, move |shard, _| shard.inspect().grant_of(&wanted));
+    let home = shards.home_of(client_id);
+    let grant = shards.on_shard(home, move |shard, _| shard.inspect().grant_of(&wanted));
     let grant = grant.await?;
     let attributes = grant.attributes().into_iter();
     Ok(attributes
