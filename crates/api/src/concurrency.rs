@@ -71,8 +71,8 @@ impl ConnectorTests {
     }
 }
 
-/// Limits the requests that ask access sources: tests of access rules, and subscriptions for clients. Viewers have a
-/// place of their own, so that they cannot occupy those of operators and administrators.
+/// Limits the requests that ask access sources: tests of access rules, and subscriptions for clients. Viewers and roles
+/// in a namespace have a place of their own, so that they cannot occupy those of operators and administrators.
 #[derive(Clone)]
 pub struct SourceQuestions {
     viewers: Arc<Semaphore>,

@@ -15,6 +15,7 @@ use web::guard::{AuthenticatedUser, RequiredAccess};
 use web::paging::{self, Page};
 use web::problem::HttpProblem;
 use web::query::Params;
+use web::role::Role;
 
 use crate::access_admin::AccessAdmin;
 use crate::app::Endpoint;
@@ -241,7 +242,8 @@ async fn subscribe(
         })
         .await?;
     if let Some(question) = question {
-        let permit = questions.admit(login.role)?;
+        let role = login.namespace.as_ref().map_or(login.role, |_| Role::Viewer);
+        let permit = questions.admit(role)?;
         let ask = move || {
             let _permit = permit;
             access.answer_question(question)
