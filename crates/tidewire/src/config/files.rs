@@ -309,7 +309,7 @@ fn is_password_file(path: &Path) -> Result<(), String> {
 
 fn is_console_users_file(path: &Path) -> Result<(), String> {
     is_protected(path)?;
-    auth::Users::load_console(path).map(drop).map_err(|error| chain(&error))
+    web::admins::Admins::open(path).map(drop).map_err(|error| chain(&error))
 }
 
 /// Refuses a file that every user of this machine can change: with a key of their own they could log in.
