@@ -155,6 +155,14 @@ test("a console user is added, changed, reset and removed", async ({ page, brows
   await dialog.getByLabel("Type ada to confirm", { exact: true }).fill("ada");
   await dialog.getByRole("button", { name: "Remove", exact: true }).click();
   await expect(table.getByRole("row", { name: /ada/ })).toBeHidden();
+  await page.getByRole("button", { name: "New user…", exact: true }).click();
+  await dialog.getByLabel("Name", { exact: true }).fill("lena");
+  await dialog.getByLabel("Namespace", { exact: true }).fill("plant/one");
+  await dialog.getByRole("button", { name: "Add", exact: true }).click();
+  await dialog.getByRole("button", { name: "Done", exact: true }).click();
+  await expect(table.getByRole("row", { name: /lena/ })).toContainText("viewer of plant/one");
+  await changeRole("lena", "operator");
+  await expect(table.getByRole("row", { name: /lena/ })).toContainText("operator of plant/one");
   await context.close();
   await node.stop();
 });
