@@ -1558,8 +1558,7 @@ export type RetryConfig = {
   tries_max?: (number | null);
 };
 
-/** `viewer`, `operator` or `admin`; each includes those before it. `ns:NAMESPACE::ROLE` is a role within a namespace: for
- * clients whose mountpoint begins with `NAMESPACE/`, and topics below it. */
+/** `viewer`, `operator` or `admin`; each includes those before it. `ns:NAMESPACE::ROLE` is a role within a namespace: for clients whose mountpoint begins with `NAMESPACE/`, and topics below it. */
 export type Role = string;
 
 export type RollbackRequest = {
