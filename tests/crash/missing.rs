@@ -512,6 +512,7 @@ fn older_copy_of_a_store_refuses_the_start() {
     assert_eq!(device_count(&server), devices);
 }
 
+// fault: Missing files; Journal, Ingest log
 #[test]
 fn missing_checkpoint_is_named() {
     let (mut server, device) = server_with_stores();
