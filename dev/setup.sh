@@ -244,6 +244,7 @@ need_edge_targets() {
 need_dist_test() {
 	{ has debootstrap && has systemd-nspawn && has qemu-arm-static && has skopeo && has umoci && has jq && has rpm; } ||
 		install_packages "the tests of the packages" debootstrap systemd-container qemu-user-static skopeo umoci jq rpm
+	{ has faketime && has mosquitto_sub; } || install_packages "the tests of the packages" faketime mosquitto-clients
 	python3 -c 'import jsonschema, yaml' 2>/dev/null ||
 		install_packages "the checks of the chart" python3-jsonschema python3-yaml
 	need_go
