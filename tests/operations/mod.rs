@@ -24,6 +24,7 @@ mod quic;
 mod restore;
 mod screen;
 mod stall;
+mod syslog;
 
 use std::process::{Command, Output};
 

@@ -1,6 +1,7 @@
 //! The last lines of the server log in memory. The binary adds them, and the API returns them.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use schemars::JsonSchema;
@@ -40,6 +41,8 @@ pub struct LogLine {
 #[derive(Debug, Default)]
 pub struct LogRing {
     lines: Mutex<LogRingLines>,
+    /// Lines that the system log did not accept.
+    dropped: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -72,6 +75,15 @@ impl LogRing {
             let Some(oldest) = lines.lines.pop_front() else { break };
             lines.bytes -= oldest.text.len();
         }
+    }
+
+    /// Counts a line that the system log did not accept.
+    pub fn count_dropped(&self) {
+        self.dropped.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn dropped(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
     }
 
     /// Returns up to `limit` lines with numbers below `before`, newest first, and whether there are more.

@@ -260,6 +260,8 @@ metric_families! {
         one |s| s.net.auth_queue_full;
     Counter "tidewire_net_access_questions" "Times that a client was paused until other systems authorized it."
         one |s| s.net.access_questions;
+    Counter "tidewire_log_lines_dropped" "Lines that the system log did not accept (log.syslog)."
+        one |s| s.sources.log.dropped();
     Counter "tidewire_login_failures" "Wrong passwords, tokens and other secrets of all logins, without repeats."
         one |s| s.logins.failures;
     Counter "tidewire_login_repeated_failures"

@@ -31,7 +31,7 @@ use crate::output::{EXIT_FAILURE, EXIT_USAGE, fail, print, print_error};
 use crate::passwd;
 #[cfg(feature = "reference")]
 use crate::reference;
-use crate::serve::{CompanionTask, ServeOptions, StartFailure, restart, serve};
+use crate::serve::{CompanionTask, ServeOptions, StartFailure, node_name, restart, serve};
 #[cfg(feature = "top")]
 use crate::top;
 
@@ -272,7 +272,8 @@ fn serve_from(sources: &ConfigSources, is_quiet: bool, beside: Option<Box<dyn Co
         }
         Ok(loaded) => {
             let log = Arc::default();
-            match logging::install(&loaded.config.log, LogEnvironment::of_process(), &log) {
+            let node_name = node_name(&loaded.config);
+            match logging::install(&loaded.config.log, &node_name, LogEnvironment::of_process(), &log) {
                 Err(message) => fail(EXIT_FAILURE, &message),
                 Ok(log_file) => serve(
                     &loaded,

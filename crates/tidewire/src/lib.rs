@@ -33,6 +33,7 @@ pub mod reference;
 mod remote;
 pub mod serve;
 mod stores;
+mod syslog;
 pub mod systemd;
 #[cfg(feature = "top")]
 mod top;

@@ -1,4 +1,4 @@
-//! The log: structured lines as text or JSON, to standard error or a file.
+//! The log: structured lines as text or JSON, to standard error or a file, and to a system log.
 //!
 //! Callers log fields, never values of type `Secret`, whose printed form is `***` anyway. Colours only on a terminal.
 
@@ -15,6 +15,7 @@ use tracing_subscriber::prelude::*;
 
 use crate::config::options::server::{Log, LogFormat, LogLevel};
 use crate::log_layer::RingLayer;
+use crate::syslog::SyslogLayer;
 
 /// Where the process runs, as far as the log cares.
 #[derive(Clone, Copy, Debug)]
@@ -34,20 +35,27 @@ impl LogEnvironment {
     }
 }
 
-/// Installs the log for the whole process. Returns its file, if it has one. Fails if the file cannot be opened or a
-/// log is already installed. `ring` receives the last lines.
-pub fn install(log: &Log, surroundings: LogEnvironment, ring: &Arc<LogRing>) -> Result<Option<LogFile>, String> {
+/// Installs the log for the whole process. Returns its file, if it has one. Fails if the file or the system log cannot
+/// be opened, or a log is already installed. `ring` receives the last lines.
+pub fn install(
+    log: &Log,
+    node_name: &str,
+    surroundings: LogEnvironment,
+    ring: &Arc<LogRing>,
+) -> Result<Option<LogFile>, String> {
     let file = log.file.0.as_deref().map(LogFile::open).transpose()?;
-    let subscriber = match &file {
-        None => subscriber(log, surroundings, ring, BoxMakeWriter::new(io::stderr)),
-        Some(file) => {
-            let surroundings = LogEnvironment {
-                is_terminal: false,
-                is_journal: false,
-            };
-            subscriber(log, surroundings, ring, BoxMakeWriter::new(file.clone()))
-        }
+    let open = |address| SyslogLayer::open(address, node_name, ring.clone());
+    let syslog = log.syslog.0.as_ref().map(open).transpose()?;
+    let plain = LogEnvironment {
+        is_terminal: false,
+        is_journal: false,
     };
+    let (surroundings, writer) = match &file {
+        Some(file) => (plain, BoxMakeWriter::new(file.clone())),
+        None if syslog.is_some() => (plain, BoxMakeWriter::new(io::sink)),
+        None => (surroundings, BoxMakeWriter::new(io::stderr)),
+    };
+    let subscriber = subscriber(log, surroundings, ring, syslog, writer);
     tracing::subscriber::set_global_default(subscriber).map_err(|error| error.to_string())?;
     Ok(file)
 }
@@ -93,6 +101,7 @@ pub fn subscriber<W>(
     log: &Log,
     surroundings: LogEnvironment,
     ring: &Arc<LogRing>,
+    syslog: Option<SyslogLayer>,
     writer: W,
 ) -> Box<dyn tracing::Subscriber + Send + Sync>
 where
@@ -105,7 +114,8 @@ where
     };
     let registry = tracing_subscriber::registry()
         .with(line_filter(log.level))
-        .with(RingLayer(ring.clone()));
+        .with(RingLayer(ring.clone()))
+        .with(syslog);
     let lines = tracing_subscriber::fmt::layer()
         .with_writer(writer)
         .with_ansi(surroundings.is_terminal && !is_json);
@@ -174,11 +184,15 @@ mod tests {
             level: LogLevel::Info,
             format,
             file: Unset(None),
+            syslog: Unset(None),
         };
-        tracing::subscriber::with_default(subscriber(&log, surroundings, ring, move || writer.clone()), || {
-            tracing::info!(client_id = "c1", password = %Secret::new("hunter2"), "connected");
-            tracing::debug!("too quiet");
-        });
+        tracing::subscriber::with_default(
+            subscriber(&log, surroundings, ring, None, move || writer.clone()),
+            || {
+                tracing::info!(client_id = "c1", password = %Secret::new("hunter2"), "connected");
+                tracing::debug!("too quiet");
+            },
+        );
         let bytes = lines.0.lock().unwrap().clone();
         String::from_utf8(bytes).unwrap()
     }

@@ -17,6 +17,7 @@ use crate::config::NodeInfo;
 #[cfg(feature = "platform")]
 use crate::device_platform::DevicePlatform;
 use crate::disk::DataDirectory;
+use crate::log_ring::LogRing;
 use crate::readiness::Readiness;
 use crate::telemetry::ExportCounters;
 
@@ -25,6 +26,7 @@ pub struct MetricSources {
     pub node: Arc<NodeInfo>,
     pub readiness: Arc<Readiness>,
     pub alarms: Arc<Alarms>,
+    pub log: Arc<LogRing>,
     pub net: net::ServerHandle,
     pub counters: Arc<ApiCounters>,
     pub answers: Arc<AnswerMemory>,
@@ -45,6 +47,7 @@ impl FromRef<App> for MetricSources {
             node: app.part(),
             readiness: app.part(),
             alarms: app.part(),
+            log: app.part(),
             net: app.part(),
             counters: app.part(),
             answers: app.part(),

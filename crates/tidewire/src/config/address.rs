@@ -1,7 +1,8 @@
-//! Network addresses in options: where to bind, and whom to trust.
+//! Addresses in options: where to bind, whom to trust, and where the system log is.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
 
 use auth::Cidr;
 
@@ -148,9 +149,83 @@ impl OptionValue for Cidr {
     }
 }
 
+/// A system log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SyslogAddress {
+    /// systemd's journal.
+    Journald,
+    /// Path of a socket for datagrams.
+    Unix(PathBuf),
+    Udp(Bind),
+}
+
+impl fmt::Display for SyslogAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SyslogAddress::Journald => f.write_str("journald"),
+            SyslogAddress::Unix(path) => write!(f, "unix:{}", path.display()),
+            SyslogAddress::Udp(address) => write!(f, "udp://{address}"),
+        }
+    }
+}
+
+impl OptionValue for SyslogAddress {
+    fn type_name() -> String {
+        "system log".into()
+    }
+
+    fn expected() -> String {
+        "\"journald\", a socket such as \"unix:/dev/log\", or an address such as \"udp://logs.example.com:514\"".into()
+    }
+
+    fn from_text(text: &str) -> Result<SyslogAddress, Reject> {
+        if text == "journald" {
+            return Ok(SyslogAddress::Journald);
+        }
+        if let Some(path) = text.strip_prefix("unix:").filter(|path| path.starts_with('/')) {
+            return Ok(SyslogAddress::Unix(path.into()));
+        }
+        // A port alone would mean every address of this machine.
+        let address = text.strip_prefix("udp://").filter(|address| address.contains(':'));
+        let address = Bind::from_text(address.ok_or(Reject::Mismatch)?)?;
+        match address.port {
+            0 => Err(Reject::Mismatch),
+            _ => Ok(SyslogAddress::Udp(address)),
+        }
+    }
+
+    fn to_toml(&self) -> toml::Value {
+        toml::Value::String(self.to_string())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn system_logs_are_read_and_printed() {
+        for text in [
+            "journald",
+            "unix:/dev/log",
+            "udp://logs.example.com:514",
+            "udp://[::1]:514",
+        ] {
+            let address = SyslogAddress::from_text(text).expect(text);
+            assert_eq!(address.to_string(), text);
+        }
+        for text in [
+            "journal",
+            "unix:dev/log",
+            "/dev/log",
+            "udp://514",
+            "udp://host",
+            "udp://host:0",
+            "tcp://host:514",
+        ] {
+            assert!(SyslogAddress::from_text(text).is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn all_addresses_of_a_machine_are_in_the_way_of_each() {

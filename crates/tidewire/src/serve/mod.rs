@@ -514,7 +514,7 @@ fn program() -> String {
     }
 }
 
-fn node_name(config: &Config) -> String {
+pub fn node_name(config: &Config) -> String {
     if config.node.name.is_empty() {
         rustix::system::uname().nodename().to_string_lossy().into_owned()
     } else {

@@ -381,6 +381,7 @@ mod tests {
             level: LogLevel::Debug,
             format: LogFormat::Text,
             file: Unset(None),
+            syslog: Unset(None),
         };
         let nowhere = LogEnvironment {
             is_terminal: false,
@@ -393,7 +394,9 @@ mod tests {
             session_present: false,
         };
         let ring: Arc<LogRing> = Arc::default();
-        tracing::subscriber::with_default(subscriber(&log, nowhere, &ring, io::sink), || write(&event, "os", 0));
+        tracing::subscriber::with_default(subscriber(&log, nowhere, &ring, None, io::sink), || {
+            write(&event, "os", 0)
+        });
         let (lines, _) = ring.read(|_| true, u64::MAX, 10);
         let expected = "connected client_id=\"c1\" address=127.0.0.1:1 session_present=false durability=\"os\"";
         assert_eq!(lines[0].text, expected);

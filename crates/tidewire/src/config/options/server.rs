@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use auth::Cidr;
 
-use crate::config::address::Bind;
+use crate::config::address::{Bind, SyslogAddress};
 use crate::config::key::KeySegment::Fixed;
 use crate::config::option::section;
 use crate::config::options::listeners::TlsVersion;
@@ -291,5 +291,10 @@ section! {
         restart format: LogFormat = "auto";
         /// Log file. Empty: standard error. SIGHUP reopens the file, so that it can be rotated.
         restart file: Unset<PathBuf> = "";
+        /// System log that receives the lines with their fields, instead of standard error: "journald" (systemd's
+        /// journal, with fields such as `TIDEWIRE_CLIENT_ID`), or RFC 5424 with structured data to a socket, such as
+        /// "unix:/dev/log", or to a host, such as "udp://logs.example.com:514". The server never waits for it. It
+        /// drops lines that the system log does not accept, and counts them in `tidewire_log_lines_dropped_total`.
+        restart syslog: Unset<SyslogAddress> = "";
     }
 }

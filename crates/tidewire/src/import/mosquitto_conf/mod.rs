@@ -418,7 +418,10 @@ const REFUSED: [(&str, &str); 22] = [
     ("autosave_on_changes", "each acknowledged message is in the journal"),
     ("pid_file", "tidewire writes no such file"),
     ("user", "start tidewire as this user"),
-    ("log_dest", "the log goes to standard error, or to the file of log.file"),
+    (
+        "log_dest",
+        "set log.file, or log.syslog; without them, the log goes to standard error",
+    ),
     ("log_type", "log.level chooses the messages"),
     ("connection_messages", "the log contains connections at the level info"),
     ("log_timestamp", "each line of the log has a time"),
@@ -440,10 +443,7 @@ const REFUSED: [(&str, &str); 22] = [
         "tidewire chooses the sizes of its buffers itself",
     ),
     ("websockets_log_level", "log.level chooses the messages"),
-    (
-        "log_facility",
-        "the log goes to standard error, or to the file of log.file",
-    ),
+    ("log_facility", "log.syslog has the facility daemon"),
     (
         "retain_expiry_interval",
         "tidewire removes retained messages when they expire",

@@ -642,7 +642,7 @@ fn options_of_mosquitto_2_1_have_rows() {
         ("enable_control_api true", "the console and the API"),
         ("packet_buffer_size 4096", "sizes of its buffers"),
         ("retain_expiry_interval 5", "when they expire"),
-        ("log_facility 5", "log.file"),
+        ("log_facility 5", "log.syslog"),
         ("retry_interval 20", "no effect"),
     ] {
         let (setup, report) = imported(&format!("listener 1884\n{option}"));
