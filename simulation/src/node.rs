@@ -230,7 +230,7 @@ fn recover(
     let opened = RecordLog::open(disk.storage(), config, &mut replay, &mut |_, _| {});
     let (mut log, _) = opened.map_err(|error| format!("opening the journal failed: {error:?}"))?;
     let recovered = recovery.finish();
-    now.journal_ms = now.journal_ms.max(recovered.latest_unix_ms);
+    now.journal_ms = recovered.journal_ms_at_start(now.unix_ms);
     let restored = fill(&mut log, recovered, shards, *now);
     Ok((log, restored))
 }

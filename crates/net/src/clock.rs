@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use broker::Now;
+use broker::durable::recovery::RecoveredState;
 
 pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
@@ -27,9 +28,11 @@ impl ServerClock {
         }
     }
 
-    /// Sets the journal's time to at least this one. Called before the workers start.
-    pub(crate) fn continue_journal_time(&self, latest_unix_ms: u64) {
-        self.journal_start_ms.fetch_max(latest_unix_ms, Ordering::Relaxed);
+    /// Continues the journal's time. Called once, before the workers start.
+    pub(crate) fn continue_journal_time(&self, recovered: &RecoveredState) {
+        let unix_ms = self.journal_start_ms.load(Ordering::Relaxed);
+        self.journal_start_ms
+            .store(recovered.journal_ms_at_start(unix_ms), Ordering::Relaxed);
     }
 
     pub(crate) fn now(&self) -> Now {
@@ -58,16 +61,37 @@ fn unix_ms() -> u64 {
 mod tests {
     use super::*;
 
-    #[test]
-    fn journal_time_continues_when_the_system_clock_is_behind() {
+    const HOUR_MS: u64 = 3_600_000;
+
+    /// Returns the difference between the journal's time after a start and the system's clock, in milliseconds. The
+    /// latest record is `latest_ms` later than the start.
+    fn difference_after_start(latest_ms: i64, clock_ahead_ms: u64) -> i64 {
         let clock = ServerClock::start();
         let start_ms = clock.now().journal_ms;
-        clock.continue_journal_time(start_ms - 3_600_000);
+        clock.continue_journal_time(&RecoveredState {
+            latest_unix_ms: start_ms.saturating_add_signed(latest_ms),
+            clock_ahead_ms,
+            ..RecoveredState::default()
+        });
         let now = clock.now();
-        assert!((start_ms..start_ms + 60_000).contains(&now.journal_ms), "{now:?}");
-        clock.continue_journal_time(start_ms + 3_600_000);
-        let now = clock.now();
-        assert!(now.journal_ms >= start_ms + 3_600_000, "{now:?}");
-        assert!(now.unix_ms < start_ms + 3_600_000, "{now:?}");
+        now.journal_ms as i64 - now.unix_ms as i64
+    }
+
+    #[test]
+    fn journal_time_continues_when_the_system_clock_is_behind() {
+        const HOUR: i64 = HOUR_MS as i64;
+        for (latest_ms, ahead_ms, expected_ms) in [
+            (-HOUR, 0, 0),
+            (HOUR, 0, HOUR),
+            (-3 * HOUR, 2 * HOUR_MS, -2 * HOUR),
+            (-HOUR, 2 * HOUR_MS, -HOUR),
+            (HOUR, 2 * HOUR_MS, HOUR),
+        ] {
+            let found_ms = difference_after_start(latest_ms, ahead_ms);
+            assert!(
+                found_ms.abs_diff(expected_ms) < 60_000,
+                "{found_ms} instead of {expected_ms} ms"
+            );
+        }
     }
 }

@@ -43,7 +43,7 @@ impl RestartState {
         shards: &mut [Shard],
     ) -> Result<(RecordLog, RestoreCounts), ReadError> {
         let RestartState { mut log, recovered, .. } = self;
-        common.clock.continue_journal_time(recovered.latest_unix_ms);
+        common.clock.continue_journal_time(&recovered);
         let now = common.clock.now();
         for shard in &mut *shards {
             shard.start_journaling(recovered.last_key);
@@ -85,6 +85,10 @@ const READ_RETRY: Duration = Duration::from_secs(1);
 
 /// Interval at which a worker checks whether a full journal has space.
 const FULL_CHECK_MS: u64 = 100;
+
+/// Interval at which an idle server checks whether the system's clock was set. After a crash within it, the step counts
+/// as time for which the server was off.
+const CLOCK_CHECK_MS: u64 = 1000;
 
 impl NetWorker {
     /// Processes the commits of the journal and the results of the tap. Called at the start of a tick.
@@ -161,15 +165,19 @@ impl NetWorker {
         self.shard.inspect().ledger().first_awaited().is_some_and(is_committed)
     }
 
-    /// Returns when to check the journal without an event: publishers may wait until it has space, or it may be longer
-    /// than necessary.
+    /// Returns when to check the journal without an event: publishers may wait until it has space, it may be longer
+    /// than necessary, or its time may have to be recorded because the system's clock was set.
     pub(crate) fn next_journal_check_ms(&self) -> Option<u64> {
         let (now_ms, soon_ms) = (self.now.monotonic_ms, self.now.monotonic_ms + FULL_CHECK_MS);
         if self.journal_health != LogHealth::Ok || self.shard.inspect().taps().is_full() {
             return Some(soon_ms);
         }
-        let early_ms = self.common.node_journal.idle_checkpoint_ms(now_ms)?;
-        Some(soon_ms.max(early_ms + 1))
+        let node_journal = &self.common.node_journal;
+        let early_ms = node_journal.idle_checkpoint_ms(now_ms);
+        let has_clock_check = self.id.0 == 0 && node_journal.journal().is_some();
+        let clock_ms = has_clock_check.then_some(now_ms + CLOCK_CHECK_MS);
+        let early_ms = early_ms.map(|early_ms| soon_ms.max(early_ms + 1));
+        early_ms.into_iter().chain(clock_ms).min()
     }
 
     /// Requests a wake-up by the commit thread. The worker requests it before it reads the committed position, so that

@@ -223,6 +223,9 @@ fn record_checkpoint(tick: &mut Tick<'_>) {
         shards,
         last_key,
     });
+    if let Some(records) = tick.core.ledger.records_mut() {
+        records.record_clock(tick.now);
+    }
 }
 
 fn send_barrier(tick: &mut Tick<'_>, is_end: bool) {

@@ -59,6 +59,10 @@ pub struct PendingRecords {
     due_time_ms: Option<u64>,
     /// Not before this time is the time recorded again.
     next_time_ms: Option<u64>,
+    /// The time of the start, or of the last step of the system's clock.
+    clock_set_at: Option<Now>,
+    /// How far the system's clock is ahead of the journal's time. Less than `CLOCK_STEP_MS` counts as 0.
+    clock_ahead_ms: u64,
 }
 
 /// Maximum number of fetches that run at the same time.
@@ -67,6 +71,9 @@ const FETCHES_MAX: usize = 64;
 /// Minimum interval between two records of the time. After a crash, deadlines can be late by it if the system's clock
 /// has been set back.
 const TIME_INTERVAL_MS: u64 = 10_000;
+
+/// Smaller steps of the system's clock are not recorded.
+const CLOCK_STEP_MS: u64 = 10_000;
 
 /// A run of waiters that wait for the same journal position.
 struct WaiterGroup {
@@ -120,6 +127,8 @@ impl PendingRecords {
             health: LogHealth::Ok,
             due_time_ms: None,
             next_time_ms: None,
+            clock_set_at: None,
+            clock_ahead_ms: 0,
         }
     }
 
@@ -141,11 +150,53 @@ impl PendingRecords {
         GroupKey(self.next_key())
     }
 
-    /// Begins a tick. If it writes records, the time is one of them, unless it was recorded a short while ago.
+    /// Begins a tick. If it writes records, the time is one of them, unless it was recorded a short while ago. After a
+    /// step of the system's clock, the time is recorded in any case.
     pub fn begin_tick(&mut self, now: Now) {
         // The record of the start has the time of the first tick.
         let next_ms = *self.next_time_ms.get_or_insert(now.journal_ms + TIME_INTERVAL_MS);
         self.due_time_ms = (now.journal_ms >= next_ms).then_some(now.journal_ms);
+        if self.update_clock(now) {
+            self.record_time(now.journal_ms);
+        }
+    }
+
+    /// Sets how far the system's clock was ahead in the previous process. A clock that is behind that process is wrong,
+    /// for example without a real-time clock, so the difference remains until the clock is set.
+    pub fn continue_clock(&mut self, now: Now, clock_ahead_ms: u64) {
+        self.clock_set_at = Some(now);
+        // The clock may have been set since the journal's time began.
+        self.clock_ahead_ms = clock_ahead_ms.max(ahead_ms(now));
+    }
+
+    pub fn clock_ahead_ms(&self) -> u64 {
+        self.clock_ahead_ms
+    }
+
+    /// Records how far the system's clock is ahead, so that earlier records of it can be deleted.
+    pub fn record_clock(&mut self, now: Now) {
+        if self.update_clock(now) || self.clock_ahead_ms > 0 {
+            self.record_time(now.journal_ms);
+        }
+    }
+
+    /// Returns whether a step of the system's clock has changed the difference to the journal's time.
+    fn update_clock(&mut self, now: Now) -> bool {
+        let set_at = *self.clock_set_at.get_or_insert(now);
+        let expected_ms = set_at.unix_ms + now.journal_ms.saturating_sub(set_at.journal_ms);
+        if now.unix_ms.abs_diff(expected_ms) < CLOCK_STEP_MS {
+            return false;
+        }
+        self.clock_set_at = Some(now);
+        let before = std::mem::replace(&mut self.clock_ahead_ms, ahead_ms(now));
+        before != self.clock_ahead_ms
+    }
+
+    fn record_time(&mut self, unix_ms: u64) {
+        self.due_time_ms = None;
+        self.next_time_ms = Some(unix_ms + TIME_INTERVAL_MS);
+        let ahead_ms = self.clock_ahead_ms;
+        self.record(&JournalRecord::Time { unix_ms, ahead_ms });
     }
 
     /// Adds a record to the batch of this tick. Its position is known once the batch is appended.
@@ -329,9 +380,8 @@ impl PendingRecords {
             self.close_group();
             return None;
         }
-        if let Some(unix_ms) = self.due_time_ms.take() {
-            self.next_time_ms = Some(unix_ms + TIME_INTERVAL_MS);
-            self.batch.record(|out| JournalRecord::Time { unix_ms }.put(out));
+        if let Some(unix_ms) = self.due_time_ms {
+            self.record_time(unix_ms);
         }
         Some(&mut self.batch)
     }
@@ -365,6 +415,14 @@ impl PendingRecords {
             self.waiter_groups.pop_front();
         }
         self.waiting.pop_front()
+    }
+}
+
+/// Returns how far the system's clock is ahead of the journal's time.
+fn ahead_ms(now: Now) -> u64 {
+    match now.unix_ms.saturating_sub(now.journal_ms) {
+        0..CLOCK_STEP_MS => 0,
+        ahead_ms => ahead_ms,
     }
 }
 

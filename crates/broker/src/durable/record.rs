@@ -75,6 +75,9 @@ pub enum JournalRecord<'a> {
     /// The current time. Without it, a start whose clock is behind could not continue the journal's time.
     Time {
         unix_ms: u64,
+        /// How far the system's clock is ahead of `unix_ms`, because it was set forward while the server ran. Then the
+        /// record has another tag.
+        ahead_ms: u64,
     },
     /// Start of a checkpoint, with the fields of `Boot`. Changes no state.
     Checkpoint {

@@ -62,6 +62,8 @@ pub struct Recovery {
     shards: u16,
     last_key: u64,
     latest_unix_ms: u64,
+    /// The latest `Time` record: its time, and how far the system's clock was ahead.
+    latest_clock: (u64, u64),
 }
 
 /// The journal contains a record that is invalid at its position.
@@ -108,6 +110,7 @@ impl Recovery {
             last_key: self.last_key,
             lowest: None,
             latest_unix_ms: self.latest_unix_ms,
+            clock_ahead_ms: self.latest_clock.1,
         };
         recovered.lowest = recovered.messages().min();
         recovered
@@ -140,7 +143,11 @@ impl Recovery {
             // The session or group that needs the message finds the damage when it reads it.
             JournalRecord::Damaged => {}
             JournalRecord::Boot { .. } | JournalRecord::Checkpoint { .. } => self.node_record(&record),
-            JournalRecord::Time { unix_ms } => self.observe_time(unix_ms),
+            JournalRecord::Time { unix_ms, ahead_ms } => {
+                self.observe_time(unix_ms);
+                // Shards can append their records in another order.
+                self.latest_clock = self.latest_clock.max((unix_ms, ahead_ms));
+            }
             JournalRecord::Group { .. }
             | JournalRecord::GroupEntries { .. }
             | JournalRecord::GroupEnded { .. }

@@ -19,6 +19,7 @@ use crate::durable::cold::publication_of;
 use crate::durable::entry::StoredEntry;
 use crate::durable::journaled_queue::ColdEntries;
 use crate::durable::pages::{Pages, QueuePage};
+use crate::durable::pending_records::PendingRecords;
 use crate::durable::record;
 use crate::durable::record::{
     GroupKey, JournalRecord, MessageRecord, Recipient, RecordPosition, Seq, SessionEntry, SessionKey, Targets, WITH_TAP,
@@ -68,6 +69,11 @@ pub fn restore(
     read: &mut ReadMessages<'_>,
     append: &mut AppendBatch<'_>,
 ) -> RestoreCounts {
+    for shard in &mut *shards {
+        if let Some(records) = shard.split(now).0.core.ledger.records_mut() {
+            records.continue_clock(now, recovered.clock_ahead_ms);
+        }
+    }
     let mut result = RestoreCounts::default();
     // Losses of sessions are counted in `damaged`.
     let mut lost = 0;
@@ -123,6 +129,9 @@ pub fn restore(
         shards: count,
         last_key: recovered.last_key,
     });
+    if let Some(records) = core.ledger.records_mut() {
+        records.record_clock(now);
+    }
     append_atomically(now, shards, append);
     exchange_mail(now, shards, append);
     for (home, slot) in connected {
@@ -374,7 +383,7 @@ impl SessionRestorer<'_> {
         let left_unix_ms = recovered.left_unix_ms.unwrap_or(now.journal_ms);
         let session = core.sessions.at_mut(slot);
         set_terms(session, &recovered);
-        session.disconnected_at_ms = left_unix_ms;
+        session.disconnected_at_ms = left_unix_ms + core.ledger.records().map_or(0, PendingRecords::clock_ahead_ms);
         session.left_at_ms = now.monotonic_at(left_unix_ms);
         for id in &recovered.received {
             session.received.insert(*id);

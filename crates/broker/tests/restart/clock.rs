@@ -1,7 +1,7 @@
 //! Tests jumps of the system's clock. Intervals follow the journal's time, which does not jump.
 
-use mqtt::{Decoded, Packet, Properties, Property, PropertyWriter, ProtocolVersion, QoS, Will};
-use tidewire_broker::durable::record::JournalRecord;
+use mqtt::{Decoded, Packet, Properties, Property, PropertyWriter, ProtocolVersion, Publish, QoS, Will};
+use tidewire_broker::durable::record::{JournalRecord, RecordPosition};
 use tidewire_broker::*;
 
 use super::node::{Node, connect, publication};
@@ -178,4 +178,87 @@ fn will_delay_ignores_jumps_of_the_clock() {
 #[test]
 fn will_delay_does_not_grow_at_a_restart() {
     assert_delay_does_not_grow_at_a_restart("clock-will", node_with_will);
+}
+
+/// Step of a clock that starts in the past and is set by the network.
+const STEP_MS: i64 = 50 * 365 * 24 * HOUR_MS as i64;
+
+/// Starts a node with a message in the queue of an offline session. Both expire after an hour. After ten seconds, the
+/// system's clock is set forward. The next tick has no other record.
+fn node_after_step(name: &str) -> Node {
+    let mut node = started_node(name);
+    let subscriber = node.connect("subscriber", true, 3600);
+    node.subscribe(subscriber, "t");
+    node.shard.closed(NOW, subscriber, CloseCause::Network);
+    let publisher = node.connect("publisher", true, 0);
+    let mut properties = Vec::new();
+    PropertyWriter::new(&mut properties).put(Property::MessageExpiryInterval(3600));
+    let Packet::Publish(publish) = publication("t", 1, b"1", false) else {
+        unreachable!()
+    };
+    let properties = Properties::from_validated(&properties);
+    node.send(publisher, &Packet::Publish(Publish { properties, ..publish }));
+    node.end_tick();
+    node.now = after_jump(NOW, 10_000, STEP_MS);
+    node.shard.begin_tick(node.now);
+    node.end_tick();
+    node
+}
+
+/// Ends the process, and starts another one `ms` milliseconds after the start of `node_after_step`. The clock is right.
+/// Returns whether the session is present, and the expiries of its messages.
+fn after_restart(node: Node, from: RecordPosition, ms: u64) -> (bool, Vec<u32>) {
+    let (mut node, start) = node.restart_from(from, after_jump(NOW, ms, STEP_MS).unix_ms);
+    node.shard.run_timers(start);
+    node.end_tick();
+    let subscriber = node.connect("subscriber", false, 3600);
+    for _ in 0..10 {
+        node.shard.run_timers(start);
+        node.end_tick();
+        node.read();
+    }
+    let mut slices = Vec::new();
+    node.shard.outbox().slices(subscriber, usize::MAX, &mut slices);
+    let bytes = slices.concat();
+    std::fs::remove_dir_all(node.crash()).unwrap();
+    let Decoded::Complete { packet, .. } = mqtt::decode(&bytes, ProtocolVersion::V5, 1 << 20).unwrap() else {
+        unreachable!()
+    };
+    let Packet::ConnAck(connack) = packet else {
+        panic!("the first packet is no CONNACK")
+    };
+    (connack.session_present, expiries(&bytes))
+}
+
+#[test]
+fn step_of_the_clock_is_no_downtime() {
+    let node = node_after_step("clock-step");
+    assert_eq!(after_restart(node, RecordPosition(0), 20_000), (true, vec![3_580]));
+    let mut node = node_after_step("clock-step-checkpoint");
+    let checkpoint = node.checkpoint();
+    assert_eq!(after_restart(node, checkpoint, 20_000), (true, vec![3_580]));
+}
+
+#[test]
+fn downtime_after_a_step_of_the_clock_counts() {
+    let node = node_after_step("clock-step-downtime");
+    assert_eq!(after_restart(node, RecordPosition(0), 2 * HOUR_MS), (false, vec![]));
+}
+
+/// Without a real-time clock, each start of the machine begins in the past.
+#[test]
+fn start_in_the_past_between_does_not_change_intervals() {
+    let (node, start) = node_after_step("clock-past").restart_at(0);
+    assert_eq!(start.journal_ms, NOW.journal_ms + 10_000);
+    assert_eq!(after_restart(node, RecordPosition(0), 20_000), (true, vec![3_580]));
+}
+
+#[test]
+fn clock_that_is_set_back_has_no_difference() {
+    let mut node = node_after_step("clock-back");
+    node.shard.begin_tick(after_jump(NOW, 11_000, 0));
+    node.end_tick();
+    let recovered = node.recovered_after_a_crash();
+    assert_eq!(recovered.latest_unix_ms, NOW.journal_ms + 11_000);
+    assert_eq!(recovered.clock_ahead_ms, 0);
 }

@@ -21,6 +21,8 @@ use super::NOW;
 pub struct Node {
     pub shard: Shard,
     pub state: Arc<NodeState>,
+    /// Time of the start, or a later one that the test sets.
+    pub now: Now,
     log: RecordLog,
     directory: PathBuf,
     connections: u32,
@@ -41,6 +43,7 @@ impl Node {
         Node {
             shard,
             state: node,
+            now: NOW,
             log,
             directory,
             connections: 0,
@@ -84,12 +87,12 @@ impl Node {
 
     /// Ends the tick and commits its records.
     pub fn end_tick(&mut self) {
-        if let Some(batch) = self.shard.journal(NOW).batch() {
+        if let Some(batch) = self.shard.journal(self.now).batch() {
             let at = self.log.append(batch);
-            self.shard.journal(NOW).appended(at.base.0, at.end.0);
+            self.shard.journal(self.now).appended(at.base.0, at.end.0);
         }
         self.log.flush().unwrap();
-        self.shard.journal(NOW).committed(self.log.committed().0);
+        self.shard.journal(self.now).committed(self.log.committed().0);
     }
 
     /// Returns the position of the next record.
@@ -109,7 +112,7 @@ impl Node {
                 self.log.reader().read_many(&wanted, |index, record| {
                     records[index] = record.ok().map(<[u8]>::to_vec)
                 });
-                self.shard.journal(NOW).fetched(purpose, &positions, records);
+                self.shard.journal(self.now).fetched(purpose, &positions, records);
                 is_any = true;
             }
         }
@@ -227,10 +230,10 @@ impl Node {
             before: from,
             bytes: u64::MAX,
         };
-        self.shard.journal(NOW).begin_checkpoint(part);
+        self.shard.journal(self.now).begin_checkpoint(part);
         self.end_tick();
         while self.shard.inspect().is_checkpoint_active() {
-            let _ = self.shard.journal(NOW).continue_checkpoint();
+            let _ = self.shard.journal(self.now).continue_checkpoint();
             self.end_tick();
             self.read();
             self.end_tick();
@@ -255,10 +258,15 @@ impl Node {
     /// Ends the process and starts another one when the system's clock shows this time. Returns the time of the start.
     /// As in the server, the journal's time continues behind all times in the journal.
     pub fn restart_at(self, unix_ms: u64) -> (Node, Now) {
+        self.restart_from(RecordPosition(0), unix_ms)
+    }
+
+    /// As `restart_at`, but replays the records from a position on.
+    pub fn restart_from(self, from: RecordPosition, unix_ms: u64) -> (Node, Now) {
         let access = Arc::new(OpenAccess);
-        self.restart_when(ShardConfig::default(), RecordPosition(0), access, |recovered| Now {
+        self.restart_when(ShardConfig::default(), from, access, |recovered| Now {
             unix_ms,
-            journal_ms: unix_ms.max(recovered.latest_unix_ms),
+            journal_ms: recovered.journal_ms_at_start(unix_ms),
             ..NOW
         })
     }
@@ -295,6 +303,7 @@ impl Node {
         let mut node = Node {
             shard,
             state: node,
+            now,
             log,
             directory: self.directory,
             connections: self.connections,

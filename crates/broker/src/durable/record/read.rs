@@ -50,7 +50,10 @@ impl<'a> JournalRecord<'a> {
                 shards: r.small()?,
                 last_key: r.integer()?,
             },
-            TIME => JournalRecord::Time { unix_ms: r.integer()? },
+            tag @ (TIME | TIME_AFTER_STEP) => JournalRecord::Time {
+                unix_ms: r.integer()?,
+                ahead_ms: if tag == TIME { 0 } else { r.integer()? },
+            },
             MESSAGE => JournalRecord::Message(r.message(false)?),
             OWNED_MESSAGE => JournalRecord::Message(r.message(true)?),
             tag @ (QUEUED | SIZED_QUEUED) => JournalRecord::Queued {

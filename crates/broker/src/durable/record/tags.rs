@@ -32,6 +32,8 @@ pub(super) const PAGES: u8 = 29;
 pub(super) const REPLAYED: u8 = 30;
 pub(super) const DAMAGED: u8 = 31;
 pub(super) const TIME: u8 = 32;
+/// `TIME` with the difference of the system's clock. Since record version 5.
+pub(super) const TIME_AFTER_STEP: u8 = 38;
 /// `MESSAGE` with an owner.
 pub(super) const OWNED_MESSAGE: u8 = 33;
 /// Records with the sizes of messages, since record version 3.

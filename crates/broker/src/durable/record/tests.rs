@@ -229,6 +229,10 @@ fn small_records_survive_a_round_trip() {
             shards: 64,
             last_key: 9,
         },
+        JournalRecord::Time {
+            unix_ms: 1,
+            ahead_ms: 1 << 40,
+        },
         JournalRecord::Queued {
             message,
             size: MessageSize::of(200_000),
@@ -304,4 +308,16 @@ fn small_records_survive_a_round_trip() {
     ] {
         round_trip(&record);
     }
+}
+
+#[test]
+fn time_without_a_step_has_the_former_layout() {
+    let record = JournalRecord::Time {
+        unix_ms: 5,
+        ahead_ms: 0,
+    };
+    let mut bytes = Vec::new();
+    record.put(&mut bytes);
+    assert_eq!(bytes, [32, 5]);
+    assert_eq!(JournalRecord::read(&bytes), Ok(record));
 }

@@ -18,7 +18,8 @@ impl JournalRecord<'_> {
                 shards,
                 last_key,
             } => put_all(out, CHECKPOINT, [*unix_ms, u64::from(*shards), *last_key]),
-            JournalRecord::Time { unix_ms } => put_all(out, TIME, [*unix_ms]),
+            JournalRecord::Time { unix_ms, ahead_ms: 0 } => put_all(out, TIME, [*unix_ms]),
+            JournalRecord::Time { unix_ms, ahead_ms } => put_all(out, TIME_AFTER_STEP, [*unix_ms, *ahead_ms]),
             JournalRecord::Message(message) => message.put(out),
             JournalRecord::Queued { message, size, targets } => {
                 put_all(out, SIZED_QUEUED, [message.0]);

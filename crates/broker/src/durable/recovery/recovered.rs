@@ -36,6 +36,16 @@ pub struct RecoveredState {
     pub lowest: Option<RecordPosition>,
     /// Latest time in any record, Unix milliseconds.
     pub latest_unix_ms: u64,
+    /// How far the system's clock was ahead of the journal's time.
+    pub clock_ahead_ms: u64,
+}
+
+impl RecoveredState {
+    /// Returns the time of the journal at a start at which the system's clock shows `unix_ms`. The time since the
+    /// previous process counts, but not the step of a clock that was set forward while that process ran.
+    pub fn journal_ms_at_start(&self, unix_ms: u64) -> u64 {
+        unix_ms.saturating_sub(self.clock_ahead_ms).max(self.latest_unix_ms)
+    }
 }
 
 #[derive(Debug, PartialEq)]

@@ -17,6 +17,17 @@ fn node_state_is_that_of_the_latest_boot_or_checkpoint() {
     assert_eq!(recover(&[checkpoint(30), session(1)]).last_key, 30);
 }
 
+/// Shards append their records in any order.
+#[test]
+fn journal_continues_at_the_latest_time_record() {
+    let time = |unix_ms, ahead_ms| put(&JournalRecord::Time { unix_ms, ahead_ms });
+    let state = recover(&[time(50, 0), time(70, 20_000), time(60, 0)]);
+    assert_eq!(state.journal_ms_at_start(20_100), 100);
+    assert_eq!(state.journal_ms_at_start(20_000), 70, "the clock is behind");
+    let state = recover(&[time(50, 0)]);
+    assert_eq!(state.journal_ms_at_start(20_100), 20_100);
+}
+
 #[test]
 fn invalid_record_is_reported_with_its_position() {
     let mut recovery = Recovery::new();
