@@ -10,7 +10,7 @@ use platform::ChainEvent;
 use platform::entities::EntityError;
 use platform::model::Alarm;
 
-use crate::clock::unix_ms;
+use crate::clock::{ExpiryClock, unix_ms};
 use crate::error_chain::error_chain;
 use crate::follow_up::FollowUps;
 use crate::hub::Hub;
@@ -66,6 +66,7 @@ impl PeriodicTimer {
 pub fn run(hub: &Arc<Hub>, is_flush_wanted: &AtomicBool) {
     let store = hub.platform().store();
     let start = Instant::now();
+    let mut expiry_clock = ExpiryClock::new(start, unix_ms());
     let mut ttls_version = None;
     let mut clean_up_timer = PeriodicTimer::due_now(CLEAN_UP_PERIOD, start);
     let mut events_timer = PeriodicTimer::due_now(EVENTS_PERIOD, start);
@@ -82,11 +83,12 @@ pub fn run(hub: &Arc<Hub>, is_flush_wanted: &AtomicBool) {
             }
         }
         let (now_ms, now) = (unix_ms(), Instant::now());
+        let expiry_ms = expiry_clock.read(now, now_ms);
         let has_unclassified = hub.platform().classify().unwrap_or_else(|error| {
             tracing::warn!(error = %error_chain(&error), "applying times to live failed");
             false
         });
-        let maintained = store.maintain(now_ms).map_err(|error| error_chain(&error));
+        let maintained = store.maintain(expiry_ms).map_err(|error| error_chain(&error));
         let has_more = match hub.store_failures().note(StoreWork::TimeSeriesMaintenance, maintained) {
             Ok(done) => done.has_more,
             Err(error) => {
@@ -98,9 +100,9 @@ pub fn run(hub: &Arc<Hub>, is_flush_wanted: &AtomicBool) {
         if ttls_version != version {
             ttls_version = version;
             clean_up_timer.restart(now);
-            clean_up(hub, now_ms);
+            clean_up(hub, expiry_ms);
         } else if clean_up_timer.take_due(now) {
-            clean_up(hub, now_ms);
+            clean_up(hub, expiry_ms);
         }
         follow_ups.run();
         if events_timer.take_due(now) {
