@@ -7,8 +7,7 @@ pub fn unix_ms() -> i64 {
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
 
-/// A clock that is set forward decides what expires after this time. If it was wrong and is repaired earlier, no data is
-/// deleted.
+/// A clock that is set forward counts after this time. If it was wrong and is repaired earlier, no data is deleted.
 const TRUSTED_AFTER: Duration = Duration::from_secs(3600);
 
 /// A smaller step counts at once.
