@@ -59,7 +59,7 @@ pub struct PendingRecords {
     due_time_ms: Option<u64>,
     /// Not before this time is the time recorded again.
     next_time_ms: Option<u64>,
-    /// The time of the start, or of the last step of the system's clock.
+    /// The time of the start, or when the difference of the clocks was last updated.
     clock_set_at: Option<Now>,
     /// How far the system's clock is ahead of the journal's time. Less than `CLOCK_STEP_MS` counts as 0.
     clock_ahead_ms: u64,
@@ -74,6 +74,9 @@ const TIME_INTERVAL_MS: u64 = 10_000;
 
 /// Smaller steps of the system's clock are not recorded.
 const CLOCK_STEP_MS: u64 = 10_000;
+
+/// After this time without a step, the system's clock counts as right.
+const CLOCK_TRUSTED_MS: u64 = 24 * 3_600_000;
 
 /// A run of waiters that wait for the same journal position.
 struct WaiterGroup {
@@ -161,8 +164,8 @@ impl PendingRecords {
         }
     }
 
-    /// Sets how far the system's clock was ahead in the previous process. A clock that is behind that process is wrong,
-    /// for example without a real-time clock, so the difference remains until the clock is set.
+    /// Sets how far the system's clock was ahead in the previous process. A clock that is behind that process may be
+    /// wrong, for example without a real-time clock. So the difference remains until the clock is set or trusted.
     pub fn continue_clock(&mut self, now: Now, clock_ahead_ms: u64) {
         self.clock_set_at = Some(now);
         // The clock may have been set since the journal's time began.
@@ -180,11 +183,13 @@ impl PendingRecords {
         }
     }
 
-    /// Returns whether a step of the system's clock has changed the difference to the journal's time.
+    /// Updates the difference of the clocks after a step of the system's clock, and once a day. Returns whether it has
+    /// changed.
     fn update_clock(&mut self, now: Now) -> bool {
         let set_at = *self.clock_set_at.get_or_insert(now);
-        let expected_ms = set_at.unix_ms + now.journal_ms.saturating_sub(set_at.journal_ms);
-        if now.unix_ms.abs_diff(expected_ms) < CLOCK_STEP_MS {
+        let since_ms = now.journal_ms.saturating_sub(set_at.journal_ms);
+        let is_step = now.unix_ms.abs_diff(set_at.unix_ms + since_ms) >= CLOCK_STEP_MS;
+        if !is_step && since_ms < CLOCK_TRUSTED_MS {
             return false;
         }
         self.clock_set_at = Some(now);

@@ -262,3 +262,15 @@ fn clock_that_is_set_back_has_no_difference() {
     assert_eq!(recovered.latest_unix_ms, NOW.journal_ms + 11_000);
     assert_eq!(recovered.clock_ahead_ms, 0);
 }
+
+/// The clock was wrong while the previous process ran, and has been repaired before this start. Later downtimes count.
+#[test]
+fn clock_that_is_behind_at_a_start_counts_after_a_day() {
+    for (uptime_ms, ahead_ms) in [(24 * HOUR_MS - 1, STEP_MS.unsigned_abs()), (24 * HOUR_MS, 0)] {
+        let node = node_after_step(&format!("clock-repaired-{uptime_ms}"));
+        let (mut node, start) = node.restart_at(NOW.unix_ms + 15_000);
+        node.shard.begin_tick(after_jump(start, uptime_ms, 0));
+        node.end_tick();
+        assert_eq!(node.recovered_after_a_crash().clock_ahead_ms, ahead_ms, "{uptime_ms}");
+    }
+}
