@@ -19,7 +19,7 @@ use crate::slots::{AuthAttempt, ConnEpoch, ConnSlot, ConnectNumber, GroupIndex, 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Now {
     pub monotonic_ms: u64,
-    /// Unix time of the system's clock, for display. It can jump.
+    /// Unix time of the system's clock, for display. It can jump. The journal records how far it is ahead.
     pub unix_ms: u64,
     /// Unix time of the journal, for deadlines. It advances with the monotonic clock, and a start continues it behind
     /// all times in the journal. So no expiry, delay or session becomes longer when the system's clock goes back.
