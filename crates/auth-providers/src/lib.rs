@@ -32,7 +32,13 @@ pub mod redis;
 ))]
 mod rows;
 mod source;
-#[cfg(any(feature = "mongodb", feature = "postgresql", feature = "redis"))]
+#[cfg(any(
+    feature = "mongodb",
+    feature = "mysql",
+    feature = "postgresql",
+    feature = "redis",
+    feature = "sqlite"
+))]
 mod source_rules;
 #[cfg(any(feature = "mysql", feature = "postgresql", feature = "sqlite"))]
 mod sql;

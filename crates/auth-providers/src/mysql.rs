@@ -1,4 +1,4 @@
-//! Clients whose passwords are in a table of MySQL or MariaDB.
+//! Clients whose passwords or access rules are in a table of MySQL or MariaDB.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use connectors::sql::{LookupError, LookupRow};
 
 use crate::provider::{SourceLimits, SourceProvider};
 use crate::rows::PASSWORD_COLUMNS;
-use crate::sql::{RowLookup, SqlSource};
+use crate::sql::{RULE_COLUMNS, RowLookup, SqlRules, SqlSource};
 
 /// Configuration of the provider.
 pub struct MysqlConfig {
@@ -21,11 +21,25 @@ pub struct MysqlConfig {
 /// A table with clients.
 pub type MysqlSource = SqlSource<MysqlLookup>;
 
+/// A table with access rules.
+pub type MysqlRules = SqlRules<MysqlLookup>;
+
 /// Creates the provider. Does not connect. The error names the field.
 pub fn provider(config: &MysqlConfig, limits: SourceLimits) -> Result<Arc<SourceProvider<MysqlSource>>, String> {
     let lookup = MysqlLookup::new(&config.connection, &config.query, PASSWORD_COLUMNS);
     let lookup = lookup.map_err(|problems| problems.join("; "))?;
     Ok(SourceProvider::new(SqlSource::new(lookup, config.hash)?, limits))
+}
+
+/// Creates the source of access rules that a query with placeholders returns. Does not connect. The error names the
+/// field.
+pub fn rules(
+    connection: &MysqlConnection,
+    query: &str,
+    limits: SourceLimits,
+) -> Result<Arc<SourceProvider<MysqlRules>>, String> {
+    let lookup = MysqlLookup::new(connection, query, RULE_COLUMNS);
+    SqlRules::source(lookup.map_err(|problems| problems.join("; "))?, limits)
 }
 
 impl RowLookup for MysqlLookup {
@@ -35,8 +49,8 @@ impl RowLookup for MysqlLookup {
         MysqlLookup::templates(self)
     }
 
-    async fn first_row(&self, values: &[Vec<u8>]) -> Result<Option<LookupRow>, LookupError> {
+    async fn rows(&self, values: &[Vec<u8>], max: usize) -> Result<Vec<LookupRow>, LookupError> {
         // The method of the type itself.
-        MysqlLookup::first_row(self, values).await
+        MysqlLookup::rows(self, values, max).await
     }
 }

@@ -1,6 +1,4 @@
-//! Clients whose passwords are in a table of PostgreSQL.
-
-mod rules;
+//! Clients whose passwords or access rules are in a table of PostgreSQL.
 
 use std::sync::Arc;
 
@@ -10,11 +8,7 @@ use connectors::sql::{LookupError, LookupRow};
 
 use crate::provider::{SourceLimits, SourceProvider};
 use crate::rows::PASSWORD_COLUMNS;
-use crate::sql::{RowLookup, SqlSource};
-
-pub use rules::{PostgresqlRules, PostgresqlRulesConfig, rules};
-
-const NAME: &str = "postgresql";
+use crate::sql::{RULE_COLUMNS, RowLookup, SqlRules, SqlSource};
 
 /// Configuration of the provider.
 pub struct PostgresqlConfig {
@@ -27,6 +21,9 @@ pub struct PostgresqlConfig {
 /// A table with clients.
 pub type PostgresqlSource = SqlSource<PostgresLookup>;
 
+/// A table with access rules.
+pub type PostgresqlRules = SqlRules<PostgresLookup>;
+
 /// Creates the provider. Does not connect. The error names the field.
 pub fn provider(
     config: &PostgresqlConfig,
@@ -37,15 +34,26 @@ pub fn provider(
     Ok(SourceProvider::new(SqlSource::new(lookup, config.hash)?, limits))
 }
 
+/// Creates the source of access rules that a query with placeholders returns. Does not connect. The error names the
+/// field.
+pub fn rules(
+    connection: &PostgresConnectorConfig,
+    query: &str,
+    limits: SourceLimits,
+) -> Result<Arc<SourceProvider<PostgresqlRules>>, String> {
+    let lookup = PostgresLookup::new(connection, query, RULE_COLUMNS);
+    SqlRules::source(lookup.map_err(|problems| problems.join("; "))?, limits)
+}
+
 impl RowLookup for PostgresLookup {
-    const NAME: &'static str = NAME;
+    const NAME: &'static str = "postgresql";
 
     fn templates(&self) -> &[String] {
         PostgresLookup::templates(self)
     }
 
-    async fn first_row(&self, values: &[Vec<u8>]) -> Result<Option<LookupRow>, LookupError> {
+    async fn rows(&self, values: &[Vec<u8>], max: usize) -> Result<Vec<LookupRow>, LookupError> {
         // The method of the type itself.
-        PostgresLookup::first_row(self, values).await
+        PostgresLookup::rows(self, values, max).await
     }
 }

@@ -247,4 +247,4 @@ impl Parameters {
 }
 
 #[cfg(test)]
-pub(crate) mod tests;
+mod tests;

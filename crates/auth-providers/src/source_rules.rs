@@ -13,7 +13,7 @@ use crate::source::SourceError;
 pub(crate) const RULES_MAX: usize = 1000;
 
 /// Columns and fields of EMQX with conditions that are not supported. Without its condition, a rule would allow more.
-#[cfg(any(feature = "mongodb", feature = "postgresql"))]
+#[cfg(any(feature = "mongodb", feature = "mysql", feature = "postgresql", feature = "sqlite"))]
 pub(crate) const CONDITIONS: [&str; 6] = [
     "clientid_re",
     "username_re",

@@ -1,8 +1,10 @@
-//! Clients whose passwords are in a table of an SQL database.
+//! Clients whose passwords or access rules are in a table of an SQL database.
 //!
-//! A query with placeholders returns the row of a client. Placeholders become parameters of a prepared statement, so
+//! A query with placeholders returns the rows of a client. Placeholders become parameters of a prepared statement, so
 //! that the values of a client are never part of SQL text. A value that the type of its column does not have, such as
 //! NUL bytes or text for an integer, belongs to no row.
+
+mod rules;
 
 use auth::{Credentials, HashSettings, ProviderOutcome, TemplateUse};
 use connectors::sql::{LookupError, LookupRow, LookupValue};
@@ -11,16 +13,20 @@ use crate::rows::{PASSWORD_COLUMNS, Parameters, RowCheck, SALT_COLUMN, SUPERUSER
 use crate::source::{LoginSource, QuestionKey, SourceAnswer, SourceError, SourceFuture};
 use crate::superuser::is_true;
 
-/// A statement of a database that returns the row of a client.
+pub(crate) use rules::RULE_COLUMNS;
+pub use rules::SqlRules;
+
+/// A statement of a database that returns the rows of a client.
 pub trait RowLookup: Send + Sync + 'static {
-    /// Name of the provider.
+    /// Name of the provider, and of the source of access rules.
     const NAME: &'static str;
 
     /// The template of each parameter, in order.
     fn templates(&self) -> &[String];
 
-    /// Returns the first row for these values of the parameters. The future may be dropped at any time.
-    fn first_row(&self, values: &[Vec<u8>]) -> impl Future<Output = Result<Option<LookupRow>, LookupError>> + Send;
+    /// Returns the first rows for these values of the parameters, at most `max`, in the order of the result. The future
+    /// may be dropped at any time.
+    fn rows(&self, values: &[Vec<u8>], max: usize) -> impl Future<Output = Result<Vec<LookupRow>, LookupError>> + Send;
 }
 
 /// A table with clients.
@@ -44,9 +50,9 @@ impl<L: RowLookup> SqlSource<L> {
         let Some(values) = self.parameters.values(credentials) else {
             return Ok(ProviderOutcome::Ignore.into());
         };
-        let row = match self.lookup.first_row(&values).await {
-            Ok(Some(row)) => Some(user_row(row)?),
-            Ok(None) | Err(LookupError::InvalidValue) => None,
+        let row = match self.lookup.rows(&values, 1).await {
+            Ok(mut rows) => rows.pop().map(user_row).transpose()?,
+            Err(LookupError::InvalidValue) => None,
             Err(LookupError::Failed(reason)) => return Err(SourceError::Failed(reason)),
         };
         Ok(SourceAnswer::PasswordCheck(Box::pin(

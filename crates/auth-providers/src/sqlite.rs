@@ -1,4 +1,4 @@
-//! Clients whose passwords are in a table of an SQLite file that another program writes.
+//! Clients whose passwords or access rules are in a table of an SQLite file that another program writes.
 
 mod file;
 
@@ -13,25 +13,33 @@ use tokio::task::spawn_blocking;
 
 use crate::provider::{SourceLimits, SourceProvider};
 use crate::rows::PASSWORD_COLUMNS;
-use crate::sql::{RowLookup, SqlSource};
+use crate::sql::{RULE_COLUMNS, RowLookup, SqlRules, SqlSource};
 use file::{FileError, FileVersion, OpenFile, Query};
 
 /// Configuration of the provider.
 pub struct SqliteConfig {
-    pub file: PathBuf,
+    pub file: SqliteFile,
     /// SELECT statement with placeholders. Its first row is used.
     pub query: String,
+    pub hash: HashSettings,
+}
+
+/// The file, and limits of its queries.
+pub struct SqliteFile {
+    pub path: PathBuf,
     /// Maximum number of queries at a time. Each occupies a thread.
     pub connections_max: u32,
     /// Maximum time that a query waits for a lock of another program.
     pub busy_timeout: Duration,
     /// Maximum time of a query.
     pub query_timeout: Duration,
-    pub hash: HashSettings,
 }
 
 /// A table with clients.
 pub type SqliteSource = SqlSource<SqliteLookup>;
+
+/// A table with access rules.
+pub type SqliteRules = SqlRules<SqliteLookup>;
 
 /// A query for rows of a file.
 pub struct SqliteLookup {
@@ -52,8 +60,14 @@ struct Reader {
 
 /// Creates the provider. Fails if the file or the query is unusable. The error names the field.
 pub fn provider(config: &SqliteConfig, limits: SourceLimits) -> Result<Arc<SourceProvider<SqliteSource>>, String> {
-    let lookup = SqliteLookup::new(config)?;
+    let lookup = SqliteLookup::new(&config.file, &config.query, PASSWORD_COLUMNS)?;
     Ok(SourceProvider::new(SqlSource::new(lookup, config.hash)?, limits))
+}
+
+/// Creates the source of access rules that a query with placeholders returns. Fails if the file or the query is
+/// unusable. The error names the field.
+pub fn rules(file: &SqliteFile, query: &str, limits: SourceLimits) -> Result<Arc<SourceProvider<SqliteRules>>, String> {
+    SqlRules::source(SqliteLookup::new(file, query, RULE_COLUMNS)?, limits)
 }
 
 /// Checks that the file is a database.
@@ -66,14 +80,15 @@ pub fn check_file(path: &Path) -> Result<(), String> {
 }
 
 impl SqliteLookup {
-    fn new(config: &SqliteConfig) -> Result<SqliteLookup, String> {
-        let statement = SqlTemplate::parse_query(&config.query, SqlDialect::QuestionMarks)?;
+    /// The result needs at least one of the columns `one_of`.
+    fn new(config: &SqliteFile, query: &str, one_of: &'static [&'static str]) -> Result<SqliteLookup, String> {
+        let statement = SqlTemplate::parse_query(query, SqlDialect::QuestionMarks)?;
         let reader = Reader {
-            path: config.file.clone(),
+            path: config.path.clone(),
             query: Query {
                 sql: statement.sql,
                 parameters: statement.templates.len(),
-                one_of: PASSWORD_COLUMNS,
+                one_of,
             },
             templates: statement.templates,
             busy_timeout: config.busy_timeout,
@@ -105,13 +120,13 @@ impl Reader {
         OpenFile::open(&self.path, version, self.busy_timeout)
     }
 
-    fn first_row(&self, values: &[Vec<u8>]) -> Result<Option<LookupRow>, FileError> {
+    fn rows(&self, values: &[Vec<u8>], max: usize) -> Result<Vec<LookupRow>, FileError> {
         let version = FileVersion::of(&self.path)?;
         let idle = self.take_idle(version);
         let mut file = idle.map_or_else(|| self.open_version(version), Ok)?;
-        let row = file.first_row(&self.query, values, Instant::now() + self.query_timeout)?;
+        let rows = file.rows(&self.query, values, max, Instant::now() + self.query_timeout)?;
         self.lock().push(file);
-        Ok(row)
+        Ok(rows)
     }
 
     /// Closes idle connections to another version of the file.
@@ -134,7 +149,7 @@ impl RowLookup for SqliteLookup {
         &self.reader.templates
     }
 
-    async fn first_row(&self, values: &[Vec<u8>]) -> Result<Option<LookupRow>, LookupError> {
+    async fn rows(&self, values: &[Vec<u8>], max: usize) -> Result<Vec<LookupRow>, LookupError> {
         if !are_text(values) {
             return Err(LookupError::InvalidValue);
         }
@@ -144,12 +159,13 @@ impl RowLookup for SqliteLookup {
         let running = spawn_blocking(move || {
             // If the client is gone, the query still occupies a permit until its end.
             let _permit = permit;
-            reader.first_row(&values).map_err(|error| error.text(&reader.path))
+            let rows = reader.rows(&values, max);
+            rows.map_err(|error| error.text(&reader.path))
         });
-        let row = running
+        let rows = running
             .await
             .map_err(|_| LookupError::Failed("the query was interrupted".to_owned()))?;
-        row.map_err(LookupError::Failed)
+        rows.map_err(LookupError::Failed)
     }
 }
 

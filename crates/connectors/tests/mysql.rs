@@ -48,7 +48,7 @@ fn sql(address: &str, user: &str, statement: &str) -> String {
 }
 
 async fn ask(lookup: &MysqlLookup, value: &str) -> Result<Option<LookupRow>, LookupError> {
-    lookup.first_row(&[value.as_bytes().to_vec()]).await
+    Ok(lookup.rows(&[value.as_bytes().to_vec()], 1).await?.pop())
 }
 
 async fn reason(lookup: &MysqlLookup) -> String {

@@ -10,7 +10,7 @@ use super::*;
 /// bcrypt of `bcrypt`.
 const BCRYPT: &str = "$2b$05$CCCCCCCCCCCCCCCCCCCCC.E5YPO9kmyuRGyh0XouQYb4YMJKvyOeW";
 
-pub(crate) fn settings(algorithm: HashAlgorithm) -> HashSettings {
+fn settings(algorithm: HashAlgorithm) -> HashSettings {
     HashSettings {
         algorithm,
         salt_position: SaltPosition::Suffix,

@@ -105,24 +105,31 @@ impl OpenFile {
         self.prepared(query).map(drop)
     }
 
-    /// Returns the first row of the query for these values, which are text.
-    pub fn first_row(
+    /// Returns the first rows of the query for these values, which are text, at most `max`.
+    pub fn rows(
         &mut self,
         query: &Query,
         values: &[Vec<u8>],
+        max: usize,
         until: Instant,
-    ) -> Result<Option<LookupRow>, FileError> {
+    ) -> Result<Vec<LookupRow>, FileError> {
         let is_late = move || Instant::now() >= until;
         let limited = self.connection.progress_handler(INSTRUCTIONS_PER_CHECK, Some(is_late));
         limited.map_err(|error| FileError::new(&error))?;
         let mut statement = self.prepared(query)?;
-        let read = |statement: &mut CachedStatement<'_>| {
+        let read = |statement: &mut CachedStatement<'_>| -> rusqlite::Result<Vec<LookupRow>> {
             for (index, value) in values.iter().enumerate() {
                 statement.raw_bind_parameter(index + 1, String::from_utf8_lossy(value))?;
             }
             let names: Vec<String> = statement.column_names().map(str::to_owned).collect();
             let mut rows = statement.raw_query();
-            rows.next()?.map(|row| lookup_row(names, row)).transpose()
+            let mut found = Vec::new();
+            while found.len() < max
+                && let Some(row) = rows.next()?
+            {
+                found.push(lookup_row(&names, row)?);
+            }
+            Ok(found)
         };
         read(&mut statement).map_err(|error| FileError::new(&error))
     }
@@ -151,8 +158,8 @@ fn authorization(context: AuthContext<'_>) -> Authorization {
     }
 }
 
-fn lookup_row(names: Vec<String>, row: &Row<'_>) -> rusqlite::Result<LookupRow> {
-    let columns = names.into_iter().enumerate();
+fn lookup_row(names: &[String], row: &Row<'_>) -> rusqlite::Result<LookupRow> {
+    let columns = names.iter().enumerate();
     let columns = columns.map(|(index, name)| {
         let value = match row.get_ref(index)? {
             ValueRef::Null => LookupValue::Null,
@@ -160,7 +167,7 @@ fn lookup_row(names: Vec<String>, row: &Row<'_>) -> rusqlite::Result<LookupRow> 
             ValueRef::Real(_) => LookupValue::Unsupported,
             ValueRef::Text(bytes) | ValueRef::Blob(bytes) => LookupValue::Bytes(bytes.to_vec()),
         };
-        Ok((name, value))
+        Ok((name.clone(), value))
     });
     Ok(LookupRow {
         columns: columns.collect::<rusqlite::Result<_>>()?,

@@ -3,12 +3,10 @@
 use std::fs;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use auth::HashAlgorithm;
 use connectors::sql::LookupValue;
 use rusqlite::Connection;
 
 use super::*;
-use crate::rows::tests::settings;
 
 const QUERY: &str = "SELECT password_hash, salt, is_superuser FROM mqtt_user WHERE username = ${username}";
 
@@ -44,25 +42,28 @@ impl Drop for Directory {
     }
 }
 
-fn config(file: &Path, query: &str) -> SqliteConfig {
-    SqliteConfig {
-        file: file.to_owned(),
-        query: query.to_owned(),
+fn config(file: &Path) -> SqliteFile {
+    SqliteFile {
+        path: file.to_owned(),
         connections_max: 2,
         busy_timeout: Duration::ZERO,
         query_timeout: Duration::from_secs(60),
-        hash: settings(HashAlgorithm::Sha256),
     }
 }
 
 fn lookup(file: &Path, query: &str) -> SqliteLookup {
-    SqliteLookup::new(&config(file, query)).unwrap()
+    SqliteLookup::new(&config(file), query, PASSWORD_COLUMNS).unwrap()
+}
+
+/// Returns at most `max` rows for a user.
+fn rows_of(lookup: &SqliteLookup, user: &str, max: usize) -> Result<Vec<LookupRow>, LookupError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(lookup.rows(&[user.as_bytes().to_vec()], max))
 }
 
 /// Returns the `password_hash` of a user.
 fn hash_of(lookup: &SqliteLookup, user: &str) -> Result<Option<String>, LookupError> {
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    let row = runtime.block_on(lookup.first_row(&[user.as_bytes().to_vec()]))?;
+    let row = rows_of(lookup, user, 1)?.pop();
     Ok(row.map(|mut row| match row.take("password_hash") {
         Some(LookupValue::Bytes(bytes)) => String::from_utf8(bytes).unwrap(),
         other => format!("{other:?}"),
@@ -81,8 +82,7 @@ fn the_row_of_the_user_is_read() {
     let directory = Directory::new();
     let file = directory.database("a.db", "first");
     let lookup = lookup(&file, QUERY);
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    let row = runtime.block_on(lookup.first_row(&[b"u".to_vec()])).unwrap().unwrap();
+    let row = rows_of(&lookup, "u", 1).unwrap().pop().unwrap();
     let bytes = |value: &[u8]| LookupValue::Bytes(value.to_vec());
     assert_eq!(
         row.columns,
@@ -176,11 +176,12 @@ fn a_slow_query_ends_at_its_limit() {
     let file = directory.database("a.db", "first");
     let endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) \
                    SELECT ${username} AS password_hash FROM n WHERE i < 0";
-    let lookup = SqliteLookup::new(&SqliteConfig {
+    let limited = SqliteFile {
         query_timeout: Duration::from_millis(20),
-        ..config(&file, endless)
-    });
-    let reason = failure(hash_of(&lookup.unwrap(), "u"));
+        ..config(&file)
+    };
+    let lookup = SqliteLookup::new(&limited, endless, PASSWORD_COLUMNS).unwrap();
+    let reason = failure(hash_of(&lookup, "u"));
     assert!(reason.ends_with("the query took too long"), "{reason}");
 }
 
@@ -234,11 +235,27 @@ fn unusable_files_and_queries_are_errors_at_the_start() {
             "query: needs at least one",
         ),
     ] {
-        let error = SqliteLookup::new(&config(path, query)).map(drop).expect_err(query);
+        let lookup = SqliteLookup::new(&config(path), query, PASSWORD_COLUMNS);
+        let error = lookup.map(drop).expect_err(query);
         assert!(error.contains(expected), "{query}: {error}");
         assert!(error.starts_with("file: ") || error.starts_with("query: "), "{error}");
     }
     assert!(!other.exists());
     assert!(check_file(&garbage).unwrap_err().contains("file is not a database"));
     assert_eq!(check_file(&file), Ok(()));
+}
+
+#[test]
+fn rows_have_the_order_of_the_query_up_to_a_maximum() {
+    let directory = Directory::new();
+    let file = directory.database("a.db", "first");
+    let query = "SELECT 'b' AS topic WHERE ${username} <> '' UNION ALL SELECT 'a' UNION ALL SELECT 'c'";
+    let lookup = SqliteLookup::new(&config(&file), query, RULE_COLUMNS).unwrap();
+    let topics = |max| {
+        let rows = rows_of(&lookup, "u", max).unwrap().into_iter();
+        rows.map(|mut row| row.take("topic").unwrap()).collect::<Vec<_>>()
+    };
+    let expected = ["b", "a", "c"].map(|topic| LookupValue::Bytes(topic.into()));
+    assert_eq!(topics(10), expected);
+    assert_eq!(topics(2), expected[..2]);
 }

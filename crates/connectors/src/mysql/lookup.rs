@@ -1,4 +1,4 @@
-//! Reads one row by a statement with parameters.
+//! Reads rows by a statement with parameters, for the authentication and the access rules of clients.
 //!
 //! A lookup may be dropped at any time; then its connection is closed.
 
@@ -15,7 +15,7 @@ use crate::outage::Outage;
 use crate::pool::{Pool, Pooled};
 use crate::sql::{LookupError, LookupRow, LookupValue, SqlDialect, SqlTemplate, are_text};
 
-/// A statement that returns a row.
+/// A statement that returns rows.
 pub struct MysqlLookup {
     options: Opts,
     connect_limit: Duration,
@@ -57,18 +57,18 @@ impl MysqlLookup {
         &self.statement.templates
     }
 
-    /// Returns the first row for these values of the parameters.
-    pub async fn first_row(&self, values: &[Vec<u8>]) -> Result<Option<LookupRow>, LookupError> {
+    /// Returns the first rows for these values of the parameters, at most `max`, in the order of the result.
+    pub async fn rows(&self, values: &[Vec<u8>], max: usize) -> Result<Vec<LookupRow>, LookupError> {
         if !are_text(values) {
             return Err(LookupError::InvalidValue);
         }
         let mut first = true;
         loop {
             let mut taken = self.take().await?;
-            let error = match self.ask(&mut taken.connection, values).await {
-                Ok(row) => {
+            let error = match self.ask(&mut taken.connection, values, max).await {
+                Ok(rows) => {
                     taken.release();
-                    return Ok(row);
+                    return Ok(rows);
                 }
                 Err(AskError::NoColumn) => {
                     taken.release();
@@ -90,15 +90,23 @@ impl MysqlLookup {
         }
     }
 
-    async fn ask(&self, connection: &mut Conn, values: &[Vec<u8>]) -> Result<Option<LookupRow>, AskError> {
+    async fn ask(&self, connection: &mut Conn, values: &[Vec<u8>], max: usize) -> Result<Vec<LookupRow>, AskError> {
         // The connection remembers its prepared statements.
         let statement = connection.prep(self.statement.sql.as_str()).await?;
         if !has_column(&statement, self.one_of) {
             return Err(AskError::NoColumn);
         }
         let values = values.iter().cloned().map(Value::Bytes).collect();
-        let row: Option<Row> = connection.exec_first(&statement, Params::Positional(values)).await?;
-        Ok(row.map(lookup_row))
+        let mut result = connection.exec_iter(&statement, Params::Positional(values)).await?;
+        let mut found = Vec::new();
+        while found.len() < max
+            && let Some(row) = result.next().await?
+        {
+            found.push(lookup_row(row));
+        }
+        // Reads further rows, so that the connection can be used again.
+        result.drop_result().await?;
+        Ok(found)
     }
 
     async fn take(&self) -> Result<Pooled<'_, Conn>, LookupError> {

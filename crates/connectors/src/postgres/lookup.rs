@@ -52,11 +52,6 @@ impl PostgresLookup {
         &self.templates
     }
 
-    /// Returns the first row for these values of the parameters.
-    pub async fn first_row(&self, values: &[Vec<u8>]) -> Result<Option<LookupRow>, LookupError> {
-        Ok(self.rows(values, 1).await?.pop())
-    }
-
     /// Returns the first rows for these values of the parameters, at most `max`, in the order of the result.
     pub async fn rows(&self, values: &[Vec<u8>], max: usize) -> Result<Vec<LookupRow>, LookupError> {
         if !are_text(values) {

@@ -192,7 +192,7 @@ fn named_files(config: &Config) -> Vec<NamedFile<'_>> {
     let (postgresql, mysql, redis) = (&config.access_postgresql, &config.access_mysql, &config.access_redis);
     let mongodb = &config.access_mongodb;
     let ldap = &config.access_ldap.options;
-    let optional: [(&Unset<PathBuf>, _, FileCheck); 34] = [
+    let optional: [(&Unset<PathBuf>, _, FileCheck); 35] = [
         (&api.cert_file, "cert_file", can_be_read),
         (&api.key_file, "key_file", is_protected),
         (&api.ocsp_issuer_file, "ocsp_issuer_file", has_certificate),
@@ -213,6 +213,7 @@ fn named_files(config: &Config) -> Vec<NamedFile<'_>> {
         (&mysql.cert_file, "cert_file", can_be_read),
         (&mysql.key_file, "key_file", is_protected),
         (&config.access_sqlite.file, "file", is_sqlite_file),
+        (&config.access_sources.sqlite.file, "file", is_sqlite_file),
         (&mongodb.ca_file, "ca_file", can_be_read),
         (&mongodb.cert_file, "cert_file", can_be_read),
         (&mongodb.key_file, "key_file", is_protected),
@@ -229,11 +230,12 @@ fn named_files(config: &Config) -> Vec<NamedFile<'_>> {
         (&config.opentelemetry.ca_file, "ca_file", can_be_read),
     ];
     let sources = &config.access_sources;
-    let (http, postgresql, redis) = (&sources.http, &sources.postgresql, &sources.redis);
-    let mongodb = &sources.mongodb;
+    let (http, mongodb, redis) = (&sources.http, &sources.mongodb, &sources.redis);
+    let (postgresql, mysql) = (&sources.postgresql, &sources.mysql);
     let of_sources = [
         (&http.ca_file, &http.cert_file, &http.key_file),
         (&postgresql.ca_file, &postgresql.cert_file, &postgresql.key_file),
+        (&mysql.ca_file, &mysql.cert_file, &mysql.key_file),
         (&mongodb.ca_file, &mongodb.cert_file, &mongodb.key_file),
         (&redis.ca_file, &redis.cert_file, &redis.key_file),
     ];

@@ -314,17 +314,15 @@ impl Resolver<'_> {
 
     fn access_sources(&mut self) -> access::source::AccessSourcesConfig {
         use access::source::{AccessSourcesConfig, BODY, HEADERS};
-        let (http, postgresql, mongodb, redis) = (
-            ["access", "source", "http"],
-            ["access", "source", "postgresql"],
-            ["access", "source", "mongodb"],
-            ["access", "source", "redis"],
-        );
+        let [http, postgresql, mysql, sqlite, mongodb, redis] =
+            ["http", "postgresql", "mysql", "sqlite", "mongodb", "redis"].map(|kind| ["access", "source", kind]);
         AccessSourcesConfig {
             http: access::source::HttpSourceOptions::resolve(self, &http),
             http_headers: self.take_map(&["access", "source", "http", "headers"], &HEADERS),
             http_body: self.take_map(&["access", "source", "http", "body"], &BODY),
             postgresql: access::source::PostgresqlSourceOptions::resolve(self, &postgresql),
+            mysql: access::source::MysqlSourceOptions::resolve(self, &mysql),
+            sqlite: access::source::SqliteSourceOptions::resolve(self, &sqlite),
             mongodb: access::source::MongodbSourceOptions::resolve(self, &mongodb),
             redis: access::source::RedisSourceOptions::resolve(self, &redis),
         }

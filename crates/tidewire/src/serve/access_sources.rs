@@ -84,6 +84,16 @@ impl AccessSources {
                 let source = create::postgresql(&options.postgresql)?;
                 self.add_rules(kind, source.clone(), source);
             }
+            #[cfg(feature = "mysql")]
+            AccessSourceKind::Mysql => {
+                let source = create::mysql(&options.mysql)?;
+                self.add_rules(kind, source.clone(), source);
+            }
+            #[cfg(feature = "sqlite")]
+            AccessSourceKind::Sqlite => {
+                let source = create::sqlite(&options.sqlite)?;
+                self.add_rules(kind, source.clone(), source);
+            }
             #[cfg(feature = "mongodb")]
             AccessSourceKind::Mongodb => {
                 let source = create::mongodb(&options.mongodb)?;
@@ -94,7 +104,13 @@ impl AccessSources {
                 let source = create::redis(&options.redis)?;
                 self.add_rules(kind, source.clone(), source);
             }
-            #[cfg(not(all(feature = "mongodb", feature = "postgresql", feature = "redis")))]
+            #[cfg(not(all(
+                feature = "mongodb",
+                feature = "mysql",
+                feature = "postgresql",
+                feature = "redis",
+                feature = "sqlite"
+            )))]
             absent => {
                 let kind = absent.word();
                 return Err(format!(
@@ -105,7 +121,13 @@ impl AccessSources {
         Ok(())
     }
 
-    #[cfg(any(feature = "mongodb", feature = "postgresql", feature = "redis"))]
+    #[cfg(any(
+        feature = "mongodb",
+        feature = "mysql",
+        feature = "postgresql",
+        feature = "redis",
+        feature = "sqlite"
+    ))]
     fn add_rules(
         &mut self,
         kind: AccessSourceKind,
@@ -187,7 +209,11 @@ impl AccessSources {
             match kind {
                 AccessSourceKind::Rules => list.push(RulePart::Server(&parts.rules)),
                 AccessSourceKind::Http => after = Some(Vec::new()),
-                AccessSourceKind::Mongodb | AccessSourceKind::Postgresql | AccessSourceKind::Redis => {
+                AccessSourceKind::Mongodb
+                | AccessSourceKind::Mysql
+                | AccessSourceKind::Postgresql
+                | AccessSourceKind::Redis
+                | AccessSourceKind::Sqlite => {
                     let rules = of_sources.next().and_then(Option::as_deref);
                     list.extend(rules.map(RulePart::Client));
                 }

@@ -48,6 +48,8 @@ pub const SECTIONS: &[Section] = &[
     access::source::HEADERS,
     access::source::BODY,
     access::source::PostgresqlSourceOptions::SECTION,
+    access::source::MysqlSourceOptions::SECTION,
+    access::source::SqliteSourceOptions::SECTION,
     access::source::MongodbSourceOptions::SECTION,
     access::source::RedisSourceOptions::SECTION,
     access::jwt::Jwt::SECTION,

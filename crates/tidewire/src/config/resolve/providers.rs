@@ -118,13 +118,20 @@ impl Resolver<'_> {
             }
         }
         let of = &config.access_sources;
-        for (kind, value, option) in [
-            (AccessSourceKind::Http, &of.http.url, "url"),
-            (AccessSourceKind::Postgresql, &of.postgresql.database, "database"),
-            (AccessSourceKind::Postgresql, &of.postgresql.user, "user"),
-            (AccessSourceKind::Mongodb, &of.mongodb.database, "database"),
+        for (kind, is_empty, option) in [
+            (AccessSourceKind::Http, of.http.url.is_empty(), "url"),
+            (
+                AccessSourceKind::Postgresql,
+                of.postgresql.database.is_empty(),
+                "database",
+            ),
+            (AccessSourceKind::Postgresql, of.postgresql.user.is_empty(), "user"),
+            (AccessSourceKind::Mysql, of.mysql.database.is_empty(), "database"),
+            (AccessSourceKind::Mysql, of.mysql.user.is_empty(), "user"),
+            (AccessSourceKind::Sqlite, of.sqlite.file.0.is_none(), "file"),
+            (AccessSourceKind::Mongodb, of.mongodb.database.is_empty(), "database"),
         ] {
-            if sources.contains(&kind) && value.is_empty() {
+            if sources.contains(&kind) && is_empty {
                 let message = format!("is missing: `{}` of `access.sources` needs it", kind.word());
                 let key = OptionKey::of(&["access", "source", kind.word(), option]);
                 self.add_diagnostic_at(self.any_origin_below(&["access"]), &key, message);

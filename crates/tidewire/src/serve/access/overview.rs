@@ -125,6 +125,14 @@ fn address_of_source(kind: AccessSourceKind, config: &Config) -> Option<String> 
             let options = &options.postgresql;
             Some(database(&options.host, options.port, &options.database))
         }
+        AccessSourceKind::Mysql => {
+            let options = &options.mysql;
+            Some(database(&options.host, options.port, &options.database))
+        }
+        AccessSourceKind::Sqlite => {
+            let file = options.sqlite.file.0.as_ref()?;
+            Some(file.display().to_string())
+        }
         AccessSourceKind::Mongodb => {
             let options = &options.mongodb;
             Some(format!("{}/{}", servers(&options.servers), options.database))

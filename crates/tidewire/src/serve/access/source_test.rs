@@ -164,7 +164,11 @@ fn tested_source(
             }
             None => ("failed", "the service was not asked".to_owned(), None),
         },
-        AccessSourceKind::Mongodb | AccessSourceKind::Postgresql | AccessSourceKind::Redis => {
+        AccessSourceKind::Mongodb
+        | AccessSourceKind::Mysql
+        | AccessSourceKind::Postgresql
+        | AccessSourceKind::Redis
+        | AccessSourceKind::Sqlite => {
             let answer = answers.rules.iter().find(|(source, _)| *source == kind);
             match answer.map(|(_, examined)| examined) {
                 Some(examined) => {

@@ -15,14 +15,8 @@ pub fn provider(options: &MysqlAccess) -> Result<Arc<SourceProvider<MysqlSource>
     let max_concurrent = options.max_concurrent.min(options.pool_size);
     let limits = source_limits!(options, "access.mysql", max_concurrent);
     warn_of_free_user_names("access.mysql.query", [options.query.as_str()].into_iter());
-    if !options.tls && !is_on_this_machine(&options.host) {
-        // The client library encrypts the password with the key that the server sends, and cannot verify the key.
-        tracing::warn!(
-            "access.mysql.tls is false, and {} may be another machine: an attacker on the network path can admit \
-             clients, read password hashes, and obtain the password of access.mysql.user if its account uses \
-             caching_sha2_password",
-            options.host
-        );
+    if !options.tls {
+        warn_without_tls("access.mysql", &options.host, "admit clients, read password hashes");
     }
     // A part of the time limit, so that its error names the system.
     let part_of_timeout_ms = (options.timeout.as_millis() as u64 / 2).max(1);
@@ -43,6 +37,17 @@ pub fn provider(options: &MysqlAccess) -> Result<Arc<SourceProvider<MysqlSource>
     };
     auth_providers::mysql::provider(&source, limits)
         .map_err(|error| format!("access.mysql.{}", error.strip_prefix("tls.").unwrap_or(&error)))
+}
+
+/// Warns of a connection to another machine. `risk` is what an attacker on the network path can do.
+pub fn warn_without_tls(section: &str, host: &str, risk: &str) {
+    if !is_on_this_machine(host) {
+        // The client library encrypts the password with the key that the server sends, and cannot verify the key.
+        tracing::warn!(
+            "{section}.tls is false, and {host} may be another machine: an attacker on the network path can {risk}, and \
+             obtain the password of {section}.user if its account uses caching_sha2_password"
+        );
+    }
 }
 
 /// Returns whether connections to a host stay on this machine: to a loopback address, or to a Unix socket.

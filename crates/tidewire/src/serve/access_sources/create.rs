@@ -81,7 +81,13 @@ pub fn http(config: &AccessSourcesConfig) -> Result<Arc<SourceProvider<HttpSourc
 
 /// Limits of a source of rules. `$max_concurrent` is at most the size of the pool: a wait for a connection, which
 /// clients can cause, must not look like a slow database.
-#[cfg(any(feature = "mongodb", feature = "postgresql", feature = "redis"))]
+#[cfg(any(
+    feature = "mongodb",
+    feature = "mysql",
+    feature = "postgresql",
+    feature = "redis",
+    feature = "sqlite"
+))]
 macro_rules! rule_limits {
     ($options:expr, $max_concurrent:expr) => {
         SourceLimits {
@@ -101,29 +107,74 @@ macro_rules! rule_limits {
 pub fn postgresql(
     options: &crate::config::options::access::source::PostgresqlSourceOptions,
 ) -> Result<Arc<SourceProvider<auth_providers::postgresql::PostgresqlRules>>, String> {
-    use auth_providers::postgresql::PostgresqlRulesConfig;
-    use connectors::postgres::PostgresConnectorConfig;
-
-    let source = PostgresqlRulesConfig {
-        connection: PostgresConnectorConfig {
-            host: options.host.clone(),
-            port: options.port,
-            database: options.database.clone(),
-            user: options.user.clone(),
-            password: options.password.0.clone(),
-            connections_max: options.pool_size,
-            // A part of the time limit, so that its error names the system.
-            connect_timeout_ms: (options.timeout.as_millis() as u64 / 2).max(1),
-            statement_timeout_ms: options.timeout.as_millis() as u64,
-            tls: options
-                .tls
-                .then(|| tls(&options.ca_file, &options.cert_file, &options.key_file, options.verify)),
-        },
-        query: options.query.clone(),
+    let connection = connectors::postgres::PostgresConnectorConfig {
+        host: options.host.clone(),
+        port: options.port,
+        database: options.database.clone(),
+        user: options.user.clone(),
+        password: options.password.0.clone(),
+        connections_max: options.pool_size,
+        // A part of the time limit, so that its error names the system.
+        connect_timeout_ms: (options.timeout.as_millis() as u64 / 2).max(1),
+        statement_timeout_ms: options.timeout.as_millis() as u64,
+        tls: options
+            .tls
+            .then(|| tls(&options.ca_file, &options.cert_file, &options.key_file, options.verify)),
     };
     let max_concurrent = options.max_concurrent.min(options.pool_size);
     let limits = rule_limits!(options, max_concurrent);
-    auth_providers::postgresql::rules(&source, limits).map_err(|error| named("postgresql", &error))
+    let source = auth_providers::postgresql::rules(&connection, &options.query, limits);
+    source.map_err(|error| named("postgresql", &error))
+}
+
+/// The error names the option.
+#[cfg(feature = "mysql")]
+pub fn mysql(
+    options: &crate::config::options::access::source::MysqlSourceOptions,
+) -> Result<Arc<SourceProvider<auth_providers::mysql::MysqlRules>>, String> {
+    if !options.tls {
+        crate::serve::access_providers::mysql::warn_without_tls(
+            "access.source.mysql",
+            &options.host,
+            "grant clients any access",
+        );
+    }
+    let connection = connectors::mysql::MysqlConnection {
+        host: options.host.clone(),
+        port: options.port,
+        database: options.database.clone(),
+        user: options.user.clone(),
+        password: options.password.0.clone(),
+        connections_max: options.pool_size,
+        // A part of the time limit, so that its error names the system.
+        connect_timeout_ms: (options.timeout.as_millis() as u64 / 2).max(1),
+        statement_timeout_ms: options.timeout.as_millis() as u64,
+        tls: options
+            .tls
+            .then(|| tls(&options.ca_file, &options.cert_file, &options.key_file, options.verify)),
+    };
+    let max_concurrent = options.max_concurrent.min(options.pool_size);
+    let limits = rule_limits!(options, max_concurrent);
+    let source = auth_providers::mysql::rules(&connection, &options.query, limits);
+    source.map_err(|error| named("mysql", &error))
+}
+
+/// The error names the option.
+#[cfg(feature = "sqlite")]
+pub fn sqlite(
+    options: &crate::config::options::access::source::SqliteSourceOptions,
+) -> Result<Arc<SourceProvider<auth_providers::sqlite::SqliteRules>>, String> {
+    let file = auth_providers::sqlite::SqliteFile {
+        path: options.file.0.clone().unwrap_or_default(),
+        connections_max: options.pool_size,
+        // A part of the time limit, so that its error names the cause.
+        busy_timeout: options.timeout / 2,
+        query_timeout: options.timeout,
+    };
+    let max_concurrent = options.max_concurrent.min(options.pool_size);
+    let limits = rule_limits!(options, max_concurrent);
+    let source = auth_providers::sqlite::rules(&file, &options.query, limits);
+    source.map_err(|error| named("sqlite", &error))
 }
 
 /// The error names the option.

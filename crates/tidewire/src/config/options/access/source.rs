@@ -22,6 +22,10 @@ choice! {
         Http = "http",
         /// A table of PostgreSQL.
         Postgresql = "postgresql",
+        /// A table of MySQL or MariaDB.
+        Mysql = "mysql",
+        /// A table of an SQLite file.
+        Sqlite = "sqlite",
         /// A collection of MongoDB.
         Mongodb = "mongodb",
         /// Hashes of Redis.
@@ -50,6 +54,8 @@ pub struct AccessSourcesConfig {
     pub http_headers: BTreeMap<String, Secret>,
     pub http_body: BTreeMap<String, String>,
     pub postgresql: PostgresqlSourceOptions,
+    pub mysql: MysqlSourceOptions,
+    pub sqlite: SqliteSourceOptions,
     pub mongodb: MongodbSourceOptions,
     pub redis: RedisSourceOptions,
 }
@@ -175,6 +181,88 @@ section! {
         /// with which it has connected. `0s` asks for each connection.
         restart cache_ttl: Duration = "1m" ["0s", "1d"];
         /// Decision if the database does not answer: `deny` rejects the client (0x88, Server unavailable), `ignore`
+        /// leaves the decision to the other sources. Rules that are not understood always reject the client.
+        restart on_failure: OnSourceFailure = "deny";
+    }
+}
+
+section! {
+    /// Access rules in a table of MySQL or MariaDB. The server reads them when a client connects, if `access.sources`
+    /// contains `mysql`.
+    pub struct MysqlSourceOptions at [Fixed("access"), Fixed("source"), Fixed("mysql")] {
+        /// Host name or address of the server, or the path of its Unix socket.
+        restart host: String = "127.0.0.1";
+        /// Port of the server.
+        restart port: u16 = "3306" ["1", "65535"];
+        /// Name of the database.
+        restart database: String = "";
+        /// User name at the database. It needs the right to read the table only.
+        restart user: String = "";
+        /// Password of the user.
+        restart password: Unset<Secret> = "";
+        /// Maximum number of connections.
+        restart pool_size: u32 = "8" ["1", "256"] in "connections";
+        /// SELECT statement that returns the rules of a client, in the order in which they are checked: the columns
+        /// `permission`, `action`, `topic`, and optionally `qos`, `retain` and `ipaddress`. Add ORDER BY if rules deny.
+        /// Placeholders are `${username}`, `${clientid}`, `${peerhost}`, `${cert_common_name}` and `${cert_subject}`.
+        /// Their values become parameters and are never part of the statement. `=` ignores case in the usual collations
+        /// of MySQL; `BINARY` compares exactly, so that `METER` does not have the rules of `meter`.
+        restart query: String = "SELECT permission, action, topic, qos, retain FROM mqtt_acl WHERE username = ${username} AND BINARY username = ${username} ORDER BY id";
+        /// Whether connections use TLS.
+        restart tls: bool = "false";
+        /// Trusted certificate authorities for `tls`, as PEM. Empty: those of the operating system.
+        restart ca_file: Unset<PathBuf> = "";
+        /// Client certificate for `tls`, as PEM.
+        restart cert_file: Unset<PathBuf> = "";
+        /// Private key of the client certificate, as PEM.
+        restart key_file: Unset<PathBuf> = "";
+        /// Verifies the certificate of the database. Without verification, an attacker on the network path can grant
+        /// clients any access.
+        restart verify: bool = "true";
+        /// Maximum time of a question.
+        restart timeout: Duration = "5s" ["10ms", "1m"];
+        /// Maximum number of questions at a time. Further questions wait. A value above `pool_size` has no effect.
+        restart max_concurrent: u32 = "64" ["1", "1024"] in "questions";
+        /// Maximum number of waiting questions. Clients with further questions are rejected (0x88, Server unavailable).
+        restart max_waiting: u32 = "10000" ["0", "1000000"] in "questions";
+        /// Maximum number of clients whose rules are cached.
+        restart cache_size: u32 = "100000" ["0", "10000000"] in "clients";
+        /// How long cached rules are valid for further connections of the client. A connected client keeps the rules
+        /// with which it has connected. `0s` asks for each connection.
+        restart cache_ttl: Duration = "1m" ["0s", "1d"];
+        /// Decision if the database does not answer: `deny` rejects the client (0x88, Server unavailable), `ignore`
+        /// leaves the decision to the other sources. Rules that are not understood always reject the client.
+        restart on_failure: OnSourceFailure = "deny";
+    }
+}
+
+section! {
+    /// Access rules in a table of an SQLite file. The server reads them when a client connects, if `access.sources`
+    /// contains `sqlite`.
+    pub struct SqliteSourceOptions at [Fixed("access"), Fixed("source"), Fixed("sqlite")] {
+        /// File with the database. Another program may write it while the server runs, or replace it by renaming
+        /// another file. The server opens it for reading only, and does not start if it is missing or no database.
+        restart file: Unset<PathBuf> = "";
+        /// Maximum number of queries at a time. Each occupies a thread. A query waits for a program that has locked the
+        /// database, for at most half of `timeout`.
+        restart pool_size: u32 = "4" ["1", "64"] in "queries";
+        /// SELECT statement that returns the rules of a client, in the order in which they are checked: the columns
+        /// `permission`, `action`, `topic`, and optionally `qos`, `retain` and `ipaddress`. Add ORDER BY if rules deny.
+        /// Placeholders are `${username}`, `${clientid}`, `${peerhost}`, `${cert_common_name}` and `${cert_subject}`.
+        /// Their values become parameters and are never part of the statement. It may only read tables of this file.
+        restart query: String = "SELECT permission, action, topic, qos, retain FROM mqtt_acl WHERE username = ${username} ORDER BY id";
+        /// Maximum time of a question.
+        restart timeout: Duration = "5s" ["10ms", "1m"];
+        /// Maximum number of questions at a time. Further questions wait. A value above `pool_size` has no effect.
+        restart max_concurrent: u32 = "64" ["1", "1024"] in "questions";
+        /// Maximum number of waiting questions. Clients with further questions are rejected (0x88, Server unavailable).
+        restart max_waiting: u32 = "10000" ["0", "1000000"] in "questions";
+        /// Maximum number of clients whose rules are cached.
+        restart cache_size: u32 = "100000" ["0", "10000000"] in "clients";
+        /// How long cached rules are valid for further connections of the client. A connected client keeps the rules
+        /// with which it has connected. `0s` asks for each connection.
+        restart cache_ttl: Duration = "1m" ["0s", "1d"];
+        /// Decision if the file cannot be read in time: `deny` rejects the client (0x88, Server unavailable), `ignore`
         /// leaves the decision to the other sources. Rules that are not understood always reject the client.
         restart on_failure: OnSourceFailure = "deny";
     }

@@ -1,4 +1,4 @@
-//! Access rules of clients in a table of PostgreSQL.
+//! Access rules of clients in a table of an SQL database.
 //!
 //! The query returns the rules of a client, in the order in which they are checked, with the columns of EMQX:
 //! `permission`, `action` and `topic`, and optionally `qos`, `retain` and `ipaddress` or `ipaddr`.
@@ -6,11 +6,10 @@
 use std::sync::Arc;
 
 use auth::{Credentials, ProviderOutcome, TemplateUse};
-use connectors::postgres::{PostgresConnectorConfig, PostgresLookup};
 use connectors::sql::{LookupError, LookupRow, LookupValue};
 use serde_json::{Map, Value};
 
-use super::NAME;
+use super::RowLookup;
 use crate::ACCESS_SOURCE;
 use crate::provider::{SourceLimits, SourceProvider};
 use crate::rows::Parameters;
@@ -18,7 +17,7 @@ use crate::source::{LoginSource, QuestionKey, SourceError, SourceFuture};
 use crate::source_rules::{CONDITIONS, RULES_MAX, outcome};
 
 /// A column that every result has. The others are checked in each row.
-const TOPIC: &[&str] = &["topic"];
+pub(crate) const RULE_COLUMNS: &[&str] = &["topic"];
 /// Columns, and the fields of rules.
 const COLUMNS: [(&str, &str); 7] = [
     ("permission", "permission"),
@@ -29,34 +28,23 @@ const COLUMNS: [(&str, &str); 7] = [
     ("ipaddress", "ipaddr"),
     ("ipaddr", "ipaddr"),
 ];
-/// Configuration of the source.
-pub struct PostgresqlRulesConfig {
-    pub connection: PostgresConnectorConfig,
-    /// SELECT statement with placeholders.
-    pub query: String,
-}
 
 /// A table with access rules.
-pub struct PostgresqlRules {
-    lookup: PostgresLookup,
+pub struct SqlRules<L> {
+    lookup: L,
     parameters: Parameters,
 }
 
-/// Creates the source. Does not connect. The error names the field.
-pub fn rules(
-    config: &PostgresqlRulesConfig,
-    limits: SourceLimits,
-) -> Result<Arc<SourceProvider<PostgresqlRules>>, String> {
-    let lookup = PostgresLookup::new(&config.connection, &config.query, TOPIC);
-    let lookup = lookup.map_err(|problems| problems.join("; "))?;
-    let source = PostgresqlRules {
-        parameters: Parameters::parse(TemplateUse::Rules, "query", lookup.templates())?,
-        lookup,
-    };
-    Ok(SourceProvider::new(source, limits))
-}
+impl<L: RowLookup> SqlRules<L> {
+    /// Creates the source of a statement that returns [`RULE_COLUMNS`]. The error names the field.
+    pub(crate) fn source(lookup: L, limits: SourceLimits) -> Result<Arc<SourceProvider<SqlRules<L>>>, String> {
+        let source = SqlRules {
+            parameters: Parameters::parse(TemplateUse::Rules, "query", lookup.templates())?,
+            lookup,
+        };
+        Ok(SourceProvider::new(source, limits))
+    }
 
-impl PostgresqlRules {
     async fn rules(&self, client: &Credentials) -> Result<ProviderOutcome, SourceError> {
         let Some(values) = self.parameters.values(client) else {
             return Ok(ProviderOutcome::Ignore);
@@ -72,9 +60,9 @@ impl PostgresqlRules {
     }
 }
 
-impl LoginSource for PostgresqlRules {
+impl<L: RowLookup> LoginSource for SqlRules<L> {
     fn name(&self) -> &'static str {
-        NAME
+        L::NAME
     }
 
     fn role(&self) -> &'static str {
@@ -83,7 +71,7 @@ impl LoginSource for PostgresqlRules {
 
     /// A client without a value for a placeholder has no rules in the table.
     fn question(&self, client: &Credentials) -> Option<QuestionKey> {
-        self.parameters.question(NAME, client)
+        self.parameters.question(L::NAME, client)
     }
 
     fn ask<'a>(&'a self, client: &'a Credentials) -> SourceFuture<'a> {
