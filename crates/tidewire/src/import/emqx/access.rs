@@ -178,6 +178,7 @@ impl<'s, 'r> Authorization<'s, 'r> {
                 }
                 "http" => self.remote("http", &source),
                 "postgresql" => self.remote("postgresql", &source),
+                "mysql" => self.remote("mysql", &source),
                 "mongodb" => self.remote("mongodb", &source),
                 "redis" => self.remote("redis", &source),
                 kind => {

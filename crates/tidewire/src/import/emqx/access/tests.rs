@@ -279,6 +279,14 @@ const REDIS: &str = "{type = redis, redis_type = single, server = \"127.0.0.1:63
                      database = 1, cmd = \"HGETALL mqtt_user:${username}\"}";
 const FILE: &str = "{type = file, rules = \"{allow, all, all, [\\\"a\\\"]}.\"}";
 
+/// The settings of PostgreSQL, with the defaults of MySQL for port and user.
+fn mysql() -> String {
+    POSTGRESQL
+        .replace("type = postgresql", "type = mysql")
+        .replace(":5432", "")
+        .replace("username = postgres", "query_timeout = 3s")
+}
+
 /// Imports an authorization, with `allow` as default.
 fn imported_setup(config: &str, has_token_names: bool) -> (Setup, String) {
     let hocon = Hocon::parse("cluster.hocon", config, &|_| Err(String::new())).expect("valid");
@@ -307,6 +315,7 @@ fn sources_keep_their_order() {
             &["postgresql", "redis", "http"],
             "",
         ),
+        (format!("{}, {FILE}", mysql()), &["mysql", "rules"], "allow All a\n"),
         (format!("{FILE}, {FILE}"), &[], "allow All a\nallow All a\n"),
     ] {
         let config = format!("authorization {{no_match = deny, deny_action = disconnect, sources = [{sources}]}}");
@@ -319,11 +328,27 @@ fn sources_keep_their_order() {
 }
 
 #[test]
+fn a_source_in_mysql_has_the_settings_of_emqx() {
+    let (setup, report) = imported_setup(&format!("authorization.sources = [{}]", mysql()), false);
+    let options = setup.table_text("access.source.mysql");
+    for part in [
+        "host = \"127.0.0.1\"",
+        "port = 3306",
+        "user = \"root\"",
+        "password = \"hush-2\"",
+        "FROM mqtt_acl WHERE username = ${username}",
+        "timeout = \"3s\"",
+    ] {
+        assert!(options.contains(part), "{part}\n{options}\n{report}");
+    }
+}
+
+#[test]
 fn no_source_is_asked_behind_one_that_is_left_out() {
     for (first, part) in [
         (
-            "{type = mysql, query = \"SELECT ${username}\"}".to_owned(),
-            "no source of access rules of type mysql",
+            "{type = ldap, filter = \"(uid=${username})\"}".to_owned(),
+            "no source of access rules of type ldap",
         ),
         (
             HTTP.replace("${topic}", "${peerport}"),

@@ -25,8 +25,8 @@ pub fn postgresql<'a>(key: &str, from: &Setting<'a>, template_use: TemplateUse) 
     Ok(draft)
 }
 
-pub fn mysql<'a>(key: &str, from: &Setting<'a>) -> Result<Draft<'a>, String> {
-    let mut draft = Draft::new(key, from, TemplateUse::Login);
+pub fn mysql<'a>(key: &str, from: &Setting<'a>, template_use: TemplateUse) -> Result<Draft<'a>, String> {
+    let mut draft = Draft::new(key, from, template_use);
     draft.server(MYSQL_PORT)?;
     if draft.optional("username")?.is_none() {
         draft.set("user", "root");

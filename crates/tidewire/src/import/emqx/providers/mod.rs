@@ -100,7 +100,7 @@ impl<'a> Providers<'a> {
                 return Ok(draft);
             }
             "postgresql" => database::postgresql("access.postgresql", from, TemplateUse::Login)?,
-            "mysql" => database::mysql("access.mysql", from)?,
+            "mysql" => database::mysql("access.mysql", from, TemplateUse::Login)?,
             "mongodb" => mongodb::authenticator(from)?,
             _ => database::redis("access.redis", from, TemplateUse::Login)?,
         };
@@ -139,6 +139,7 @@ pub fn source<'a>(kind: &str, from: &Setting<'a>) -> Result<Draft<'a>, String> {
     match kind {
         "http" => http::convert(&key, from, TemplateUse::Action),
         "postgresql" => database::postgresql(&key, from, TemplateUse::Rules),
+        "mysql" => database::mysql(&key, from, TemplateUse::Rules),
         "mongodb" => mongodb::source(&key, from),
         _ => database::redis(&key, from, TemplateUse::Rules),
     }

@@ -10,8 +10,14 @@ pub fn provider(options: &Options<'_, '_, '_>, backend: &str) -> Result<Target, 
             users(options, "pg", Marks::Numbered, &mut target)?;
             Ok(target)
         }),
-        "mysql" => mysql(options),
-        "sqlite" => sqlite(options),
+        "mysql" => mysql(options, Target::new("access.mysql", "mysql")).and_then(|mut target| {
+            users(options, "mysql", Marks::Question, &mut target)?;
+            Ok(target)
+        }),
+        "sqlite" => sqlite(options, Target::new("access.sqlite", "sqlite")).and_then(|mut target| {
+            users(options, "sqlite", Marks::Either, &mut target)?;
+            Ok(target)
+        }),
         "ldap" => ldap(options),
         "http" => http(options),
         "jwt" => Err("tidewire does not ask a service or a database about tokens: set access.jwt".to_owned()),
@@ -29,19 +35,19 @@ pub fn source(options: &Options<'_, '_, '_>, backend: &str) -> Result<Option<Tar
         "sqlite" if !has("sqlite_aclquery") => Ok(None),
         "ldap" if !has("ldap_acl_topic_pattern_attribute") && !has("ldap_acl_acc_attribute") => Ok(None),
         "postgres" => {
-            let mut target = postgresql(options, Target::new("access.source.postgresql", "postgresql"))?;
-            let query = query::of_rules(options.required("pg_aclquery")?)?;
-            target.set("query", query);
-            target.changed(
-                "pg_aclquery",
-                "query",
-                "a subscription needs a topic that the query returns for 1 (read) and for 4 (subscribe); the rules are \
-                 read when a client connects",
-            );
-            Ok(Some(target))
+            let target = postgresql(options, Target::new("access.source.postgresql", "postgresql"))?;
+            rules(options, "pg", Marks::Numbered, target).map(Some)
+        }
+        "mysql" => {
+            let target = mysql(options, Target::new("access.source.mysql", "mysql"))?;
+            rules(options, "mysql", Marks::Question, target).map(Some)
+        }
+        "sqlite" => {
+            let target = sqlite(options, Target::new("access.source.sqlite", "sqlite"))?;
+            rules(options, "sqlite", Marks::Either, target).map(Some)
         }
         "http" => Err("tidewire sends no number of the access (acc) to the service".to_owned()),
-        "mysql" | "sqlite" | "redis" | "ldap" => Err(format!("tidewire reads no access rules from {backend}")),
+        "redis" | "ldap" => Err(format!("tidewire reads no access rules from {backend}")),
         backend => Err(format!("tidewire has no access rules of the backend {backend}")),
     }
 }
@@ -74,8 +80,7 @@ fn postgresql(options: &Options<'_, '_, '_>, mut target: Target) -> Result<Targe
     Ok(target)
 }
 
-fn mysql(options: &Options<'_, '_, '_>) -> Result<Target, String> {
-    let mut target = Target::new("access.mysql", "mysql");
+fn mysql(options: &Options<'_, '_, '_>, mut target: Target) -> Result<Target, String> {
     match options.get("mysql_protocol").unwrap_or("tcp") {
         "unix" => {
             target.put("mysql_socket", "host", options.required("mysql_socket")?);
@@ -102,18 +107,15 @@ fn mysql(options: &Options<'_, '_, '_>) -> Result<Target, String> {
         _ => {}
     }
     target.used("mysql_allow_native_passwords", "password");
-    users(options, "mysql", Marks::Question, &mut target)?;
     Ok(target)
 }
 
-fn sqlite(options: &Options<'_, '_, '_>) -> Result<Target, String> {
-    let mut target = Target::new("access.sqlite", "sqlite");
+fn sqlite(options: &Options<'_, '_, '_>, mut target: Target) -> Result<Target, String> {
     let source = options.required("sqlite_source")?;
     if source == "memory" {
         return Err("its database is in memory".to_owned());
     }
     target.put("sqlite_source", "file", options.conf.existing(source)?);
-    users(options, "sqlite", Marks::Either, &mut target)?;
     Ok(target)
 }
 
@@ -180,6 +182,19 @@ fn users(options: &Options<'_, '_, '_>, prefix: &str, marks: Marks, target: &mut
         );
     }
     Ok(())
+}
+
+/// Query of the topics of a user.
+fn rules(options: &Options<'_, '_, '_>, prefix: &str, marks: Marks, mut target: Target) -> Result<Target, String> {
+    let name = format!("{prefix}_aclquery");
+    target.set("query", query::of_rules(options.required(&name)?, marks)?);
+    target.changed(
+        name,
+        "query",
+        "a subscription needs a topic that the query returns for 1 (read) and for 4 (subscribe); the rules are read \
+         when a client connects",
+    );
+    Ok(target)
 }
 
 /// The hasher of a backend, or else that of all.

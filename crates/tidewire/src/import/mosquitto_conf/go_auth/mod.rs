@@ -46,10 +46,7 @@ const OTHERS: [(&str, &str); 7] = [
         "auth_",
         "each provider has a cache of its own: cache_allowed, cache_denied",
     ),
-    (
-        "acl_",
-        "access.source.postgresql.cache_ttl says how long rules are stored",
-    ),
+    ("acl_", "cache_ttl of each source says how long rules are stored"),
     ("log_", "set log.level and log.file"),
     (
         "retry_count",

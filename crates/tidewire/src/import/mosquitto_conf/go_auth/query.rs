@@ -26,24 +26,41 @@ pub fn of_user(user: &str, superuser: Option<&str>, marks: Marks) -> Result<Stri
     ))
 }
 
-/// Returns a query of access rules for PostgreSQL.
+/// Returns a query of access rules.
 ///
 /// The plug-in asks for the topics of one access: 1 to receive, 2 to publish, 4 to subscribe. A subscription needs a
 /// topic that is allowed for both 1 and 4. The placeholders `%c` and `%u` become those of tidewire. Topics that have
 /// another meaning in tidewire are left out.
-pub fn of_rules(query: &str) -> Result<String, String> {
-    let [read, write, subscribe] =
-        ["1", "2", "4"].map(|access| replaced(query, Marks::Numbered, &["${username}", access]));
+pub fn of_rules(query: &str, marks: Marks) -> Result<String, String> {
+    let [read, write, subscribe] = ["1", "2", "4"].map(|access| replaced(query, marks, &["${username}", access]));
     let (read, write, subscribe) = (read?, write?, subscribe?);
-    let topic = "replace(replace(topic, '%c', '$' || '{clientid}'), '%u', '$' || '{username}') AS topic";
+    // Types of bytes are compared exactly, whatever the collation of the topics is.
+    let (position, exact) = match marks {
+        Marks::Numbered => ("strpos", "CAST(topic AS text)"),
+        Marks::Question => ("instr", "CAST(topic AS BINARY)"),
+        Marks::Either => ("instr", "CAST(topic AS BLOB)"),
+    };
+    // Otherwise the text would be a placeholder of the query. In MySQL, `||` is not a concatenation.
+    let after_dollar = |rest: &str| match marks {
+        Marks::Question => format!("CONCAT('$', '{rest}')"),
+        Marks::Numbered | Marks::Either => format!("'$' || '{rest}'"),
+    };
+    let (client, user, begin) = (
+        after_dollar("{clientid}"),
+        after_dollar("{username}"),
+        after_dollar("{"),
+    );
+    let topic = format!("replace(replace(topic, '%c', {client}), '%u', {user}) AS topic");
     // Mosquitto denies everything to a client with a wildcard in its name (auth_plugin_deny_special_chars).
-    let is_plain = "topic NOT LIKE 'eq %' AND strpos(topic, '$' || '{') = 0 AND strpos(${username}, '+') = 0 AND \
-                    strpos(${username}, '#') = 0";
+    let is_plain = format!(
+        "topic NOT LIKE 'eq %' AND {position}(topic, {begin}) = 0 AND {position}(${{username}}, '+') = 0 AND \
+         {position}(${{username}}, '#') = 0"
+    );
     Ok(format!(
         "WITH go_auth_read (topic) AS ({read}\n), go_auth_write (topic) AS ({write}\n), go_auth_subscribe (topic) AS \
          ({subscribe}\n) SELECT 'allow' AS permission, 'publish' AS action, {topic} FROM go_auth_write WHERE {is_plain} \
-         UNION ALL SELECT 'allow' AS permission, 'subscribe' AS action, {topic} FROM (SELECT topic FROM go_auth_read \
-         INTERSECT SELECT topic FROM go_auth_subscribe) AS go_auth_both WHERE {is_plain}"
+         UNION ALL SELECT 'allow' AS permission, 'subscribe' AS action, {topic} FROM go_auth_read WHERE {is_plain} AND \
+         {exact} IN (SELECT {exact} FROM go_auth_subscribe)"
     ))
 }
 
@@ -139,15 +156,40 @@ mod tests {
 
     #[test]
     fn a_subscription_needs_both_accesses() {
-        let query = of_rules("SELECT topic FROM acl WHERE username = $1 AND rw & $2 > 0").unwrap();
-        for part in [
-            "rw & 1 > 0\n), go_auth_write",
-            "rw & 2 > 0\n), go_auth_subscribe",
-            "rw & 4 > 0\n) SELECT 'allow'",
-            "SELECT topic FROM go_auth_read INTERSECT SELECT topic FROM go_auth_subscribe",
+        let numbered = "SELECT topic FROM acl WHERE username = $1 AND rw & $2 > 0";
+        let questions = "SELECT topic FROM acl WHERE username = ? AND rw & ? > 0";
+        for (query, marks, topic, exact) in [
+            (
+                numbered,
+                Marks::Numbered,
+                "'$' || '{clientid}'",
+                "CAST(topic AS text) IN",
+            ),
+            (
+                questions,
+                Marks::Question,
+                "CONCAT('$', '{clientid}')",
+                "CAST(topic AS BINARY) IN",
+            ),
+            (
+                questions,
+                Marks::Either,
+                "'$' || '{clientid}'",
+                "CAST(topic AS BLOB) IN",
+            ),
+            (numbered, Marks::Either, "'$' || '{clientid}'", "CAST(topic AS BLOB) IN"),
         ] {
-            assert!(query.contains(part), "{part}\n{query}");
+            let query = of_rules(query, marks).unwrap();
+            for part in [
+                "rw & 1 > 0\n), go_auth_write",
+                "rw & 2 > 0\n), go_auth_subscribe",
+                "rw & 4 > 0\n) SELECT 'allow'",
+                topic,
+                exact,
+            ] {
+                assert!(query.contains(part), "{part}\n{query}");
+            }
         }
-        assert!(of_rules("SELECT topic FROM acl WHERE $3 = $1").is_err());
+        assert!(of_rules("SELECT topic FROM acl WHERE $3 = $1", Marks::Numbered).is_err());
     }
 }

@@ -78,9 +78,43 @@ fn documented_database_is_imported() {
     assert!(!setup.table_text("access.postgresql").contains("go_auth_super"));
     assert_parts(
         &setup.table_text("access.source.postgresql"),
-        &["rw & 4 > 0", "INTERSECT"],
+        &["rw & 4 > 0", "IN (SELECT"],
     );
     setup.install(None, "title", &Report::default()).expect("valid");
+}
+
+/// After the README: the backends `mysql` and `sqlite`.
+#[test]
+fn queries_of_mysql_and_sqlite_become_sources() {
+    let mysql = "auth_opt_backends mysql\nauth_opt_mysql_hasher bcrypt\nauth_opt_mysql_host localhost\n\
+                 auth_opt_mysql_port 3306\nauth_opt_mysql_dbname go_auth_test\nauth_opt_mysql_user go_auth_test\n\
+                 auth_opt_mysql_password hush-mysql\nauth_opt_mysql_allow_native_passwords true\n\
+                 auth_opt_mysql_userquery SELECT password_hash FROM test_user WHERE username = ? limit 1\n\
+                 auth_opt_mysql_aclquery SELECT topic FROM test_acl WHERE (username = ?) AND rw >= ?\n";
+    let (setup, report) = imported(mysql);
+    assert_eq!(setup.list("access.sources"), ["mysql"], "{report}");
+    assert_eq!(setup.option("access.no_match"), Some("deny"));
+    assert_parts(
+        &setup.table_text("access.source.mysql"),
+        &[
+            "host = \"localhost\"",
+            "database = \"go_auth_test\"",
+            "password = \"hush-mysql\"",
+            "tls = false",
+            "(username = ${username}) AND rw >= 4",
+        ],
+    );
+    setup.install(None, "title", &Report::default()).expect("valid");
+
+    let sqlite = "auth_opt_backends sqlite\nauth_opt_sqlite_hasher bcrypt\nauth_opt_sqlite_source clients.db\n\
+                  auth_opt_sqlite_userquery SELECT password_hash FROM account WHERE username = ? limit 1\n\
+                  auth_opt_sqlite_aclquery SELECT topic FROM acl WHERE username = ? AND rw & ? > 0\n";
+    let (setup, report) = imported_with(sqlite, &[("clients.db", "")]);
+    assert_eq!(setup.list("access.sources"), ["sqlite"], "{report}");
+    assert_parts(
+        &setup.table_text("access.source.sqlite"),
+        &["clients.db", "username = ${username} AND rw & 4 > 0", "instr("],
+    );
 }
 
 #[test]
