@@ -400,6 +400,36 @@ fn http_provider_needs_a_url_and_hides_its_headers() {
 }
 
 #[test]
+fn sql_sources_of_access_rules_need_their_database() {
+    let scratch = Scratch::new("sql-sources");
+    let file = scratch.write(
+        "tidewire.toml",
+        "[access]\nsources = [\"mysql\", \"sqlite\", \"mysql\"]\n",
+    );
+    let mut found = complaints(&scratch.sources(Some(file)), &scratch.0);
+    found.sort();
+    assert_eq!(
+        found,
+        [
+            "tidewire.toml:2: access.source.mysql.database: is missing: `mysql` of `access.sources` needs it",
+            "tidewire.toml:2: access.source.mysql.user: is missing: `mysql` of `access.sources` needs it",
+            "tidewire.toml:2: access.source.sqlite.file: is missing: `sqlite` of `access.sources` needs it",
+            "tidewire.toml:2: access.sources: contains `mysql` twice",
+        ]
+    );
+    let file = scratch.write(
+        "tidewire.toml",
+        "[access]\nsources = [\"sqlite\"]\n[access.source.sqlite]\nfile = \"/missing.db\"\n",
+    );
+    assert_eq!(
+        complaints(&scratch.sources(Some(file)), &scratch.0),
+        [
+            "tidewire.toml:4: access.source.sqlite.file: cannot read /missing.db: No such file or directory (os error 2)"
+        ]
+    );
+}
+
+#[test]
 #[cfg(feature = "ldap")]
 fn texts_of_the_ldap_provider_are_checked() {
     let scratch = Scratch::new("ldap-provider");

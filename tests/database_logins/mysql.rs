@@ -47,7 +47,7 @@ impl Table {
 }
 
 /// An SQL string of MySQL, where a backslash is an escape.
-fn escaped(text: &str) -> String {
+pub fn escaped(text: &str) -> String {
     quoted(&text.replace('\\', "\\\\"))
 }
 

@@ -9,7 +9,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use super::*;
 use crate::rules::real_servers::Started;
 use crate::support::peer::connect_tcp;
-use crate::support::shared::{MONGODB, POSTGRES};
+use crate::support::shared::{MARIADB, MONGODB, POSTGRES};
 
 /// Code of a CONNACK.
 const SERVER_BUSY: u8 = 0x89;
@@ -175,8 +175,11 @@ fn users_that_reconnect_at_once_are_all_admitted() {
 #[test]
 fn sources_know_clients_that_reconnect_at_once() {
     let (crowd, redis) = (Crowd::of_source(), Started::new("redis", &[]));
+    let file = super::sqlite::Table::empty();
     for (source, address) in [
         ("postgresql", POSTGRES.value("TIDEWIRE_POSTGRES")),
+        ("mysql", MARIADB.value("TIDEWIRE_MARIADB")),
+        ("sqlite", file.address()),
         ("mongodb", MONGODB.value("TIDEWIRE_MONGODB")),
         ("redis", redis.address.clone()),
     ] {

@@ -1,23 +1,89 @@
-//! Access rules of clients in PostgreSQL and Redis.
+//! Access rules of clients in PostgreSQL, MySQL, SQLite and Redis.
 
-use super::postgresql::Table;
 use super::redis::redis_cli;
 use super::*;
 use crate::rules::real_servers::Started;
 use crate::support::api::Api;
 
-/// A table with access rules, as in the documentation of EMQX.
-struct RuleTable(Table);
+for_each_database!(@ postgresql mysql sqlite:
+    rows_are_rules_in_their_order,
+    rules_are_read_when_a_client_connects,
+    names_are_parameters_of_the_query_for_rules,
+    a_client_without_its_rules_is_rejected
+);
 
-impl RuleTable {
-    fn new() -> RuleTable {
-        let table = Table::new();
-        table.sql(&format!(
-            "CREATE TABLE {}_acl (id serial PRIMARY KEY, username text, permission text, action text, topic text, \
-             qos text, retain smallint, ipaddress text)",
-            table.name
+/// An SQL database with clients, which can have a table with access rules.
+trait RuleClients: Clients {
+    /// Definition of a column whose values ascend.
+    const SERIAL: &'static str;
+
+    /// Condition of a query that compares names exactly.
+    const IS_CLIENT: &'static str = "username = ${username}";
+
+    /// Name of the table with rules.
+    fn rule_table(&self) -> String;
+
+    fn run(&self, sql: &str);
+
+    fn literal(text: &str) -> String {
+        quoted(text)
+    }
+}
+
+impl RuleClients for crate::database_logins::postgresql::Table {
+    const SERIAL: &'static str = "serial";
+
+    fn rule_table(&self) -> String {
+        format!("{}_acl", self.name)
+    }
+
+    fn run(&self, sql: &str) {
+        self.sql(sql);
+    }
+}
+
+impl RuleClients for crate::database_logins::mysql::Table {
+    const SERIAL: &'static str = "int AUTO_INCREMENT";
+    const IS_CLIENT: &'static str = "BINARY username = ${username}";
+
+    fn rule_table(&self) -> String {
+        format!("{}_acl", self.name)
+    }
+
+    fn run(&self, sql: &str) {
+        self.sql(sql);
+    }
+
+    fn literal(text: &str) -> String {
+        crate::database_logins::mysql::escaped(text)
+    }
+}
+
+impl RuleClients for crate::database_logins::sqlite::Table {
+    const SERIAL: &'static str = "INTEGER";
+
+    fn rule_table(&self) -> String {
+        "mqtt_acl".to_owned()
+    }
+
+    fn run(&self, sql: &str) {
+        self.connection().execute_batch(sql).expect("a valid statement");
+    }
+}
+
+/// A table with access rules, as in the documentation of EMQX.
+struct RuleTable<C>(C);
+
+impl<C: RuleClients> RuleTable<C> {
+    fn new() -> RuleTable<C> {
+        let clients = C::new();
+        clients.run(&format!(
+            "CREATE TABLE {} (id {} PRIMARY KEY, username varchar(100), permission varchar(10), action varchar(10), \
+             topic varchar(100), qos varchar(10), retain smallint, ipaddress varchar(100))",
+            clients.rule_table(),
+            C::SERIAL
         ));
-        RuleTable(table)
+        RuleTable(clients)
     }
 
     fn insert(&self, user: &str, permission: &str, action: &str, topic: &str) {
@@ -26,26 +92,36 @@ impl RuleTable {
 
     /// `more` are `qos`, `retain` and `ipaddress`.
     fn insert_with(&self, user: &str, permission: &str, action: &str, topic: &str, more: &str) {
-        let user = user.replace('\'', "''");
-        self.0.sql(&format!(
-            "INSERT INTO {}_acl (username, permission, action, topic, qos, retain, ipaddress) \
-             VALUES ('{user}', '{permission}', '{action}', '{topic}', {more})",
-            self.0.name
+        self.0.run(&format!(
+            "INSERT INTO {} (username, permission, action, topic, qos, retain, ipaddress) \
+             VALUES ({}, '{permission}', '{action}', '{topic}', {more})",
+            self.0.rule_table(),
+            C::literal(user)
         ));
     }
 
+    /// Starts a server with these clients and rules.
     fn start(&self, access: &str, more: &str) -> Server {
-        let (host, port) = self.0.address.rsplit_once(':').expect("an address");
-        let table = &self.0.name;
+        let name = C::PROVIDER;
+        let lines = |place: &[(&str, String)]| {
+            let lines = place.iter().map(|(option, value)| format!("{option} = {value}\n"));
+            lines.collect::<String>()
+        };
+        let clients = self.0.place();
+        let mut rules = clients.clone();
+        rules.retain(|(option, _)| *option != "query");
+        let query = format!(
+            "SELECT permission, action, topic, qos, retain, ipaddress FROM {} WHERE {} OR username = '$all' ORDER BY id",
+            self.0.rule_table(),
+            C::IS_CLIENT
+        );
+        rules.push(("query", text(&query)));
         Server::start(&Config::new(format!(
-            "[access]\nanonymous = \"always\"\nunknown_users = \"reject\"\nproviders = [\"postgresql\"]\n{access}\n\
-             [access.postgresql]\nhost = \"{host}\"\nport = {port}\ndatabase = \"postgres\"\nuser = \"postgres\"\n\
-             password = \"tidewire\"\nsalt_position = \"suffix\"\n\
-             query = \"SELECT password_hash, salt, is_superuser FROM {table} WHERE username = ${{username}}\"\n\
-             [access.source.postgresql]\nhost = \"{host}\"\nport = {port}\ndatabase = \"postgres\"\n\
-             user = \"postgres\"\npassword = \"tidewire\"\n{more}\n\
-             query = '''SELECT permission, action, topic, qos, retain, ipaddress FROM {table}_acl \
-             WHERE username = ${{username}} OR username = '$all' ORDER BY id'''\n"
+            "[access]\nanonymous = \"always\"\nunknown_users = \"reject\"\nproviders = [\"{name}\"]\n\
+             sources = [\"{name}\", \"rules\"]\n{access}\n\
+             [access.{name}]\nsalt_position = \"suffix\"\n{}[access.source.{name}]\n{}{more}\n",
+            lines(&clients),
+            lines(&rules)
         )))
     }
 }
@@ -62,9 +138,8 @@ fn may_subscribe(peer: &mut Peer, filter: &str) -> bool {
     peer.subscribe_code(filter, 0) < 0x80
 }
 
-#[test]
-fn rows_are_rules_in_their_order() {
-    let table = RuleTable::new();
+fn rows_are_rules_in_their_order<C: RuleClients>() {
+    let table = RuleTable::<C>::new();
     table.insert("user", "deny", "all", "a/secret/#");
     table.insert("user", "allow", "all", "a/#");
     table.insert("user", "allow", "publish", "own/${clientid}");
@@ -72,8 +147,7 @@ fn rows_are_rules_in_their_order() {
     table.insert_with("user", "allow", "publish", "near", "NULL, NULL, '127.0.0.0/8'");
     table.insert_with("user", "allow", "publish", "far", "NULL, NULL, '192.0.2.0/24'");
     table.insert("$all", "allow", "subscribe", "news");
-    let access = "sources = [\"postgresql\", \"rules\"]\n\
-                  rules = [{ permission = \"allow\", topics = [\"open/#\", \"a/secret/#\"] }]";
+    let access = "rules = [{ permission = \"allow\", topics = [\"open/#\", \"a/secret/#\"] }]";
     let server = table.start(access, "");
     let connect = Connect::new(V5, unique("own")).user("user", "public");
     let own = format!("own/{}", String::from_utf8_lossy(&connect.client_id));
@@ -102,10 +176,9 @@ fn rows_are_rules_in_their_order() {
     assert!(may_publish(&mut anonymous, "open/1") && !may_publish(&mut anonymous, "a/1"));
 }
 
-#[test]
-fn rules_are_read_when_a_client_connects() {
-    let table = RuleTable::new();
-    let server = table.start("sources = [\"postgresql\"]", "cache_ttl = \"1h\"");
+fn rules_are_read_when_a_client_connects<C: RuleClients>() {
+    let table = RuleTable::<C>::new();
+    let server = table.start("", "cache_ttl = \"1h\"");
     let mut before = session(&server, "user", "public");
     assert!(!may_publish(&mut before, "t"));
     table.insert("user", "allow", "publish", "t");
@@ -115,22 +188,21 @@ fn rules_are_read_when_a_client_connects() {
     assert!(!may_publish(&mut before, "t"), "a connected client keeps its rules");
     let (_, metrics) = server.http_get("/metrics");
     for (result, count) in [("allowed", 1), ("ignored", 1), ("cached", 1)] {
+        let source = C::PROVIDER;
         let sample =
-            format!("tidewire_access_source_results_total{{source=\"postgresql\",result=\"{result}\"}} {count}\n");
+            format!("tidewire_access_source_results_total{{source=\"{source}\",result=\"{result}\"}} {count}\n");
         assert!(metrics.contains(&sample), "{sample}{metrics}");
     }
 }
 
-#[test]
-fn names_are_parameters_of_the_query_for_rules() {
-    let table = RuleTable::new();
+fn names_are_parameters_of_the_query_for_rules<C: RuleClients>() {
+    let table = RuleTable::<C>::new();
     table.insert("user", "allow", "publish", "t");
-    let public = "44edc2d57cde8d79c98145003e105b90a14f1460b79186ea9cfe83942fc5abb5";
-    let server = table.start("sources = [\"postgresql\"]", "");
+    let server = table.start("", "");
     for attempt in INJECTIONS {
         table
             .0
-            .insert(&format!("{attempt}!"), Some(public), "slat_foo123", false);
+            .insert(&format!("{attempt}!"), Some(PUBLIC), "slat_foo123", false);
         assert!(
             !may_publish(&mut session(&server, &format!("{attempt}!"), "public"), "t"),
             "{attempt}"
@@ -147,13 +219,13 @@ fn names_are_parameters_of_the_query_for_rules() {
     }
 }
 
-#[test]
-fn a_client_without_its_rules_is_rejected() {
-    let table = RuleTable::new();
+fn a_client_without_its_rules_is_rejected<C: RuleClients>() {
+    let table = RuleTable::<C>::new();
     table.insert("user", "allow", "connect", "t");
+    let name = table.0.rule_table();
     for on_failure in ["deny", "ignore"] {
         let more = format!("on_failure = \"{on_failure}\"");
-        let server = table.start("sources = [\"postgresql\"]\nno_match = \"allow\"", &more);
+        let server = table.start("no_match = \"allow\"", &more);
         // Rules that are not understood reject the client in any case.
         assert_eq!(login(&server, "user", "public"), UNAVAILABLE, "{on_failure}");
         assert_eq!(login(&server, "root", "secret"), ADMITTED);
@@ -162,18 +234,11 @@ fn a_client_without_its_rules_is_rejected() {
             log.contains("access source failed") && log.contains("rule 1: action"),
             "{log}"
         );
-        let server = table.start(
-            "sources = [\"postgresql\"]\nno_match = \"allow\"",
-            &format!("{more}\ntimeout = \"2s\""),
-        );
-        table
-            .0
-            .sql(&format!("ALTER TABLE {0}_acl RENAME TO {0}_gone", table.0.name));
+        let server = table.start("no_match = \"allow\"", &format!("{more}\ntimeout = \"2s\""));
+        table.0.run(&format!("ALTER TABLE {name} RENAME TO {name}_gone"));
         let expected = if on_failure == "deny" { UNAVAILABLE } else { ADMITTED };
         assert_eq!(login(&server, "user", "public"), expected, "{on_failure}");
-        table
-            .0
-            .sql(&format!("ALTER TABLE {0}_gone RENAME TO {0}_acl", table.0.name));
+        table.0.run(&format!("ALTER TABLE {name}_gone RENAME TO {name}"));
     }
 }
 

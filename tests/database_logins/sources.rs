@@ -1,5 +1,6 @@
 //! Sources of access rules that fail, are slow or change. `rules` and `mongodb` have tests of the rules.
 
+use std::fs;
 use std::io::Write as _;
 use std::net::TcpListener;
 
@@ -7,22 +8,33 @@ use super::faults::{GARBAGE, Proxy};
 use super::redis::redis_cli;
 use super::*;
 use crate::rules::real_servers::Started;
-use crate::support::shared::{MONGODB, POSTGRES};
+use crate::support::shared::{MARIADB, MONGODB, POSTGRES};
 
-const SOURCES: [&str; 3] = ["postgresql", "mongodb", "redis"];
+/// Sources that a network leads to.
+const SOURCES: [&str; 4] = ["postgresql", "mysql", "mongodb", "redis"];
 
-/// Options of a source whose system needs no tables: PostgreSQL returns a rule for each client, the others none.
+/// Options of a source whose system needs no tables: SQL databases return a rule for each client, the others none.
 pub fn options(source: &str, address: &str, more: &str) -> String {
     account(source, address, "postgres", "tidewire", more)
 }
 
-/// With a user and a password of PostgreSQL. Those of MongoDB are fixed, and Redis has none.
+/// With a user and a password of PostgreSQL. Those of MySQL and MongoDB are fixed, and the others have none.
 fn account(source: &str, address: &str, user: &str, password: &str, more: &str) -> String {
-    let (host, port) = host_and_port(address);
+    let (host, port) = address.rsplit_once(':').unwrap_or_default();
     let place = match source {
         "postgresql" => format!(
             "host = \"{host}\"\nport = {port}\ndatabase = \"postgres\"\nuser = \"{user}\"\npassword = \"{password}\"\n\
              query = \"SELECT 'allow' AS permission, 'all' AS action, '#' AS topic WHERE ${{username}} <> ''\""
+        ),
+        "mysql" => format!(
+            "host = \"{host}\"\nport = {port}\ndatabase = \"tidewire\"\nuser = \"tidewire\"\n\
+             password = \"tidewire\"\n\
+             query = \"SELECT 'allow' AS permission, 'all' AS action, '#' AS topic FROM DUAL WHERE ${{username}} <> ''\""
+        ),
+        "sqlite" => format!(
+            "file = \"{address}\"\n\
+             query = \"SELECT 'allow' AS permission, 'all' AS action, '#' AS topic \
+             WHERE (SELECT count(*) FROM mqtt_user) = 0 AND ${{username}} <> ''\""
         ),
         "mongodb" => format!(
             "servers = [\"{address}\"]\ndatabase = \"mqtt\"\nuser = \"tidewire\"\npassword = \"tidewire\"\n\
@@ -76,6 +88,7 @@ fn a_slow_source_is_used_again_when_it_answers() {
     let redis = Started::new("redis", &[]);
     for (source, address) in [
         ("postgresql", POSTGRES.value("TIDEWIRE_POSTGRES")),
+        ("mysql", MARIADB.value("TIDEWIRE_MARIADB")),
         ("mongodb", MONGODB.value("TIDEWIRE_MONGODB")),
         ("redis", redis.address.clone()),
     ] {
@@ -93,6 +106,28 @@ fn a_slow_source_is_used_again_when_it_answers() {
         let sample = format!("tidewire_access_source_failing{{source=\"{source}\"}} 0\n");
         assert!(metrics.contains(&sample), "{source}: {metrics}");
     }
+}
+
+#[test]
+fn a_file_of_rules_that_is_locked_missing_or_damaged_admits_no_client() {
+    let table = sqlite::Table::empty();
+    let uncached = "timeout = \"1s\"\ncache_ttl = \"0s\"";
+    let server = start("sqlite", &options("sqlite", &table.address(), uncached));
+    assert_eq!(code(&server), ADMITTED);
+
+    let writer = table.connection();
+    writer.execute_batch("BEGIN EXCLUSIVE").expect("a lock");
+    assert_eq!(code(&server), UNAVAILABLE);
+    writer.execute_batch("COMMIT").expect("the end of the lock");
+    assert_eq!(code(&server), ADMITTED);
+
+    let moved = table.file.with_extension("moved");
+    fs::rename(&table.file, &moved).expect("the file exists");
+    assert_eq!(code(&server), UNAVAILABLE);
+    fs::write(&table.file, "garbage ".repeat(1000)).expect("a file can be written");
+    assert_eq!(code(&server), UNAVAILABLE);
+    fs::rename(&moved, &table.file).expect("the file exists");
+    assert_eq!(code(&server), ADMITTED);
 }
 
 #[test]
