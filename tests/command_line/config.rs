@@ -423,9 +423,7 @@ fn sql_sources_of_access_rules_need_their_database() {
     );
     assert_eq!(
         complaints(&scratch.sources(Some(file)), &scratch.0),
-        [
-            "tidewire.toml:4: access.source.sqlite.file: cannot read /missing.db: No such file or directory (os error 2)"
-        ]
+        ["tidewire.toml:4: access.source.sqlite.file: cannot read /missing.db: No such file or directory (os error 2)"]
     );
 }
 

@@ -29,7 +29,7 @@ macro_rules! for_each_database {
 mod decisions;
 pub mod faults;
 mod mongodb;
-mod mysql;
+pub mod mysql;
 mod outages;
 pub mod postgresql;
 pub mod reconnects;

@@ -12,10 +12,11 @@ use super::archive;
 use super::{
     Directory, ImportedServer, NOT_AUTHORIZED, SECRET, assert_accounted, assert_options_accounted, import, report_of,
 };
+use crate::database_logins::mysql;
 use crate::database_logins::postgresql::Table;
 use crate::jwt::{base64, claims, part};
 use crate::providers::service::{Reply, Service};
-use crate::support::shared::POSTGRES;
+use crate::support::shared::{MARIADB, POSTGRES};
 use crate::support::{Connect, Publish, V5, free_port};
 
 const JWT: &str = include_str!("emqx-jwt.hocon");
@@ -294,6 +295,37 @@ fn mosquitto_go_auth_service_decides_about_logins() {
 /// Hash of `password`, in the format of the hasher `argon2id`.
 const ARGON2ID: &str = "$argon2id$v=19$m=256,t=2,p=1$c29tZXNhbHQ$nf65EOgLrQMR/uIPnA4rEsF5h7TKyQwu9U1bMCHGi/4";
 
+/// Topics of `ann` with their accesses.
+const TOPICS: &str = "('ann', 'all/%c/#', 7), ('ann', 'write/%u', 2), ('ann', 'read/#', 1), ('ann', 'Case/x', 1), \
+                      ('ann', 'case/x', 4)";
+
+/// Imports a backend with the user `ann` and her topics, and checks what she may do.
+#[track_caller]
+fn start_go_auth(backend: &str) -> (Imported, ImportedServer) {
+    let mqtt = free_port();
+    let config = format!("listener {} 127.0.0.1\nauth_plugin go-auth.so\n{backend}", mqtt.port());
+    let imported = imported("mosquitto", &config);
+    let server = ImportedServer::start(&imported.setup(), mqtt);
+    assert_ne!(login(&server, "ann", "wrong"), 0);
+    assert_ne!(login(&server, "nobody", "password"), 0);
+    let mut ann = server.session(&Connect::new(V5, "c").user("ann", "password"));
+    for (topic, may_publish, may_subscribe) in [
+        ("all/c/x", true, true),
+        ("all/d/x", false, false),
+        ("write/ann", true, false),
+        ("write/bob", false, false),
+        ("read/x", false, false),
+        // Names of topics are compared exactly.
+        ("Case/x", false, false),
+        ("case/x", false, false),
+    ] {
+        let code = ann.publish(&Publish::new(topic, "1").qos(1));
+        assert_eq!(code < 0x80, may_publish, "{topic}");
+        assert_eq!(ann.subscribe_code(topic, 1) < 0x80, may_subscribe, "{topic}");
+    }
+    (imported, server)
+}
+
 #[test]
 fn mosquitto_go_auth_queries_work_with_postgresql() {
     let table = Table::with_root(POSTGRES.value("TIDEWIRE_POSTGRES"));
@@ -308,36 +340,58 @@ fn mosquitto_go_auth_queries_work_with_postgresql() {
     table.sql(&format!(
         "CREATE TABLE {name}_acl (username text, topic text, rw integer)"
     ));
-    table.sql(&format!(
-        "INSERT INTO {name}_acl VALUES ('ann', 'all/%c/#', 7), ('ann', 'write/%u', 2), ('ann', 'read/#', 1)"
-    ));
+    table.sql(&format!("INSERT INTO {name}_acl VALUES {TOPICS}"));
     let (host, port) = table.address.rsplit_once(':').unwrap();
-    let mqtt = free_port();
-    let config = format!(
-        "listener {} 127.0.0.1\nauth_plugin go-auth.so\nauth_opt_backends postgres\nauth_opt_pg_hasher argon2id\n\
+    let (_imported, server) = start_go_auth(&format!(
+        "auth_opt_backends postgres\nauth_opt_pg_hasher argon2id\n\
          auth_opt_pg_host {host}\nauth_opt_pg_port {port}\nauth_opt_pg_dbname postgres\nauth_opt_pg_user postgres\n\
          auth_opt_pg_password tidewire\nauth_opt_pg_sslmode disable\n\
          auth_opt_pg_userquery SELECT password_hash FROM {name} WHERE username = $1 LIMIT 1\n\
          auth_opt_pg_superquery SELECT count(*) FROM {name} WHERE username = $1 AND is_superuser\n\
-         auth_opt_pg_aclquery SELECT topic FROM {name}_acl WHERE username = $1 AND rw & $2 > 0\n",
-        mqtt.port()
-    );
-    let imported = imported("mosquitto", &config);
-    let server = ImportedServer::start(&imported.setup(), mqtt);
-    assert_ne!(login(&server, "ann", "wrong"), 0);
-    assert_ne!(login(&server, "nobody", "password"), 0);
-    let mut ann = server.session(&Connect::new(V5, "c").user("ann", "password"));
-    for (topic, may_publish, may_subscribe) in [
-        ("all/c/x", true, true),
-        ("all/d/x", false, false),
-        ("write/ann", true, false),
-        ("write/bob", false, false),
-        ("read/x", false, false),
-    ] {
-        let code = ann.publish(&Publish::new(topic, "1").qos(1));
-        assert_eq!(code < 0x80, may_publish, "{topic}");
-        assert_eq!(ann.subscribe_code(topic, 1) < 0x80, may_subscribe, "{topic}");
-    }
+         auth_opt_pg_aclquery SELECT topic FROM {name}_acl WHERE username = $1 AND rw & $2 > 0\n"
+    ));
     let mut chief = server.session(&Connect::new(V5, "d").user("chief", "password"));
     assert_eq!(chief.publish(&Publish::new("write/bob", "1").qos(1)) & 0x80, 0);
+}
+
+#[test]
+fn mosquitto_go_auth_queries_work_with_mysql() {
+    let table = mysql::Table::with_root(MARIADB.value("TIDEWIRE_MARIADB"));
+    let name = &table.name;
+    table.sql(&format!(
+        "INSERT INTO {name} (username, password_hash) VALUES ('ann', '{ARGON2ID}')"
+    ));
+    table.sql(&format!(
+        "CREATE TABLE {name}_acl (username varchar(100), topic varchar(100), rw int)"
+    ));
+    table.sql(&format!("INSERT INTO {name}_acl VALUES {TOPICS}"));
+    let (host, port) = table.address.rsplit_once(':').unwrap();
+    let (_imported, _server) = start_go_auth(&format!(
+        "auth_opt_backends mysql\nauth_opt_mysql_hasher argon2id\n\
+         auth_opt_mysql_host {host}\nauth_opt_mysql_port {port}\nauth_opt_mysql_dbname tidewire\n\
+         auth_opt_mysql_user tidewire\nauth_opt_mysql_password tidewire\n\
+         auth_opt_mysql_userquery SELECT password_hash FROM {name} WHERE username = ? LIMIT 1\n\
+         auth_opt_mysql_aclquery SELECT topic FROM {name}_acl WHERE username = ? AND rw & ? > 0\n"
+    ));
+}
+
+#[test]
+fn mosquitto_go_auth_queries_work_with_sqlite() {
+    let directory = Directory::new();
+    let file = directory.0.join("clients.db");
+    let connection = rusqlite::Connection::open(&file).unwrap();
+    connection
+        .execute_batch(&format!(
+            "CREATE TABLE account (username TEXT, password_hash TEXT);
+             INSERT INTO account VALUES ('ann', '{ARGON2ID}');
+             CREATE TABLE acl (username TEXT, topic TEXT COLLATE NOCASE, rw INTEGER);
+             INSERT INTO acl VALUES {TOPICS};"
+        ))
+        .unwrap();
+    let file = file.display();
+    let (_imported, _server) = start_go_auth(&format!(
+        "auth_opt_backends sqlite\nauth_opt_sqlite_hasher argon2id\nauth_opt_sqlite_source {file}\n\
+         auth_opt_sqlite_userquery SELECT password_hash FROM account WHERE username = ? LIMIT 1\n\
+         auth_opt_sqlite_aclquery SELECT topic FROM acl WHERE username = ? AND rw & ? > 0\n"
+    ));
 }
