@@ -22,7 +22,7 @@ export const PROVIDER_KINDS = [
   "ldap",
   "kerberos",
 ];
-export const SOURCE_KINDS = ["rules", "http", "postgresql", "mongodb", "redis"];
+export const SOURCE_KINDS = ["rules", "http", "postgresql", "mysql", "sqlite", "mongodb", "redis"];
 
 /** Title and page of the book of each kind. */
 const KINDS: Record<string, { title: string; guide?: string }> = {
