@@ -52,7 +52,7 @@ const PARTS: &[BuildPart] = &[
     part(
         "mysql",
         cfg!(feature = "mysql"),
-        "authentication with MySQL and MariaDB",
+        "authentication and access rules with MySQL and MariaDB",
     ),
     part(
         "parquet",
@@ -75,7 +75,11 @@ const PARTS: &[BuildPart] = &[
         cfg!(feature = "redis"),
         "Redis connectors, actions and authentication",
     ),
-    part("sqlite", cfg!(feature = "sqlite"), "authentication with SQLite files"),
+    part(
+        "sqlite",
+        cfg!(feature = "sqlite"),
+        "authentication and access rules with SQLite files",
+    ),
     part("top", cfg!(feature = "top"), "live view of a server in the terminal"),
 ];
 

@@ -18,6 +18,7 @@ use crate::source_rules::{CONDITIONS, RULES_MAX, outcome};
 
 /// A column that every result has. The others are checked in each row.
 pub(crate) const RULE_COLUMNS: &[&str] = &["topic"];
+
 /// Columns, and the fields of rules.
 const COLUMNS: [(&str, &str); 7] = [
     ("permission", "permission"),
@@ -81,6 +82,8 @@ impl<L: RowLookup> LoginSource for SqlRules<L> {
 
 /// Returns a rule in the JSON form of EMQX. NULL and, except for the topic, empty text stand for a missing field.
 fn rule(mut row: LookupRow) -> Result<Value, String> {
+    // MySQL and SQLite keep the case in which a query or table writes a name. An unknown condition would be left out.
+    row.columns.iter_mut().for_each(|(name, _)| name.make_ascii_lowercase());
     let mut fields = Map::new();
     for (column, field) in COLUMNS {
         match row.take(column) {
@@ -138,6 +141,13 @@ mod tests {
         assert!(of(&both).is_err());
         let one = of(&[("ipaddress", text("")), ("ipaddr", text("10.0.0.2"))]).unwrap();
         assert_eq!(one["ipaddr"], "10.0.0.2");
+    }
+
+    #[test]
+    fn conditions_count_in_any_case() {
+        let found = rule(row(&[("topic", text("t")), ("QoS", text("1"))])).unwrap();
+        assert_eq!(found["qos"], "1");
+        assert!(rule(row(&[("topic", text("t")), ("Zone", text("z"))])).is_err());
     }
 
     #[test]
