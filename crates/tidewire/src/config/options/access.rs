@@ -174,10 +174,11 @@ section! {
         /// matches may not connect (0x85). Superusers and devices of the platform always may.
         live rules: CheckedRules = "";
         /// Sources of access rules in the order in which they are checked. The first one that decides about an action
-        /// decides. `rules`: the options `rules` and `acl_file`. `postgresql`, `mysql`, `sqlite`, `mongodb` and `redis`:
-        /// rules of the client in the database of `access.source.postgresql` and so on. `http`: the service of `access.source.http`. Superusers are not checked. Rules that the login has brought,
-        /// such as the claim `acl` of a token, come before all sources. With another source than `rules`, `no_match`
-        /// decides even if there are no rules.
+        /// decides. `rules`: the options `rules` and `acl_file`. `postgresql`, `mysql`, `sqlite`, `mongodb` and
+        /// `redis`: rules of the client in the database of `access.source.postgresql` and so on. `http`: the service of
+        /// `access.source.http`. Superusers are not checked. Rules that the login has brought, such as the claim `acl`
+        /// of a token, come before all sources. With another source than `rules`, `no_match` decides even if there are
+        /// no rules.
         restart sources: Vec<AccessSourceKind> = "rules";
         /// How the server handles a PUBLISH or SUBSCRIBE that is denied: `ignore` rejects it (MQTT 5 clients get the
         /// reason code 0x87), `disconnect` also disconnects the client.
