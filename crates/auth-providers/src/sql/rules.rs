@@ -52,8 +52,12 @@ impl<L: RowLookup> SqlRules<L> {
         };
         let rows = match self.lookup.rows(&values, RULES_MAX + 1).await {
             Ok(rows) => rows,
-            // No row has such a value.
-            Err(LookupError::InvalidValue) => return Ok(ProviderOutcome::Ignore),
+            // Rules for all clients may deny, so this does not mean that there are no rules.
+            Err(LookupError::InvalidValue) => {
+                return Err(SourceError::Invalid(
+                    "the database refuses a value of the client".into(),
+                ));
+            }
             Err(LookupError::Failed(reason)) => return Err(SourceError::Failed(reason)),
         };
         let rules: Result<Vec<Value>, String> = rows.into_iter().map(rule).collect();
