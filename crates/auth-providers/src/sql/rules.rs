@@ -119,6 +119,8 @@ fn rule(mut row: LookupRow) -> Result<Value, String> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use super::*;
 
     fn text(value: &str) -> LookupValue {
@@ -132,6 +134,38 @@ mod tests {
                 .map(|(name, value)| ((*name).to_owned(), value.clone()))
                 .collect(),
         }
+    }
+
+    /// A database that refuses each value, as PostgreSQL refuses a NUL character.
+    struct RefusingDatabase(Vec<String>);
+
+    impl RowLookup for RefusingDatabase {
+        const NAME: &'static str = "refusing";
+
+        fn templates(&self) -> &[String] {
+            &self.0
+        }
+
+        async fn rows(&self, _: &[Vec<u8>], _: usize) -> Result<Vec<LookupRow>, LookupError> {
+            Err(LookupError::InvalidValue)
+        }
+    }
+
+    #[tokio::test]
+    async fn client_with_a_refused_value_does_not_count_as_without_rules() {
+        let lookup = RefusingDatabase(vec!["${clientid}".to_owned()]);
+        let parameters = Parameters::parse(TemplateUse::Rules, "query", lookup.templates()).unwrap();
+        let client = Credentials {
+            client_id: "a".to_owned(),
+            user_name: None,
+            password: None,
+            address: Ipv4Addr::LOCALHOST.into(),
+            certificate_common_name: None,
+            certificate_subject: None,
+            action: None,
+        };
+        let found = SqlRules { lookup, parameters }.rules(&client).await;
+        assert!(matches!(found, Err(SourceError::Invalid(_))));
     }
 
     #[test]
