@@ -211,6 +211,7 @@ impl Parameters {
     }
 
     /// Takes an empty text for a value that a client does not have.
+    #[cfg(feature = "mongodb")]
     pub fn with_empty_values(self) -> Parameters {
         Parameters {
             has_empty_values: true,
