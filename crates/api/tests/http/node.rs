@@ -14,8 +14,8 @@ use api::{
     LoginTestOutcome, LoginTestStep, LoginVerdict, NodeInfo, TestedLogin,
 };
 use auth::{
-    AccessRule, Acl, AclOptions, BanCandidate, Bans, ClientAttributes, PasswordHash, SessionAcl, SubscriptionGrant,
-    UserSummary, Users,
+    AccessRule, Acl, AclOptions, BanCandidate, Bans, ClientAttributes, LoginLimiter, LoginLimits, PasswordHash,
+    SessionAcl, SubscriptionGrant, UserSummary, Users,
 };
 use broker::{
     AccessControl, AuthOutcome, ClientIdentity, ClientLogin, ConnectCredentials, Mountpoint, SessionAccess,
@@ -50,6 +50,19 @@ impl Node {
         let prepared = node.prepared.take().unwrap();
         prepared.start(None, Vec::new()).unwrap();
         node
+    }
+
+    /// A node whose lock-outs last longer than a test on a slow machine.
+    pub fn with_long_lockout() -> Node {
+        let lockout = Duration::from_secs(3600);
+        let limits = LoginLimits {
+            lockout,
+            lockout_max: lockout,
+            ..LoginLimits::default()
+        };
+        Node::start_with(1, |config| {
+            config.login_limiter = Arc::new(LoginLimiter::new(limits, |_| ()))
+        })
     }
 
     /// A node that is reading its journal.

@@ -143,7 +143,7 @@ fn login_needs_the_password_and_a_code() {
 
 #[test]
 fn wrong_codes_lock_the_address_out() {
-    let account = Account::new(Node::start(1).with_login());
+    let account = Account::new(Node::with_long_lockout().with_login());
     // The password is known now, which would admit it.
     account.node.login("admin", &account.node.password).problem(401);
     let checked = (0..20).take_while(|_| account.log_in("wrong").status == 401).count();
