@@ -287,6 +287,7 @@ fn run(loaded: &LoadedConfig, sources: &ConfigSources, options: &ServeOptions) -
         print(&banner::render(&summary(loaded, &handle, &http), style));
     }
     tracing::info!(listeners = config.listeners.len(), workers, "ready");
+    memory::unmap_code_of_the_start();
     feed_watchdog(&notifier, &handle);
     if let Some(companion) = &options.companion {
         companion.started(&addresses(config, &handle, &http));
