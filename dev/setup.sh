@@ -1,5 +1,5 @@
 #!/bin/bash
-# Installs missing programs for one purpose: build, test, lint, docs, dist, edge, zig, dist-test, kafka, kerberos, ldap,
+# Installs missing programs for one purpose: build, test, lint, docs, dist, zig, dist-test, kafka, kerberos, ldap,
 # mariadb, mongodb, pebble, postgres or redis. Prints a line for each installation, and fails with instructions if it may
 # not install. Does nothing if all programs are installed.
 set -euo pipefail
@@ -232,15 +232,6 @@ need_zig() {
 	fi
 }
 
-need_edge_targets() {
-	local target
-	has rustup || return 0
-	for target in x86_64-unknown-linux-musl aarch64-unknown-linux-musl armv7-unknown-linux-musleabihf; do
-		rustup target list --installed | grep -qx "$target" || rustup target add "$target" ||
-			fail "rustup could not install the standard library for $target; try dev/dist --debian-rust"
-	done
-}
-
 need_dist_test() {
 	{ has debootstrap && has systemd-nspawn && has qemu-arm-static && has skopeo && has umoci && has jq && has rpm; } ||
 		install_packages "the tests of the packages" debootstrap systemd-container qemu-user-static skopeo umoci jq rpm
@@ -300,10 +291,6 @@ lint)
 dist)
 	need_dist
 	;;
-edge)
-	need_zig
-	need_edge_targets
-	;;
 zig)
 	need_zig
 	;;
@@ -314,6 +301,6 @@ docs)
 	has mdbook || need_mdbook
 	;;
 *)
-	fail "unknown purpose $1: expected build, test, lint, docs, dist, edge, zig, dist-test, kafka, kerberos, ldap, mariadb, mongodb, pebble, postgres or redis"
+	fail "unknown purpose $1: expected build, test, lint, docs, dist, zig, dist-test, kafka, kerberos, ldap, mariadb, mongodb, pebble, postgres or redis"
 	;;
 esac
