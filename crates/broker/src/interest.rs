@@ -40,6 +40,8 @@ const DEPTH_MAX: usize = 31;
 const LITERAL: usize = DEPTH_MAX + 1;
 const LITERAL_MARKER: u64 = 0xD1B5_4A32_D192_ED03;
 const MANY: u8 = u8::MAX;
+/// Counts per page of [`InterestCounts`].
+const PAGE: usize = 4096;
 
 /// The table. Shared by reference; all methods take `&self`.
 pub struct Interest {
@@ -56,8 +58,8 @@ pub struct Interest {
 /// Number of filters of one shard per slot, from which its bits are derived. Each shard owns one.
 pub struct InterestCounts {
     shard: usize,
-    /// Pages are resident only where a count was set. [`MANY`] means that the count is in `many`.
-    slots: Box<[u8]>,
+    /// One count per slot, in pages that are allocated for their first filter. [`MANY`] means that the count is in `many`.
+    pages: Box<[Option<Box<[u8; PAGE]>>]>,
     many: HashMap<u32, u32, FixedState>,
     depths: [u32; DEPTH_MAX + 2],
     filters: usize,
@@ -158,7 +160,7 @@ impl InterestCounts {
     pub fn new(shard: usize) -> Self {
         Self {
             shard,
-            slots: vec![0; SLOTS].into(),
+            pages: vec![None; SLOTS / PAGE].into(),
             many: HashMap::default(),
             depths: [0; DEPTH_MAX + 2],
             filters: 0,
@@ -199,21 +201,23 @@ impl InterestCounts {
     }
 
     fn count_up(&mut self, slot: usize) -> u32 {
-        if self.slots[slot] < MANY - 1 {
-            self.slots[slot] += 1;
-            return self.slots[slot] as u32;
+        let count = self.count_mut(slot);
+        if *count < MANY - 1 {
+            *count += 1;
+            return u32::from(*count);
         }
-        self.slots[slot] = MANY;
-        let count = self.many.entry(slot as u32).or_insert(MANY as u32 - 1);
+        *count = MANY;
+        let count = self.many.entry(slot as u32).or_insert(u32::from(MANY) - 1);
         *count += 1;
         *count
     }
 
     fn count_down(&mut self, slot: usize) -> u32 {
-        assert!(self.slots[slot] > 0, "removed a filter that was not added");
-        if self.slots[slot] < MANY {
-            self.slots[slot] -= 1;
-            return self.slots[slot] as u32;
+        let count = self.count_mut(slot);
+        assert!(*count > 0, "removed a filter that was not added");
+        if *count < MANY {
+            *count -= 1;
+            return u32::from(*count);
         }
         let count = self
             .many
@@ -221,11 +225,16 @@ impl InterestCounts {
             .expect("a slot at MANY has its count here");
         *count -= 1;
         let count = *count;
-        if count < MANY as u32 {
+        if count < u32::from(MANY) {
             self.many.remove(&(slot as u32));
-            self.slots[slot] = count as u8;
+            *self.count_mut(slot) = count as u8;
         }
         count
+    }
+
+    fn count_mut(&mut self, slot: usize) -> &mut u8 {
+        let page = self.pages[slot / PAGE].get_or_insert_with(|| Box::new([0; PAGE]));
+        &mut page[slot % PAGE]
     }
 }
 
