@@ -58,7 +58,7 @@ pub struct Interest {
 /// Number of filters of one shard per slot, from which its bits are derived. Each shard owns one.
 pub struct InterestCounts {
     shard: usize,
-    /// One count per slot, in pages that are allocated for their first filter. [`MANY`] means that the count is in `many`.
+    /// One count per slot, in pages that are allocated for their first filter. [`MANY`]: the count is in `many`.
     pages: Box<[Option<Box<[u8; PAGE]>>]>,
     many: HashMap<u32, u32, FixedState>,
     depths: [u32; DEPTH_MAX + 2],
