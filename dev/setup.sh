@@ -273,7 +273,8 @@ need_service() {
 # their own too, with a version number that begins with 0 instead of 1.
 need_kubernetes_programs() {
 	local bin=$PWD/target/dist-tools/bin source=$PWD/target/dist-tools/kubernetes staged edits=() module
-	local version=k8s.io/component-base/version programs=(kube-apiserver kube-controller-manager kube-scheduler kube-proxy kubectl kubelet)
+	local programs=(kube-apiserver kube-controller-manager kube-scheduler kube-proxy kubectl kubelet)
+	local version=k8s.io/component-base/version minor=${KUBERNETES_VERSION#1.}
 	[ ! -x "$bin/kubernetes-pause" ] || return 0
 	need_compiler
 	need_go
@@ -287,11 +288,11 @@ need_kubernetes_programs() {
 	rm "$source"/go.work*
 	mapfile -t staged < <(cd "$source" && go mod edit -json | jq -r '.Replace[].Old.Path')
 	for module in "${staged[@]}"; do
-		edits+=("-dropreplace=$module" "-require=$module@v0.${KUBERNETES_VERSION#1.}")
+		edits+=("-dropreplace=$module" "-require=$module@v0.$minor")
 	done
 	(cd "$source" && go mod edit "${edits[@]}" &&
 		go build -mod=mod -buildvcs=false -trimpath -o "$bin/" \
-			-ldflags "-s -w -X $version.gitVersion=v$KUBERNETES_VERSION -X $version.gitMajor=1" "${programs[@]/#/./cmd/}") ||
+			-ldflags "-s -w -X $version.gitVersion=v$KUBERNETES_VERSION -X $version.gitMajor=1 -X $version.gitMinor=${minor%.*}" "${programs[@]/#/./cmd/}") ||
 		fail "go could not compile Kubernetes $KUBERNETES_VERSION"
 	cc -Os -static -DVERSION="$KUBERNETES_VERSION" -o "$bin/kubernetes-pause" "$source/build/pause/linux/pause.c" ||
 		fail "cc could not compile the program pause of Kubernetes"
