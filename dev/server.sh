@@ -1,5 +1,5 @@
-# Functions that dev/kafka, dev/kdc, dev/ldap, dev/mariadb, dev/mongodb, dev/pebble, dev/postgres and dev/redis source
-# after lib.sh: they start, wait for and stop a process.
+# Functions that dev/kafka, dev/kdc, dev/kubernetes, dev/ldap, dev/mariadb, dev/mongodb, dev/pebble, dev/postgres and
+# dev/redis source after lib.sh: they start, wait for and stop a process.
 
 # Prints the comment at the head of a script and fails.
 usage() {

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Installs missing programs for one purpose: build, test, lint, docs, dist, zig, dist-test, kafka, kerberos, ldap,
-# mariadb, mongodb, pebble, postgres or redis. Prints a line for each installation, and fails with instructions if it may
+# Installs missing programs for one purpose: build, test, lint, docs, dist, zig, dist-test, kafka, kerberos, kubernetes,
+# ldap, mariadb, mongodb, pebble, postgres or redis. Prints a line for each installation, and fails with instructions if it may
 # not install. Does nothing if all programs are installed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -12,6 +12,7 @@ GO_VERSION=1.26.6
 FERRETDB_VERSION=1.24.2
 HELM_VERSION=3.22.0
 KUBECONFORM_VERSION=0.8.0
+KUBERNETES_VERSION=1.36.3
 ZIG_VERSION=0.17.0
 CARGO_ZIGBUILD_VERSION=0.24.0
 
@@ -243,6 +244,52 @@ need_dist_test() {
 	need_go_tool kubeconform github.com/yannh/kubeconform/cmd/kubeconform "$KUBECONFORM_VERSION"
 }
 
+need_kubernetes() {
+	need_service containerd containerd runc
+	need_service etcd etcd-server
+	need_service docker-registry docker-registry
+	{ [ -x /usr/lib/cni/ptp ] && has ip && has iptables && has umoci && has skopeo && has jq && has openssl; } ||
+		install_packages "Kubernetes" containernetworking-plugins iproute2 iptables umoci skopeo jq openssl
+	need_kubernetes_programs
+}
+
+# need_service NAME PACKAGE...: installs the program and stops the service of the same name.
+need_service() {
+	! has "$1" || return 0
+	install_packages "$1, for Kubernetes" "${@:2}"
+	stop_installed_service "$1"
+}
+
+# The module of Kubernetes lacks the directory `staging`, which it takes some of its modules from. They are modules of
+# their own too, with a version number that begins with 0 instead of 1.
+need_kubernetes_programs() {
+	local bin=$PWD/target/dist-tools/bin source=$PWD/target/dist-tools/kubernetes staged edits=() module
+	local programs=(kube-apiserver kube-controller-manager kube-scheduler kube-proxy kubectl kubelet)
+	local version=k8s.io/component-base/version minor=${KUBERNETES_VERSION#1.}
+	[ ! -x "$bin/kubernetes-pause" ] || return 0
+	need_compiler
+	need_go
+	say "compiling Kubernetes $KUBERNETES_VERSION with go; this takes twenty minutes on two cores"
+	module=$(cd / && go mod download -json "k8s.io/kubernetes@v$KUBERNETES_VERSION" | jq -r .Dir) ||
+		fail "go could not download Kubernetes $KUBERNETES_VERSION"
+	rm -rf "$source"
+	mkdir -p "$bin"
+	cp -r "$module" "$source"
+	chmod -R u+w "$source"
+	rm "$source"/go.work*
+	mapfile -t staged < <(cd "$source" && go mod edit -json | jq -r '.Replace[].Old.Path')
+	for module in "${staged[@]}"; do
+		edits+=("-dropreplace=$module" "-require=$module@v0.$minor")
+	done
+	(cd "$source" && go mod edit "${edits[@]}" &&
+		go build -mod=mod -buildvcs=false -trimpath -o "$bin/" \
+			-ldflags "-s -w -X $version.gitVersion=v$KUBERNETES_VERSION -X $version.gitMajor=1 -X $version.gitMinor=${minor%.*}" "${programs[@]/#/./cmd/}") ||
+		fail "go could not compile Kubernetes $KUBERNETES_VERSION"
+	cc -Os -static -DVERSION="$KUBERNETES_VERSION" -o "$bin/kubernetes-pause" "$source/build/pause/linux/pause.c" ||
+		fail "cc could not compile the program pause of Kubernetes"
+	rm -rf "$source"
+}
+
 case "${1:-build}" in
 build)
 	need_compiler
@@ -265,6 +312,9 @@ kafka)
 	;;
 kerberos)
 	need_kerberos
+	;;
+kubernetes)
+	need_kubernetes
 	;;
 ldap)
 	need_ldap
@@ -301,6 +351,6 @@ docs)
 	has mdbook || need_mdbook
 	;;
 *)
-	fail "unknown purpose $1: expected build, test, lint, docs, dist, zig, dist-test, kafka, kerberos, ldap, mariadb, mongodb, pebble, postgres or redis"
+	fail "unknown purpose $1: expected build, test, lint, docs, dist, zig, dist-test, kafka, kerberos, kubernetes, ldap, mariadb, mongodb, pebble, postgres or redis"
 	;;
 esac
