@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 use crate::support::free_port;
 
 mod api_tls;
+mod changed_files;
 
 const TIDEWIRE: &str = env!("CARGO_BIN_EXE_tidewire");
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -5,6 +5,7 @@ pub mod tls;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use ::integration::{ActionDefinition, ConnectorDefinition, RuleDefinition, SourceDefinition};
 use auth::PasswordHash;
@@ -34,6 +35,8 @@ pub struct Config {
     /// Enabled listeners; `tcp` first, then by name.
     pub listeners: Vec<Listener>,
     pub acme: certificates::AcmeOptions,
+    /// 0: the server does not look for changed certificates.
+    pub tls_reload_interval: Duration,
     pub crl: certificates::CrlOptions,
     pub ocsp: certificates::OcspOptions,
     pub mqtt: mqtt::Mqtt,
@@ -166,11 +169,14 @@ pub fn resolve(raw: &mut RawConfig, sources: &ConfigSources) -> (Config, Vec<Eff
     let data_dir = in_use.map(Path::to_owned).or_else(|| node.data_dir.0.clone());
     let data_dir = data_dir.unwrap_or_else(|| default_data_dir(sources));
     let acme = certificates::AcmeOptions::resolve(&mut resolver, &["tls", "acme"]);
-    let listeners = resolver.listeners(&acme, &data_dir);
+    let tls = TlsDefaults::resolve(&mut resolver, &["tls"]);
+    let tls_reload_interval = tls.reload_interval;
+    let listeners = resolver.listeners(tls, &acme, &data_dir);
     let config = Config {
         data_dir,
         node,
         listeners,
+        tls_reload_interval,
         acme,
         crl: certificates::CrlOptions::resolve(&mut resolver, &["tls", "crl"]),
         ocsp: certificates::OcspOptions::resolve(&mut resolver, &["tls", "ocsp"]),
@@ -328,9 +334,9 @@ impl Resolver<'_> {
         }
     }
 
-    fn listeners(&mut self, acme: &certificates::AcmeOptions, data_dir: &Path) -> Vec<Listener> {
+    fn listeners(&mut self, options: TlsDefaults, acme: &certificates::AcmeOptions, data_dir: &Path) -> Vec<Listener> {
         let defaults = TlsSource {
-            options: TlsDefaults::resolve(self, &["tls"]),
+            options,
             acme_file: (!acme.domains.is_empty()).then(|| ::certificates::certificate_file(data_dir)),
             data_dir: data_dir.to_owned(),
         };

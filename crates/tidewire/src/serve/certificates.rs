@@ -7,6 +7,7 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::SystemTime;
 
 use api::{
     CertificateAdmin, CertificateError, CertificateField, DiskState, ManagedItem, ServerCertificate, TlsReloader,
@@ -34,7 +35,14 @@ struct UsedCertificate {
     chain: Vec<Vec<u8>>,
     /// The file of `crl_file`.
     list_file: Option<ManagedItem>,
+    /// Its files when they were read.
+    read: FileVersions,
+    /// Its files when the server looked last.
+    seen: FileVersions,
 }
+
+/// Time of the last change and length of each file. `None`: the file cannot be read.
+type FileVersions = Vec<Option<(SystemTime, u64)>>;
 
 /// Certificate files that were read and are usable.
 pub struct LoadedCertificate {
@@ -53,6 +61,8 @@ fn fresh(label: &str, files: &TlsFiles) -> Result<LoadedCertificate, String> {
         API => "api.cert_file".to_owned(),
         label => format!("listeners.{label}"),
     };
+    // Before the files: a change while they are read is another version.
+    let versions = versions_of(files);
     let (config, chain) = load(files).map_err(|error| format!("{key}: {}", chain(&error)))?;
     report_unusable_lists(&key, files);
     let held = UsedCertificate {
@@ -60,6 +70,8 @@ fn fresh(label: &str, files: &TlsFiles) -> Result<LoadedCertificate, String> {
         files: files.clone(),
         chain,
         list_file: list_files::of_listener(files),
+        read: versions.clone(),
+        seen: versions,
     };
     Ok(LoadedCertificate {
         certificate: held,
@@ -84,6 +96,21 @@ fn report_unusable_lists(key: &str, files: &TlsFiles) {
             );
         }
     }
+}
+
+/// The files that another program replaces.
+fn versions_of(files: &TlsFiles) -> FileVersions {
+    let paths = [
+        Some(&files.certificate),
+        Some(&files.key),
+        files.client_authorities.as_ref(),
+        files.revocation_lists.as_ref(),
+    ];
+    let version = |path: &PathBuf| {
+        let metadata = fs::metadata(path).ok()?;
+        Some((metadata.modified().ok()?, metadata.len()))
+    };
+    paths.into_iter().flatten().map(version).collect()
 }
 
 fn distinct_list_files(used: &[UsedCertificate]) -> Vec<ManagedItem> {
@@ -254,6 +281,44 @@ impl NodeCertificates {
             true => Ok(()),
             false => Err(failures.join("; ")),
         }
+    }
+
+    /// Reloads the certificates whose files another program has replaced. Files that have changed since the previous
+    /// call may be incomplete, so they are read at the next one.
+    pub fn reload_changed_files(&self) {
+        let mut used = self.lock();
+        let mut has_replaced = false;
+        for one in used.iter_mut() {
+            let versions = versions_of(&one.files);
+            let is_complete = versions == one.seen;
+            one.seen.clone_from(&versions);
+            if versions == one.read || !is_complete {
+                continue;
+            }
+            let certificate = one.files.certificate.clone();
+            match self.reload_one(one, &certificate) {
+                Ok(is_new) => {
+                    has_replaced |= is_new;
+                    tracing::info!(
+                        listener = one.label,
+                        "certificates reloaded, because their files have changed"
+                    );
+                }
+                Err(reason) => {
+                    tracing::error!(
+                        listener = one.label,
+                        reason,
+                        "the files of certificates have changed, and cannot be used; the present certificates stay in use"
+                    );
+                    // They are read again after a further change.
+                    one.read = versions;
+                }
+            }
+        }
+        if has_replaced {
+            self.managed.certificates_replaced();
+        }
+        self.update_list_files(&used);
     }
 
     /// Returns whether the certificate is a new one. A new OCSP response must not apply a new certificate, which waits

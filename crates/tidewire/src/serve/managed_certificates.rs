@@ -1,11 +1,12 @@
 //! Certificates, revocation lists and OCSP responses that the server obtains itself: `tls.acme`, `crl_urls` and
-//! `ocsp_stapling`.
+//! `ocsp_stapling`. Files that another program replaces: `tls.reload_interval`.
 //!
 //! `open` opens the port of the ACME challenge, so that a start fails if another program uses it. `start` begins the
 //! work once the listeners exist.
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use api::{ManagedItem, ManagedKind};
 use certificates::downloads::{DownloadTiming, Downloads, ListChanged, ListSource};
@@ -33,6 +34,7 @@ pub struct ManagedSources {
 /// Work that has not started.
 pub struct ManagedCertificates {
     sources: ManagedSources,
+    reload_interval: Duration,
     #[cfg(feature = "acme")]
     acme: Option<Acme>,
 }
@@ -52,6 +54,7 @@ impl ManagedCertificates {
                 downloads: Downloads::new(list_sources(config)),
                 staples: Staples::new(staple_sources(config)),
             },
+            reload_interval: config.tls_reload_interval,
             #[cfg(feature = "acme")]
             acme,
         })
@@ -67,12 +70,23 @@ impl ManagedCertificates {
         let timing = DownloadTiming::default();
         let lists = self.sources.downloads.task(timing, changed.clone());
         let staples = self.sources.staples.task(timing, changed.clone());
-        #[cfg_attr(not(feature = "acme"), expect(unused_mut))]
         let mut tasks: Vec<Task> = vec![lists, staples];
+        if !self.reload_interval.is_zero() {
+            tasks.push(reload_task(certificates.clone(), self.reload_interval));
+        }
         #[cfg(feature = "acme")]
         tasks.extend(self.acme.map(|acme| acme.task(changed)));
         Worker::start(tasks).map_err(|error| format!("cannot start the thread that obtains certificates: {error}"))
     }
+}
+
+fn reload_task(certificates: Arc<NodeCertificates>, period: Duration) -> Task {
+    Box::pin(async move {
+        loop {
+            tokio::time::sleep(period).await;
+            certificates.reload_changed_files();
+        }
+    })
 }
 
 #[cfg(feature = "acme")]

@@ -160,6 +160,10 @@ section! {
         /// which are all secure. The error of a wrong name lists them. A client chooses with its own order of
         /// preference.
         live cipher_suites: Vec<String> = "";
+        /// How often the server looks whether another program has replaced certificates, keys, `ca_file` or `crl_file`
+        /// of listeners and of the API. New connections use the new files once these were the same at two looks, so
+        /// that no half of a pair is read. `0s`: only after a reload.
+        restart reload_interval: Duration = "1m" ["0s", "7d"];
     }
 }
 
