@@ -250,6 +250,8 @@ need_kubernetes() {
 	need_service docker-registry docker-registry
 	{ [ -x /usr/lib/cni/ptp ] && has ip && has iptables && has umoci && has skopeo && has jq && has openssl; } ||
 		install_packages "Kubernetes" containernetworking-plugins iproute2 iptables umoci skopeo jq openssl
+	need_go
+	need_go_tool helm helm.sh/helm/v3/cmd/helm "$HELM_VERSION"
 	need_kubernetes_programs
 }
 

@@ -447,11 +447,11 @@ fn expiring(item: &ManagedItem, now_unix_s: i64) -> Option<AlarmCondition> {
         }
         ManagedKind::RevocationFile if has_expired => format!(
             "The revocation list {name} has expired on {end}: clients with certificates of its authority may be \
-             rejected. Replace the file, and reload the certificates"
+             rejected. Replace the file"
         ),
-        ManagedKind::RevocationFile => format!(
-            "The revocation list {name} expires on {end}. Replace the file before then, and reload the certificates"
-        ),
+        ManagedKind::RevocationFile => {
+            format!("The revocation list {name} expires on {end}. Replace the file before then")
+        }
     };
     let reason = match has_expired {
         true => format!("the {what} has expired at {end}"),

@@ -46,9 +46,15 @@ fn resident_bytes(line: &str) -> Option<u64> {
 
 /// The start runs code of most parts of the program, and the kernel maps 64 KiB around each page that it needs, so two
 /// thirds of the program count as resident. Most of this code never runs again. Its pages stay in the kernel's cache: a
-/// page that is needed is mapped again without reading the file.
+/// page that is needed is mapped again without reading the file, unless the kernel has dropped it.
 #[cfg(target_os = "linux")]
 pub fn unmap_code_of_the_start() {
+    // Breakpoints of a debugger are in private copies of pages, which would be lost.
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let tracer = status.lines().find_map(|line| line.strip_prefix("TracerPid:"));
+    if tracer.is_none_or(|pid| pid.trim() != "0") {
+        return;
+    }
     advise_about_constant_segments(libc::MADV_DONTNEED);
 }
 
@@ -72,10 +78,11 @@ fn advise_about_constant_segments(mut advice: libc::c_int) {
             if segment.p_type != libc::PT_LOAD || segment.p_flags & libc::PF_W != 0 {
                 continue;
             }
-            let start = (base + segment.p_vaddr) as usize;
+            let start = base.wrapping_add(segment.p_vaddr) as usize;
             let aligned = start & !(page - 1);
             let bytes = start + segment.p_memsz as usize - aligned;
-            // SAFETY: a private mapping of a file, to which nothing can write. When its pages are used again, the
+            // SAFETY: a private mapping of a file, to which nothing writes: no debugger is attached, and Linux
+            // distributions have no libraries whose code is relocated (DT_TEXTREL). When its pages are used again, the
             // kernel maps them with the same content. A failure changes nothing.
             unsafe { libc::madvise(std::ptr::without_provenance_mut(aligned), bytes, advice) };
         }

@@ -12,6 +12,8 @@ fn replaced_certificate_files_are_used_once_the_pair_is_complete() {
     assert!(server.is_shown(&old));
     server.write("key.pem", &key);
     server.wait_for_log("because their files have changed");
-    server.until("new connections see the new certificate", || server.is_shown(&certificate));
+    server.until("new connections see the new certificate", || {
+        server.is_shown(&certificate)
+    });
     assert!(!server.is_shown(&old));
 }

@@ -1,13 +1,14 @@
-//! The certificates of the listeners and of the API. The API replaces them; the API and SIGHUP reload them.
+//! The certificates of the listeners and of the API. The API replaces them; the API and SIGHUP reload them, and the
+//! server does when another program has replaced the files.
 //!
 //! A replacement is written next to the files, checked for every listener that will use it, and then renamed over
 //! them. A file that is a link is not replaced, because another program manages its target.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::SystemTime;
 
 use api::{
     CertificateAdmin, CertificateError, CertificateField, DiskState, ManagedItem, ServerCertificate, TlsReloader,
@@ -39,10 +40,13 @@ struct UsedCertificate {
     read: FileVersions,
     /// Its files when the server looked last.
     seen: FileVersions,
+    /// Why the changed files could not be used.
+    failure: Option<String>,
 }
 
-/// Time of the last change and length of each file. `None`: the file cannot be read.
-type FileVersions = Vec<Option<(SystemTime, u64)>>;
+/// Number of the inode, time of its last change in seconds and nanoseconds, and length of each file. `None`: the file
+/// is missing. The time also changes with the owner, and no program sets it.
+type FileVersions = Vec<Option<(u64, i64, i64, u64)>>;
 
 /// Certificate files that were read and are usable.
 pub struct LoadedCertificate {
@@ -72,6 +76,7 @@ fn fresh(label: &str, files: &TlsFiles) -> Result<LoadedCertificate, String> {
         list_file: list_files::of_listener(files),
         read: versions.clone(),
         seen: versions,
+        failure: None,
     };
     Ok(LoadedCertificate {
         certificate: held,
@@ -108,7 +113,7 @@ fn versions_of(files: &TlsFiles) -> FileVersions {
     ];
     let version = |path: &PathBuf| {
         let metadata = fs::metadata(path).ok()?;
-        Some((metadata.modified().ok()?, metadata.len()))
+        Some((metadata.ino(), metadata.ctime(), metadata.ctime_nsec(), metadata.len()))
     };
     paths.into_iter().flatten().map(version).collect()
 }
@@ -292,7 +297,11 @@ impl NodeCertificates {
             let versions = versions_of(&one.files);
             let is_complete = versions == one.seen;
             one.seen.clone_from(&versions);
-            if versions == one.read || !is_complete {
+            if versions == one.read {
+                one.failure = None;
+                continue;
+            }
+            if !is_complete {
                 continue;
             }
             let certificate = one.files.certificate.clone();
@@ -304,14 +313,15 @@ impl NodeCertificates {
                         "certificates reloaded, because their files have changed"
                     );
                 }
+                // It is logged once.
+                Err(reason) if one.failure.as_ref() == Some(&reason) => {}
                 Err(reason) => {
                     tracing::error!(
                         listener = one.label,
                         reason,
                         "the files of certificates have changed, and cannot be used; the present certificates stay in use"
                     );
-                    // They are read again after a further change.
-                    one.read = versions;
+                    one.failure = Some(reason);
                 }
             }
         }
@@ -321,8 +331,8 @@ impl NodeCertificates {
         self.update_list_files(&used);
     }
 
-    /// Returns whether the certificate is a new one. A new OCSP response must not apply a new certificate, which waits
-    /// for a reload.
+    /// Returns whether the certificate is a new one. A new OCSP response must not apply a new certificate, whose key
+    /// may not be there yet.
     fn reload_one(&self, one: &mut UsedCertificate, file: &Path) -> Result<bool, String> {
         let fresh = fresh(&one.label, &one.files)?;
         if let Some(reason) = fresh.certificate.lost(one) {
@@ -331,7 +341,7 @@ impl NodeCertificates {
         let is_new = fresh.certificate.chain != one.chain;
         if is_new && one.is_stapled_from(file) {
             return Err(format!(
-                "{} has changed since {} has read it; reload the certificates",
+                "{} has changed since {} has read it; it is used soon (tls.reload_interval), or after a reload",
                 one.files.certificate.display(),
                 one.label
             ));

@@ -84,7 +84,9 @@ fn reload_task(certificates: Arc<NodeCertificates>, period: Duration) -> Task {
     Box::pin(async move {
         loop {
             tokio::time::sleep(period).await;
-            certificates.reload_changed_files();
+            let certificates = certificates.clone();
+            // A panic ends only this look.
+            let _ = tokio::task::spawn_blocking(move || certificates.reload_changed_files()).await;
         }
     })
 }

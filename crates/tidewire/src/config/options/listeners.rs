@@ -192,7 +192,8 @@ section! {
         live verify_client: VerifyClient = "none";
         /// Revocation lists (CRL, PEM) of the authorities in `ca_file` and of their intermediate authorities. The
         /// server rejects revoked certificates, and all certificates of an authority whose list is missing or has
-        /// expired. SIGHUP reads the file again. TLS sessions are not resumed. Requires `verify_client`.
+        /// expired. A changed file is used soon (`tls.reload_interval`). TLS sessions are not resumed. Requires
+        /// `verify_client`.
         live crl_file: Unset<PathBuf> = "";
         /// URLs (`http` or `https`) of revocation lists that the server downloads, in addition to `crl_file`: usually
         /// the distribution points of the authorities in `ca_file`. A list is stored in the data directory, and the
