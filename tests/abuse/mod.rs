@@ -129,7 +129,7 @@ fn watcher(filter: &str, qos: u8) -> Peer {
     peer
 }
 
-/// Growth of resident memory since the value was created, and its measured peak.
+/// Growth of the resident memory without mapped files since the value was created, and its measured peak.
 struct Growth<'a> {
     server: &'a Server,
     before_kib: u64,
@@ -138,7 +138,7 @@ struct Growth<'a> {
 
 impl<'a> Growth<'a> {
     fn of(server: &'a Server) -> Growth<'a> {
-        let before_kib = server.rss_kib();
+        let before_kib = server.anonymous_kib();
         Growth {
             server,
             before_kib,
@@ -146,9 +146,9 @@ impl<'a> Growth<'a> {
         }
     }
 
-    /// Measures resident memory and returns its growth in KiB.
+    /// Measures this memory and returns its growth in KiB.
     fn look(&mut self) -> u64 {
-        let now = self.server.rss_kib();
+        let now = self.server.anonymous_kib();
         self.peak_kib = self.peak_kib.max(now);
         now.saturating_sub(self.before_kib)
     }

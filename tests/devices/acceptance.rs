@@ -163,7 +163,7 @@ fn unprocessed_messages_do_not_accumulate_in_memory() {
     const EACH: usize = 25_000;
     let (server, rest) = start();
     let devices = fleet(&rest, PEERS);
-    let before = server.rss_kib();
+    let before = server.anonymous_kib();
     let mut most = before;
     std::thread::scope(|scope| {
         let senders: Vec<_> = devices
@@ -186,13 +186,13 @@ fn unprocessed_messages_do_not_accumulate_in_memory() {
             })
             .collect();
         while senders.iter().any(|sender| !sender.is_finished()) {
-            most = most.max(server.rss_kib());
+            most = most.max(server.anonymous_kib());
             std::thread::yield_now();
         }
     });
     let sent = (PEERS * EACH) as u64;
     let used = settle(&server, &rest, sent);
-    most = most.max(server.rss_kib());
+    most = most.max(server.anonymous_kib());
     println!("{sent} messages: {before} KiB before, {most} KiB at most");
     assert_eq!(used["transportMessages"], sent);
     assert_eq!(used["storageDataPoints"], 3 * sent);
@@ -218,10 +218,10 @@ fn thousands_of_devices_need_little_memory_and_can_reconnect() {
     };
     let mut peers = connect(0..FEW);
     settle(&server, &rest, FEW as u64);
-    let few = server.rss_kib();
+    let few = server.anonymous_kib();
     peers.extend(connect(FEW..MANY));
     settle(&server, &rest, MANY as u64);
-    let many = server.rss_kib();
+    let many = server.anonymous_kib();
     let each = many.saturating_sub(few) as f64 / (MANY - FEW) as f64;
     println!("{each:.1} KiB per connected device");
     assert!(each < 16.0, "{each} KiB");
