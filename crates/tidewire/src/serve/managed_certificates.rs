@@ -85,7 +85,7 @@ fn reload_task(certificates: Arc<NodeCertificates>, period: Duration) -> Task {
         loop {
             tokio::time::sleep(period).await;
             let certificates = certificates.clone();
-            // A panic ends only this look.
+            // The other tasks of this thread do not wait for the disk.
             let _ = tokio::task::spawn_blocking(move || certificates.reload_changed_files()).await;
         }
     })
